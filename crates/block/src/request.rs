@@ -1,0 +1,108 @@
+//! What can be asked of a disk, and how it ends.
+
+use crate::{Errno, Extent};
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Fill the buffer from the disk.
+    Read,
+    /// Write the buffer to the disk.
+    Write {
+        /// Force unit access: complete only when on stable storage.
+        fua: bool,
+    },
+    /// Make every write that completed before this request durable.
+    Flush,
+    /// The range's content is no longer needed; reads may return anything until rewritten.
+    Discard,
+    /// The range reads as zeroes from now on.
+    WriteZeroes {
+        /// Force unit access: complete only when on stable storage.
+        fua: bool,
+        /// Blocks may be deallocated (a hole may be punched).
+        may_unmap: bool,
+    },
+}
+
+impl Operation {
+    /// Whether the request carries data, in either direction.
+    pub fn has_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write { .. })
+    }
+
+    /// Whether the request changes the disk's content; such requests fail with
+    /// [`Errno::ROFS`] on a read-only disk.
+    pub fn modifies(self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Discard | Self::WriteZeroes { .. })
+    }
+}
+
+/// One request. `offset` and `len` are bytes and multiples of the disk's block size; a flush has
+/// zero for both.
+#[derive(Debug)]
+pub struct Request {
+    /// What to do.
+    pub operation: Operation,
+    /// First byte on the disk.
+    pub offset: u64,
+    /// Bytes concerned. For reads and writes at most the buffer's length.
+    pub len: u32,
+    /// The data of a write, the place for the data of a read; `None` for all other operations.
+    pub buffer: Option<Extent>,
+}
+
+/// The end of a request: how it went, and its buffer back.
+#[derive(Debug)]
+pub struct Completion {
+    /// The number under which the request was submitted.
+    pub token: u64,
+    /// Success, or why not. After an error the content of a read's buffer is undefined.
+    pub result: Result<(), Errno>,
+    /// The request's buffer.
+    pub buffer: Option<Extent>,
+}
+
+/// What a disk is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size in bytes, a multiple of `block_size`.
+    pub size: u64,
+    /// Logical block size in bytes: 512 or 4096.
+    pub block_size: u32,
+    /// Requests that modify are refused with [`Errno::ROFS`].
+    pub read_only: bool,
+    /// Completed writes may be volatile until the next flush (write-back).
+    pub write_cache: bool,
+    /// Discard does something.
+    pub discard: bool,
+}
+
+impl Geometry {
+    /// Checks a request against the disk: alignment, bounds, read-only, buffer.
+    ///
+    /// # Errors
+    /// [`Errno::ROFS`] for a modification of a read-only disk, [`Errno::NOSPC`] for a write past
+    /// the end (as Linux block devices say), [`Errno::INVAL`] for everything else.
+    pub fn check(&self, request: &Request) -> Result<(), Errno> {
+        let Request { operation, offset, len, ref buffer } = *request;
+        if operation.modifies() && self.read_only {
+            return Err(Errno::ROFS);
+        }
+        if operation == Operation::Flush {
+            return Ok(());
+        }
+        let block = u64::from(self.block_size);
+        if len == 0 || !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
+            return Err(Errno::INVAL);
+        }
+        if offset.checked_add(u64::from(len)).is_none_or(|end| end > self.size) {
+            return Err(if operation.modifies() { Errno::NOSPC } else { Errno::INVAL });
+        }
+        let room = buffer.as_ref().map_or(0, |buffer| buffer.len());
+        if operation.has_data() && room < len as usize {
+            return Err(Errno::INVAL);
+        }
+        Ok(())
+    }
+}

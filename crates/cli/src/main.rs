@@ -1,0 +1,2 @@
+//! The tyche command.
+fn main() {}

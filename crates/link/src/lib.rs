@@ -1,0 +1,70 @@
+//! Batches of frames in and out of a network.
+//!
+//! A [`Link`] is one local interface. It moves whole Ethernet frames, in batches both ways, so
+//! that one system call carries many. It knows nothing of what the frames mean, except that the
+//! first [`HEAD`] bytes (Ethernet and Tyche header) are kept apart from the payload, which starts
+//! page-aligned: payload can be received where it belongs and sent from where it lies.
+//!
+//! | link | what it is |
+//! |---|---|
+//! | [`packet`] | an AF_PACKET socket on a network interface |
+//! | [`memory`] | two ends in one process |
+//! | [`fault`] | a wrapper that loses, repeats, reorders, corrupts and delays |
+//! | [`pcap`] | a wrapper that records to a file that Wireshark reads |
+
+mod batch;
+pub mod fault;
+pub mod memory;
+pub mod packet;
+pub mod pcap;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+pub use batch::{RxBatch, RxFrame, TxBatch, TxFrame, TxVectors};
+
+/// Bytes of Ethernet and Tyche header together; the payload starts after them.
+pub const HEAD: usize = 64;
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// One local interface that sends and receives frames of one EtherType.
+///
+/// No call waits. To wait, poll [`wait_fd`](Self::wait_fd) for readability.
+pub trait Link: Send {
+    /// Name for people and logs, e.g. the interface's.
+    fn name(&self) -> &str;
+
+    /// The interface's own address.
+    fn mac(&self) -> Mac;
+
+    /// The longest frame that the interface takes now, in bytes from the destination address to
+    /// the end of the payload (14 + MTU).
+    fn frame_len_max(&self) -> usize;
+
+    /// How many frames of `frame_len` bytes the receive buffer holds before the kernel drops.
+    fn receive_capacity(&self, frame_len: usize) -> usize;
+
+    /// Receives what is there, up to the batch's room; replaces the batch's content. Returns how
+    /// many frames came, 0 when nothing is there.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the interface is down and `NotFound` when it is gone; others as the
+    /// system call says. The link stays usable: a later call succeeds if the interface came back.
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize>;
+
+    /// Sends the batch's frames in order from the first on. Returns how many the interface took:
+    /// fewer than there are when its queue is full. The caller decides about the rest: try again
+    /// or treat them as lost.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize>;
+
+    /// Readable when frames are waiting. `None` if the link can't be waited for.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Frames that the kernel dropped because the receive buffer was full, since the link opened.
+    fn overruns(&mut self) -> u64;
+}

@@ -1,0 +1,75 @@
+//! Where an export keeps its blocks.
+//!
+//! A [`Store`] is one exported disk: it is opened once, holds the exclusive lock, and knows the
+//! geometry. Each thread that works on it takes a [`Queue`] of its own, so that nothing on the
+//! data path is shared. A queue takes requests that own their buffers, and gives the buffers
+//! back with the completions, in whatever order they finish.
+//!
+//! | store | what it is |
+//! |---|---|
+//! | [`memory`] | memory, gone with the process |
+//! | [`null`] | swallows writes, reads zeroes: for measuring everything else |
+//! | [`file`] | a regular file or a block device through io_uring |
+//! | [`fault`] | a wrapper that fails and delays what it is told to |
+
+pub mod fault;
+pub mod file;
+pub mod memory;
+pub mod null;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use tyche_block::{Arena, Completion, Geometry, Request};
+
+/// One exported disk, shared by all threads that serve it.
+pub trait Store: Send + Sync {
+    /// What the disk is like now.
+    fn geometry(&self) -> Geometry;
+
+    /// A queue for the calling thread, with room for `depth` requests at once.
+    ///
+    /// # Errors
+    /// What the kernel says when it refuses the resources.
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>>;
+}
+
+/// One thread's way to a store.
+///
+/// Requests have passed [`Geometry::check`]; a queue answers [`tyche_block::Errno::INVAL`] to
+/// what it can't do, never panics on it. Dropping a queue waits until the kernel is done with
+/// every buffer.
+pub trait Queue: Send {
+    /// Tells the queue that buffers will come from `arena`, so that it can register the memory
+    /// with the kernel. Optional, for speed; several arenas may be added and later removed.
+    ///
+    /// # Errors
+    /// None that matter: where registration is refused (locked-memory limits), plain I/O is used.
+    fn register(&mut self, arena: &Arena);
+
+    /// Undoes [`register`](Self::register). No request with memory of `arena` is in flight.
+    fn unregister(&mut self, arena: &Arena);
+
+    /// Takes a request. `token` comes back with the completion.
+    ///
+    /// # Panics
+    /// If more than `depth` requests are in flight.
+    fn submit(&mut self, token: u64, request: Request);
+
+    /// Hands everything submitted since the last call to the kernel, in one system call.
+    ///
+    /// # Errors
+    /// What io_uring says when the ring itself is broken; single requests fail through their
+    /// completions.
+    fn kick(&mut self) -> io::Result<()>;
+
+    /// Appends what has finished to `out`. Never waits.
+    fn reap(&mut self, out: &mut Vec<Completion>);
+
+    /// Requests taken and not yet reaped.
+    fn in_flight(&self) -> usize;
+
+    /// Readable when completions are waiting; `None` for stores that finish within
+    /// [`submit`](Self::submit).
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+}
