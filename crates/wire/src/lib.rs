@@ -1,1 +1,81 @@
-//! wire
+//! Frames and PDUs of the Tyche protocol: parse, check, emit. PROTOCOL.md is the normative text.
+//!
+//! A frame is an Ethernet header (14 bytes), a Tyche header (50 bytes) and a payload that starts
+//! at byte 64:
+//!
+//! ```text
+//! 0        14                64                  64+data_len
+//! +--------+-----------------+-------------------+---------------------+
+//! | dst src| version kind .. | data section      | entries, 24 B each  |
+//! | type   | .. header crc   | (pages)           |                     |
+//! +--------+-----------------+-------------------+---------------------+
+//!  Ethernet  Header            payload, covered by the payload checksum
+//! ```
+//!
+//! Frames on a channel ([`Kind::Command`], [`Kind::Data`]) carry [`Entry`]s: commands,
+//! completions, events, and descriptions of the data section's parts. Data come first so that
+//! pages stay aligned in the receiver's memory. All other kinds carry one *body*, a PDU of its
+//! own (one file each), in the place of the data section. Integers are little-endian.
+//!
+//! Parsing never panics and never allocates. Everything that can be wrong with a frame has a
+//! name in [`Reject`].
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod accept;
+mod ack;
+mod body;
+mod checksum;
+mod connect;
+mod discover;
+mod entry;
+mod ethernet;
+mod fence;
+mod frame;
+mod header;
+mod hello;
+mod offer;
+mod reject;
+mod rejection;
+mod reset;
+mod types;
+
+pub use accept::{Accept, AcceptFlags};
+pub use ack::{Ack, BITMAP_WORDS_MAX, Bitmap};
+pub use checksum::Checksum;
+pub use connect::{Connect, ConnectFlags};
+pub use discover::Discover;
+pub use entry::{Command, CommandFlags, Completion, Data, Entry, Event, Opcode, Status};
+pub use ethernet::{ETHERTYPE, Mac};
+pub use fence::{Fence, Fenced, OUTCOMES_MAX, Outcome, TAGS_MAX};
+pub use frame::{Body, Control, Entries, Frame, emit_entries};
+pub use header::{Flags, Header, Kind, Ring};
+pub use hello::Hello;
+pub use offer::{ExportFlags, ExportInfo, Offer, RECORDS_MAX};
+pub use reject::Reject;
+pub use rejection::{Reason, Rejection};
+pub use reset::Reset;
+pub use types::{ChannelId, Cookie, Name, PacketNumber, Position, Tag, Text};
+pub use uuid::Uuid;
+
+/// Protocol version of every frame.
+pub const VERSION: u8 = 1;
+/// Bytes of the Ethernet header.
+pub const ETHERNET_LEN: usize = 14;
+/// Bytes of the Ethernet and the Tyche header: where the payload starts.
+pub const HEAD_LEN: usize = 64;
+/// Bytes of one entry.
+pub const ENTRY_LEN: usize = 24;
+/// The most entries in one frame.
+pub const ENTRIES_MAX: usize = 32;
+/// Bytes of a page of the `damq`, and the alignment of data in frames that hold whole pages.
+pub const PAGE_LEN: usize = 4096;
+/// The most bytes that one read or write request moves.
+pub const REQUEST_LEN_MAX: u32 = 1 << 20;
+/// The unit of disk offsets and lengths in bytes.
+pub const SECTOR_LEN: u64 = 512;
+/// The longest frame that the protocol can describe, in bytes.
+pub const FRAME_LEN_MAX: usize = ETHERNET_LEN + 65535;
+/// The shortest usable frame length limit of a link: Ethernet's standard MTU less room for tags.
+pub const FRAME_LEN_MIN: usize = ETHERNET_LEN + 1280;

@@ -1,0 +1,101 @@
+//! Reading and writing the fields of a body in order.
+
+use uuid::Uuid;
+
+use crate::{Reject, Text};
+
+/// Takes fields off the front of a body.
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(body: &'a [u8]) -> Self {
+        Self(body)
+    }
+
+    pub(crate) fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Reject> {
+        let (field, rest) = self.0.split_first_chunk().ok_or(Reject::Length)?;
+        self.0 = rest;
+        Ok(*field)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Reject> {
+        self.bytes().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Reject> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Reject> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn uuid(&mut self) -> Result<Uuid, Reject> {
+        self.bytes().map(Uuid::from_bytes)
+    }
+
+    pub(crate) fn text<const N: usize>(&mut self) -> Result<Text<N>, Reject> {
+        Text::from_bytes(self.bytes()?).ok_or(Reject::Text)
+    }
+
+    /// `N` bytes that must be zero.
+    pub(crate) fn zeroes<const N: usize>(&mut self) -> Result<(), Reject> {
+        if self.bytes::<N>()? == [0; N] { Ok(()) } else { Err(Reject::Reserved) }
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn end(self) -> Result<(), Reject> {
+        if self.0.is_empty() { Ok(()) } else { Err(Reject::Length) }
+    }
+
+    /// What is left.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// Appends fields to a body.
+pub(crate) struct Writer<'a> {
+    bytes: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, len: 0 }
+    }
+
+    pub(crate) fn bytes(&mut self, field: &[u8]) -> &mut Self {
+        self.bytes[self.len..self.len + field.len()].copy_from_slice(field);
+        self.len += field.len();
+        self
+    }
+
+    pub(crate) fn u16(&mut self, field: u16) -> &mut Self {
+        self.bytes(&field.to_le_bytes())
+    }
+
+    pub(crate) fn u32(&mut self, field: u32) -> &mut Self {
+        self.bytes(&field.to_le_bytes())
+    }
+
+    pub(crate) fn u64(&mut self, field: u64) -> &mut Self {
+        self.bytes(&field.to_le_bytes())
+    }
+
+    pub(crate) fn uuid(&mut self, field: &Uuid) -> &mut Self {
+        self.bytes(field.as_bytes())
+    }
+
+    pub(crate) fn text<const N: usize>(&mut self, field: &Text<N>) -> &mut Self {
+        self.bytes(field.as_bytes())
+    }
+
+    pub(crate) fn zeroes<const N: usize>(&mut self) -> &mut Self {
+        self.bytes(&[0; N])
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}

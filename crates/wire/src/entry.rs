@@ -1,0 +1,350 @@
+//! Entries: what frames of the two rings carry. Each is 24 bytes.
+//!
+//! ```text
+//!             0      1       2..4      4..8  8..16           16..20  20..24
+//! command     1      opcode  flags     tag   disk offset     length  damq page
+//! completion  2      status  0         tag   0               0       0
+//! data        3      0       0         tag   offset, length  total   damq page
+//! event       4      code    0         0     value           0       0
+//! ```
+
+use core::fmt;
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
+
+use crate::{ENTRY_LEN, REQUEST_LEN_MAX, Reject, SECTOR_LEN, Tag};
+
+/// What a command does. PROTOCOL.md, "Operations".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Disk to host.
+    Read = 1,
+    /// Host to disk.
+    Write = 2,
+    /// Completed writes become durable.
+    Flush = 3,
+    /// The range's content is no longer needed.
+    Discard = 4,
+    /// The range reads as zeroes from now on.
+    WriteZeroes = 5,
+}
+
+impl Opcode {
+    /// All operations.
+    pub const ALL: &[Self] =
+        &[Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes];
+
+    /// Whether the request moves data over the wire.
+    pub fn has_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// Whether the request changes the disk's content.
+    pub fn modifies(self) -> bool {
+        matches!(self, Self::Write | Self::Discard | Self::WriteZeroes)
+    }
+
+    fn flags(self) -> u16 {
+        match self {
+            Self::Write => CommandFlags::FUA.0,
+            Self::WriteZeroes => CommandFlags::FUA.0 | CommandFlags::MAY_UNMAP.0,
+            _ => 0,
+        }
+    }
+}
+
+/// Flags of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CommandFlags(pub u16);
+
+impl CommandFlags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// Write, write-zeroes: complete only when on stable storage.
+    pub const FUA: Self = Self(1);
+    /// Write-zeroes: blocks may be deallocated.
+    pub const MAY_UNMAP: Self = Self(2);
+
+    /// Whether all of `other` are set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Success = 0,
+    /// The device failed.
+    Io = 1,
+    /// The request made no sense to the target: out of the disk's bounds or misaligned.
+    Invalid = 2,
+    /// The export is read-only.
+    ReadOnly = 3,
+    /// No space where the export lives.
+    NoSpace = 4,
+    /// The operation is not supported by the export.
+    Unsupported = 5,
+    /// The target is out of memory.
+    NoMemory = 6,
+}
+
+impl Status {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Success,
+        Self::Io,
+        Self::Invalid,
+        Self::ReadOnly,
+        Self::NoSpace,
+        Self::Unsupported,
+        Self::NoMemory,
+    ];
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// What to do.
+    pub opcode: Opcode,
+    /// How.
+    pub flags: CommandFlags,
+    /// Which request this is.
+    pub tag: Tag,
+    /// First byte on the disk, a multiple of 512.
+    pub offset: u64,
+    /// Bytes, a multiple of 512; at most 1 MiB where data moves.
+    pub len: u32,
+    /// First page of the `damq` for the request's data; zero where no data moves.
+    pub damq_page: u32,
+}
+
+/// The end of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Which request.
+    pub tag: Tag,
+    /// How it ended.
+    pub status: Status,
+}
+
+/// One part of the frame's data section; the parts follow each other in the entries' order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// Which request.
+    pub tag: Tag,
+    /// First byte within the request's data.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Bytes of the request's data in all.
+    pub total: u32,
+    /// First page of the `damq` of the *request's* data; zero towards the host.
+    pub damq_page: u32,
+}
+
+/// Something happened to the export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The export has a new size in bytes.
+    Resized(u64),
+    /// The export is no longer offered: the session ends.
+    Removed,
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Host to target.
+    Command(Command),
+    /// Target to host.
+    Completion(Completion),
+    /// Either way.
+    Data(Data),
+    /// Target to host.
+    Event(Event),
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Layout {
+    kind: u8,
+    code: u8,
+    flags: U16,
+    tag: U32,
+    offset: U64,
+    len: U32,
+    page: U32,
+}
+
+const _: () = assert!(size_of::<Layout>() == ENTRY_LEN);
+
+const COMMAND: u8 = 1;
+const COMPLETION: u8 = 2;
+const DATA: u8 = 3;
+const EVENT: u8 = 4;
+
+impl Entry {
+    /// Reads one entry.
+    ///
+    /// # Errors
+    /// `EntryKind`, `Opcode`, `Code`, `Flags`, `Reserved` or `Range`.
+    pub fn parse(bytes: &[u8; ENTRY_LEN]) -> Result<Self, Reject> {
+        let layout: &Layout = transmute_ref!(bytes);
+        match layout.kind {
+            COMMAND => Command::parse(layout).map(Self::Command),
+            COMPLETION => Completion::parse(layout).map(Self::Completion),
+            DATA => Data::parse(layout).map(Self::Data),
+            EVENT => Event::parse(layout).map(Self::Event),
+            _ => Err(Reject::EntryKind),
+        }
+    }
+
+    /// Writes the entry.
+    pub fn emit(&self, bytes: &mut [u8; ENTRY_LEN]) {
+        let layout = match *self {
+            Self::Command(command) => Layout {
+                kind: COMMAND,
+                code: command.opcode as u8,
+                flags: command.flags.0.into(),
+                tag: command.tag.to_bits().into(),
+                offset: command.offset.into(),
+                len: command.len.into(),
+                page: command.damq_page.into(),
+            },
+            Self::Completion(Completion { tag, status }) => {
+                Layout { tag: tag.to_bits().into(), ..Layout::empty(COMPLETION, status as u8) }
+            }
+            Self::Data(data) => Layout {
+                tag: data.tag.to_bits().into(),
+                offset: (u64::from(data.len) << 32 | u64::from(data.offset)).into(),
+                len: data.total.into(),
+                page: data.damq_page.into(),
+                ..Layout::empty(DATA, 0)
+            },
+            Self::Event(Event::Resized(size)) => {
+                Layout { offset: size.into(), ..Layout::empty(EVENT, 1) }
+            }
+            Self::Event(Event::Removed) => Layout::empty(EVENT, 2),
+        };
+        bytes.copy_from_slice(layout.as_bytes());
+    }
+}
+
+impl Layout {
+    fn empty(kind: u8, code: u8) -> Self {
+        Self {
+            kind,
+            code,
+            flags: 0.into(),
+            tag: 0.into(),
+            offset: 0.into(),
+            len: 0.into(),
+            page: 0.into(),
+        }
+    }
+}
+
+impl Command {
+    fn parse(layout: &Layout) -> Result<Self, Reject> {
+        let opcode = Opcode::ALL
+            .iter()
+            .copied()
+            .find(|&opcode| opcode as u8 == layout.code)
+            .ok_or(Reject::Opcode)?;
+        let flags = layout.flags.get();
+        if flags & !opcode.flags() != 0 {
+            return Err(Reject::Flags);
+        }
+        let (offset, len, damq_page) = (layout.offset.get(), layout.len.get(), layout.page.get());
+        if opcode == Opcode::Flush {
+            if offset != 0 || len != 0 {
+                return Err(Reject::Range);
+            }
+        } else if len == 0
+            || !u64::from(len).is_multiple_of(SECTOR_LEN)
+            || !offset.is_multiple_of(SECTOR_LEN)
+            || offset.checked_add(u64::from(len)).is_none()
+            || (opcode.has_data() && len > REQUEST_LEN_MAX)
+        {
+            return Err(Reject::Range);
+        }
+        if !opcode.has_data() && damq_page != 0 {
+            return Err(Reject::Reserved);
+        }
+        let tag = Tag::from_bits(layout.tag.get());
+        Ok(Self { opcode, flags: CommandFlags(flags), tag, offset, len, damq_page })
+    }
+}
+
+impl Completion {
+    fn parse(layout: &Layout) -> Result<Self, Reject> {
+        let status = Status::ALL
+            .iter()
+            .copied()
+            .find(|&status| status as u8 == layout.code)
+            .ok_or(Reject::Code)?;
+        let rest = (layout.flags.get(), layout.offset.get(), layout.len.get(), layout.page.get());
+        if rest != (0, 0, 0, 0) {
+            return Err(Reject::Reserved);
+        }
+        Ok(Self { tag: Tag::from_bits(layout.tag.get()), status })
+    }
+}
+
+impl Data {
+    fn parse(layout: &Layout) -> Result<Self, Reject> {
+        if layout.code != 0 || layout.flags.get() != 0 {
+            return Err(Reject::Reserved);
+        }
+        let packed = layout.offset.get();
+        let (offset, len, total) = (packed as u32, (packed >> 32) as u32, layout.len.get());
+        let whole = u64::from(total).is_multiple_of(SECTOR_LEN) && total <= REQUEST_LEN_MAX;
+        if len == 0 || !whole || offset.checked_add(len).is_none_or(|end| end > total) {
+            return Err(Reject::Range);
+        }
+        let tag = Tag::from_bits(layout.tag.get());
+        Ok(Self { tag, offset, len, total, damq_page: layout.page.get() })
+    }
+}
+
+impl Event {
+    fn parse(layout: &Layout) -> Result<Self, Reject> {
+        let rest = (layout.flags.get(), layout.tag.get(), layout.len.get(), layout.page.get());
+        if rest != (0, 0, 0, 0) {
+            return Err(Reject::Reserved);
+        }
+        match (layout.code, layout.offset.get()) {
+            (1, size) => Ok(Self::Resized(size)),
+            (2, 0) => Ok(Self::Removed),
+            (2, _) => Err(Reject::Reserved),
+            _ => Err(Reject::Code),
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(Command { opcode, flags, tag, offset, len, damq_page }) => {
+                write!(f, "{opcode:?} {tag:?} {offset}+{len} damq={damq_page}")?;
+                if flags.contains(CommandFlags::FUA) {
+                    f.write_str(" fua")?;
+                }
+                if flags.contains(CommandFlags::MAY_UNMAP) {
+                    f.write_str(" may-unmap")?;
+                }
+                Ok(())
+            }
+            Self::Completion(Completion { tag, status }) => write!(f, "Done {tag:?} {status:?}"),
+            Self::Data(Data { tag, offset, len, total, damq_page }) => {
+                write!(f, "Data {tag:?} {offset}+{len}/{total} damq={damq_page}")
+            }
+            Self::Event(event) => write!(f, "{event:?}"),
+        }
+    }
+}

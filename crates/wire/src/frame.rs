@@ -1,0 +1,283 @@
+//! The whole frame: header and payload, checked together.
+
+use core::fmt;
+
+use crate::body::Writer;
+use crate::{
+    Accept, Ack, Checksum, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Entry, Fence, Fenced, Flags,
+    HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reject, Rejection, Reset, ethernet,
+};
+
+/// A body PDU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// [`Kind::Discover`]
+    Discover(Discover),
+    /// [`Kind::Offer`]
+    Offer(Offer),
+    /// [`Kind::Hello`]
+    Hello(Hello),
+    /// [`Kind::Connect`]
+    Connect(Connect),
+    /// [`Kind::Accept`]
+    Accept(Accept),
+    /// [`Kind::Reject`]
+    Reject(Rejection),
+    /// [`Kind::Fence`]
+    Fence(Fence),
+    /// [`Kind::Fenced`]
+    Fenced(Fenced),
+    /// [`Kind::Reset`]
+    Reset(Reset),
+    /// [`Kind::Ack`] with bitmaps.
+    Ack(Ack),
+}
+
+/// What a frame carries.
+#[allow(clippy::large_enum_variant, reason = "parsed in place; a box would allocate per frame")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// Nothing: void, ack without bitmaps, keepalive, disconnect.
+    Empty,
+    /// Entries, and the data that they describe.
+    Entries {
+        /// Commands, completions, events and parts of the data, at least one.
+        entries: Entries<'a>,
+        /// The data section, whole.
+        data: &'a [u8],
+    },
+    /// A PDU of its own.
+    Control(Control),
+}
+
+/// Entries of a frame, checked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Entries<'a>(&'a [u8]);
+
+/// A parsed frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The header.
+    pub header: Header,
+    /// The payload.
+    pub body: Body<'a>,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame: its first 64 bytes and all the rest.
+    ///
+    /// # Errors
+    /// The first thing found wrong. A frame in which anything is wrong has no effect at all.
+    pub fn parse(head: &[u8; HEAD_LEN], payload: &'a [u8]) -> Result<Self, Reject> {
+        let header = Header::parse(head)?;
+        let body = Body::parse(&header, payload, true)?;
+        Ok(Self { header, body })
+    }
+
+    /// Reads a frame without looking at the payload's checksum: what a receiver without checksums
+    /// would do. For proving that the checks are needed.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), without `PayloadChecksum`.
+    pub fn parse_unchecked(head: &[u8; HEAD_LEN], payload: &'a [u8]) -> Result<Self, Reject> {
+        let header = Header::parse(head)?;
+        let body = Body::parse(&header, payload, false)?;
+        Ok(Self { header, body })
+    }
+}
+
+impl<'a> Body<'a> {
+    fn parse(header: &Header, payload: &'a [u8], checked: bool) -> Result<Self, Reject> {
+        let data_len = header.data_len as usize;
+        let entries = usize::from(header.entries);
+        if entries > ENTRIES_MAX {
+            return Err(Reject::EntryCount);
+        }
+        if data_len.checked_add(entries * ENTRY_LEN) != Some(payload.len()) {
+            return Err(Reject::Length);
+        }
+        let (data, tail) = payload.split_at(data_len);
+        let covers_data = header.kind != Kind::Data || header.flags.contains(Flags::CHECKSUMMED);
+        let covered = if covers_data { payload } else { tail };
+        if checked && Checksum::of(covered) != header.payload_crc {
+            return Err(Reject::PayloadChecksum);
+        }
+        match header.kind {
+            Kind::Command if data_len > 0 => Err(Reject::Length),
+            Kind::Data if data_len == 0 => Err(Reject::Length),
+            Kind::Command | Kind::Data => Self::parse_entries(tail, data),
+            _ if entries > 0 => Err(Reject::EntryCount),
+            Kind::Void | Kind::Keepalive | Kind::Disconnect => {
+                if data.is_empty() {
+                    Ok(Self::Empty)
+                } else {
+                    Err(Reject::Length)
+                }
+            }
+            Kind::Ack if data.is_empty() => Ok(Self::Empty),
+            kind => Control::parse(kind, data).map(Self::Control),
+        }
+    }
+
+    fn parse_entries(tail: &'a [u8], data: &'a [u8]) -> Result<Self, Reject> {
+        let (entries, _) = tail.as_chunks::<ENTRY_LEN>();
+        if entries.is_empty() {
+            return Err(Reject::EntryCount);
+        }
+        let mut described = 0;
+        for bytes in entries {
+            if let Entry::Data(part) = Entry::parse(bytes)? {
+                described += part.len as usize;
+            }
+        }
+        if described != data.len() {
+            return Err(Reject::DataLength);
+        }
+        Ok(Self::Entries { entries: Entries(tail), data })
+    }
+}
+
+impl Entries<'_> {
+    /// The entries in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry> {
+        let (entries, _) = self.0.as_chunks::<ENTRY_LEN>();
+        entries.iter().map(|bytes| Entry::parse(bytes).expect("checked by `Body::parse`"))
+    }
+}
+
+impl fmt::Debug for Entries<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl Control {
+    /// The most bytes of a body, without a hello's padding. Fits the shortest frame.
+    pub const LEN_MAX: usize = 1152;
+
+    fn parse(kind: Kind, body: &[u8]) -> Result<Self, Reject> {
+        match kind {
+            Kind::Discover => Discover::parse(body).map(Self::Discover),
+            Kind::Offer => Offer::parse(body).map(Self::Offer),
+            Kind::Hello => Hello::parse(body).map(Self::Hello),
+            Kind::Connect => Connect::parse(body).map(Self::Connect),
+            Kind::Accept => Accept::parse(body).map(Self::Accept),
+            Kind::Reject => Rejection::parse(body).map(Self::Reject),
+            Kind::Fence => Fence::parse(body).map(Self::Fence),
+            Kind::Fenced => Fenced::parse(body).map(Self::Fenced),
+            Kind::Reset => Reset::parse(body).map(Self::Reset),
+            Kind::Ack => Ack::parse(body).map(Self::Ack),
+            Kind::Command | Kind::Data | Kind::Void | Kind::Keepalive | Kind::Disconnect => {
+                unreachable!("{kind:?} has no body of its own")
+            }
+        }
+    }
+
+    /// The kind of frame that carries it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Discover(_) => Kind::Discover,
+            Self::Offer(_) => Kind::Offer,
+            Self::Hello(_) => Kind::Hello,
+            Self::Connect(_) => Kind::Connect,
+            Self::Accept(_) => Kind::Accept,
+            Self::Reject(_) => Kind::Reject,
+            Self::Fence(_) => Kind::Fence,
+            Self::Fenced(_) => Kind::Fenced,
+            Self::Reset(_) => Kind::Reset,
+            Self::Ack(_) => Kind::Ack,
+        }
+    }
+
+    /// Writes the body without padding; returns its length.
+    pub fn emit(&self, body: &mut [u8; Self::LEN_MAX]) -> usize {
+        let mut fields = Writer::new(body);
+        match self {
+            Self::Discover(pdu) => pdu.emit(&mut fields),
+            Self::Offer(pdu) => pdu.emit(&mut fields),
+            Self::Hello(pdu) => pdu.emit(&mut fields),
+            Self::Connect(pdu) => pdu.emit(&mut fields),
+            Self::Accept(pdu) => pdu.emit(&mut fields),
+            Self::Reject(pdu) => pdu.emit(&mut fields),
+            Self::Fence(pdu) => pdu.emit(&mut fields),
+            Self::Fenced(pdu) => pdu.emit(&mut fields),
+            Self::Reset(pdu) => pdu.emit(&mut fields),
+            Self::Ack(pdu) => pdu.emit(&mut fields),
+        }
+        fields.len()
+    }
+
+    /// Zero bytes that follow the body.
+    pub fn padding_len(&self) -> usize {
+        match self {
+            Self::Hello(hello) => hello.padding_len(),
+            _ => 0,
+        }
+    }
+}
+
+/// Writes entries one behind the other; returns their length in bytes.
+pub fn emit_entries(entries: &[Entry], tail: &mut [u8; ENTRIES_MAX * ENTRY_LEN]) -> usize {
+    let (chunks, _) = tail.as_chunks_mut::<ENTRY_LEN>();
+    for (entry, bytes) in entries.iter().zip(chunks) {
+        entry.emit(bytes);
+    }
+    entries.len() * ENTRY_LEN
+}
+
+impl Header {
+    /// Finishes a frame: fills in the lengths and the payload's checksum, and writes both headers.
+    /// `data` are the pieces of the data section or body, `tail` the emitted entries.
+    pub fn seal<'a>(
+        mut self,
+        (dst, src, ethertype): (Mac, Mac, u16),
+        data: impl IntoIterator<Item = &'a [u8]>,
+        tail: &[u8],
+        head: &mut [u8; HEAD_LEN],
+    ) {
+        let covers_data = self.kind != Kind::Data || self.flags.contains(Flags::CHECKSUMMED);
+        let mut checksum = Checksum::new();
+        self.data_len = 0;
+        for piece in data {
+            self.data_len += u32::try_from(piece.len()).expect("a frame's worth of bytes");
+            if covers_data {
+                checksum.update(piece);
+            }
+        }
+        checksum.update(tail);
+        self.payload_crc = checksum.finish();
+        self.entries = (tail.len() / ENTRY_LEN) as u16;
+        ethernet::emit(dst, src, ethertype, head);
+        self.emit(head);
+    }
+}
+
+impl fmt::Display for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Discover(pdu) => pdu.fmt(f),
+            Self::Offer(pdu) => pdu.fmt(f),
+            Self::Hello(pdu) => pdu.fmt(f),
+            Self::Connect(pdu) => pdu.fmt(f),
+            Self::Accept(pdu) => pdu.fmt(f),
+            Self::Reject(pdu) => pdu.fmt(f),
+            Self::Fence(pdu) => pdu.fmt(f),
+            Self::Fenced(pdu) => pdu.fmt(f),
+            Self::Reset(pdu) => pdu.fmt(f),
+            Self::Ack(pdu) => pdu.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.header.fmt(f)?;
+        match &self.body {
+            Body::Empty => Ok(()),
+            Body::Entries { entries, .. } => {
+                entries.iter().try_for_each(|entry| write!(f, " [{entry}]"))
+            }
+            Body::Control(control) => write!(f, " {control}"),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The header of every frame: 50 bytes behind the Ethernet header.
+//!
+//! ```text
+//! off len field
+//!   0   1 version       1
+//!   1   1 kind          what the frame is
+//!   2   2 flags         reserved bits are zero
+//!   4   2 channel       index at the receiver, 0xffff for none
+//!   6   8 cookie        the receiver's, zero for none
+//!  14   8 packet        number of this frame on its channel, never repeated
+//!  22   4 position      in the frame's ring; zero for frames outside of the rings
+//!  26   4 ack_command   next position awaited in the command ring
+//!  30   4 ack_data      next position awaited in the data ring
+//!  34   2 window        positions from the acks on that the sender has room for, in each ring
+//!  36   2 entries       how many follow the data section
+//!  38   4 data_len      bytes of the data section, or of the body
+//!  42   4 payload_crc   CRC32C of the data section (if CHECKSUMMED) and the entries
+//!  46   4 header_crc    CRC32C of the 46 bytes before
+//! ```
+
+use core::fmt;
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
+
+use crate::{
+    ChannelId, Checksum, Cookie, ETHERNET_LEN, HEAD_LEN, PacketNumber, Position, Reject, VERSION,
+};
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Who is there? Broadcast.
+    Discover = 0x01,
+    /// A target and its exports.
+    Offer = 0x02,
+    /// A probe of the frame size, padded; answered in kind.
+    Hello = 0x03,
+    /// Open a channel.
+    Connect = 0x04,
+    /// The channel is open.
+    Accept = 0x05,
+    /// The channel is refused.
+    Reject = 0x06,
+    /// Close another channel of the session and say what was executed.
+    Fence = 0x07,
+    /// That channel is closed.
+    Fenced = 0x08,
+    /// A frame came for a channel that does not exist.
+    Reset = 0x09,
+    /// Entries without data; the command ring.
+    Command = 0x10,
+    /// Entries with data; the data ring.
+    Data = 0x11,
+    /// Fills a position whose content is no longer needed.
+    Void = 0x12,
+    /// Nothing but acknowledgements, or with bitmaps: a nack.
+    Ack = 0x13,
+    /// Nothing; shows that the sender lives.
+    Keepalive = 0x14,
+    /// The channel ends; answered in kind.
+    Disconnect = 0x15,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: &[Self] = &[
+        Self::Discover,
+        Self::Offer,
+        Self::Hello,
+        Self::Connect,
+        Self::Accept,
+        Self::Reject,
+        Self::Fence,
+        Self::Fenced,
+        Self::Reset,
+        Self::Command,
+        Self::Data,
+        Self::Void,
+        Self::Ack,
+        Self::Keepalive,
+        Self::Disconnect,
+    ];
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|&kind| kind as u8 == byte)
+    }
+
+    /// Whether the frame belongs to an open channel.
+    pub fn on_channel(self) -> bool {
+        self as u8 >= Self::Command as u8
+    }
+
+    fn flags(self) -> Flags {
+        match self {
+            Self::Data => Flags::CHECKSUMMED,
+            Self::Void => Flags::DATA_RING,
+            Self::Hello | Self::Disconnect => Flags::REPLY,
+            _ => Flags::NONE,
+        }
+    }
+}
+
+/// Flags of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// On [`Kind::Data`]: the payload checksum covers the data section too, not just the entries.
+    pub const CHECKSUMMED: Self = Self(1);
+    /// On [`Kind::Hello`] and [`Kind::Disconnect`]: the answer to one.
+    pub const REPLY: Self = Self(2);
+    /// On [`Kind::Void`]: the position is one of the data ring, not of the command ring.
+    pub const DATA_RING: Self = Self(4);
+
+    /// Whether all of `other` are set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// The two sequence spaces of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ring {
+    /// Small frames: commands, completions, events.
+    Command = 0,
+    /// Frames that carry data.
+    Data = 1,
+}
+
+/// The parsed header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the frame is.
+    pub kind: Kind,
+    /// Its flags.
+    pub flags: Flags,
+    /// The receiver's channel.
+    pub channel: ChannelId,
+    /// The receiver's cookie.
+    pub cookie: Cookie,
+    /// Number of the frame.
+    pub packet: PacketNumber,
+    /// Place in the ring that [`Header::ring`] says.
+    pub position: Position,
+    /// The next position that the sender awaits in each ring, indexed by [`Ring`].
+    pub acks: [Position; 2],
+    /// How many positions from `acks` on the sender has room for, in each ring.
+    pub window: u16,
+    /// How many entries follow the data section.
+    pub entries: u16,
+    /// Bytes of the data section or of the body.
+    pub data_len: u32,
+    /// CRC32C of the payload.
+    pub payload_crc: u32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Layout {
+    version: u8,
+    kind: u8,
+    flags: U16,
+    channel: U16,
+    cookie: U64,
+    packet: U64,
+    position: U32,
+    ack_command: U32,
+    ack_data: U32,
+    window: U16,
+    entries: U16,
+    data_len: U32,
+    payload_crc: U32,
+    header_crc: U32,
+}
+
+const LEN: usize = HEAD_LEN - ETHERNET_LEN;
+const _: () = assert!(size_of::<Layout>() == LEN);
+
+impl Header {
+    /// A header of `kind` with all else zero, outside of any channel.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            flags: Flags::NONE,
+            channel: ChannelId::NONE,
+            cookie: Cookie(0),
+            packet: PacketNumber(0),
+            position: Position(0),
+            acks: [Position(0); 2],
+            window: 0,
+            entries: 0,
+            data_len: 0,
+            payload_crc: 0,
+        }
+    }
+
+    /// Reads the header of a frame from its first 64 bytes, and checks all that can be checked
+    /// without the payload.
+    ///
+    /// # Errors
+    /// `Version`, `HeaderChecksum`, `Kind` or `Flags`.
+    pub fn parse(head: &[u8; HEAD_LEN]) -> Result<Self, Reject> {
+        let (_, bytes) = head.split_at(ETHERNET_LEN);
+        let bytes: &[u8; LEN] = bytes.try_into().expect("64 - 14 bytes");
+        let layout: &Layout = transmute_ref!(bytes);
+        if layout.version != VERSION {
+            return Err(Reject::Version);
+        }
+        if Checksum::of(&bytes[..LEN - 4]) != layout.header_crc.get() {
+            return Err(Reject::HeaderChecksum);
+        }
+        let kind = Kind::from_byte(layout.kind).ok_or(Reject::Kind)?;
+        let flags = Flags(layout.flags.get());
+        if !kind.flags().contains(flags) {
+            return Err(Reject::Flags);
+        }
+        Ok(Self {
+            kind,
+            flags,
+            channel: ChannelId(layout.channel.get()),
+            cookie: Cookie(layout.cookie.get()),
+            packet: PacketNumber(layout.packet.get()),
+            position: Position(layout.position.get()),
+            acks: [Position(layout.ack_command.get()), Position(layout.ack_data.get())],
+            window: layout.window.get(),
+            entries: layout.entries.get(),
+            data_len: layout.data_len.get(),
+            payload_crc: layout.payload_crc.get(),
+        })
+    }
+
+    /// Writes the header with its checksum behind the Ethernet header.
+    pub fn emit(&self, head: &mut [u8; HEAD_LEN]) {
+        let mut layout = Layout {
+            version: VERSION,
+            kind: self.kind as u8,
+            flags: self.flags.0.into(),
+            channel: self.channel.0.into(),
+            cookie: self.cookie.0.into(),
+            packet: self.packet.0.into(),
+            position: self.position.0.into(),
+            ack_command: self.acks[Ring::Command as usize].0.into(),
+            ack_data: self.acks[Ring::Data as usize].0.into(),
+            window: self.window.into(),
+            entries: self.entries.into(),
+            data_len: self.data_len.into(),
+            payload_crc: self.payload_crc.into(),
+            header_crc: 0.into(),
+        };
+        layout.header_crc = Checksum::of(&layout.as_bytes()[..LEN - 4]).into();
+        head[ETHERNET_LEN..].copy_from_slice(layout.as_bytes());
+    }
+
+    /// The ring that the frame has a position in, if any.
+    pub fn ring(&self) -> Option<Ring> {
+        match self.kind {
+            Kind::Command => Some(Ring::Command),
+            Kind::Data => Some(Ring::Data),
+            Kind::Void if self.flags.contains(Flags::DATA_RING) => Some(Ring::Data),
+            Kind::Void => Some(Ring::Command),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.kind)?;
+        if self.flags != Flags::NONE {
+            write!(f, " flags={:#x}", self.flags.0)?;
+        }
+        if self.kind.on_channel() {
+            write!(f, " ch={} pn={}", self.channel.0, self.packet.0)?;
+            if self.ring().is_some() {
+                write!(f, " pos={}", self.position.0)?;
+            }
+            write!(f, " ack={}/{} win={}", self.acks[0].0, self.acks[1].0, self.window)?;
+        }
+        if self.data_len > 0 {
+            write!(f, " data={}", self.data_len)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! Hello: a probe of the frame size, padded to the size that it probes and answered with a frame
+//! of the same size. The largest answered size is the one that the path carries both ways.
+//!
+//! ```text
+//! off len field
+//!   0   8 nonce         echoed in the answer
+//!   8   4 frame_len     bytes of this frame in all
+//!  12   - padding       up to frame_len
+//! ```
+
+use core::fmt;
+
+use crate::body::{Reader, Writer};
+use crate::{FRAME_LEN_MAX, HEAD_LEN, Reject};
+
+/// A probe or, with [`Flags::REPLY`](crate::Flags::REPLY), its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Which attempt at a connection this belongs to.
+    pub nonce: u64,
+    /// Length of the frame in bytes; the padding makes it true.
+    pub frame_len: u32,
+}
+
+impl Hello {
+    /// Bytes of the body before the padding.
+    pub const FIELDS_LEN: usize = 12;
+
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
+        let mut fields = Reader::new(body);
+        let this = Self { nonce: fields.u64()?, frame_len: fields.u32()? };
+        if this.frame_len as usize > FRAME_LEN_MAX {
+            return Err(Reject::Range);
+        }
+        if HEAD_LEN + body.len() != this.frame_len as usize {
+            return Err(Reject::Length);
+        }
+        if fields.rest().iter().any(|&byte| byte != 0) {
+            return Err(Reject::Reserved);
+        }
+        Ok(this)
+    }
+
+    pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
+        fields.u64(self.nonce).u32(self.frame_len);
+    }
+
+    /// Zero bytes that follow the fields.
+    pub fn padding_len(&self) -> usize {
+        (self.frame_len as usize).saturating_sub(HEAD_LEN + Self::FIELDS_LEN)
+    }
+}
+
+impl fmt::Display for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hello {} B nonce={:#x}", self.frame_len, self.nonce)
+    }
+}

@@ -1,0 +1,138 @@
+//! Offer: a target and its exports.
+//!
+//! ```text
+//! off len field                      each record, 104 bytes:
+//!   0   8 nonce   of the discover    off len field
+//!   8  16 target  UUID                 0  64 name
+//!  24  64 name    of the target       64  16 uuid
+//!  88   2 first   index of record 0   80   8 size        bytes
+//!  90   2 count   records here        88   4 block_size  512 or 4096
+//!  92   2 total   exports in all      92   4 flags
+//!  94   2 0                           96   8 0
+//!  96 104 records, `count` times
+//! ```
+
+use core::fmt;
+
+use arrayvec::ArrayVec;
+use uuid::Uuid;
+
+use crate::body::{Reader, Writer};
+use crate::{Name, Reject};
+
+/// The most records in one offer: what the smallest frame holds.
+pub const RECORDS_MAX: usize = 10;
+
+/// What an offer says about an export, flag by flag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ExportFlags(pub u32);
+
+impl ExportFlags {
+    /// Writes are refused.
+    pub const READ_ONLY: Self = Self(1);
+    /// Completed writes may be volatile until the next flush.
+    pub const WRITE_CACHE: Self = Self(2);
+    /// A host holds it for writing.
+    pub const HELD: Self = Self(4);
+    /// Several hosts may write at once.
+    pub const SHARED: Self = Self(8);
+    const ALL: Self = Self(15);
+
+    /// Whether all of `other` are set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// One export of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportInfo {
+    /// Its name, unique at the target.
+    pub name: Name,
+    /// Its identity, stable over restarts of the target.
+    pub uuid: Uuid,
+    /// Bytes.
+    pub size: u64,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// What it is like.
+    pub flags: ExportFlags,
+}
+
+/// A target and up to [`RECORDS_MAX`] of its exports; a target with more sends several offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The discover's.
+    pub nonce: u64,
+    /// Identity of the target.
+    pub target: Uuid,
+    /// Its name, for people.
+    pub name: Name,
+    /// Index of the first record among all exports.
+    pub first: u16,
+    /// How many exports there are in all.
+    pub total: u16,
+    /// The exports.
+    pub exports: ArrayVec<ExportInfo, RECORDS_MAX>,
+}
+
+impl Offer {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
+        let mut fields = Reader::new(body);
+        let (nonce, target, name) = (fields.u64()?, fields.uuid()?, fields.text()?);
+        let (first, count, total) = (fields.u16()?, fields.u16()?, fields.u16()?);
+        fields.zeroes::<2>()?;
+        if usize::from(count) > RECORDS_MAX || u32::from(first) + u32::from(count) > total.into() {
+            return Err(Reject::Range);
+        }
+        let mut exports = ArrayVec::new();
+        for _ in 0..count {
+            exports.push(ExportInfo::parse(&mut fields)?);
+        }
+        fields.end()?;
+        Ok(Self { nonce, target, name, first, total, exports })
+    }
+
+    pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
+        fields.u64(self.nonce).uuid(&self.target).text(&self.name);
+        fields.u16(self.first).u16(self.exports.len() as u16).u16(self.total).zeroes::<2>();
+        for export in &self.exports {
+            export.emit(fields);
+        }
+    }
+}
+
+impl ExportInfo {
+    fn parse(fields: &mut Reader<'_>) -> Result<Self, Reject> {
+        let this = Self {
+            name: fields.text()?,
+            uuid: fields.uuid()?,
+            size: fields.u64()?,
+            block_size: fields.u32()?,
+            flags: ExportFlags(fields.u32()?),
+        };
+        fields.zeroes::<8>()?;
+        if !matches!(this.block_size, 512 | 4096) {
+            return Err(Reject::Range);
+        }
+        if !ExportFlags::ALL.contains(this.flags) {
+            return Err(Reject::Flags);
+        }
+        Ok(this)
+    }
+
+    fn emit(&self, fields: &mut Writer<'_>) {
+        fields.text(&self.name).uuid(&self.uuid).u64(self.size).u32(self.block_size);
+        fields.u32(self.flags.0).zeroes::<8>();
+    }
+}
+
+impl fmt::Display for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Offer by {} ({}):", self.name, self.target)?;
+        for export in &self.exports {
+            write!(f, " {} {} B", export.name, export.size)?;
+        }
+        write!(f, " [{}+{}/{}]", self.first, self.exports.len(), self.total)
+    }
+}

@@ -1,0 +1,146 @@
+//! Newtypes for what travels: positions, tags, names.
+
+use core::fmt;
+
+/// Index of a channel at the frame's receiver, chosen by the receiver in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelId(pub u16);
+
+impl ChannelId {
+    /// The index in frames that belong to no channel (discovery and handshake).
+    pub const NONE: Self = Self(u16::MAX);
+}
+
+/// Random secret of a channel, chosen by the frame's receiver. Frames with another are dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cookie(pub u64);
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#018x}", self.0)
+    }
+}
+
+/// Number of a frame on its channel in one direction. Never repeats, not even for retransmissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PacketNumber(pub u64);
+
+/// Place of a frame in its ring: a sequence number that wraps at 2³².
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position(pub u32);
+
+impl Position {
+    /// The position `n` further on.
+    #[must_use]
+    pub fn plus(self, n: u32) -> Self {
+        Self(self.0.wrapping_add(n))
+    }
+
+    /// How far `self` is ahead of `base`; negative when behind.
+    pub fn ahead_of(self, base: Self) -> i32 {
+        self.0.wrapping_sub(base.0).cast_signed()
+    }
+}
+
+/// Names one request in flight: a slot of the `remq` and the slot's generation, which grows
+/// (wrapping) with every use of the slot.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// Index into the `remq`.
+    pub slot: u16,
+    /// Which use of the slot.
+    pub generation: u16,
+}
+
+impl Tag {
+    /// As on the wire.
+    pub fn to_bits(self) -> u32 {
+        u32::from(self.generation) << 16 | u32::from(self.slot)
+    }
+
+    /// From the wire.
+    pub fn from_bits(bits: u32) -> Self {
+        Self { slot: (bits & 0xffff) as u16, generation: (bits >> 16) as u16 }
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.generation)
+    }
+}
+
+/// A name of an export, a host or a target: 1 to 63 bytes of UTF-8 without control characters,
+/// or empty where the PDU allows it.
+pub type Name = Text<64>;
+
+/// UTF-8 in a field of `N` bytes, filled up with zeroes; at most `N - 1` bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: u8,
+}
+
+impl<const N: usize> Text<N> {
+    /// The empty text.
+    pub const EMPTY: Self = Self { bytes: [0; N], len: 0 };
+
+    /// `None` if the text is too long or has control characters.
+    pub fn new(text: &str) -> Option<Self> {
+        if text.len() >= N.min(256) || text.chars().any(char::is_control) {
+            return None;
+        }
+        let mut bytes = [0; N];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Some(Self { bytes, len: text.len() as u8 })
+    }
+
+    /// As much of the text as fits, control characters left out.
+    pub fn truncated(text: &str) -> Self {
+        let mut this = Self::EMPTY;
+        for c in text.chars().filter(|c| !c.is_control()) {
+            let end = usize::from(this.len) + c.len_utf8();
+            if end >= N.min(256) {
+                break;
+            }
+            c.encode_utf8(&mut this.bytes[usize::from(this.len)..end]);
+            this.len = end as u8;
+        }
+        this
+    }
+
+    /// From the wire: `None` unless terminated, zero-filled, UTF-8 and free of control characters.
+    pub(crate) fn from_bytes(bytes: [u8; N]) -> Option<Self> {
+        let len = bytes.iter().position(|&byte| byte == 0)?;
+        if bytes[len..].iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        Self::new(core::str::from_utf8(&bytes[..len]).ok()?)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8; N] {
+        &self.bytes
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("checked by `new`")
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<const N: usize> fmt::Display for Text<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl<const N: usize> fmt::Debug for Text<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.as_str())
+    }
+}
