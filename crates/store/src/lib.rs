@@ -14,6 +14,7 @@
 
 pub mod fault;
 pub mod file;
+mod inline;
 pub mod memory;
 pub mod null;
 
@@ -27,11 +28,20 @@ pub trait Store: Send + Sync {
     /// What the disk is like now.
     fn geometry(&self) -> Geometry;
 
-    /// A queue for the calling thread, with room for `depth` requests at once.
+    /// A queue for one thread, with room for `depth` requests at once. It keeps what it needs of
+    /// the store alive, the lock included.
     ///
     /// # Errors
-    /// What the kernel says when it refuses the resources.
+    /// `InvalidInput` for a depth of zero or beyond what the kernel offers; otherwise what the
+    /// kernel says when it refuses the resources.
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>>;
+
+    /// Names the life of whatever holds completed but unflushed writes. A host that sees another
+    /// number after it reconnects must assume that those writes are lost, and fail its next
+    /// flush. Zero, for ever, says that nothing can be lost.
+    fn generation(&self) -> u64 {
+        0
+    }
 }
 
 /// One thread's way to a store.
@@ -69,7 +79,10 @@ pub trait Queue: Send {
     /// Requests taken and not yet reaped.
     fn in_flight(&self) -> usize;
 
-    /// Readable when completions are waiting; `None` for stores that finish within
-    /// [`submit`](Self::submit).
+    /// For `poll`: readable (`POLLIN`) as long as completions are waiting, and only [`reap`]
+    /// clears it; there is nothing to read from it. `None` for stores that finish within
+    /// [`submit`](Self::submit). Call [`kick`](Self::kick) before sleeping on it.
+    ///
+    /// [`reap`]: Self::reap
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 }

@@ -70,24 +70,31 @@ impl<'a> Frame<'a> {
     /// The first thing found wrong. A frame in which anything is wrong has no effect at all.
     pub fn parse(head: &[u8; HEAD_LEN], payload: &'a [u8]) -> Result<Self, Reject> {
         let header = Header::parse(head)?;
-        let body = Body::parse(&header, payload, true)?;
-        Ok(Self { header, body })
-    }
-
-    /// Reads a frame without looking at the payload's checksum: what a receiver without checksums
-    /// would do. For proving that the checks are needed.
-    ///
-    /// # Errors
-    /// As [`parse`](Self::parse), without `PayloadChecksum`.
-    pub fn parse_unchecked(head: &[u8; HEAD_LEN], payload: &'a [u8]) -> Result<Self, Reject> {
-        let header = Header::parse(head)?;
-        let body = Body::parse(&header, payload, false)?;
+        let body = Body::parse(&header, payload)?;
         Ok(Self { header, body })
     }
 }
 
 impl<'a> Body<'a> {
-    fn parse(header: &Header, payload: &'a [u8], checked: bool) -> Result<Self, Reject> {
+    /// Reads the payload of a frame whose header is known: a receiver looks first whether the
+    /// frame is for it at all.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn parse(header: &Header, payload: &'a [u8]) -> Result<Self, Reject> {
+        Self::parse_with(header, payload, true)
+    }
+
+    /// As [`parse`](Self::parse), but blind to the payload's checksum: for showing, in
+    /// simulation, that the checksum is needed.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), without `PayloadChecksum`.
+    pub fn parse_unchecked(header: &Header, payload: &'a [u8]) -> Result<Self, Reject> {
+        Self::parse_with(header, payload, false)
+    }
+
+    fn parse_with(header: &Header, payload: &'a [u8], checked: bool) -> Result<Self, Reject> {
         let data_len = header.data_len as usize;
         let entries = usize::from(header.entries);
         if entries > ENTRIES_MAX {
@@ -104,7 +111,6 @@ impl<'a> Body<'a> {
         }
         match header.kind {
             Kind::Command if data_len > 0 => Err(Reject::Length),
-            Kind::Data if data_len == 0 => Err(Reject::Length),
             Kind::Command | Kind::Data => Self::parse_entries(tail, data),
             _ if entries > 0 => Err(Reject::EntryCount),
             Kind::Void | Kind::Keepalive | Kind::Disconnect => {

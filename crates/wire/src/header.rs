@@ -51,7 +51,8 @@ pub enum Kind {
     Reset = 0x09,
     /// Entries without data; the command ring.
     Command = 0x10,
-    /// Entries with data; the data ring.
+    /// Entries with data; the data ring. A retransmission may have lost its data section, where
+    /// the data are no longer needed but other entries are.
     Data = 0x11,
     /// Fills a position whose content is no longer needed.
     Void = 0x12,
@@ -94,8 +95,9 @@ impl Kind {
 
     fn flags(self) -> Flags {
         match self {
-            Self::Data => Flags::CHECKSUMMED,
-            Self::Void => Flags::DATA_RING,
+            Self::Command => Flags::ACK_REQUEST,
+            Self::Data => Flags(Flags::CHECKSUMMED.0 | Flags::ACK_REQUEST.0),
+            Self::Void => Flags(Flags::DATA_RING.0 | Flags::ACK_REQUEST.0),
             Self::Hello | Self::Disconnect => Flags::REPLY,
             _ => Flags::NONE,
         }
@@ -115,6 +117,9 @@ impl Flags {
     pub const REPLY: Self = Self(2);
     /// On [`Kind::Void`]: the position is one of the data ring, not of the command ring.
     pub const DATA_RING: Self = Self(4);
+    /// On the kinds of the two rings: the sender is about to run out of window, acknowledge at
+    /// once.
+    pub const ACK_REQUEST: Self = Self(8);
 
     /// Whether all of `other` are set.
     pub fn contains(self, other: Self) -> bool {
