@@ -1,0 +1,167 @@
+//! A store that fails and delays what it is told to.
+//!
+//! [`FaultStore`] wraps any store; [`Faults`], its handle, changes what goes wrong while the
+//! store is in use. Nothing is random: the same requests under the same rules end the same way.
+//!
+//! ```
+//! # use tyche_block::Errno;
+//! # use tyche_store::{fault::{FaultStore, Kind, Rule}, memory::MemoryStore};
+//! # fn main() -> std::io::Result<()> {
+//! let store = FaultStore::new(MemoryStore::new(1 << 20, 512)?);
+//! let faults = store.faults();
+//! faults.add(Rule::fail(Errno::IO).on(Kind::Write).times(2));
+//! faults.add(Rule::fail(Errno(61)).within(4096..8192)); // a bad spot on the disk
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A store made [`with_volatile_cache`](FaultStore::with_volatile_cache) also remembers what the
+//! disk held before each write that is not yet flushed, and [`Faults::crash`] brings that back:
+//! power was lost. To remember, it reads before it writes, and the submitting thread waits for
+//! that; do not measure with it.
+
+mod alarm;
+mod queue;
+mod rules;
+mod undo;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tyche_block::Geometry;
+
+use crate::{Queue, Store};
+use queue::FaultQueue;
+use rules::Rules;
+use undo::UndoLog;
+
+pub use rules::{Fault, Kind, Rule, RuleId};
+
+/// See the [module](self).
+pub struct FaultStore {
+    shared: Arc<Shared>,
+}
+
+/// What goes wrong with a [`FaultStore`], to be changed at any time from any thread.
+#[derive(Clone)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    inner: Box<dyn Store>,
+    rules: Mutex<Rules>,
+    undo: Option<Mutex<UndoLog>>,
+    crashes: AtomicU64,
+}
+
+impl Shared {
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn undo(&self) -> Option<MutexGuard<'_, UndoLog>> {
+        Some(self.undo.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn crashes(&self) -> u64 {
+        self.crashes.load(Ordering::Acquire)
+    }
+}
+
+impl FaultStore {
+    /// Wraps `inner`, without any fault as yet.
+    pub fn new(inner: impl Store + 'static) -> Self {
+        Self::wrap(Box::new(inner), None)
+    }
+
+    /// As [`new`](Self::new), with a write cache that a crash empties, whatever `inner` has.
+    ///
+    /// # Errors
+    /// What `inner` says about a queue more.
+    pub fn with_volatile_cache(inner: impl Store + 'static) -> io::Result<Self> {
+        let undo = UndoLog::new(&inner)?;
+        Ok(Self::wrap(Box::new(inner), Some(Mutex::new(undo))))
+    }
+
+    fn wrap(inner: Box<dyn Store>, undo: Option<Mutex<UndoLog>>) -> Self {
+        let (rules, crashes) = (Mutex::default(), AtomicU64::new(0));
+        Self { shared: Arc::new(Shared { inner, rules, undo, crashes }) }
+    }
+
+    /// The handle to what goes wrong.
+    pub fn faults(&self) -> Faults {
+        Faults { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Store for FaultStore {
+    fn geometry(&self) -> Geometry {
+        let geometry = self.shared.inner.geometry();
+        let write_cache = geometry.write_cache || self.shared.undo.is_some();
+        Geometry { write_cache, ..geometry }
+    }
+
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        let inner = self.shared.inner.queue(depth)?;
+        Ok(Box::new(FaultQueue::new(&self.shared, inner, depth)?))
+    }
+
+    /// Changes with every crash.
+    fn generation(&self) -> u64 {
+        let inner = self.shared.inner.generation();
+        // Zero would say that nothing can be lost.
+        let own = if self.shared.undo.is_some() { self.shared.crashes() + 1 } else { 0 };
+        inner.wrapping_add(own)
+    }
+}
+
+impl Faults {
+    /// Adds a rule. Rules are looked at in the order they were added.
+    pub fn add(&self, rule: Rule) -> RuleId {
+        self.shared.rules().add(rule)
+    }
+
+    /// Takes a rule back, and says how often it has struck.
+    pub fn remove(&self, id: RuleId) -> Option<u64> {
+        self.shared.rules().remove(id)
+    }
+
+    /// Takes all rules back.
+    pub fn clear(&self) {
+        self.shared.rules().clear();
+    }
+
+    /// Loses power: every block that was written and not flushed since is as it was before.
+    /// Requests that the wrapped store has not finished end with `EIO`; their writes may or may
+    /// not be on the disk.
+    ///
+    /// # Errors
+    /// What the wrapped store says when the blocks are put back.
+    ///
+    /// # Panics
+    /// If the store has no volatile cache.
+    pub fn crash(&self) -> io::Result<()> {
+        self.crash_keeping(|_| false)
+    }
+
+    /// As [`crash`](Self::crash), but the blocks for which `keep` is true, by their number, made
+    /// it to the disk in time: a disk writes its cache in any order.
+    ///
+    /// # Errors
+    /// What the wrapped store says when the blocks are put back.
+    ///
+    /// # Panics
+    /// If the store has no volatile cache.
+    pub fn crash_keeping(&self, keep: impl FnMut(u64) -> bool) -> io::Result<()> {
+        let mut undo = self.shared.undo().expect("a crash needs a store with a volatile cache");
+        self.shared.crashes.fetch_add(1, Ordering::AcqRel);
+        undo.undo(keep)
+    }
+
+    /// Blocks that a crash would lose now; zero without a volatile cache.
+    pub fn volatile_blocks(&self) -> usize {
+        self.shared.undo().map_or(0, |undo| undo.len())
+    }
+}

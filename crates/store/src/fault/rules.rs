@@ -1,0 +1,211 @@
+//! Which requests a fault strikes.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use tyche_block::{Errno, Operation, Request};
+
+/// An [`Operation`] without its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in Operation")]
+pub enum Kind {
+    Read,
+    Write,
+    Flush,
+    Discard,
+    WriteZeroes,
+}
+
+impl Kind {
+    /// What kind an operation is.
+    pub fn of(operation: Operation) -> Self {
+        match operation {
+            Operation::Read => Self::Read,
+            Operation::Write { .. } => Self::Write,
+            Operation::Flush => Self::Flush,
+            Operation::Discard => Self::Discard,
+            Operation::WriteZeroes { .. } => Self::WriteZeroes,
+        }
+    }
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails, and nothing is done.
+    Fail(Errno),
+    /// It succeeds, and nothing is done: the disk lies. A read leaves its buffer as it was.
+    Swallow,
+    /// It is done at once, and its completion held back for this long.
+    Delay(Duration),
+}
+
+/// A fault and the requests that it strikes; by default all, for ever.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    fault: Fault,
+    kind: Option<Kind>,
+    range: Option<Range<u64>>,
+    times: u64,
+}
+
+impl Rule {
+    /// The rule that a fault strikes all requests, for ever.
+    pub fn new(fault: Fault) -> Self {
+        Self { fault, kind: None, range: None, times: u64::MAX }
+    }
+
+    /// Requests fail.
+    pub fn fail(errno: Errno) -> Self {
+        Self::new(Fault::Fail(errno))
+    }
+
+    /// Requests seem to succeed, but are not done.
+    pub fn swallow() -> Self {
+        Self::new(Fault::Swallow)
+    }
+
+    /// Completions come late. The delays of several rules add up.
+    pub fn delay(by: Duration) -> Self {
+        Self::new(Fault::Delay(by))
+    }
+
+    /// Only requests of this kind.
+    #[must_use]
+    pub fn on(self, kind: Kind) -> Self {
+        Self { kind: Some(kind), ..self }
+    }
+
+    /// Only requests that touch these bytes of the disk. A flush touches none.
+    #[must_use]
+    pub fn within(self, range: Range<u64>) -> Self {
+        Self { range: Some(range), ..self }
+    }
+
+    /// Only the next so many requests that the rule is about.
+    #[must_use]
+    pub fn times(self, times: u64) -> Self {
+        Self { times, ..self }
+    }
+
+    fn is_about(&self, request: &Request) -> bool {
+        let end = request.offset.saturating_add(u64::from(request.len));
+        self.kind.is_none_or(|kind| kind == Kind::of(request.operation))
+            && self
+                .range
+                .as_ref()
+                .is_none_or(|range| range.start.max(request.offset) < range.end.min(end))
+    }
+}
+
+/// Names a rule that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleId(u64);
+
+/// The rules in force.
+#[derive(Default)]
+pub(super) struct Rules {
+    entries: Vec<Entry>,
+    next_id: u64,
+}
+
+struct Entry {
+    id: RuleId,
+    rule: Rule,
+    struck: u64,
+}
+
+/// What all rules together say about a request.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// How it ends, if the wrapped store never sees it.
+    pub(super) end: Option<Result<(), Errno>>,
+    pub(super) delay: Duration,
+}
+
+impl Rules {
+    pub(super) fn add(&mut self, rule: Rule) -> RuleId {
+        let id = RuleId(self.next_id);
+        self.next_id += 1;
+        self.entries.push(Entry { id, rule, struck: 0 });
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: RuleId) -> Option<u64> {
+        let index = self.entries.iter().position(|entry| entry.id == id)?;
+        Some(self.entries.remove(index).struck)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Judges a request. The first rule to end it uses up one of its times, the others do not.
+    pub(super) fn judge(&mut self, request: &Request) -> Verdict {
+        let mut verdict = Verdict::default();
+        for entry in &mut self.entries {
+            let Entry { rule, struck, .. } = entry;
+            if *struck >= rule.times || !rule.is_about(request) {
+                continue;
+            }
+            let end = match rule.fault {
+                Fault::Delay(by) => {
+                    verdict.delay += by;
+                    *struck += 1;
+                    continue;
+                }
+                Fault::Fail(errno) => Err(errno),
+                Fault::Swallow => Ok(()),
+            };
+            if verdict.end.is_none() {
+                verdict.end = Some(end);
+                *struck += 1;
+            }
+        }
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(operation: Operation, offset: u64, len: u32) -> Request {
+        Request { operation, offset, len, buffer: None }
+    }
+
+    #[test]
+    fn rules_strike_what_they_are_about_as_often_as_they_say() {
+        let mut rules = Rules::default();
+        let id = rules.add(Rule::fail(Errno::IO).on(Kind::Read).within(512..1024).times(2));
+        let mut end = |operation, offset| rules.judge(&request(operation, offset, 512)).end;
+        assert_eq!(end(Operation::Read, 0), None);
+        assert_eq!(end(Operation::Read, 1024), None);
+        assert_eq!(end(Operation::Discard, 512), None);
+        assert_eq!(end(Operation::Read, 512), Some(Err(Errno::IO)));
+        assert_eq!(end(Operation::Read, 512), Some(Err(Errno::IO)));
+        assert_eq!(end(Operation::Read, 512), None);
+        assert_eq!(rules.remove(id), Some(2));
+        assert_eq!(rules.remove(id), None);
+    }
+
+    #[test]
+    fn delays_add_up_and_only_the_first_end_counts() {
+        let mut rules = Rules::default();
+        rules.add(Rule::delay(Duration::from_millis(1)));
+        rules.add(Rule::swallow().times(1));
+        let second = rules.add(Rule::fail(Errno::IO));
+        rules.add(Rule::delay(Duration::from_millis(2)).on(Kind::Flush));
+        let verdict = rules.judge(&request(Operation::Flush, 0, 0));
+        assert_eq!(verdict, Verdict { end: Some(Ok(())), delay: Duration::from_millis(3) });
+        assert_eq!(rules.judge(&request(Operation::Flush, 0, 0)).end, Some(Err(Errno::IO)));
+        assert_eq!(rules.remove(second), Some(1));
+    }
+
+    #[test]
+    fn a_flush_touches_no_range() {
+        let mut rules = Rules::default();
+        rules.add(Rule::fail(Errno::IO).within(0..u64::MAX));
+        assert_eq!(rules.judge(&request(Operation::Flush, 0, 0)), Verdict::default());
+    }
+}

@@ -1,0 +1,289 @@
+//! From a path to a locked descriptor and what is known about it.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+use std::{fs, io};
+
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, StatxFlags, fallocate,
+    fcntl_getfl, fcntl_setfl, fstat, ioctl_blksszget, major, minor, open, seek, stat, statx,
+};
+use rustix::io::{Errno, pread};
+use tyche_block::{Arena, Extent, Geometry, PAGE};
+
+use super::job::{Abilities, ZEROES};
+use super::{Direct, FileOptions, OpenError, identity, lock};
+
+/// An open file or device: the descriptor that holds the lock and does the I/O.
+pub(super) struct Opened {
+    pub(super) file: OwnedFd,
+    pub(super) can: Abilities,
+    pub(super) direct: bool,
+    pub(super) identity: u128,
+    /// Names this boot of the machine.
+    pub(super) boot: u64,
+    /// A sync failed: writes that completed before it may be lost, and only it was told.
+    pub(super) sync_failed: AtomicBool,
+    geometry: Geometry,
+    /// The size now; the one in `geometry` is that at the start.
+    size: AtomicU64,
+    zeroes: OnceLock<Extent>,
+}
+
+impl Opened {
+    pub(super) fn new(path: &Path, options: &FileOptions) -> Result<Self, OpenError> {
+        let attempt = Attempt { path, options, deadline: Instant::now() + options.lock_wait };
+        let (file, stat) = attempt.open()?;
+        let is_device = is_device(&stat);
+        attempt.lock(&file)?;
+        let (size, block_size) = attempt.measure(&file, is_device)?;
+        let align = attempt.go_direct(&file, block_size)?;
+        let discard = if is_device { device_discards(&stat) } else { file_discards(&file, size) };
+        let geometry = Geometry {
+            size,
+            block_size,
+            read_only: options.read_only,
+            write_cache: options.write_back,
+            discard: discard && !options.read_only,
+        };
+        Ok(Self {
+            direct: align.is_some(),
+            can: Abilities {
+                discard_device: AtomicBool::new(is_device),
+                punch: AtomicBool::new(is_device || discard),
+                zero_range: AtomicBool::new(true),
+                write_back: options.write_back,
+                align: align.unwrap_or(1),
+            },
+            identity: if is_device {
+                identity::of_device(&stat)
+            } else {
+                identity::of_file(file.as_fd(), &stat)
+            },
+            boot: identity::of_boot().unwrap_or_else(|| RandomState::new().build_hasher().finish()),
+            sync_failed: AtomicBool::new(false),
+            geometry,
+            size: AtomicU64::new(size),
+            zeroes: OnceLock::new(),
+            file,
+        })
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        Geometry { size: self.size.load(Ordering::Relaxed), ..self.geometry }
+    }
+
+    pub(super) fn refresh_size(&self) -> io::Result<u64> {
+        let now = seek(&self.file, SeekFrom::End(0))?;
+        let whole = now - now % u64::from(self.geometry.block_size);
+        Ok(self.size.fetch_max(whole, Ordering::Relaxed).max(whole))
+    }
+
+    /// [`ZEROES`] bytes of zeroes, for files that cannot zero a range themselves.
+    pub(super) fn zeroes(&self) -> &[u8] {
+        self.zeroes.get_or_init(|| {
+            let arena = Arena::new(ZEROES as usize / PAGE);
+            arena.alloc(ZEROES as usize).expect("a new arena has all its pages")
+        })
+    }
+}
+
+fn is_device(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice
+}
+
+/// One call of [`FileStore::open`](super::FileStore::open).
+struct Attempt<'a> {
+    path: &'a Path,
+    options: &'a FileOptions,
+    deadline: Instant,
+}
+
+impl Attempt<'_> {
+    fn open(&self) -> Result<(OwnedFd, Stat), OpenError> {
+        let read_only = self.options.read_only;
+        // Looked at before it is opened: opening a pipe would wait, a tape would rewind.
+        let before = stat(self.path).map_err(|errno| self.refused("stat", errno))?;
+        self.check_type(&before)?;
+        let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        flags |= if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        if is_device(&before) && !read_only {
+            // For devices: fails while the kernel uses it (a mount, a RAID), and keeps it off.
+            flags |= OFlags::EXCL;
+        }
+        let file =
+            lock::retry_until(self.deadline, Errno::BUSY, || open(self.path, flags, Mode::empty()))
+                .map_err(|errno| match errno {
+                    Errno::BUSY => self.busy(&before),
+                    errno => self.refused("open", errno),
+                })?;
+        // Non-blocking was for the open only: io_uring would pass `EAGAIN` on.
+        let flags = fcntl_getfl(&file).map_err(|errno| self.refused("fcntl(F_GETFL)", errno))?;
+        fcntl_setfl(&file, flags - OFlags::NONBLOCK)
+            .map_err(|errno| self.refused("fcntl(F_SETFL)", errno))?;
+        let opened = fstat(&file).map_err(|errno| self.refused("fstat", errno))?;
+        self.check_type(&opened)?;
+        if is_device(&opened) != is_device(&before) {
+            // Replaced in between, so it may be a device without the exclusive claim.
+            return Err(self.refused("open", Errno::STALE));
+        }
+        Ok((file, opened))
+    }
+
+    fn check_type(&self, stat: &Stat) -> Result<(), OpenError> {
+        let path = self.path.to_owned();
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::BlockDevice => Ok(()),
+            FileType::Directory => Err(OpenError::Directory { path }),
+            _ => Err(OpenError::NotADisk { path }),
+        }
+    }
+
+    /// Names what a system call refused.
+    fn refused(&self, call: &'static str, errno: Errno) -> OpenError {
+        let path = self.path.to_owned();
+        let read_only = self.options.read_only;
+        match errno {
+            Errno::NOENT | Errno::NOTDIR => OpenError::NotFound { path },
+            Errno::ACCESS | Errno::PERM => OpenError::Permission { path, read_only },
+            Errno::ROFS => OpenError::WriteProtected { path },
+            errno => OpenError::System { path, call, source: errno.into() },
+        }
+    }
+
+    /// Names who has claimed the block device: another export, a mount, a device on top.
+    fn busy(&self, stat: &Stat) -> OpenError {
+        let path = self.path.to_owned();
+        if let Ok(file) = open(self.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            let holder = lock::holder(file.as_fd());
+            if holder.pid.is_some() {
+                return OpenError::InUse { path, holder, read_only: self.options.read_only };
+            }
+        }
+        OpenError::Busy { path, occupant: occupant(stat) }
+    }
+
+    fn lock(&self, file: &OwnedFd) -> Result<(), OpenError> {
+        let read_only = self.options.read_only;
+        lock::acquire(file.as_fd(), read_only, self.deadline).map_err(|errno| match errno {
+            Errno::WOULDBLOCK => OpenError::InUse {
+                path: self.path.to_owned(),
+                holder: lock::holder(file.as_fd()),
+                read_only,
+            },
+            errno => self.refused("flock", errno),
+        })
+    }
+
+    /// The size of the disk and of its blocks, in bytes.
+    fn measure(&self, file: &OwnedFd, is_device: bool) -> Result<(u64, u32), OpenError> {
+        let path = || self.path.to_owned();
+        let sector = if is_device {
+            ioctl_blksszget(file).map_err(|errno| self.refused("ioctl(BLKSSZGET)", errno))?
+        } else {
+            512
+        };
+        let block_size = self.options.block_size.unwrap_or(sector);
+        if block_size != 512 && block_size != 4096 {
+            return Err(OpenError::BlockSize { path: path(), block_size });
+        }
+        if block_size < sector {
+            return Err(OpenError::BelowSector { path: path(), block_size, sector });
+        }
+        let size = seek(file, SeekFrom::End(0)).map_err(|errno| self.refused("lseek", errno))?;
+        let odd = size % u64::from(block_size);
+        if size == odd {
+            return Err(OpenError::TooSmall { path: path(), size, block_size });
+        }
+        if is_device && odd != 0 {
+            return Err(OpenError::Indivisible { path: path(), size, block_size });
+        }
+        Ok((size - odd, block_size))
+    }
+
+    /// Switches to direct I/O if that is wanted and possible for all requests; then returns what
+    /// transfers must be aligned to.
+    fn go_direct(&self, file: &OwnedFd, block_size: u32) -> Result<Option<u32>, OpenError> {
+        if self.options.direct == Direct::Off {
+            return Ok(None);
+        }
+        match try_direct(file, block_size) {
+            Ok(align) => Ok(Some(align)),
+            Err(_) if self.options.direct == Direct::Auto => Ok(None),
+            Err(why) => Err(OpenError::NoDirect { path: self.path.to_owned(), why }),
+        }
+    }
+}
+
+/// Turns `O_DIRECT` on and returns the alignment of offsets, or leaves it off and says why.
+fn try_direct(file: &OwnedFd, block_size: u32) -> Result<u32, String> {
+    let demands = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        .ok()
+        .filter(|statx| statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0)
+        .map(|statx| (statx.stx_dio_mem_align, statx.stx_dio_offset_align));
+    match demands {
+        Some((0, _) | (_, 0)) => return Err("the filesystem does not offer it".to_owned()),
+        Some((memory, _)) if memory as usize > PAGE => {
+            return Err(format!("memory would have to be aligned to {memory} bytes"));
+        }
+        Some((_, offset)) if !block_size.is_multiple_of(offset) => {
+            return Err(format!("it needs blocks of {offset} bytes; set the block size to that"));
+        }
+        Some(_) | None => {}
+    }
+    let flags = fcntl_getfl(file).map_err(|errno| format!("fcntl(F_GETFL): {errno}"))?;
+    fcntl_setfl(file, flags | OFlags::DIRECT)
+        .map_err(|errno| format!("the filesystem does not offer it: fcntl(F_SETFL): {errno}"))?;
+    // Filesystems that do not state their demands are tried. Not all refuse the flag itself.
+    let align = demands.map_or(block_size, |(_, offset)| offset);
+    let arena = Arena::new(1);
+    let mut block = arena.alloc(block_size as usize).expect("a block fits a page");
+    match pread(file, &mut *block, 0) {
+        Ok(_) => Ok(align),
+        Err(errno) => {
+            fcntl_setfl(file, flags).map_err(|errno| format!("fcntl(F_SETFL): {errno}"))?;
+            Err(format!("reading the first {block_size} bytes directly: {errno}"))
+        }
+    }
+}
+
+/// Whether holes can be punched, found out beyond the end, where it changes nothing.
+fn file_discards(file: &OwnedFd, size: u64) -> bool {
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let beyond = size.next_multiple_of(PAGE as u64) + PAGE as u64;
+    fallocate(file, hole, beyond, PAGE as u64).is_ok()
+}
+
+fn device_discards(stat: &Stat) -> bool {
+    let node = identity::sysfs(stat);
+    let limit = ["queue/discard_max_bytes", "../queue/discard_max_bytes"];
+    limit.iter().find_map(|name| identity::attribute(&node, name)).is_some_and(|max| max != "0")
+}
+
+/// What the kernel uses a block device for, as far as it can be told from here.
+fn occupant(stat: &Stat) -> String {
+    let number = format!("{}:{}", major(stat.st_rdev), minor(stat.st_rdev));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mount = mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(2);
+        (words.next()? == number).then(|| words.nth(1)).flatten()
+    });
+    if let Some(place) = mount {
+        return format!("mounted at {place}");
+    }
+    let holders = fs::read_dir(identity::sysfs(stat).join("holders"));
+    let names: Vec<_> = holders
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    if names.is_empty() {
+        "a mount, swap, RAID or another program with an exclusive claim".to_owned()
+    } else {
+        format!("part of {}", names.join(", "))
+    }
+}

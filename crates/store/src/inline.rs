@@ -1,0 +1,79 @@
+//! Queues of stores that finish within `submit`: the completion waits in a list, with room for
+//! `depth`, until it is reaped.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use tyche_block::{Arena, Completion, Errno, Geometry, Request};
+
+use crate::Queue;
+
+/// A store that serves a request while the caller waits.
+pub(crate) trait Serve: Send + Sync + 'static {
+    fn geometry(&self) -> Geometry;
+
+    /// Does what `request` asks; it has passed [`Geometry::check`].
+    fn serve(&self, request: &mut Request);
+}
+
+struct InlineQueue<S> {
+    store: Arc<S>,
+    ready: Vec<Completion>,
+    depth: usize,
+}
+
+/// A queue of `store`.
+pub(crate) fn queue<S: Serve>(store: &Arc<S>, depth: usize) -> io::Result<Box<dyn Queue>> {
+    if depth == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a queue needs a depth above zero",
+        ));
+    }
+    let ready = Vec::with_capacity(depth);
+    Ok(Box::new(InlineQueue { store: Arc::clone(store), ready, depth }))
+}
+
+/// Checks the geometry of a store that has no medium to ask.
+pub(crate) fn check_geometry(size: u64, block_size: u32) -> io::Result<()> {
+    let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    if block_size != 512 && block_size != 4096 {
+        return wrong(format!("block size {block_size}: use 512 or 4096"));
+    }
+    if size == 0 || !size.is_multiple_of(u64::from(block_size)) {
+        return wrong(format!("size {size}: use a multiple of the block size, {block_size}"));
+    }
+    Ok(())
+}
+
+impl<S: Serve> Queue for InlineQueue<S> {
+    fn register(&mut self, _: &Arena) {}
+
+    fn unregister(&mut self, _: &Arena) {}
+
+    fn submit(&mut self, token: u64, mut request: Request) {
+        assert!(self.ready.len() < self.depth, "more than {} requests in flight", self.depth);
+        let result: Result<(), Errno> = self.store.geometry().check(&request);
+        if result.is_ok() {
+            self.store.serve(&mut request);
+        }
+        self.ready.push(Completion { token, result, buffer: request.buffer });
+    }
+
+    fn kick(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        out.append(&mut self.ready);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.ready.len()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

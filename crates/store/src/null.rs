@@ -1,0 +1,53 @@
+//! A disk that swallows writes and reads zeroes, to measure everything but the disk.
+
+use std::io;
+use std::sync::Arc;
+
+use tyche_block::{Geometry, Operation, Request};
+
+use crate::inline::{self, Serve};
+use crate::{Queue, Store};
+
+/// See the [module](self).
+pub struct NullStore {
+    null: Arc<Null>,
+}
+
+struct Null {
+    geometry: Geometry,
+}
+
+impl NullStore {
+    /// A disk of `size` bytes.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `block_size` is neither 512 nor 4096, or `size` not a multiple of it.
+    pub fn new(size: u64, block_size: u32) -> io::Result<Self> {
+        inline::check_geometry(size, block_size)?;
+        let geometry =
+            Geometry { size, block_size, read_only: false, write_cache: false, discard: true };
+        Ok(Self { null: Arc::new(Null { geometry }) })
+    }
+}
+
+impl Store for NullStore {
+    fn geometry(&self) -> Geometry {
+        self.null.geometry
+    }
+
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        inline::queue(&self.null, depth)
+    }
+}
+
+impl Serve for Null {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn serve(&self, request: &mut Request) {
+        if let (Operation::Read, Some(buffer)) = (request.operation, &mut request.buffer) {
+            buffer[..request.len as usize].fill(0);
+        }
+    }
+}
