@@ -15,12 +15,14 @@ impl Mac {
     /// Everybody on the segment.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Reads `aa:bb:cc:dd:ee:ff`.
+    /// Reads `aa:bb:cc:dd:ee:ff` or `aa-bb-cc-dd-ee-ff`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut mac = [0; 6];
         let mut parts = text.split([':', '-']);
         for byte in &mut mac {
-            let part = parts.next().filter(|part| part.len() == 2)?;
+            // `from_str_radix` alone would take a sign for a digit.
+            let digits = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let part = parts.next().filter(|part| part.len() == 2).filter(digits)?;
             *byte = u8::from_str_radix(part, 16).ok()?;
         }
         parts.next().is_none().then_some(Self(mac))

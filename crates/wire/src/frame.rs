@@ -223,7 +223,11 @@ impl Control {
 }
 
 /// Writes entries one behind the other; returns their length in bytes.
+///
+/// # Panics
+/// If there are more than [`ENTRIES_MAX`].
 pub fn emit_entries(entries: &[Entry], tail: &mut [u8; ENTRIES_MAX * ENTRY_LEN]) -> usize {
+    assert!(entries.len() <= ENTRIES_MAX, "{} entries in a frame", entries.len());
     let (chunks, _) = tail.as_chunks_mut::<ENTRY_LEN>();
     for (entry, bytes) in entries.iter().zip(chunks) {
         entry.emit(bytes);
@@ -277,13 +281,20 @@ impl fmt::Display for Control {
 
 impl fmt::Display for Frame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.header.fmt(f)?;
         match &self.body {
-            Body::Empty => Ok(()),
+            Body::Empty => self.header.fmt(f),
             Body::Entries { entries, .. } => {
+                self.header.fmt(f)?;
                 entries.iter().try_for_each(|entry| write!(f, " [{entry}]"))
             }
-            Body::Control(control) => write!(f, " {control}"),
+            Body::Control(control) if self.header.kind.on_channel() => {
+                write!(f, "{} {control}", self.header)
+            }
+            // Outside of a channel the PDU names its kind, and the header has no more to say.
+            Body::Control(control) => {
+                control.fmt(f)?;
+                self.header.flags.names().try_for_each(|name| write!(f, " {name}"))
+            }
         }
     }
 }

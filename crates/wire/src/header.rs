@@ -125,6 +125,17 @@ impl Flags {
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
+
+    /// What is set, by name, for texts.
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        const NAMES: [(Flags, &str); 4] = [
+            (Flags::CHECKSUMMED, "checksummed"),
+            (Flags::REPLY, "reply"),
+            (Flags::DATA_RING, "data-ring"),
+            (Flags::ACK_REQUEST, "ack-request"),
+        ];
+        NAMES.iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, name)| *name)
+    }
 }
 
 /// The two sequence spaces of a channel.
@@ -275,9 +286,7 @@ impl Header {
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.kind)?;
-        if self.flags != Flags::NONE {
-            write!(f, " flags={:#x}", self.flags.0)?;
-        }
+        self.flags.names().try_for_each(|name| write!(f, " {name}"))?;
         if self.kind.on_channel() {
             write!(f, " ch={} pn={}", self.channel.0, self.packet.0)?;
             if self.ring().is_some() {

@@ -1,0 +1,165 @@
+//! What the tests of frames share: re-emission, mended checksums, and the golden frames.
+//!
+//! A golden frame is a text file in `tests/golden`, one literal frame with a comment to every
+//! field. A line is `offset  bytes  ; comment`: the offset counts from the start of the frame,
+//! the bytes are in hexadecimal, and `00*57` stands for 57 zeroes.
+
+#![allow(dead_code, reason = "each test, and the fuzzer, uses a part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tyche_wire::{
+    Body, Checksum, Control, ENTRIES_MAX, ENTRY_LEN, Entry, Frame, HEAD_LEN, Mac, Reject,
+    emit_entries,
+};
+
+/// Where the fields of the header are in the frame.
+pub(crate) const VERSION: usize = 14;
+pub(crate) const KIND: usize = 15;
+pub(crate) const FLAGS: usize = 16;
+pub(crate) const ENTRIES: usize = 50;
+pub(crate) const DATA_LEN: usize = 52;
+pub(crate) const PAYLOAD_CRC: usize = 56;
+pub(crate) const HEADER_CRC: usize = 60;
+
+/// Every golden frame, in the order of PROTOCOL.md.
+pub(crate) const GOLDEN: [&str; 23] = [
+    "discover",
+    "offer",
+    "hello",
+    "hello-reply",
+    "connect",
+    "accept",
+    "reject",
+    "fence",
+    "fenced",
+    "reset",
+    "command-requests",
+    "command-answers",
+    "data-write",
+    "data-read",
+    "data-unchecked",
+    "data-stripped",
+    "void-command",
+    "void-data",
+    "ack",
+    "nack",
+    "keepalive",
+    "disconnect",
+    "disconnect-reply",
+];
+
+/// A path in this crate.
+pub(crate) fn path(relative: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
+}
+
+/// The text of a golden frame.
+pub(crate) fn golden_text(name: &str) -> String {
+    let path = path("tests/golden").join(name).with_extension("hex");
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The bytes of a golden frame.
+pub(crate) fn golden(name: &str) -> Vec<u8> {
+    decode(&golden_text(name))
+}
+
+/// The bytes that an annotated text stands for. Panics where an offset in the text is wrong.
+pub(crate) fn decode(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for line in text.lines() {
+        let code = line.split(';').next().expect("split yields at least one piece");
+        let mut words = code.split_whitespace();
+        let Some(offset) = words.next() else { continue };
+        assert_eq!(offset.parse(), Ok(bytes.len()), "the offset of {line:?}");
+        for word in words {
+            let (byte, count) = word.split_once('*').unwrap_or((word, "1"));
+            assert_eq!(byte.len(), 2, "two digits a byte in {line:?}");
+            let byte = u8::from_str_radix(byte, 16).expect("hexadecimal");
+            let len = bytes.len() + count.parse::<usize>().expect("a count");
+            bytes.resize(len, byte);
+        }
+    }
+    bytes
+}
+
+/// Parses a frame in one piece, of at least 64 bytes.
+pub(crate) fn parse(frame: &[u8]) -> Result<Frame<'_>, Reject> {
+    let (head, payload) = split(frame);
+    Frame::parse(head, payload)
+}
+
+/// Head and payload of a frame.
+pub(crate) fn split(frame: &[u8]) -> (&[u8; HEAD_LEN], &[u8]) {
+    frame.split_first_chunk().expect("a frame has at least 64 bytes")
+}
+
+/// Emits a typed frame, with the Ethernet header of `head`, into buffers full of rubbish.
+pub(crate) fn emit(frame: &Frame<'_>, head: &[u8; HEAD_LEN]) -> Vec<u8> {
+    let ethertype = u16::from_be_bytes([head[12], head[13]]);
+    let ethernet = (Mac::destination(head), Mac::source(head), ethertype);
+    let mut head = [0xa5; HEAD_LEN];
+    let mut payload = Vec::new();
+    match &frame.body {
+        Body::Empty => frame.header.seal(ethernet, [], &[], &mut head),
+        Body::Entries { entries, data } => {
+            let entries: Vec<Entry> = entries.iter().collect();
+            let mut tail = [0xa5; ENTRIES_MAX * ENTRY_LEN];
+            let len = emit_entries(&entries, &mut tail);
+            // In two pieces, as a gather list would have it.
+            let (front, back) = data.split_at(data.len() / 2);
+            frame.header.seal(ethernet, [front, back], &tail[..len], &mut head);
+            payload.extend_from_slice(data);
+            payload.extend_from_slice(&tail[..len]);
+        }
+        Body::Control(control) => {
+            let mut body = [0xa5; Control::LEN_MAX];
+            let len = control.emit(&mut body);
+            payload.extend_from_slice(&body[..len]);
+            payload.resize(len + control.padding_len(), 0);
+            frame.header.seal(ethernet, [&payload[..]], &[], &mut head);
+        }
+    }
+    [&head[..], &payload].concat()
+}
+
+/// Makes both checksums right, whatever the frame says.
+pub(crate) fn mend(frame: &mut [u8]) {
+    let unchecked = frame[KIND] == 0x11 && frame[FLAGS] & 1 == 0;
+    let skipped = if unchecked { u32_at(frame, DATA_LEN) as usize } else { 0 };
+    let covered = frame[HEAD_LEN..].get(skipped..).unwrap_or(&[]);
+    put_u32(frame, PAYLOAD_CRC, Checksum::of(covered));
+    put_u32(frame, HEADER_CRC, Checksum::of(&frame[VERSION..HEADER_CRC]));
+}
+
+/// Makes `data_len` agree with the payload's length, as far as the entry count allows, and then
+/// the checksums.
+pub(crate) fn mend_len(frame: &mut [u8]) {
+    let entries = usize::from(u16::from_le_bytes([frame[ENTRIES], frame[ENTRIES + 1]]));
+    let data_len = (frame.len() - HEAD_LEN).saturating_sub(entries * ENTRY_LEN);
+    put_u32(frame, DATA_LEN, u32::try_from(data_len).expect("frames of tests are short"));
+    mend(frame);
+}
+
+/// The rule that every frame obeys: it is rejected, or it is the only encoding of its meaning.
+/// Returns whether it was accepted.
+pub(crate) fn check(frame: &[u8]) -> bool {
+    let (head, payload) = split(frame);
+    let Ok(parsed) = Frame::parse(head, payload) else { return false };
+    assert_eq!(Body::parse_unchecked(&parsed.header, payload).as_ref(), Ok(&parsed.body));
+    assert!(emit(&parsed, head) == frame, "a second encoding of {parsed}");
+    // The text must come out whatever the frame carries.
+    assert!(!parsed.to_string().is_empty());
+    true
+}
+
+pub(crate) fn u32_at(frame: &[u8], offset: usize) -> u32 {
+    let field = frame[offset..].first_chunk().expect("within the header");
+    u32::from_le_bytes(*field)
+}
+
+pub(crate) fn put_u32(frame: &mut [u8], offset: usize, value: u32) {
+    frame[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+}
