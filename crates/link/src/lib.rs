@@ -21,7 +21,7 @@ pub mod pcap;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-pub use batch::{RxBatch, RxFrame, TxBatch, TxFrame, TxVectors};
+pub use batch::{FRAMES_MAX, Refused, RxBatch, RxFrame, TAIL_MAX, TxBatch, TxFrame, TxVectors};
 
 /// Bytes of Ethernet and Tyche header together; the payload starts after them.
 pub const HEAD: usize = 64;

@@ -1,0 +1,286 @@
+//! A wrapper that loses, repeats, reorders, corrupts and delays.
+//!
+//! What happens to a frame is its *fate*. The fate of the n-th frame in a direction is a pure
+//! function of the seed, n, and the [`FaultPlan`] at that moment: the same seed and the same
+//! frames give the same faults, whatever the batches and the clock. The plan is shared and can
+//! be changed while traffic flows, e.g. to let everything heal and see whether it finishes.
+//!
+//! ```text
+//!  send ──► fate ──► [ lane, in order of departure ] ──► inner link
+//!  receive ◄──────── [ lane, in order of departure ] ◄── fate ◄── inner link
+//! ```
+//!
+//! A lane holds copies of frames until they are due. Frames that leave because of time, not
+//! because of a call, need somebody to call: [`wait_fd`](Link::wait_fd) covers the inner link
+//! *and* a timer, and [`receive`](Link::receive) moves both lanes. While nothing is to be done
+//! to frames, they are neither copied nor held.
+
+mod lane;
+mod plan;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::{HEAD, Link, Mac, RxBatch, TxBatch, TxVectors};
+use lane::Lane;
+pub use plan::{FaultCounts, FaultPlan};
+
+/// Frames that are held in one direction at most. Beyond, a send takes no more and a receive
+/// leaves frames where they are.
+pub const HELD_MAX: usize = 4096;
+
+/// How long a held frame that the inner link did not take waits until it is tried again.
+const RETRY: Duration = Duration::from_micros(100);
+
+/// Frames that leave a lane in one go.
+const FLUSH: usize = 64;
+
+/// Which frames suffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Those that are sent.
+    Send,
+    /// Those that are received.
+    Receive,
+    /// Both, each direction with random numbers of its own.
+    Both,
+}
+
+/// A link with faults.
+pub struct FaultLink<L> {
+    inner: L,
+    plan: FaultPlan,
+    side: Side,
+    outgoing: Lane,
+    incoming: Lane,
+    vectors: TxVectors,
+    timer: Timer,
+    /// Covers the inner link and the timer; `None` if the inner link can't be waited for.
+    both: Option<OwnedFd>,
+}
+
+impl<L: Link> FaultLink<L> {
+    /// Puts faults around `inner`, as `plan` says from moment to moment.
+    ///
+    /// # Errors
+    /// As `timerfd_create(2)` and `epoll_ctl(2)` say.
+    pub fn new(inner: L, seed: u64, side: Side, plan: FaultPlan) -> io::Result<Self> {
+        let timer = Timer::new()?;
+        let both = match inner.wait_fd() {
+            None => None,
+            Some(fd) => {
+                let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+                for (fd, data) in [(fd, 0), (timer.fd.as_fd(), 1)] {
+                    let data = epoll::EventData::new_u64(data);
+                    epoll::add(&both, fd, data, epoll::EventFlags::IN)?;
+                }
+                Some(both)
+            }
+        };
+        Ok(Self {
+            inner,
+            plan,
+            side,
+            outgoing: Lane::new(seed),
+            // Any other constant would do; the directions must not share their fates.
+            incoming: Lane::new(!seed),
+            vectors: TxVectors::new(FLUSH, 1),
+            timer,
+            both,
+        })
+    }
+
+    /// The link inside.
+    pub fn inner(&self) -> &L {
+        &self.inner
+    }
+
+    /// The plan, to change it or to read its counts.
+    pub fn plan(&self) -> &FaultPlan {
+        &self.plan
+    }
+
+    /// Sends held frames that are due.
+    fn flush(&mut self, now: Instant) -> io::Result<()> {
+        loop {
+            let mut batch = self.vectors.batch();
+            for frame in self.outgoing.due(now).take(FLUSH) {
+                let (head, data) = frame.split_first_chunk().expect("every frame has a head");
+                batch.push(head, [data], &[]);
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let ready = batch.len();
+            let result = self.inner.send(&batch);
+            match result {
+                Ok(sent) => {
+                    self.outgoing.release(sent);
+                    if sent < ready {
+                        return Ok(());
+                    }
+                }
+                // The frame in front is the one refused. Nobody asks for it again, so it is lost
+                // as on a wire; otherwise it would block all others for ever.
+                Err(error) => {
+                    self.outgoing.release(1);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Sets the timer to the moment when the next held frame is due.
+    fn arm(&mut self, now: Instant) -> io::Result<()> {
+        // A frame that is due already waits for room in the inner link or the caller's batch.
+        let retry = |due: Instant| if due <= now { now + RETRY } else { due };
+        let outgoing = self.outgoing.next_due().map(retry);
+        let incoming = self.incoming.next_due();
+        self.timer.set(outgoing.into_iter().chain(incoming).min(), now)
+    }
+}
+
+impl<L: Link> Link for FaultLink<L> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn mac(&self) -> Mac {
+        self.inner.mac()
+    }
+
+    fn frame_len_max(&self) -> usize {
+        self.inner.frame_len_max()
+    }
+
+    fn receive_capacity(&self, frame_len: usize) -> usize {
+        self.inner.receive_capacity(frame_len)
+    }
+
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        if self.outgoing.is_empty() && self.incoming.is_empty() {
+            let quiet = self.side == Side::Send || self.plan.is_quiet();
+            if quiet {
+                let received = self.inner.receive(batch)?;
+                self.incoming.pass(received);
+                self.timer.clear()?;
+                return Ok(received);
+            }
+        }
+        let now = Instant::now();
+        let flushed = self.flush(now);
+        batch.clear();
+        let received = if self.incoming.room() >= 2 * batch.capacity() {
+            self.inner.receive(batch)
+        } else {
+            Ok(0)
+        };
+        let plan = (self.side != Side::Send).then_some(&self.plan);
+        for frame in batch.iter() {
+            self.incoming.take([frame.head.as_slice(), frame.payload].into_iter(), plan, now);
+        }
+        batch.clear();
+        let mut taken = 0;
+        for frame in self.incoming.due(now).take(batch.capacity()) {
+            // Each frame fitted into a batch of the caller's before. A smaller one loses it.
+            let _ = batch.push([frame]);
+            taken += 1;
+        }
+        self.incoming.release(taken);
+        self.arm(now)?;
+        if batch.is_empty() {
+            received?;
+            flushed?;
+        }
+        Ok(batch.len())
+    }
+
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        let suffers = self.side != Side::Receive;
+        if self.outgoing.is_empty() && (!suffers || self.plan.is_quiet()) {
+            let sent = self.inner.send(batch)?;
+            self.outgoing.pass(sent);
+            return Ok(sent);
+        }
+        let now = Instant::now();
+        let plan = suffers.then_some(&self.plan);
+        let mut taken = 0;
+        for frame in batch.frames() {
+            if self.outgoing.room() < 2 {
+                break;
+            }
+            self.outgoing.take(frame.parts(), plan, now);
+            taken += 1;
+        }
+        let flushed = self.flush(now);
+        self.arm(now)?;
+        flushed.map(|()| taken)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.both.as_ref().map(AsFd::as_fd)
+    }
+
+    fn overruns(&mut self) -> u64 {
+        self.inner.overruns()
+    }
+}
+
+impl<L: Link> std::fmt::Debug for FaultLink<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FaultLink({}, {:?})", self.inner.name(), self.plan)
+    }
+}
+
+// A head is all that is assumed of a frame when it is split for sending.
+const _: () = assert!(HEAD == 64);
+
+/// A timer that makes a descriptor readable.
+struct Timer {
+    fd: OwnedFd,
+    armed: Option<Instant>,
+}
+
+impl Timer {
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self { fd: timerfd_create(TimerfdClockId::Monotonic, flags)?, armed: None })
+    }
+
+    /// Fires at `at`, and not before. Setting it anew also takes back that it has fired.
+    fn set(&mut self, at: Option<Instant>, now: Instant) -> io::Result<()> {
+        let Some(at) = at else { return self.clear() };
+        if self.armed == Some(at) && at > now {
+            return Ok(());
+        }
+        // Zero would disarm it.
+        let wait = at.saturating_duration_since(now).max(Duration::from_nanos(1));
+        self.program(Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: wait.subsec_nanos().into(),
+        })?;
+        self.armed = Some(at);
+        Ok(())
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        if self.armed.take().is_some() {
+            self.program(Timespec { tv_sec: 0, tv_nsec: 0 })?;
+        }
+        Ok(())
+    }
+
+    fn program(&self, it_value: Timespec) -> io::Result<()> {
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = Itimerspec { it_interval, it_value };
+        timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &value)?;
+        Ok(())
+    }
+}

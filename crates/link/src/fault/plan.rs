@@ -1,0 +1,164 @@
+//! What shall go wrong, and what did.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Probabilities are in parts per million.
+pub(super) const MILLION: u32 = 1_000_000;
+
+/// What shall go wrong on one or several links, changeable at any time from any thread. Clones
+/// are handles of the same plan. A new plan lets nothing go wrong.
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan(Arc<Knobs>);
+
+#[derive(Debug, Default)]
+struct Knobs {
+    drop_ppm: AtomicU32,
+    duplicate_ppm: AtomicU32,
+    reorder_ppm: AtomicU32,
+    corrupt_ppm: AtomicU32,
+    delay_us: AtomicU32,
+    /// 0: no limit.
+    frame_len_max: AtomicUsize,
+    cut: AtomicBool,
+    counts: Counters,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) dropped: AtomicU64,
+    pub(super) duplicated: AtomicU64,
+    pub(super) reordered: AtomicU64,
+    pub(super) corrupted: AtomicU64,
+    pub(super) too_long: AtomicU64,
+    pub(super) cut: AtomicU64,
+}
+
+/// Frames that suffered so far, by what they suffered. A frame may count more than once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Dropped by chance.
+    pub dropped: u64,
+    /// Delivered a second time, up to 32 frames later.
+    pub duplicated: u64,
+    /// Overtaken by up to 8 frames.
+    pub reordered: u64,
+    /// Delivered with one bit flipped.
+    pub corrupted: u64,
+    /// Dropped because of their length.
+    pub too_long: u64,
+    /// Dropped because the link was cut.
+    pub cut: u64,
+}
+
+impl FaultPlan {
+    /// A plan that lets nothing go wrong.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Drops this share of the frames, in parts per million.
+    pub fn set_drop_ppm(&self, ppm: u32) {
+        self.0.drop_ppm.store(ppm.min(MILLION), Relaxed);
+    }
+
+    /// Delivers this share of the frames twice, in parts per million.
+    pub fn set_duplicate_ppm(&self, ppm: u32) {
+        self.0.duplicate_ppm.store(ppm.min(MILLION), Relaxed);
+    }
+
+    /// Lets this share of the frames be overtaken by later ones, in parts per million. When
+    /// nothing follows, such a frame leaves after a millisecond.
+    pub fn set_reorder_ppm(&self, ppm: u32) {
+        self.0.reorder_ppm.store(ppm.min(MILLION), Relaxed);
+    }
+
+    /// Flips one bit in this share of the frames, in parts per million; never in the Ethernet
+    /// header, so that the frame still arrives.
+    pub fn set_corrupt_ppm(&self, ppm: u32) {
+        self.0.corrupt_ppm.store(ppm.min(MILLION), Relaxed);
+    }
+
+    /// Delays every frame, by up to 4,294 seconds, in microseconds.
+    pub fn set_delay(&self, delay: Duration) {
+        self.0.delay_us.store(u32::try_from(delay.as_micros()).unwrap_or(u32::MAX), Relaxed);
+    }
+
+    /// Silently drops frames longer than this many bytes, as a switch with a smaller MTU does.
+    /// `None` lifts the limit.
+    pub fn set_frame_len_max(&self, bytes: Option<usize>) {
+        self.0.frame_len_max.store(bytes.unwrap_or(0), Relaxed);
+    }
+
+    /// Drops every frame while `cut`.
+    pub fn set_cut(&self, cut: bool) {
+        self.0.cut.store(cut, Relaxed);
+    }
+
+    /// Lets nothing go wrong from now on. Frames that are held still leave when they are due.
+    pub fn heal(&self) {
+        self.set_drop_ppm(0);
+        self.set_duplicate_ppm(0);
+        self.set_reorder_ppm(0);
+        self.set_corrupt_ppm(0);
+        self.set_delay(Duration::ZERO);
+        self.set_frame_len_max(None);
+        self.set_cut(false);
+    }
+
+    /// What went wrong so far.
+    pub fn counts(&self) -> FaultCounts {
+        let Counters { dropped, duplicated, reordered, corrupted, too_long, cut } = &self.0.counts;
+        FaultCounts {
+            dropped: dropped.load(Relaxed),
+            duplicated: duplicated.load(Relaxed),
+            reordered: reordered.load(Relaxed),
+            corrupted: corrupted.load(Relaxed),
+            too_long: too_long.load(Relaxed),
+            cut: cut.load(Relaxed),
+        }
+    }
+
+    /// Whether nothing goes wrong now.
+    pub(super) fn is_quiet(&self) -> bool {
+        let Knobs { drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, delay_us, .. } = &*self.0;
+        [drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, delay_us]
+            .iter()
+            .all(|knob| knob.load(Relaxed) == 0)
+            && self.frame_len_max() == 0
+            && !self.is_cut()
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.0.counts
+    }
+
+    pub(super) fn drop_ppm(&self) -> u32 {
+        self.0.drop_ppm.load(Relaxed)
+    }
+
+    pub(super) fn duplicate_ppm(&self) -> u32 {
+        self.0.duplicate_ppm.load(Relaxed)
+    }
+
+    pub(super) fn reorder_ppm(&self) -> u32 {
+        self.0.reorder_ppm.load(Relaxed)
+    }
+
+    pub(super) fn corrupt_ppm(&self) -> u32 {
+        self.0.corrupt_ppm.load(Relaxed)
+    }
+
+    pub(super) fn delay(&self) -> Duration {
+        Duration::from_micros(self.0.delay_us.load(Relaxed).into())
+    }
+
+    pub(super) fn frame_len_max(&self) -> usize {
+        self.0.frame_len_max.load(Relaxed)
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.0.cut.load(Relaxed)
+    }
+}

@@ -1,0 +1,212 @@
+//! Two ends in one process.
+//!
+//! What one end sends, the other receives, in order and complete, like a cable between two cards
+//! that are set to promiscuous mode: addresses are not looked at. Each direction is a ring of
+//! frames in memory that is reserved once. A full ring is a full transmit queue: the sender is
+//! told, nothing is lost, hence there are no overruns.
+//!
+//! When an end is dropped, the other gets what was still on the way and then `NetworkDown`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{HEAD, Link, Mac, RxBatch, TxBatch};
+
+/// Frames that are on the way in one direction at most.
+pub const QUEUE: usize = 1024;
+
+/// The pairs of this process are numbered, so that every end has an address of its own.
+static PAIRS: AtomicU32 = AtomicU32::new(0);
+
+/// One end of a pair.
+pub struct MemoryLink {
+    name: String,
+    mac: Mac,
+    frame_len_max: usize,
+    outgoing: Arc<Lane>,
+    incoming: Arc<Lane>,
+}
+
+/// Two ends that are connected, for frames of up to `frame_len_max` bytes.
+///
+/// # Errors
+/// As `eventfd(2)` says, e.g. too many open files.
+///
+/// # Panics
+/// If `frame_len_max` is less than a head.
+pub fn pair(frame_len_max: usize) -> io::Result<(MemoryLink, MemoryLink)> {
+    assert!(frame_len_max >= HEAD, "frames of up to {frame_len_max} bytes");
+    let number = PAIRS.fetch_add(1, Ordering::Relaxed);
+    let lanes = [Arc::new(Lane::new(frame_len_max)?), Arc::new(Lane::new(frame_len_max)?)];
+    let [a, b, c, d] = number.to_be_bytes();
+    let end = |side: usize| MemoryLink {
+        name: format!("memory{number}{}", ['a', 'b'][side]),
+        // Locally administered.
+        mac: [0x02, side as u8, a, b, c, d],
+        frame_len_max,
+        outgoing: Arc::clone(&lanes[side]),
+        incoming: Arc::clone(&lanes[1 - side]),
+    };
+    Ok((end(0), end(1)))
+}
+
+/// One direction.
+struct Lane {
+    ring: Mutex<Ring>,
+    /// Readable while frames wait or the other end is gone. Written only under the lock.
+    waiting: OwnedFd,
+}
+
+struct Ring {
+    /// `QUEUE` frames of the longest length.
+    bytes: Vec<u8>,
+    lengths: [usize; QUEUE],
+    frame_len_max: usize,
+    first: usize,
+    count: usize,
+    /// Whether one of the ends is gone.
+    closed: bool,
+}
+
+impl Lane {
+    fn new(frame_len_max: usize) -> io::Result<Self> {
+        let ring = Ring {
+            bytes: vec![0; QUEUE * frame_len_max],
+            lengths: [0; QUEUE],
+            frame_len_max,
+            first: 0,
+            count: 0,
+            closed: false,
+        };
+        let waiting = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { ring: Mutex::new(ring), waiting })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn announce(&self) -> io::Result<()> {
+        rustix::io::write(&self.waiting, &1u64.to_ne_bytes())?;
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        // The counter can't overflow by the two ends of a lane, the only way this can fail.
+        let _ = self.announce();
+    }
+}
+
+impl Ring {
+    fn slot(&self, index: usize) -> usize {
+        (self.first + index) % QUEUE
+    }
+
+    fn front(&self) -> Option<&[u8]> {
+        let start = self.first * self.frame_len_max;
+        (self.count > 0).then(|| &self.bytes[start..start + self.lengths[self.first]])
+    }
+
+    fn pop(&mut self) {
+        assert!(self.count > 0, "popping a frame of an empty ring");
+        self.first = self.slot(1);
+        self.count -= 1;
+    }
+}
+
+fn down(name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NetworkDown, format!("the other end of {name} is gone"))
+}
+
+impl Link for MemoryLink {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    fn frame_len_max(&self) -> usize {
+        self.frame_len_max
+    }
+
+    fn receive_capacity(&self, _frame_len: usize) -> usize {
+        QUEUE
+    }
+
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        batch.clear();
+        let mut ring = self.incoming.lock();
+        if ring.count == 0 {
+            return if ring.closed { Err(down(&self.name)) } else { Ok(0) };
+        }
+        while batch.len() < batch.capacity() {
+            let Some(frame) = ring.front() else { break };
+            // A frame that is too long for the batch is lost, as it would be on a socket.
+            let _ = batch.push([frame]);
+            ring.pop();
+        }
+        // A closed lane stays readable, so that its reader learns of it.
+        if ring.count == 0 && !ring.closed {
+            rustix::io::read(&self.incoming.waiting, &mut [0; 8])?;
+        }
+        Ok(batch.len())
+    }
+
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        let mut ring = self.outgoing.lock();
+        if ring.closed {
+            return Err(down(&self.name));
+        }
+        let was_empty = ring.count == 0;
+        let mut sent = 0;
+        for frame in batch.frames() {
+            if frame.len() > self.frame_len_max && sent == 0 {
+                return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+            }
+            if frame.len() > self.frame_len_max || ring.count == QUEUE {
+                break;
+            }
+            let slot = ring.slot(ring.count);
+            let mut at = slot * self.frame_len_max;
+            for part in frame.parts() {
+                ring.bytes[at..at + part.len()].copy_from_slice(part);
+                at += part.len();
+            }
+            ring.lengths[slot] = frame.len();
+            ring.count += 1;
+            sent += 1;
+        }
+        if was_empty && sent > 0 {
+            self.outgoing.announce()?;
+        }
+        Ok(sent)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.incoming.waiting.as_fd())
+    }
+
+    fn overruns(&mut self) -> u64 {
+        0
+    }
+}
+
+impl Drop for MemoryLink {
+    fn drop(&mut self) {
+        self.outgoing.close();
+        self.incoming.close();
+    }
+}
+
+impl std::fmt::Debug for MemoryLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemoryLink({})", self.name)
+    }
+}

@@ -1,0 +1,148 @@
+//! Why a link does not open, or not as wanted, and what to do about it.
+
+use std::{error, fmt, io};
+
+use super::MTU_MIN;
+
+/// Why a link does not open.
+#[derive(Debug)]
+pub enum OpenError {
+    /// There is no interface of this name in this network namespace.
+    NoSuchInterface {
+        /// What was asked for.
+        interface: String,
+        /// The Ethernet interfaces that there are.
+        present: Vec<String>,
+    },
+    /// The interface is down.
+    Down {
+        /// Its name.
+        interface: String,
+    },
+    /// The interface does not carry Ethernet frames.
+    NotEthernet {
+        /// Its name.
+        interface: String,
+        /// What it is instead (`ARPHRD_..`).
+        hardware: u16,
+    },
+    /// The MTU is below [`MTU_MIN`].
+    MtuTooSmall {
+        /// The interface's name.
+        interface: String,
+        /// Its MTU, in bytes.
+        mtu: usize,
+    },
+    /// The number is a frame length, not an EtherType.
+    EtherType(u16),
+    /// The process may not open raw packet sockets.
+    NotPermitted,
+    /// A system call failed that should not.
+    System {
+        /// Which.
+        call: &'static str,
+        /// How.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchInterface { interface, present } if present.is_empty() => write!(
+                f,
+                "there is no interface {interface}, nor any Ethernet interface at all, in this \
+                 network namespace"
+            ),
+            Self::NoSuchInterface { interface, present } => {
+                write!(f, "there is no interface {interface}; there are: {}", present.join(", "))
+            }
+            Self::Down { interface } => {
+                write!(f, "interface {interface} is down; `ip link set {interface} up` starts it")
+            }
+            Self::NotEthernet { interface, hardware } => write!(
+                f,
+                "interface {interface} does not carry Ethernet frames (hardware type {hardware})"
+            ),
+            Self::MtuTooSmall { interface, mtu } => write!(
+                f,
+                "interface {interface} has an MTU of {mtu}, at least {MTU_MIN} is needed; \
+                 `ip link set {interface} mtu {MTU_MIN}` sets it"
+            ),
+            Self::EtherType(number) => write!(
+                f,
+                "{number:#06x} is no EtherType: those start at 0x0600; 0x88b5 and 0x88b6 are free \
+                 for local use"
+            ),
+            Self::NotPermitted => f.write_str(
+                "raw packet sockets need the capability CAP_NET_RAW: run as root, or give it to \
+                 the program with `setcap cap_net_raw,cap_net_admin+ep`",
+            ),
+            Self::System { call, source } => write!(f, "{call}: {source}"),
+        }
+    }
+}
+
+impl error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// A socket buffer that the kernel made smaller than asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferShortfall {
+    /// Which buffer: `receive` or `send`.
+    pub buffer: &'static str,
+    /// The system-wide limit that stood in the way.
+    pub sysctl: &'static str,
+    /// Bytes asked for.
+    pub wanted: usize,
+    /// Bytes granted.
+    pub granted: usize,
+}
+
+impl fmt::Display for BufferShortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { buffer, sysctl, wanted, granted } = self;
+        write!(
+            f,
+            "the {buffer} buffer is {granted} bytes instead of {wanted}; \
+             `sysctl -w {sysctl}={wanted}` allows it, or the capability CAP_NET_ADMIN"
+        )
+    }
+}
+
+impl error::Error for BufferShortfall {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_remedy() {
+        let interface = || "eth9".to_owned();
+        let says = |error: OpenError, part: &str| {
+            let message = error.to_string();
+            assert!(message.contains(part), "{message}");
+        };
+        let present = vec!["eth0".to_owned(), "eth1".to_owned()];
+        says(
+            OpenError::NoSuchInterface { interface: interface(), present },
+            "no interface eth9; there are: eth0, eth1",
+        );
+        says(OpenError::Down { interface: interface() }, "`ip link set eth9 up`");
+        says(OpenError::MtuTooSmall { interface: interface(), mtu: 576 }, "MTU of 576, at least");
+        says(OpenError::NotPermitted, "CAP_NET_RAW");
+        let short = BufferShortfall {
+            buffer: "receive",
+            sysctl: "net.core.rmem_max",
+            wanted: 1 << 20,
+            granted: 212_992,
+        };
+        assert!(short.to_string().contains("`sysctl -w net.core.rmem_max=1048576`"));
+    }
+}

@@ -1,0 +1,136 @@
+//! Which network interfaces there are, and what they are like.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::{mem, ptr};
+
+use super::socket::check;
+use crate::Mac;
+
+/// What an Ethernet interface is like now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceInfo {
+    /// Its name, e.g. `eth0`.
+    pub name: String,
+    /// Its number, unique while it exists.
+    pub index: i32,
+    /// Its address.
+    pub mac: Mac,
+    /// The longest payload of a frame, in bytes, Ethernet header not counted.
+    pub mtu: usize,
+    /// Whether it is up, as an administrator says (`ip link set eth0 up`).
+    pub up: bool,
+    /// Whether frames can flow: it is up and there is a carrier.
+    pub running: bool,
+}
+
+/// The Ethernet interfaces of the calling thread's network namespace, loopback not among them,
+/// in the kernel's order. VLANs, bridges, bonds and veth count as Ethernet.
+///
+/// # Errors
+/// As `getifaddrs(3)` and `socket(2)` say.
+pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
+    let socket = any_socket()?;
+    let mut found = Vec::new();
+    for name in link_names()? {
+        // An error: the interface is gone since it was listed.
+        if let Ok((info, libc::ARPHRD_ETHER)) = inspect(socket.as_fd(), &name) {
+            found.push(info);
+        }
+    }
+    Ok(found)
+}
+
+/// What the interface is like, and its hardware type (`ARPHRD_..`). The name is looked up in the
+/// namespace of `socket`, which may be of any kind.
+///
+/// # Errors
+/// `ENODEV` if there is no such interface.
+pub(super) fn inspect(socket: BorrowedFd<'_>, name: &str) -> io::Result<(InterfaceInfo, u16)> {
+    let address = query(socket, name, libc::SIOCGIFHWADDR)?;
+    // SAFETY: the kernel filled in this member of the union; it is plain bytes.
+    let hardware = unsafe { address.ifr_ifru.ifru_hwaddr };
+    let mut mac = Mac::default();
+    for (to, from) in mac.iter_mut().zip(hardware.sa_data) {
+        *to = from as u8;
+    }
+    let (up, running) = flags(socket, name)?;
+    let info = InterfaceInfo {
+        name: name.to_owned(),
+        index: index(socket, name)?,
+        mac,
+        mtu: mtu(socket, name)?,
+        up,
+        running,
+    };
+    Ok((info, hardware.sa_family))
+}
+
+/// The interface's number.
+pub(super) fn index(socket: BorrowedFd<'_>, name: &str) -> io::Result<i32> {
+    let answer = query(socket, name, libc::SIOCGIFINDEX)?;
+    // SAFETY: the kernel filled in this member of the union; it is an integer.
+    Ok(unsafe { answer.ifr_ifru.ifru_ifindex })
+}
+
+/// Whether the interface is up, and whether frames can flow.
+pub(super) fn flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<(bool, bool)> {
+    let answer = query(socket, name, libc::SIOCGIFFLAGS)?;
+    // SAFETY: the kernel filled in this member of the union; it is an integer.
+    let flags = i32::from(unsafe { answer.ifr_ifru.ifru_flags });
+    Ok((flags & libc::IFF_UP != 0, flags & libc::IFF_RUNNING != 0))
+}
+
+fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
+    let answer = query(socket, name, libc::SIOCGIFMTU)?;
+    // SAFETY: the kernel filled in this member of the union; it is an integer.
+    Ok(usize::try_from(unsafe { answer.ifr_ifru.ifru_mtu }).unwrap_or(0))
+}
+
+fn query(socket: BorrowedFd<'_>, name: &str, what: libc::Ioctl) -> io::Result<libc::ifreq> {
+    // SAFETY: all-zero is a valid `ifreq`: integers and bytes.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // The last byte stays zero: the name must end.
+    if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: all the requests of this file read and write one `ifreq`, which outlives the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut request) })?;
+    Ok(request)
+}
+
+/// A socket to ask about interfaces with; needs neither privileges nor IP.
+pub(super) fn any_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers are passed.
+    let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The names of all interfaces that have a link-layer address, up or down.
+fn link_names() -> io::Result<Vec<String>> {
+    let mut list = ptr::null_mut();
+    // SAFETY: on success `list` points to a list that is ours to free.
+    check(unsafe { libc::getifaddrs(&raw mut list) })?;
+    let mut names = Vec::new();
+    let mut next = list;
+    // SAFETY: the list ends with a null pointer and nobody changes it before it is freed.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        // SAFETY: the address is null or points to a `sockaddr`, which starts with its family.
+        let address = unsafe { entry.ifa_addr.as_ref() };
+        if address.is_some_and(|address| i32::from(address.sa_family) == libc::AF_PACKET) {
+            // SAFETY: names are strings that end with a zero byte and live as long as the list.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            names.push(name.to_string_lossy().into_owned());
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: the list came from `getifaddrs` and nothing of it is referred to any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(names)
+}

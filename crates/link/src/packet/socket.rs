@@ -1,0 +1,131 @@
+//! The system calls on an AF_PACKET socket: all of this crate's `unsafe` towards the kernel.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::{mem, ptr};
+
+use crate::batch::{RxBatch, TxBatch};
+
+/// What a filter returns for a frame that passes: how many bytes of it to keep.
+const WHOLE_FRAME: u32 = u32::MAX;
+
+/// A raw packet socket. Owned by one link; no call on it waits.
+pub(super) struct Socket(OwnedFd);
+
+impl Socket {
+    /// A socket that receives nothing yet, so that it can be set up before the first frame.
+    pub(super) fn new() -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no pointers are passed.
+        let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Receives frames of `ethertype` that come in on the interface from now on, and sends there.
+    pub(super) fn bind(&self, interface: i32, ethertype: u16) -> io::Result<()> {
+        // SAFETY: all-zero is a valid `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ethertype.to_be();
+        address.sll_ifindex = interface;
+        let len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the address is `len` bytes long and outlives the call.
+        check(unsafe { libc::bind(self.raw(), ptr::from_ref(&address).cast(), len) })?;
+        Ok(())
+    }
+
+    pub(super) fn set_option(&self, level: i32, name: i32, value: i32) -> io::Result<()> {
+        self.set(level, name, &value)
+    }
+
+    /// Lets only frames to this machine's own address and to everybody pass. The kernel hands
+    /// a packet socket what the interface saw, for whomever it was: a bridge or a capture on the
+    /// same interface would otherwise fill our receive buffer with the traffic of others.
+    pub(super) fn pass_only_own(&self) -> io::Result<()> {
+        let at_packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
+        let step =
+            |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+        let mut steps = [
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, at_packet_type),
+            // PACKET_HOST is 0 and PACKET_BROADCAST 1; multicast and others are greater.
+            step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, libc::PACKET_BROADCAST.into()),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0),
+            step(libc::BPF_RET | libc::BPF_K, 0, WHOLE_FRAME),
+        ];
+        let filter =
+            libc::sock_fprog { len: steps.len() as libc::c_ushort, filter: steps.as_mut_ptr() };
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+    }
+
+    fn set<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
+        let len = size_of_val(value) as libc::socklen_t;
+        // SAFETY: the value is `len` bytes long and outlives the call, as does what it points to.
+        check(unsafe {
+            libc::setsockopt(self.raw(), level, name, ptr::from_ref(value).cast(), len)
+        })?;
+        Ok(())
+    }
+
+    /// The socket's receive or send buffer, in the kernel's units (see `capacity`).
+    pub(super) fn buffer(&self, name: i32) -> io::Result<usize> {
+        let mut value: i32 = 0;
+        self.read(libc::SOL_SOCKET, name, &mut value)?;
+        Ok(usize::try_from(value).unwrap_or(0))
+    }
+
+    /// Frames dropped for lack of receive buffer since the last call.
+    pub(super) fn drops(&self) -> io::Result<u32> {
+        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        self.read(libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics)?;
+        Ok(statistics.tp_drops)
+    }
+
+    /// `T` must be made of integers only: the kernel may write any bytes to it.
+    fn read<T: Copy>(&self, level: i32, name: i32, value: &mut T) -> io::Result<()> {
+        let mut len = size_of_val(value) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, which is what the value has room for;
+        // both callers pass plain integers.
+        check(unsafe {
+            libc::getsockopt(self.raw(), level, name, ptr::from_mut(value).cast(), &raw mut len)
+        })?;
+        Ok(())
+    }
+
+    /// Receives into the batch's slots. Returns how many messages came, frames or not.
+    pub(super) fn receive(&self, batch: &mut RxBatch) -> io::Result<usize> {
+        let messages = batch.messages();
+        let (start, len) = (messages.as_mut_ptr(), messages.len() as libc::c_uint);
+        let flags = libc::MSG_DONTWAIT as _;
+        // SAFETY: every message points to memory that the batch owns and lends exclusively.
+        check(unsafe { libc::recvmmsg(self.raw(), start, len, flags, ptr::null_mut()) })
+            .map(|received| received as usize)
+    }
+
+    /// Sends the batch's frames. Returns how many were taken.
+    pub(super) fn send(&self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        let messages = batch.messages();
+        let start = messages.as_ptr().cast::<libc::mmsghdr>().cast_mut();
+        let flags = libc::MSG_DONTWAIT as _;
+        // SAFETY: every message points to memory that the batch owns or borrows; the kernel only
+        // reads that. What it writes, the messages' lengths, is in cells that nobody else looks
+        // at: a batch can't be shared between threads.
+        check(unsafe { libc::sendmmsg(self.raw(), start, messages.len() as libc::c_uint, flags) })
+            .map(|sent| sent as usize)
+    }
+
+    fn raw(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The result of a system call that says -1 on failure.
+pub(super) fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
