@@ -1,0 +1,385 @@
+//! Every small damage to every golden frame: cuts, additions, flipped bits, exchanged bytes; and
+//! for every reason to reject a frame, the least that has to be wrong with it.
+
+mod frames;
+
+use frames::{FLAGS, GOLDEN, HEADER_CRC, KIND, VERSION, golden, mend, mend_len, parse, u32_at};
+use tyche_wire::{ENTRY_LEN, HEAD_LEN, Reject};
+
+/// Where the data section of a frame is, if its checksum does not cover it.
+fn harmless(frame: &[u8]) -> std::ops::Range<usize> {
+    let unchecked = frame[KIND] == 0x11 && frame[FLAGS] & 1 == 0;
+    if unchecked { data_section(frame) } else { 0..0 }
+}
+
+/// Where the data section of a frame is, if it has one.
+fn data_section(frame: &[u8]) -> std::ops::Range<usize> {
+    let len = if frame[KIND] == 0x11 { u32_at(frame, frames::DATA_LEN) as usize } else { 0 };
+    HEAD_LEN..HEAD_LEN + len
+}
+
+#[test]
+fn every_cut_and_every_addition_is_a_wrong_length() {
+    for name in GOLDEN {
+        let frame = golden(name);
+        for len in HEAD_LEN..frame.len() {
+            assert_eq!(parse(&frame[..len]), Err(Reject::Length), "{name} cut to {len}");
+        }
+        for byte in 0..=0xff {
+            let longer = [&frame[..], &[byte]].concat();
+            assert_eq!(parse(&longer), Err(Reject::Length), "{name} and {byte:#04x}");
+        }
+    }
+}
+
+/// The same where the sender says that the frame has to be that long: the bodies and entries
+/// themselves have no other length.
+#[test]
+fn every_cut_and_every_addition_is_rejected_with_the_length_declared() {
+    for name in GOLDEN {
+        let frame = golden(name);
+        for len in HEAD_LEN..frame.len() {
+            let mut shorter = frame[..len].to_vec();
+            mend_len(&mut shorter);
+            let expected = name == "nack" && len == HEAD_LEN; // becomes an ack
+            assert_eq!(frames::check(&shorter), expected, "{name} cut to {len}");
+        }
+        for byte in 0..=0xff {
+            let mut longer = [&frame[..], &[byte]].concat();
+            mend_len(&mut longer);
+            assert!(!frames::check(&longer), "{name} and {byte:#04x}");
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_rejected() {
+    for name in GOLDEN {
+        let mut frame = golden(name);
+        let harmless = harmless(&frame);
+        for offset in VERSION..frame.len() {
+            for bit in 0..8 {
+                frame[offset] ^= 1 << bit;
+                let reject = match offset {
+                    VERSION => Some(Reject::Version),
+                    _ if offset < HEAD_LEN => Some(Reject::HeaderChecksum),
+                    _ if harmless.contains(&offset) => None,
+                    _ => Some(Reject::PayloadChecksum),
+                };
+                assert_eq!(parse(&frame).err(), reject, "{name}, bit {bit} of byte {offset}");
+                frame[offset] ^= 1 << bit;
+            }
+        }
+        assert_eq!(frame, golden(name));
+    }
+}
+
+/// With the checksums made right, so that the parsers have to see for themselves. What they
+/// accept must be the only encoding of its meaning.
+#[test]
+fn every_other_value_of_every_byte_is_rejected_or_means_something_else() {
+    let (mut accepted, mut rejected) = (0, 0);
+    for name in GOLDEN {
+        let original = golden(name);
+        let data = data_section(&original);
+        for offset in (KIND..original.len()).filter(|offset| !data.contains(offset)) {
+            for difference in 1..=0xff {
+                let mut frame = original.clone();
+                frame[offset] ^= difference;
+                mend(&mut frame);
+                if (frames::PAYLOAD_CRC..HEAD_LEN).contains(&offset) {
+                    assert_eq!(frame, original, "mending mends the checksums");
+                }
+                let counter = if frames::check(&frame) { &mut accepted } else { &mut rejected };
+                *counter += 1;
+            }
+        }
+    }
+    assert!(accepted > 0 && rejected > 0, "{accepted} accepted, {rejected} rejected");
+}
+
+/// What is made right again after a golden frame was changed.
+#[derive(Clone, Copy, Debug)]
+enum Mend {
+    Nothing,
+    Header,
+    Checksums,
+    LengthAndChecksums,
+}
+
+/// A change to a golden frame.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Put(usize, &'static [u8]),
+    /// Cut to so many bytes.
+    Cut(usize),
+    /// So many zeroes are added.
+    Add(usize),
+}
+
+use Change::{Add, Cut, Put};
+use Mend::{Checksums, Header, LengthAndChecksums, Nothing};
+
+type Bad = (Reject, &'static str, &'static [Change], Mend);
+
+/// The least that has to be wrong, in the order of the checks.
+const HEADERS: &[Bad] = &[
+    (Reject::Version, "ack", &[Put(14, &[0])], Checksums),
+    (Reject::Version, "ack", &[Put(14, &[2])], Checksums),
+    (Reject::HeaderChecksum, "ack", &[Put(HEADER_CRC, &[0; 4])], Nothing),
+    (Reject::HeaderChecksum, "ack", &[Put(20, &[0])], Nothing),
+    (Reject::Kind, "ack", &[Put(KIND, &[0x00])], Checksums),
+    (Reject::Kind, "ack", &[Put(KIND, &[0x0a])], Checksums),
+    (Reject::Kind, "ack", &[Put(KIND, &[0x0f])], Checksums),
+    (Reject::Kind, "ack", &[Put(KIND, &[0x16])], Checksums),
+    (Reject::Flags, "discover", &[Put(FLAGS, &[1])], Checksums),
+    (Reject::Flags, "hello", &[Put(FLAGS, &[3])], Checksums),
+    (Reject::Flags, "connect", &[Put(FLAGS, &[2])], Checksums),
+    (Reject::Flags, "command-answers", &[Put(FLAGS, &[1])], Checksums),
+    (Reject::Flags, "data-read", &[Put(FLAGS, &[5])], Checksums),
+    (Reject::Flags, "void-data", &[Put(FLAGS, &[5])], Checksums),
+    (Reject::Flags, "ack", &[Put(FLAGS, &[8])], Checksums),
+    (Reject::Flags, "keepalive", &[Put(FLAGS, &[2])], Checksums),
+    (Reject::Flags, "disconnect", &[Put(FLAGS, &[8])], Checksums),
+    (Reject::Flags, "data-read", &[Put(FLAGS, &[0x11])], Checksums),
+    (Reject::Flags, "data-read", &[Put(FLAGS + 1, &[0x80])], Checksums),
+    (Reject::EntryCount, "command-answers", &[Put(50, &[33]), Add(29 * 24)], Checksums),
+    (Reject::EntryCount, "command-answers", &[Put(50, &[0xff, 0xff])], Checksums),
+    (Reject::EntryCount, "command-answers", &[Put(50, &[0]), Cut(64)], Checksums),
+    (Reject::EntryCount, "data-unchecked", &[Put(50, &[0]), Cut(576)], Checksums),
+    (Reject::EntryCount, "data-stripped", &[Put(50, &[0]), Cut(64)], Checksums),
+    (Reject::EntryCount, "keepalive", &[Put(50, &[1]), Add(24)], Checksums),
+    (Reject::EntryCount, "reset", &[Put(50, &[1]), Add(24)], Checksums),
+    (Reject::Length, "ack", &[Put(52, &[1])], Checksums),
+    (Reject::Length, "ack", &[Put(52, &[0xff; 4])], Checksums),
+    (Reject::Length, "command-answers", &[Put(50, &[3])], Checksums),
+    (Reject::PayloadChecksum, "ack", &[Put(56, &[1])], Header),
+    (Reject::PayloadChecksum, "reset", &[Put(64, &[1])], Header),
+    (Reject::PayloadChecksum, "data-read", &[Put(64, &[1])], Header),
+    (Reject::PayloadChecksum, "data-unchecked", &[Put(580, &[1])], Header),
+    (Reject::Length, "command-answers", &[Add(24)], LengthAndChecksums),
+    (Reject::Length, "void-command", &[Add(1)], LengthAndChecksums),
+    (Reject::Length, "keepalive", &[Add(1)], LengthAndChecksums),
+    (Reject::Length, "disconnect", &[Add(64)], LengthAndChecksums),
+];
+
+const BODIES: &[Bad] = &[
+    (Reject::Length, "discover", &[Cut(64)], LengthAndChecksums),
+    (Reject::Text, "discover", &[Put(88, &[b'x'; 64])], Checksums),
+    (Reject::Text, "discover", &[Put(151, b"x")], Checksums),
+    (Reject::Text, "discover", &[Put(88, &[0])], Checksums),
+    (Reject::Text, "discover", &[Put(88, b"\x1f")], Checksums),
+    (Reject::Text, "discover", &[Put(88, b"\x7f")], Checksums),
+    (Reject::Text, "discover", &[Put(88, b"\xc2\x85")], Checksums),
+    (Reject::Text, "discover", &[Put(88, b"\xc0\x80")], Checksums),
+    (Reject::Text, "discover", &[Put(94, b"\xc3")], Checksums),
+    (Reject::Text, "discover", &[Put(88, b"\xed\xa0\x80")], Checksums),
+    (Reject::Range, "offer", &[Put(154, &[11])], Checksums),
+    (Reject::Range, "offer", &[Put(152, &[1])], Checksums),
+    (Reject::Range, "offer", &[Put(152, &[0xff, 0xff])], Checksums),
+    (Reject::Reserved, "offer", &[Put(158, &[1])], Checksums),
+    (Reject::Length, "offer", &[Put(154, &[1])], Checksums),
+    (Reject::Text, "offer", &[Put(160, &[0xff])], Checksums),
+    (Reject::Range, "offer", &[Put(249, &[4])], Checksums),
+    (Reject::Flags, "offer", &[Put(252, &[0x10])], Checksums),
+    (Reject::Reserved, "offer", &[Put(263, &[1])], Checksums),
+    (Reject::Length, "hello", &[Put(72, &[127])], Checksums),
+    (Reject::Length, "hello", &[Put(72, &[75]), Cut(75)], LengthAndChecksums),
+    (Reject::Range, "hello", &[Put(72, &[0x0e, 0, 1])], Checksums),
+    (Reject::Reserved, "hello", &[Put(76, &[1])], Checksums),
+    (Reject::Reserved, "hello", &[Put(127, &[1])], Checksums),
+    (Reject::Text, "connect", &[Put(104, &[0x0a])], Checksums),
+    (Reject::Text, "connect", &[Put(168, &[0x0a])], Checksums),
+    (Reject::Range, "connect", &[Put(242, &[0])], Checksums),
+    (Reject::Range, "connect", &[Put(242, &[1, 4])], Checksums),
+    (Reject::Range, "connect", &[Put(244, &[8, 0])], Checksums),
+    (Reject::Range, "connect", &[Put(244, &[48, 0])], Checksums),
+    (Reject::Range, "connect", &[Put(246, &[0, 0x20])], Checksums),
+    (Reject::Range, "connect", &[Put(248, &[0x0d, 5, 0, 0])], Checksums),
+    (Reject::Range, "connect", &[Put(248, &[0x0e, 0, 1, 0])], Checksums),
+    (Reject::Flags, "connect", &[Put(256, &[4])], Checksums),
+    (Reject::Range, "connect", &[Put(260, &[99, 0])], Checksums),
+    (Reject::Range, "connect", &[Put(260, &[0x81, 0xee, 0x36, 0])], Checksums),
+    (Reject::Range, "accept", &[Put(120, &[1])], Checksums),
+    (Reject::Range, "accept", &[Put(138, &[0, 0])], Checksums),
+    (Reject::Range, "accept", &[Put(140, &[17, 0])], Checksums),
+    (Reject::Range, "accept", &[Put(142, &[0, 0])], Checksums),
+    (Reject::Range, "accept", &[Put(148, &[0xff, 0])], Checksums),
+    (Reject::Range, "accept", &[Put(148, &[1, 0, 0x10])], Checksums),
+    (Reject::Range, "accept", &[Put(152, &[0, 4])], Checksums),
+    (Reject::Flags, "accept", &[Put(156, &[0x10])], Checksums),
+    (Reject::Reserved, "accept", &[Put(167, &[1])], Checksums),
+    (Reject::Code, "reject", &[Put(72, &[0])], Checksums),
+    (Reject::Code, "reject", &[Put(72, &[7])], Checksums),
+    (Reject::Reserved, "reject", &[Put(74, &[1])], Checksums),
+    (Reject::Text, "reject", &[Put(80, &[b'x'; 128])], Checksums),
+    (Reject::Range, "fence", &[Put(90, &[129])], Checksums),
+    (Reject::Length, "fence", &[Put(90, &[4])], Checksums),
+    (Reject::Length, "fence", &[Put(90, &[2])], Checksums),
+    (Reject::Reserved, "fence", &[Put(92, &[1])], Checksums),
+    (Reject::Range, "fenced", &[Put(91, &[1])], Checksums),
+    (Reject::Reserved, "fenced", &[Put(95, &[1])], Checksums),
+    (Reject::Code, "fenced", &[Put(100, &[7])], Checksums),
+    (Reject::Code, "fenced", &[Put(100, &[0xfe])], Checksums),
+    (Reject::Reserved, "fenced", &[Put(101, &[1])], Checksums),
+    (Reject::Reserved, "reset", &[Put(79, &[1])], Checksums),
+    (Reject::Length, "ack", &[Add(15)], LengthAndChecksums),
+    (Reject::Reserved, "nack", &[Put(76, &[1])], Checksums),
+    (Reject::Range, "nack", &[Put(72, &[65]), Add(64 * 8)], LengthAndChecksums),
+    (Reject::Length, "nack", &[Put(72, &[2])], Checksums),
+    (Reject::Length, "nack", &[Put(74, &[1])], Checksums),
+    (Reject::Reserved, "nack", &[Put(80, &[3])], Checksums),
+    (Reject::Reserved, "nack", &[Put(88, &[0x15])], Checksums),
+];
+
+const ENTRIES: &[Bad] = &[
+    (Reject::EntryKind, "command-requests", &[Put(64, &[0])], Checksums),
+    (Reject::EntryKind, "command-requests", &[Put(64, &[5])], Checksums),
+    (Reject::Opcode, "command-requests", &[Put(65, &[0])], Checksums),
+    (Reject::Opcode, "command-requests", &[Put(65, &[6])], Checksums),
+    (Reject::Flags, "command-requests", &[Put(66, &[1])], Checksums),
+    (Reject::Flags, "command-requests", &[Put(90, &[2])], Checksums),
+    (Reject::Flags, "command-requests", &[Put(114, &[1])], Checksums),
+    (Reject::Flags, "command-requests", &[Put(138, &[2])], Checksums),
+    (Reject::Flags, "command-requests", &[Put(162, &[4])], Checksums),
+    (Reject::Flags, "command-requests", &[Put(163, &[0x80])], Checksums),
+    // A read: not of whole sectors, of nothing, too much, past the end of all disks.
+    (Reject::Range, "command-requests", &[Put(72, &[1])], Checksums),
+    (Reject::Range, "command-requests", &[Put(80, &[1])], Checksums),
+    (Reject::Range, "command-requests", &[Put(80, &[0; 4])], Checksums),
+    (Reject::Range, "command-requests", &[Put(80, &[0, 2, 0x10])], Checksums),
+    (
+        Reject::Range,
+        "command-requests",
+        &[Put(72, &[0, 0xe0, 255, 255, 255, 255, 255, 255])],
+        Checksums,
+    ),
+    (Reject::Range, "command-requests", &[Put(104, &[0, 2, 0x10])], Checksums),
+    // A flush of a range; a discard and a write of zeroes of none, and with data.
+    (Reject::Range, "command-requests", &[Put(121, &[2])], Checksums),
+    (Reject::Range, "command-requests", &[Put(129, &[2])], Checksums),
+    (Reject::Reserved, "command-requests", &[Put(132, &[1])], Checksums),
+    (Reject::Range, "command-requests", &[Put(152, &[0; 4])], Checksums),
+    (Reject::Reserved, "command-requests", &[Put(156, &[1])], Checksums),
+    (Reject::Range, "command-requests", &[Put(176, &[0; 4])], Checksums),
+    (Reject::Reserved, "command-requests", &[Put(180, &[1])], Checksums),
+    (Reject::Code, "command-answers", &[Put(65, &[7])], Checksums),
+    (Reject::Code, "command-answers", &[Put(65, &[0xff])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(66, &[1])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(72, &[1])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(80, &[1])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(84, &[1])], Checksums),
+    (Reject::Code, "command-answers", &[Put(113, &[0])], Checksums),
+    (Reject::Code, "command-answers", &[Put(113, &[3])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(114, &[1])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(116, &[1])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(128, &[1])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(132, &[1])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(144, &[1])], Checksums),
+    (Reject::Reserved, "data-read", &[Put(1601, &[1])], Checksums),
+    (Reject::Reserved, "data-read", &[Put(1602, &[1])], Checksums),
+    // A part: of nothing, past its total, of half a sector in all, of too much in all.
+    (Reject::Range, "data-read", &[Put(1612, &[0; 4])], Checksums),
+    (Reject::Range, "data-read", &[Put(1608, &[1])], Checksums),
+    (Reject::Range, "data-read", &[Put(1608, &[0xff; 4])], Checksums),
+    (Reject::Range, "data-read", &[Put(1616, &[0, 5])], Checksums),
+    (Reject::Range, "data-read", &[Put(1616, &[0, 2, 0x10])], Checksums),
+    // The parts say less, or more, than there is.
+    (Reject::DataLength, "data-read", &[Put(1636, &[0xff, 1])], Checksums),
+    (Reject::DataLength, "data-read", &[Put(1632, &[0; 6]), Put(1637, &[4])], Checksums),
+    (
+        Reject::DataLength,
+        "data-stripped",
+        &[Add(24), Put(50, &[3]), Put(112, &[3]), Put(124, &[0, 2]), Put(128, &[0, 2])],
+        Checksums,
+    ),
+    (
+        Reject::DataLength,
+        "command-answers",
+        &[Put(64, &[3, 0]), Put(76, &[0, 2]), Put(80, &[0, 2])],
+        Checksums,
+    ),
+];
+
+/// The reasons that take the state of a channel to find.
+const OF_CHANNELS: [Reject; 8] = [
+    Reject::Channel,
+    Reject::Cookie,
+    Reject::Unexpected,
+    Reject::Window,
+    Reject::Tag,
+    Reject::AckOfUnsent,
+    Reject::Mismatch,
+    Reject::Placement,
+];
+
+fn apply(name: &str, changes: &[Change], how: Mend) -> Vec<u8> {
+    let mut frame = golden(name);
+    for change in changes {
+        match *change {
+            Put(offset, bytes) => frame[offset..offset + bytes.len()].copy_from_slice(bytes),
+            Cut(len) => frame.truncate(len),
+            Add(len) => frame.resize(frame.len() + len, 0),
+        }
+    }
+    match how {
+        Nothing => {}
+        Header => {
+            let crc = tyche_wire::Checksum::of(&frame[VERSION..HEADER_CRC]);
+            frames::put_u32(&mut frame, HEADER_CRC, crc);
+        }
+        Checksums => mend(&mut frame),
+        LengthAndChecksums => mend_len(&mut frame),
+    }
+    frame
+}
+
+#[test]
+fn every_reason_is_found_and_is_the_right_one() {
+    let mut missing: Vec<Reject> = Reject::ALL.to_vec();
+    missing.retain(|reject| !OF_CHANNELS.contains(reject));
+    for &(reject, name, changes, how) in HEADERS.iter().chain(BODIES).chain(ENTRIES) {
+        let frame = apply(name, changes, how);
+        assert_eq!(parse(&frame).err(), Some(reject), "{name}: {changes:?}, {how:?}");
+        missing.retain(|&other| other != reject);
+    }
+    assert_eq!(missing, [], "reasons without a bad frame");
+}
+
+/// The other side of the limits: what is just good.
+#[test]
+fn the_limits_themselves_are_accepted() {
+    let good: &[(&str, &[Change])] = &[
+        ("discover", &[Put(88, &[0; 64])]),
+        ("discover", &[Put(88, &[b'x'; 63])]),
+        ("hello", &[Put(72, &[76]), Cut(76)]),
+        ("hello", &[Put(72, &[0x0d, 0, 1]), Add(65549 - 128)]),
+        ("connect", &[Put(242, &[1, 0, 16, 0, 0, 0x10, 0x0e, 5, 0, 0])]),
+        ("connect", &[Put(242, &[0, 4, 0, 0x10, 16, 0, 0x0d, 0, 1, 0])]),
+        ("connect", &[Put(260, &[100, 0, 0, 0])]),
+        ("connect", &[Put(260, &[0x80, 0xee, 0x36, 0])]),
+        ("accept", &[Put(148, &[0, 1, 0, 0, 0, 0x10])]),
+        ("accept", &[Put(148, &[0, 0, 0x10, 0])]),
+        ("reject", &[Put(80, &[b'x'; 127])]),
+        ("fence", &[Put(90, &[128]), Add(125 * 4)]),
+        ("fenced", &[Put(90, &[128]), Add(125 * 8)]),
+        ("nack", &[Put(72, &[64, 0, 64, 0]), Add(125 * 8)]),
+        ("command-requests", &[Put(80, &[0, 0, 0x10])]),
+        ("command-requests", &[Put(72, &[0, 0xd0, 255, 255, 255, 255, 255, 255])]),
+        ("command-requests", &[Put(152, &[0, 0xfe, 0xff, 0xff])]),
+        ("data-read", &[Put(1616, &[0, 0, 0x10])]),
+    ];
+    for &(name, changes) in good {
+        let frame = apply(name, changes, LengthAndChecksums);
+        assert_eq!(parse(&frame).err(), None, "{name}: {changes:?}");
+        assert!(frames::check(&frame));
+    }
+    // As many entries as a frame may have.
+    let changes: &[Change] = &[Put(50, &[32]), Add(28 * ENTRY_LEN)];
+    let mut frame = apply("command-answers", changes, Nothing);
+    for entry in frame[160..].chunks_mut(ENTRY_LEN) {
+        entry[0] = 2;
+    }
+    mend(&mut frame);
+    assert!(frames::check(&frame));
+}
