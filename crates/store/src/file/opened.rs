@@ -127,6 +127,9 @@ impl Attempt<'_> {
             .map_err(|errno| self.refused("fcntl(F_SETFL)", errno))?;
         let opened = fstat(&file).map_err(|errno| self.refused("fstat", errno))?;
         self.check_type(&opened)?;
+        if is_device(&opened) && !read_only && is_write_protected(&opened) {
+            return Err(OpenError::WriteProtected { path: self.path.to_owned() });
+        }
         if is_device(&opened) != is_device(&before) {
             // Replaced in between, so it may be a device without the exclusive claim.
             return Err(self.refused("open", Errno::STALE));
@@ -256,6 +259,11 @@ fn file_discards(file: &OwnedFd, size: u64) -> bool {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let beyond = size.next_multiple_of(PAGE as u64) + PAGE as u64;
     fallocate(file, hole, beyond, PAGE as u64).is_ok()
+}
+
+/// The kernel lets a write-protected device be opened for writing, and fails the writes.
+fn is_write_protected(stat: &Stat) -> bool {
+    identity::attribute(&identity::sysfs(stat), "ro").is_some_and(|flag| flag == "1")
 }
 
 fn device_discards(stat: &Stat) -> bool {

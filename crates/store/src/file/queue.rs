@@ -296,3 +296,91 @@ impl Drop for RingQueue {
         let _ = self.ring.submitter().unregister_files();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use tyche_block::PAGE;
+
+    use super::*;
+    use crate::file::FileOptions;
+
+    fn opened(size: u64) -> (tempfile::NamedTempFile, Arc<Opened>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(size).unwrap();
+        let opened = Opened::new(file.path(), &FileOptions::default()).unwrap();
+        (file, Arc::new(opened))
+    }
+
+    fn flush() -> Request {
+        Request { operation: Operation::Flush, offset: 0, len: 0, buffer: None }
+    }
+
+    /// The kernel's next answer, kept from the queue.
+    fn intercept(queue: &mut RingQueue) -> (u32, i32) {
+        queue.kick().unwrap();
+        let mut fds = [PollFd::from_borrowed_fd(queue.wait_fd().unwrap(), PollFlags::IN)];
+        let timeout = Timespec::try_from(Duration::from_secs(60)).unwrap();
+        assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1);
+        queue.enter(0).unwrap();
+        queue.pop().expect("readable means that a completion waits")
+    }
+
+    #[test]
+    fn after_a_failed_sync_no_flush_succeeds() {
+        let (_file, opened) = opened(4096);
+        let mut queue = RingQueue::new(&opened, 2).unwrap();
+        queue.submit(1, flush());
+        let (slot, answer) = intercept(&mut queue);
+        assert_eq!(answer, 0);
+        let failed = queue.advance(slot, -libc::EIO).unwrap();
+        assert_eq!(failed.result, Err(Errno::IO));
+        // On any queue: the kernel reports the loss once, whoever asks first.
+        for queue in [&mut queue, &mut RingQueue::new(&opened, 1).unwrap()] {
+            queue.submit(2, flush());
+            let (slot, answer) = intercept(queue);
+            assert_eq!(queue.advance(slot, answer).unwrap().result, Err(Errno::IO));
+        }
+    }
+
+    #[test]
+    fn a_short_answer_is_continued_by_reap_itself() {
+        let (file, opened) = opened(4 * PAGE as u64);
+        std::fs::write(file.path(), [0x5a; 4 * PAGE]).unwrap();
+        let mut queue = RingQueue::new(&opened, 1).unwrap();
+        let buffer = Arena::new(4).alloc(4 * PAGE);
+        let len = 4 * PAGE as u32;
+        queue.submit(1, Request { operation: Operation::Read, offset: 0, len, buffer });
+        let (slot, answer) = intercept(&mut queue);
+        assert_eq!(answer, 4 * PAGE as i32);
+        assert!(queue.advance(slot, PAGE as i32).is_none(), "three pages are left");
+        let (slot, answer) = intercept(&mut queue);
+        assert_eq!(answer, 3 * PAGE as i32);
+        let done = queue.advance(slot, answer).unwrap();
+        assert_eq!(done.buffer.as_deref(), Some(&[0x5a; 4 * PAGE][..]));
+    }
+
+    #[test]
+    fn registered_memory_is_used_as_such_while_it_is_registered() {
+        let (_file, opened) = opened(4096);
+        let mut queue = RingQueue::new(&opened, 4).unwrap();
+        let arena = Arena::new(2);
+        queue.register(&arena);
+        let extent = arena.alloc(PAGE).unwrap();
+        let Some(index) = queue.buffers.find(&extent) else {
+            println!("SKIPPED: the kernel registers no memory here (ulimit -l?)");
+            return;
+        };
+        assert_eq!(queue.buffers.find(Arena::new(1).alloc(1).as_deref().unwrap()), None);
+        let operation = Operation::Write { fua: false };
+        queue.submit(1, Request { operation, offset: 0, len: 4096, buffer: Some(extent) });
+        assert_eq!(queue.slots.iter().flatten().next().unwrap().registered, Some(index));
+        let (slot, answer) = intercept(&mut queue);
+        assert_eq!(answer, 4096, "the kernel knows the memory");
+        drop(queue.advance(slot, answer));
+        queue.unregister(&arena);
+        assert_eq!(queue.buffers.find(&arena.claim(0, 1).unwrap()), None);
+    }
+}

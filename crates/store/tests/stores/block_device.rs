@@ -1,0 +1,163 @@
+//! A block device: a loop device over a temporary file. Needs root.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use tempfile::NamedTempFile;
+use tyche_block::Operation;
+use tyche_store::Store;
+use tyche_store::file::{Direct, FileOptions, FileStore, OpenError};
+
+use crate::drive::{Driver, WRITE};
+use crate::file::temporary;
+use crate::model;
+
+/// A loop device, detached when dropped.
+struct Loop {
+    device: PathBuf,
+}
+
+impl Loop {
+    fn attach(file: &Path, arguments: &[&str]) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: a loop device needs root");
+            return None;
+        }
+        let output =
+            Command::new("losetup").args(["--find", "--show"]).args(arguments).arg(file).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                let device = String::from_utf8(output.stdout).unwrap().trim().into();
+                Some(Self { device })
+            }
+            other => {
+                println!("SKIPPED: no loop device: {other:?}");
+                None
+            }
+        }
+    }
+
+    fn open(&self, options: &FileOptions) -> Result<FileStore, OpenError> {
+        FileStore::open(&self.device, options)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let detached = Command::new("losetup").arg("--detach").arg(&self.device).status();
+        assert!(detached.is_ok_and(|status| status.success()), "{} stays", self.device.display());
+    }
+}
+
+fn image() -> NamedTempFile {
+    temporary(model::SIZE)
+}
+
+fn at_once() -> FileOptions {
+    FileOptions { lock_wait: Duration::ZERO, ..FileOptions::default() }
+}
+
+#[test]
+fn a_block_device_is_a_disk() {
+    let mut seed = 300;
+    for sector in ["512", "4096"] {
+        for direct in [Direct::Auto, Direct::Off] {
+            let file = image();
+            let arguments = ["--sector-size", sector];
+            let Some(device) = Loop::attach(file.path(), &arguments) else { return };
+            let options = FileOptions { direct, ..FileOptions::default() };
+            let oracle = {
+                let store = device.open(&options).unwrap();
+                println!("seed {seed}: {store:?}");
+                assert_eq!(store.geometry().block_size.to_string(), sector);
+                assert!(direct == Direct::Off || store.is_direct());
+                model::run(&store, seed, seed % 2 == 0, 30)
+            };
+            seed += 1;
+            oracle.check(0, &fs::read(&device.device).unwrap());
+        }
+    }
+}
+
+#[test]
+fn blocks_smaller_than_sectors_or_unfit_for_the_size_are_refused() {
+    let file = image();
+    let small = FileOptions { block_size: Some(512), ..at_once() };
+    {
+        let Some(device) = Loop::attach(file.path(), &["--sector-size", "4096"]) else { return };
+        let error = device.open(&small).expect_err("sectors are larger");
+        assert!(matches!(error, OpenError::BelowSector { sector: 4096, .. }), "{error}");
+    }
+    file.as_file().set_len(model::SIZE + 512).unwrap();
+    let Some(device) = Loop::attach(file.path(), &[]) else { return };
+    let large = FileOptions { block_size: Some(4096), ..at_once() };
+    let error = device.open(&large).expect_err("the last sectors would be cut off");
+    assert!(matches!(error, OpenError::Indivisible { .. }), "{error}");
+    assert_eq!(device.open(&small).unwrap().geometry().size, model::SIZE + 512);
+}
+
+#[test]
+fn a_block_device_has_one_user() {
+    let file = image();
+    let Some(device) = Loop::attach(file.path(), &[]) else { return };
+    let store = device.open(&FileOptions::default()).unwrap();
+    let error = device.open(&at_once()).expect_err("one writer");
+    assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+    drop(store);
+    // Claimed by something that takes no lock, as a mount does.
+    let claim = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let claimed = rustix::fs::open(&device.device, claim, Mode::empty()).unwrap();
+    let error = device.open(&at_once()).expect_err("claimed");
+    assert!(matches!(error, OpenError::Busy { .. }), "{error}");
+    device.open(&FileOptions { read_only: true, ..at_once() }).unwrap();
+    drop(claimed);
+    device.open(&FileOptions::default()).unwrap();
+}
+
+#[test]
+fn a_write_protected_device_can_be_exported_read_only() {
+    let file = image();
+    let Some(device) = Loop::attach(file.path(), &["--read-only"]) else { return };
+    let error = device.open(&at_once()).expect_err("write-protected");
+    assert!(error.to_string().contains("export it read-only"), "{error}");
+    let store = device.open(&FileOptions { read_only: true, ..at_once() }).unwrap();
+    assert!(!store.geometry().discard);
+    assert_eq!(Driver::new(&store, 1).read(0, 4096), [0; 4096]);
+}
+
+#[test]
+fn a_discard_reaches_the_medium() {
+    let file = image();
+    let Some(device) = Loop::attach(file.path(), &[]) else { return };
+    let store = device.open(&FileOptions::default()).unwrap();
+    if !store.geometry().discard {
+        println!("SKIPPED: the loop device does not discard");
+        return;
+    }
+    let mut driver = Driver::new(&store, 1);
+    driver.write(WRITE, 0, &vec![1; 2 << 20]).unwrap();
+    let allocated = || {
+        file.as_file().sync_all().unwrap();
+        file.as_file().metadata().unwrap().blocks() * 512
+    };
+    let full = allocated();
+    driver.run(Operation::Discard, 0, 1 << 20).result.unwrap();
+    assert!(allocated() <= full - (1 << 20));
+}
+
+#[test]
+fn the_identity_follows_the_medium_not_the_device_number() {
+    let (file, other) = (image(), image());
+    let seed = |file: &NamedTempFile| {
+        let device = Loop::attach(file.path(), &[])?;
+        Some(device.open(&FileOptions::default()).unwrap().uuid_seed())
+    };
+    let Some(first) = seed(&file) else { return };
+    let Some(_in_between) = Loop::attach(other.path(), &[]) else { return };
+    assert_eq!(seed(&file), Some(first));
+    assert_ne!(seed(&other), Some(first));
+}

@@ -1,0 +1,177 @@
+//! What is particular to files: holes, wake-ups, registered memory, files that change size.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use tempfile::NamedTempFile;
+use tyche_block::{Arena, Errno, Operation, PAGE};
+use tyche_store::Store;
+use tyche_store::file::{Direct, FileOptions, FileStore};
+
+use crate::drive::{Driver, PATIENCE, WRITE};
+
+const MIB: usize = 1 << 20;
+
+pub(crate) fn temporary(size: u64) -> NamedTempFile {
+    let file = NamedTempFile::new().unwrap();
+    file.as_file().set_len(size).unwrap();
+    file
+}
+
+fn open(file: &NamedTempFile) -> FileStore {
+    FileStore::open(file.path(), &FileOptions::default()).unwrap()
+}
+
+fn allocated(file: &File) -> u64 {
+    file.sync_all().unwrap();
+    file.metadata().unwrap().blocks() * 512
+}
+
+#[test]
+fn discarded_and_unmapped_space_goes_back_to_the_filesystem() {
+    let file = temporary(4 * MIB as u64);
+    let store = open(&file);
+    if !store.geometry().discard {
+        println!("SKIPPED: the filesystem of the temporary directory cannot punch holes");
+        return;
+    }
+    let mut driver = Driver::new(&store, 4);
+    let unmap = |may_unmap| Operation::WriteZeroes { fua: false, may_unmap };
+    for (operation, shrinks) in
+        [(Operation::Discard, true), (unmap(true), true), (unmap(false), false)]
+    {
+        driver.write(WRITE, 0, &vec![0xa5; 2 * MIB]).unwrap();
+        let full = allocated(file.as_file());
+        assert!(full >= 2 * MIB as u64);
+        driver.run(operation, MIB as u64, MIB).result.unwrap();
+        let left = allocated(file.as_file());
+        assert_eq!(left <= full - MIB as u64, shrinks, "{operation:?}: {full} to {left}");
+        assert_eq!(driver.read(MIB as u64, MIB), vec![0; MIB]);
+        assert_eq!(driver.read(0, MIB), vec![0xa5; MIB]);
+    }
+}
+
+#[test]
+fn the_descriptor_is_readable_exactly_while_completions_wait() {
+    let file = temporary(MIB as u64);
+    let mut driver = Driver::new(&open(&file), 4);
+    let mut done = Vec::new();
+    assert!(!driver.readable(Duration::ZERO));
+    // A request that fails at once must wake the sleeper as well.
+    for (offset, result) in [(0, Ok(())), (1, Err(Errno::INVAL)), (MIB as u64, Err(Errno::INVAL))] {
+        driver.submit(5, Operation::Read, offset, 512);
+        driver.queue.kick().unwrap();
+        assert!(driver.readable(PATIENCE));
+        assert!(driver.readable(Duration::ZERO), "still, as nobody has reaped");
+        driver.queue.reap(&mut done);
+        assert!(!driver.readable(Duration::ZERO));
+        assert_eq!(done.pop().unwrap().result, result);
+        assert_eq!(driver.queue.in_flight(), 0);
+    }
+}
+
+#[test]
+fn refused_requests_fail_and_return_their_buffers() {
+    let file = temporary(MIB as u64);
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let store = FileStore::open(file.path(), &options).unwrap();
+    let mut driver = Driver::new(&store, 4);
+    assert_eq!(driver.write(WRITE, 0, &[1; 512]), Err(Errno::ROFS));
+    assert_eq!(driver.run(Operation::Discard, 0, 512).result, Err(Errno::ROFS));
+    assert_eq!(driver.read(0, 512), [0; 512]);
+    assert_eq!(driver.flush(), Ok(()));
+    driver.submit_with(1, Operation::Read, 0, 512, None);
+    assert_eq!(driver.finish()[0].result, Err(Errno::INVAL), "a read without a buffer");
+    driver.assert_nothing_is_lent();
+}
+
+#[test]
+fn registered_and_other_memory_mix_and_arenas_come_and_go() {
+    let file = temporary(MIB as u64);
+    let mut driver = Driver::new(&open(&file), 8);
+    for round in 0..70_u8 {
+        // More rounds than the table has entries: they are given back.
+        let arena = Arena::new(4);
+        driver.queue.register(&arena);
+        driver.queue.register(&arena);
+        let mut registered = arena.alloc(2 * PAGE).unwrap();
+        registered.fill(round);
+        driver.submit_with(0, WRITE, 0, 2 * PAGE, Some(registered));
+        let other = driver.buffer(&[!round; PAGE]);
+        driver.submit_with(1, WRITE, 2 * PAGE as u64, PAGE, Some(other));
+        assert!(driver.finish().iter().all(|completion| completion.result.is_ok()));
+        let buffer = arena.alloc(3 * PAGE);
+        driver.submit_with(2, Operation::Read, 0, 3 * PAGE, buffer);
+        let read = driver.finish().pop().unwrap();
+        read.result.unwrap();
+        let read = read.buffer.unwrap();
+        assert!(read[..2 * PAGE].iter().all(|&byte| byte == round));
+        assert!(read[2 * PAGE..].iter().all(|&byte| byte == !round));
+        drop(read);
+        driver.queue.unregister(&arena);
+    }
+}
+
+#[test]
+fn a_file_cut_short_fails_reads_beyond_its_end_and_one_that_grows_is_seen() {
+    for direct in [Direct::Auto, Direct::Off] {
+        let file = temporary(MIB as u64);
+        let store = FileStore::open(file.path(), &FileOptions { direct, ..FileOptions::default() })
+            .unwrap();
+        let mut driver = Driver::new(&store, 4);
+        file.as_file().set_len(MIB as u64 / 2 + 100).unwrap();
+        let cut = driver.run(Operation::Read, 0, MIB);
+        assert_eq!(cut.result, Err(Errno::IO));
+        assert_eq!(driver.read(0, MIB / 2), vec![0; MIB / 2]);
+        assert_eq!(store.refresh_size().unwrap(), MIB as u64, "never smaller");
+        file.as_file().set_len(2 * MIB as u64 + 511).unwrap();
+        assert!(driver.run(Operation::Read, MIB as u64, 512).result.is_err(), "not as yet");
+        assert_eq!(store.refresh_size().unwrap(), 2 * MIB as u64);
+        assert_eq!(driver.read(2 * MIB as u64 - 512, 512), [0; 512]);
+    }
+}
+
+#[test]
+fn the_identity_is_of_the_file_not_of_its_name() {
+    let (one, other) = (temporary(4096), temporary(4096));
+    let seed = open(&one).uuid_seed();
+    assert_eq!(open(&one).uuid_seed(), seed);
+    assert_ne!(open(&other).uuid_seed(), seed);
+    let link = other.path().with_extension("link");
+    std::os::unix::fs::symlink(one.path(), &link).unwrap();
+    let through = FileStore::open(&link, &FileOptions::default());
+    std::fs::remove_file(&link).unwrap();
+    assert_eq!(through.unwrap().uuid_seed(), seed);
+}
+
+#[test]
+fn generations_say_what_a_restart_can_lose() {
+    let file = temporary(4096);
+    assert_eq!(open(&file).generation(), 0, "write-through loses nothing");
+    let write_back = FileOptions { write_back: true, ..FileOptions::default() };
+    let generation = || FileStore::open(file.path(), &write_back).unwrap().generation();
+    assert_ne!(generation(), 0);
+    assert_eq!(generation(), generation(), "the kernel outlives the process");
+}
+
+#[test]
+fn a_queue_has_a_depth_and_keeps_to_it() {
+    let file = temporary(MIB as u64);
+    let store = open(&file);
+    for depth in [0, 32769] {
+        let error = store.queue(depth).err().expect("no such queue");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    }
+    // Not a power of two, and filled to the last slot before the kernel sees any.
+    let mut driver = Driver::new(&store, 5);
+    for round in 0..20 {
+        for token in 0..5 {
+            driver.submit(round * 5 + token, Operation::Read, token * 4096, 4096);
+        }
+        assert_eq!(driver.queue.in_flight(), 5);
+        let mut tokens: Vec<_> = driver.finish().iter().map(|done| done.token).collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, (round * 5..round * 5 + 5).collect::<Vec<_>>());
+    }
+}
