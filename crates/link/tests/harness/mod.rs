@@ -1,0 +1,184 @@
+//! What the tests of links share: frames with recognisable content, waiting, and network
+//! namespaces joined by a veth pair.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(unreachable_pub, reason = "it is compiled into every test file")]
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
+
+/// How long anything may take, however busy the machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub const ETHERTYPE: u16 = 0x88B5;
+pub const BROADCAST: Mac = [0xff; 6];
+
+/// A frame of `len` bytes whose content depends on its length and `seed`.
+pub fn frame(dst: Mac, src: Mac, len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9) ^ (len as u64) << 20 | 1;
+    let mut bytes: Vec<u8> = (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .collect();
+    bytes[..6].copy_from_slice(&dst);
+    bytes[6..12].copy_from_slice(&src);
+    bytes[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
+    bytes
+}
+
+/// Sends frames whole, in batches of up to 64, however little the link takes at a time.
+pub fn send_all<L: Link>(link: &mut L, frames: &[Vec<u8>]) {
+    let mut vectors = TxVectors::new(64, 3);
+    let deadline = Instant::now() + PATIENCE;
+    for chunk in frames.chunks(64) {
+        let mut batch = vectors.batch();
+        for frame in chunk {
+            let (head, rest) = frame.split_first_chunk::<HEAD>().unwrap();
+            // Cut in varying places, with and without a tail.
+            let tail = (rest.len() % 5) * (rest.len() % 200).min(rest.len() / 5);
+            let (data, tail) = rest.split_at(rest.len() - tail);
+            let (a, b) = data.split_at(data.len() / 3);
+            batch.push(head, [a, b], tail);
+        }
+        while !batch.is_empty() {
+            let sent = link.send(&batch).unwrap();
+            batch.skip(sent);
+            assert!(Instant::now() < deadline, "{} frames don't go out", batch.len());
+        }
+    }
+}
+
+/// What the batch holds, frame by frame.
+pub fn contents(batch: &RxBatch) -> Vec<Vec<u8>> {
+    batch.iter().map(|frame| [frame.head.as_slice(), frame.payload].concat()).collect()
+}
+
+/// Whether the link's descriptor gets readable within `timeout`.
+pub fn wait(link: &impl Link, timeout: Duration) -> bool {
+    let fd = link.wait_fd().expect("the link can be waited for");
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap(),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    poll(&mut fds, Some(&timeout)).unwrap() > 0
+}
+
+/// Receives until `count` frames have come.
+pub fn receive_all<L: Link>(link: &mut L, batch: &mut RxBatch, count: usize) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while frames.len() < count {
+        let left = deadline.saturating_duration_since(Instant::now());
+        assert!(wait(link, left), "{} frames came, not {count}", frames.len());
+        link.receive(batch).unwrap();
+        frames.extend(contents(batch));
+    }
+    frames
+}
+
+/// Whether namespaces can be made here. Says so if not.
+pub fn privileged(test: &str) -> bool {
+    let root = rustix_is_root();
+    if !root {
+        println!("SKIPPED {test}: network namespaces need root");
+    }
+    root
+}
+
+fn rustix_is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    status.lines().any(|line| line.starts_with("Uid:\t0\t0\t"))
+}
+
+/// Two namespaces joined by a veth pair, its ends called [`NAMES`].
+pub struct Cable {
+    namespaces: [String; 2],
+}
+
+pub const NAMES: [&str; 2] = ["tyl0", "tyl1"];
+
+impl Cable {
+    /// A cable whose ends are up.
+    pub fn new(mtu: usize) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = |side| format!("tyl-{}-{number}{side}", process::id());
+        let cable = Self { namespaces: [name('a'), name('b')] };
+        for namespace in &cable.namespaces {
+            run("ip", &["netns", "add", namespace]);
+        }
+        cable.plug(mtu);
+        cable
+    }
+
+    /// Makes the interfaces and starts them.
+    pub fn plug(&self, mtu: usize) {
+        let [a, b] = &self.namespaces;
+        let mtu = mtu.to_string();
+        let first = ["-n", a, "link", "add", NAMES[0], "mtu", &mtu, "type", "veth"];
+        let second = ["peer", "name", NAMES[1], "mtu", &mtu, "netns", b];
+        run("ip", &[&first[..], &second[..]].concat());
+        self.ip(0, &["link", "set", NAMES[0], "up"]);
+        self.ip(1, &["link", "set", NAMES[1], "up"]);
+    }
+
+    /// Runs `ip` in a namespace.
+    pub fn ip(&self, side: usize, args: &[&str]) {
+        run("ip", &[&["-n", &self.namespaces[side]], args].concat());
+    }
+
+    /// Runs `tc` in a namespace.
+    pub fn tc(&self, side: usize, args: &[&str]) {
+        run("tc", &[&["-n", &self.namespaces[side]], args].concat());
+    }
+
+    /// Does something on a thread inside a namespace.
+    pub fn inside<T: Send>(&self, side: usize, action: impl FnOnce() -> T + Send) -> T {
+        let namespace = File::open(format!("/run/netns/{}", self.namespaces[side])).unwrap();
+        let enter = || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+            action()
+        };
+        thread::scope(|scope| scope.spawn(enter).join()).unwrap()
+    }
+
+    /// Opens a link on one end.
+    pub fn open(&self, side: usize) -> PacketLink {
+        self.open_with(side, |_| {})
+    }
+
+    pub fn open_with(&self, side: usize, adjust: impl FnOnce(&mut PacketOptions)) -> PacketLink {
+        let mut options = PacketOptions::new(NAMES[side]);
+        options.ethertype = ETHERTYPE;
+        adjust(&mut options);
+        self.inside(side, || PacketLink::open(&options)).unwrap()
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        for namespace in &self.namespaces {
+            // Also after a failure half-way through the making.
+            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+        }
+    }
+}
+
+fn run(program: &str, args: &[&str]) {
+    let output = Command::new(program).args(args).output().expect("iproute2 is installed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {}: {errors}", args.join(" "));
+}

@@ -1,0 +1,473 @@
+//! The packet link over a real cable: a veth pair between two network namespaces. Needs root.
+
+mod harness;
+
+use std::collections::BTreeSet;
+use std::io::{Error, ErrorKind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::{
+    BROADCAST, Cable, ETHERTYPE, NAMES, PATIENCE, contents, frame, privileged, receive_all,
+    send_all, wait,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use tyche_link::packet::{
+    OpenError, PacketLink, PacketOptions, REFRESH_EVERY, interfaces, receive_buffer_for,
+};
+use tyche_link::{HEAD, Link, RxBatch, TxVectors};
+
+const NOW: Duration = Duration::ZERO;
+const ETHERNET: usize = 14;
+
+/// Sends one frame.
+fn send(link: &mut PacketLink, frame: &[u8]) -> std::io::Result<usize> {
+    let (head, rest) = frame.split_first_chunk::<HEAD>().unwrap();
+    let mut vectors = TxVectors::new(1, 1);
+    let mut batch = vectors.batch();
+    batch.push(head, [rest], &[]);
+    link.send(&batch)
+}
+
+/// Both ends of a cable with frames flowing.
+fn assert_connected(a: &mut PacketLink, b: &mut PacketLink) {
+    let mut batch = RxBatch::new(8, 1450);
+    let there = frame(b.mac(), a.mac(), 100, 1);
+    send_all(a, std::slice::from_ref(&there));
+    assert_eq!(receive_all(b, &mut batch, 1), [there]);
+    let back = frame(a.mac(), b.mac(), 100, 2);
+    send_all(b, std::slice::from_ref(&back));
+    assert_eq!(receive_all(a, &mut batch, 1), [back]);
+}
+
+fn every_size_arrives(mtu: usize, lens: impl Iterator<Item = usize>) {
+    let cable = Cable::new(mtu);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    assert_eq!(a.frame_len_max(), mtu + ETHERNET);
+    let mut batch = RxBatch::new(64, mtu + ETHERNET - HEAD);
+    let lens: Vec<_> = lens.chain([mtu + ETHERNET]).collect();
+    for lens in lens.chunks(64) {
+        let out: Vec<_> = lens.iter().map(|&len| frame(b.mac(), a.mac(), len, 3)).collect();
+        send_all(&mut a, &out);
+        let got = receive_all(&mut b, &mut batch, out.len());
+        assert!(got == out, "frames of {} to {} bytes differ", lens[0], lens[lens.len() - 1]);
+    }
+    assert_eq!((b.overruns(), b.malformed()), (0, Default::default()));
+}
+
+#[test]
+fn frames_of_every_size_arrive_intact() {
+    if !privileged("frames_of_every_size_arrive_intact") {
+        return;
+    }
+    every_size_arrives(1500, HEAD..1514);
+    every_size_arrives(9000, HEAD..9014);
+    every_size_arrives(65535, (HEAD..65549).step_by(509));
+}
+
+#[test]
+fn a_batch_is_filled_and_the_rest_comes_next() {
+    if !privileged("a_batch_is_filled_and_the_rest_comes_next") {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    let mut batch = RxBatch::new(4, 1450);
+    assert_eq!(b.receive(&mut batch).unwrap(), 0, "nothing is there");
+    assert!(!wait(&b, NOW));
+    let out: Vec<_> = (0..10).map(|n| frame(b.mac(), a.mac(), 200, n)).collect();
+    send_all(&mut a, &out);
+    let mut got = Vec::new();
+    for wanted in [4, 4, 2, 0] {
+        assert_eq!(wait(&b, NOW), wanted > 0);
+        assert_eq!(b.receive(&mut batch).unwrap(), wanted);
+        assert_eq!(batch.len(), wanted);
+        got.extend(contents(&batch));
+    }
+    assert!(got == out);
+    assert!(!wait(&a, NOW), "nothing of what was sent comes back");
+}
+
+#[test]
+fn foreign_frames_are_not_seen() {
+    if !privileged("foreign_frames_are_not_seen") {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    let mut other = cable.open_with(1, |options| options.ethertype = ETHERTYPE + 1);
+    let mut foreign = frame(b.mac(), a.mac(), 100, 1);
+    foreign[12..14].copy_from_slice(&(ETHERTYPE + 1).to_be_bytes());
+    let out = [
+        frame([0x02, 9, 9, 9, 9, 9], a.mac(), 100, 2),
+        frame([0x03, 9, 9, 9, 9, 9], a.mac(), 100, 3),
+        frame([0x33, 0x33, 0, 0, 0, 1], a.mac(), 100, 4),
+        foreign.clone(),
+        frame(BROADCAST, a.mac(), 100, 5),
+        frame(b.mac(), a.mac(), 100, 6),
+    ];
+    send_all(&mut a, &out);
+    let mut batch = RxBatch::new(8, 1450);
+    // Veth keeps the order, so what comes shows what did not.
+    assert_eq!(receive_all(&mut b, &mut batch, 2), out[4..]);
+    assert_eq!(receive_all(&mut other, &mut batch, 1), [foreign]);
+}
+
+#[test]
+fn frames_of_a_wrong_length_are_dropped_and_counted() {
+    if !privileged("frames_of_a_wrong_length_are_dropped_and_counted") {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    let out: Vec<_> =
+        [164, 165, 1514, 64].map(|len| frame(b.mac(), a.mac(), len, 1)).into_iter().collect();
+    send_all(&mut a, &out[..3]);
+    let short = frame(b.mac(), a.mac(), 60, 1);
+    cable.inside(0, || send_raw(NAMES[0], &short));
+    send_all(&mut a, &out[3..]);
+    let mut batch = RxBatch::new(8, 100);
+    assert_eq!(receive_all(&mut b, &mut batch, 2), [out[0].clone(), out[3].clone()]);
+    assert_eq!((b.malformed().short, b.malformed().long), (1, 2));
+    assert_eq!(b.overruns(), 0);
+}
+
+/// Sends a frame of any length, which no link would.
+fn send_raw(interface: &str, frame: &[u8]) {
+    let index = interfaces().unwrap().iter().find(|info| info.name == interface).unwrap().index;
+    // SAFETY: a socket is opened and closed here; address and frame outlive the call.
+    unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = index;
+        let address_len = size_of_val(&address) as libc::socklen_t;
+        let address = (&raw const address).cast();
+        let sent = libc::sendto(fd, frame.as_ptr().cast(), frame.len(), 0, address, address_len);
+        assert_eq!(sent, frame.len() as isize, "{}", Error::last_os_error());
+        libc::close(fd);
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_is_reported_and_recovers() {
+    if !privileged("an_interface_that_goes_down_is_reported_and_recovers") {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    let mut batch = RxBatch::new(8, 1450);
+    assert_connected(&mut a, &mut b);
+
+    cable.ip(1, &["link", "set", NAMES[1], "down"]);
+    assert!(wait(&b, PATIENCE), "going down wakes the waiter");
+    for _ in 0..3 {
+        let error = b.receive(&mut batch).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NetworkDown);
+        assert!(error.to_string().contains("`ip link set tyl1 up`"), "{error}");
+    }
+    let out = frame(a.mac(), b.mac(), 100, 1);
+    assert_eq!(send(&mut b, &out).unwrap_err().kind(), ErrorKind::NetworkDown);
+    // The peer's side has lost its carrier; it can receive nothing, which is no error.
+    assert_eq!(a.receive(&mut batch).unwrap(), 0);
+    let deadline = Instant::now() + PATIENCE;
+    let error = loop {
+        // The kernel takes a moment to notice that the carrier is gone.
+        match send(&mut a, &out) {
+            Ok(sent) => assert_eq!(sent, 0, "sent without a carrier"),
+            Err(error) => break error,
+        }
+        assert!(Instant::now() < deadline);
+    };
+    assert_eq!(error.kind(), ErrorKind::NetworkDown);
+    assert!(error.to_string().contains("no carrier"), "{error}");
+
+    cable.ip(1, &["link", "set", NAMES[1], "up"]);
+    assert_eq!(b.receive(&mut batch).unwrap(), 0);
+    assert_connected(&mut a, &mut b);
+
+    // Down and up between two calls: the news is old, and no error any more.
+    cable.ip(1, &["link", "set", NAMES[1], "down"]);
+    cable.ip(1, &["link", "set", NAMES[1], "up"]);
+    assert_eq!(b.receive(&mut batch).unwrap(), 0);
+    assert_connected(&mut a, &mut b);
+}
+
+#[test]
+fn an_interface_that_is_removed_is_reported_and_recovers_when_there_is_a_new_one() {
+    if !privileged("an_interface_that_is_removed_is_reported_and_recovers") {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    let mut batch = RxBatch::new(8, 1450);
+    cable.ip(0, &["link", "del", NAMES[0]]);
+    assert!(wait(&b, PATIENCE));
+    for link in [&mut a, &mut b] {
+        for _ in 0..2 {
+            let error = link.receive(&mut batch).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+            let out = frame(BROADCAST, [2; 6], 100, 1);
+            assert_eq!(send(link, &out).unwrap_err().kind(), ErrorKind::NotFound);
+        }
+        assert!(link.frame_len_max() == 1514, "what was last seen stays");
+    }
+    cable.plug(2000);
+    for link in [&mut a, &mut b] {
+        assert_eq!(link.receive(&mut batch).unwrap(), 0);
+        assert_eq!(link.frame_len_max(), 2014);
+    }
+    assert_connected(&mut a, &mut b);
+
+    // Sending alone finds the new interface, too, and so does a link that heard nothing.
+    cable.ip(0, &["link", "del", NAMES[0]]);
+    cable.plug(1500);
+    let out = frame(BROADCAST, [2; 6], 100, 1);
+    assert_eq!(send(&mut a, &out).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(send(&mut a, &out).unwrap(), 1);
+    assert_connected(&mut a, &mut b);
+}
+
+#[test]
+fn a_changed_mtu_and_address_are_noticed() {
+    if !privileged("a_changed_mtu_and_address_are_noticed") {
+        return;
+    }
+    let cable = Cable::new(9000);
+    let (mut a, b) = (cable.open(0), cable.open(1));
+    let long = vec![0; 9014 - HEAD];
+    let mut vectors = TxVectors::new(4, 1);
+    let mut batch = vectors.batch();
+    batch.push(&[0; HEAD], [&long[..100]], &[]);
+    batch.push(&[0; HEAD], [&long[..1514 - HEAD]], &[]);
+    batch.push(&[0; HEAD], [&long[..1515 - HEAD]], &[]);
+    batch.push(&[0; HEAD], [&long[..]], &[]);
+    cable.ip(0, &["link", "set", NAMES[0], "mtu", "1500"]);
+    assert_eq!(a.send(&batch).unwrap(), 2, "frames before the one that is too long go out");
+    batch.skip(2);
+    let error = a.send(&batch).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+    assert_eq!(a.frame_len_max(), 1514, "noticed at once");
+
+    cable.ip(1, &["link", "set", NAMES[1], "mtu", "1400"]);
+    cable.ip(1, &["link", "set", NAMES[1], "address", "02:00:00:00:00:77"]);
+    let deadline = Instant::now() + PATIENCE;
+    while b.frame_len_max() != 1414 {
+        thread::sleep(REFRESH_EVERY / 10);
+        assert!(Instant::now() < deadline);
+    }
+    assert_eq!(b.mac(), [2, 0, 0, 0, 0, 0x77]);
+    cable.ip(1, &["link", "set", NAMES[1], "mtu", "1300"]);
+    b.refresh();
+    assert_eq!(b.frame_len_max(), 1314);
+}
+
+/// Fills a receive buffer with frames of one length. Returns how many it was said to hold, how
+/// many it held, and the link's own count of the others.
+fn fill(cable: &Cable, frame_len: usize, buffer: usize) -> (usize, usize, u64) {
+    let mut a = cable.open(0);
+    let mut b = cable.open_with(1, |options| options.receive_buffer = buffer);
+    assert!(b.shortfalls().is_empty());
+    let said = b.receive_capacity(frame_len);
+    let sent = said * 4 + 64;
+    let out = frame(b.mac(), a.mac(), frame_len, 1);
+    for done in (0..sent).step_by(64) {
+        send_all(&mut a, &vec![out.clone(); (sent - done).min(64)]);
+    }
+    let mut batch = RxBatch::new(64, frame_len - HEAD);
+    let mut held = 0;
+    while b.receive(&mut batch).unwrap() > 0 {
+        held += batch.len();
+    }
+    let lost = b.overruns();
+    assert_eq!(held as u64 + lost, sent as u64, "frames of {frame_len} bytes");
+    assert_eq!(b.overruns(), lost, "reading the count does not lose it");
+    (said, held, lost)
+}
+
+#[test]
+fn the_receive_capacity_is_honest() {
+    if !privileged("the_receive_capacity_is_honest") {
+        return;
+    }
+    for (mtu, lens) in [
+        (1500, &[64, 128, 240, 512, 1514][..]),
+        (9000, &[688, 689, 1712, 1713, 3760, 3761, 4079, 4080, 4110, 4160, 8256, 9014]),
+        (65535, &[16448, 32832, 61504, 65549]),
+    ] {
+        let cable = Cable::new(mtu);
+        for &len in lens {
+            let (said, held, _) = fill(&cable, len, 1 << 20);
+            // On the safe side always; for frames that are not short within 5 % and a frame.
+            let most = if len > 688 { said + said / 20 + 1 } else { said * 3 };
+            assert!(
+                (said..=most).contains(&held),
+                "frames of {len} bytes: {said} said, {held} held"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_buffer_made_for_a_number_of_frames_holds_them() {
+    if !privileged("a_buffer_made_for_a_number_of_frames_holds_them") {
+        return;
+    }
+    let cable = Cable::new(9000);
+    for (frames, len) in [(100, 128), (300, 1514), (256, 4160), (1024, 8256)] {
+        let (said, held, lost) = fill(&cable, len, receive_buffer_for(frames, len));
+        assert_eq!(said, frames);
+        assert!(held >= frames && lost > 0);
+    }
+}
+
+#[test]
+fn a_full_queue_is_a_partial_send() {
+    if !privileged("a_full_queue_is_a_partial_send") {
+        return;
+    }
+    let cable = Cable::new(1500);
+    // Shaping only shows when the queueing discipline is not bypassed. At 8 Mbit/s a frame of
+    // 1,514 bytes takes 1.5 ms.
+    let shape = ["qdisc", "add", "dev", NAMES[0], "root", "tbf", "rate", "8mbit"];
+    cable.tc(0, &[&shape[..], &["burst", "2000", "limit", "1000000"]].concat());
+    let mut a = cable.open_with(0, |options| {
+        options.qdisc_bypass = false;
+        options.send_buffer = 8192;
+    });
+    let mut b = cable.open(1);
+    let out: Vec<_> = (0..100).map(|n| frame(b.mac(), a.mac(), 1514, n)).collect();
+    let mut vectors = TxVectors::new(100, 1);
+    let mut batch = vectors.batch();
+    for frame in &out {
+        let (head, rest) = frame.split_first_chunk::<HEAD>().unwrap();
+        batch.push(head, [rest], &[]);
+    }
+    let first = a.send(&batch).unwrap();
+    assert!((1..50).contains(&first), "{first} of 100 frames in 8 KiB");
+    assert_eq!(a.send(&batch).unwrap(), 0, "still full");
+    batch.skip(first);
+    let mut received = RxBatch::new(64, 1450);
+    let mut got = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while got.len() < out.len() {
+        assert!(wait(&b, deadline.saturating_duration_since(Instant::now())), "{}", got.len());
+        b.receive(&mut received).unwrap();
+        got.extend(contents(&received));
+        let sent = a.send(&batch).unwrap();
+        batch.skip(sent);
+    }
+    assert!(got == out, "the retried frames are there once, in order");
+}
+
+#[test]
+fn opening_says_what_is_wrong() {
+    if !privileged("opening_says_what_is_wrong") {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let open = |options: &PacketOptions| cable.inside(0, || PacketLink::open(options).unwrap_err());
+    for name in ["tyl7", "", "a-name-that-is-too-long-for-linux", "tyl0\0"] {
+        let error = open(&PacketOptions::new(name));
+        let OpenError::NoSuchInterface { present, .. } = &error else { panic!("{error}") };
+        assert_eq!(present, &["tyl0"]);
+        assert!(error.to_string().contains("there are: tyl0"), "{error}");
+    }
+    let error = open(&PacketOptions { ethertype: 0x0003, ..PacketOptions::new(NAMES[0]) });
+    assert!(matches!(error, OpenError::EtherType(3)), "{error}");
+    cable.ip(0, &["link", "set", NAMES[0], "mtu", "1279"]);
+    let error = open(&PacketOptions::new(NAMES[0]));
+    assert!(matches!(error, OpenError::MtuTooSmall { mtu: 1279, .. }), "{error}");
+    cable.ip(0, &["link", "set", NAMES[0], "down"]);
+    let error = open(&PacketOptions::new(NAMES[0]));
+    assert!(matches!(error, OpenError::Down { .. }), "{error}");
+    cable.ip(0, &["link", "del", NAMES[0]]);
+    let error = open(&PacketOptions::new(NAMES[0]));
+    assert!(error.to_string().contains("nor any Ethernet interface"), "{error}");
+}
+
+/// Takes capabilities from the calling thread for good.
+fn give_up(given_up: CapabilitySet) {
+    let CapabilitySets { effective, permitted, inheritable } = capabilities(None).unwrap();
+    let sets = CapabilitySets {
+        effective: effective & !given_up,
+        permitted: permitted & !given_up,
+        inheritable: inheritable & !given_up,
+    };
+    set_capabilities(None, sets).unwrap();
+}
+
+#[test]
+fn missing_capabilities_are_named() {
+    if !privileged("missing_capabilities_are_named") {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let error = cable.inside(0, || {
+        give_up(CapabilitySet::NET_RAW);
+        PacketLink::open(&PacketOptions::new(NAMES[0])).unwrap_err()
+    });
+    assert!(matches!(error, OpenError::NotPermitted), "{error}");
+
+    let limit: usize =
+        std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
+    let wanted = limit + 4096;
+    let options =
+        PacketOptions { receive_buffer: wanted, send_buffer: 4096, ..PacketOptions::new(NAMES[0]) };
+    let link = cable.inside(0, || {
+        give_up(CapabilitySet::NET_ADMIN);
+        PacketLink::open(&options).unwrap()
+    });
+    let [short] = link.shortfalls() else { panic!("{:?}", link.shortfalls()) };
+    assert_eq!((short.granted, short.wanted), (limit, wanted));
+    let remedy = format!("`sysctl -w net.core.rmem_max={wanted}`");
+    assert!(short.to_string().contains(&remedy), "{short}");
+    let forced = cable.inside(0, || PacketLink::open(&options).unwrap());
+    assert!(forced.shortfalls().is_empty());
+    assert!(forced.receive_capacity(9014) > link.receive_capacity(9014) || wanted - limit < 13120);
+}
+
+#[test]
+fn interfaces_are_listed_with_what_they_are_like() {
+    if !privileged("interfaces_are_listed_with_what_they_are_like") {
+        return;
+    }
+    let cable = Cable::new(4000);
+    cable.ip(0, &["link", "add", "tyl5", "type", "veth", "peer", "name", "tyl6"]);
+    cable.ip(0, &["link", "set", "lo", "up"]);
+    let list = cable.inside(0, || interfaces().unwrap());
+    let names: BTreeSet<_> = list.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, BTreeSet::from(["tyl0", "tyl5", "tyl6"]));
+    let find = |name| list.iter().find(|info| info.name == name).unwrap();
+    let link = cable.open(0);
+    let up = find("tyl0");
+    assert_eq!((up.mtu, up.up, up.mac), (4000, true, link.mac()));
+    let down = find("tyl5");
+    assert_eq!((down.mtu, down.up, down.running), (1500, false, false));
+    assert_ne!(up.index, down.index);
+}
+
+#[test]
+fn two_threads_exchange_frames_asleep_and_awake() {
+    if !privileged("two_threads_exchange_frames_asleep_and_awake") {
+        return;
+    }
+    let cable = Cable::new(9000);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    let question: Vec<_> = (0..300).map(|n| frame(b.mac(), a.mac(), 64 + n, n as u64)).collect();
+    let answer: Vec<_> = (0..300).map(|n| frame(a.mac(), b.mac(), 9014 - n, n as u64)).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut batch = RxBatch::new(16, 8950);
+            for (question, answer) in question.iter().zip(&answer) {
+                assert!(receive_all(&mut b, &mut batch, 1) == [&question[..]]);
+                send_all(&mut b, std::slice::from_ref(answer));
+            }
+        });
+        let mut batch = RxBatch::new(16, 8950);
+        for (question, answer) in question.iter().zip(&answer) {
+            send_all(&mut a, std::slice::from_ref(question));
+            assert!(receive_all(&mut a, &mut batch, 1) == [&answer[..]]);
+        }
+    });
+}

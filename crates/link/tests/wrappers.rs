@@ -1,0 +1,332 @@
+//! Faults and recordings around a link in memory.
+
+mod harness;
+
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use harness::{PATIENCE, contents, frame, receive_all, send_all, wait};
+use tyche_link::fault::{FaultLink, FaultPlan, Side};
+use tyche_link::memory::{self, MemoryLink};
+use tyche_link::pcap::PcapLink;
+use tyche_link::{HEAD, Link, RxBatch, TxVectors};
+
+const NOW: Duration = Duration::ZERO;
+
+fn frames(count: usize) -> Vec<Vec<u8>> {
+    let len = |n| HEAD + n * 31 % 1400;
+    (0..count).map(|n| frame([2; 6], [4; 6], len(n), n as u64)).collect()
+}
+
+fn faulty(side: Side, plan: &FaultPlan) -> (FaultLink<MemoryLink>, MemoryLink) {
+    let (a, b) = memory::pair(1514).unwrap();
+    (FaultLink::new(a, 42, side, plan.clone()).unwrap(), b)
+}
+
+/// Everything that comes out until nothing has come and nothing is held for a while.
+fn drain(link: &mut impl Link) -> Vec<Vec<u8>> {
+    let mut batch = RxBatch::new(16, 1450);
+    let mut all = Vec::new();
+    // Held frames leave within a millisecond, and wake the waiter.
+    while wait(link, Duration::from_millis(50)) {
+        link.receive(&mut batch).unwrap();
+        all.extend(contents(&batch));
+    }
+    all
+}
+
+#[test]
+fn without_faults_all_passes_untouched() {
+    let (mut a, mut b) = faulty(Side::Both, &FaultPlan::new());
+    let out = frames(500);
+    let mut batch = RxBatch::new(64, 1450);
+    send_all(&mut a, &out);
+    assert!(receive_all(&mut b, &mut batch, 500) == out);
+    send_all(&mut b, &out);
+    assert!(receive_all(&mut a, &mut batch, 500) == out);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_frames_on_either_side() {
+    let once = |side: Side, batch: usize| {
+        let plan = FaultPlan::new();
+        plan.set_drop_ppm(100_000);
+        plan.set_duplicate_ppm(100_000);
+        plan.set_reorder_ppm(100_000);
+        plan.set_corrupt_ppm(100_000);
+        let (mut a, mut b) = faulty(side, &plan);
+        let mut all = Vec::new();
+        for chunk in frames(600).chunks(batch) {
+            if side == Side::Send {
+                send_all(&mut a, chunk);
+            } else {
+                send_all(&mut b, chunk);
+            }
+        }
+        if side == Side::Send {
+            // Frames that still wait for followers leave by the wrapper's own timer.
+            assert!(drain(&mut a).is_empty());
+            all.extend(drain(&mut b));
+        } else {
+            all.extend(drain(&mut a));
+        }
+        (all, plan.counts())
+    };
+    for side in [Side::Send, Side::Receive] {
+        let (frames, counts) = once(side, 600);
+        assert!(counts.dropped > 0 && counts.duplicated > 0);
+        assert!(counts.reordered > 0 && counts.corrupted > 0);
+        assert_eq!(frames.len() as u64, 600 - counts.dropped + counts.duplicated);
+        let again = once(side, 600);
+        assert_eq!(again.1, counts);
+        assert!(again.0 == frames, "{side:?}: another order or content");
+    }
+}
+
+#[test]
+fn a_side_without_faults_is_left_alone() {
+    let plan = FaultPlan::new();
+    plan.set_cut(true);
+    let (mut a, mut b) = faulty(Side::Send, &plan);
+    let out = frames(10);
+    send_all(&mut a, &out);
+    send_all(&mut b, &out);
+    assert!(receive_all(&mut a, &mut RxBatch::new(64, 1450), 10) == out);
+    assert!(!wait(&b, NOW));
+    assert_eq!(plan.counts().cut, 10);
+    let (mut a, mut b) = faulty(Side::Receive, &plan);
+    send_all(&mut a, &out);
+    send_all(&mut b, &out);
+    assert!(receive_all(&mut b, &mut RxBatch::new(64, 1450), 10) == out);
+    assert!(drain(&mut a).is_empty());
+    assert_eq!(plan.counts().cut, 20);
+}
+
+#[test]
+fn delayed_frames_wake_the_waiter_when_due_and_not_before() {
+    let delay = Duration::from_millis(30);
+    let plan = FaultPlan::new();
+    plan.set_delay(delay);
+    let mut batch = RxBatch::new(64, 1450);
+    let out = frames(5);
+
+    let (mut a, mut b) = faulty(Side::Receive, &plan);
+    let start = Instant::now();
+    send_all(&mut b, &out);
+    assert!(wait(&a, PATIENCE), "the inner link wakes");
+    assert_eq!(a.receive(&mut batch).unwrap(), 0, "they are held");
+    assert!(!wait(&a, NOW), "nothing to do until they are due");
+    assert!(receive_all(&mut a, &mut batch, 5) == out);
+    assert!(start.elapsed() >= delay);
+    assert!(!wait(&a, NOW), "the timer is quiet again");
+
+    let (mut a, mut b) = faulty(Side::Send, &plan);
+    let start = Instant::now();
+    send_all(&mut a, &out);
+    assert!(!wait(&b, NOW));
+    assert!(wait(&a, PATIENCE), "the timer asks for a call");
+    assert_eq!(a.receive(&mut batch).unwrap(), 0);
+    assert!(start.elapsed() >= delay);
+    assert!(receive_all(&mut b, &mut batch, 5) == out);
+    assert!(!wait(&a, NOW));
+}
+
+#[test]
+fn the_plan_works_on_live_traffic_and_heals() {
+    let plan = FaultPlan::new();
+    let (mut a, mut b) = faulty(Side::Both, &plan);
+    let mut batch = RxBatch::new(64, 1450);
+    let out = frames(20);
+    plan.set_frame_len_max(Some(500));
+    send_all(&mut a, &out);
+    let short: Vec<_> = out.iter().filter(|frame| frame.len() <= 500).cloned().collect();
+    assert!(receive_all(&mut b, &mut batch, short.len()) == short);
+    assert!(!wait(&b, NOW));
+    assert_eq!(a.frame_len_max(), 1514, "the limit shows in nothing but loss");
+    plan.heal();
+    send_all(&mut a, &out);
+    assert!(receive_all(&mut b, &mut batch, 20) == out);
+}
+
+#[test]
+fn held_frames_survive_a_full_queue_of_the_inner_link() {
+    let plan = FaultPlan::new();
+    plan.set_delay(Duration::from_millis(1));
+    let (mut a, mut b) = faulty(Side::Send, &plan);
+    let out = frames(3 * memory::QUEUE);
+    send_all(&mut a, &out);
+    let mut batch = RxBatch::new(64, 1450);
+    let mut all = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while all.len() < out.len() {
+        assert!(wait(&a, PATIENCE), "the timer must ask again while frames are held");
+        a.receive(&mut batch).unwrap();
+        b.receive(&mut batch).unwrap();
+        all.extend(contents(&batch));
+        if wait(&b, NOW) {
+            all.extend(drain(&mut b));
+        }
+        assert!(Instant::now() < deadline);
+    }
+    assert!(all == out);
+}
+
+#[test]
+fn a_link_that_holds_too_much_takes_no_more() {
+    let plan = FaultPlan::new();
+    plan.set_delay(Duration::from_secs(1000));
+    let (mut a, _b) = faulty(Side::Send, &plan);
+    let mut vectors = TxVectors::new(1000, 0);
+    let mut batch = vectors.batch();
+    (0..1000).for_each(|_| batch.push(&[0; HEAD], [], &[]));
+    let sent: Vec<_> = (0..6).map(|_| a.send(&batch).unwrap()).collect();
+    assert_eq!(sent[..4], [1000; 4]);
+    assert!(sent[4] < 100 && sent[5] == 0, "{sent:?}");
+}
+
+#[test]
+fn errors_of_the_inner_link_come_through() {
+    let plan = FaultPlan::new();
+    plan.set_drop_ppm(1);
+    let (mut a, b) = faulty(Side::Both, &plan);
+    drop(b);
+    let mut batch = RxBatch::new(1, 1450);
+    assert_eq!(a.receive(&mut batch).unwrap_err().kind(), ErrorKind::NetworkDown);
+    let mut vectors = TxVectors::new(1, 0);
+    let mut batch = vectors.batch();
+    batch.push(&[0; HEAD], [], &[]);
+    assert_eq!(a.send(&batch).unwrap_err().kind(), ErrorKind::NetworkDown);
+}
+
+/// A file in memory that others can look into, and that can be told to be full.
+#[derive(Clone, Default)]
+struct Disk(Arc<Mutex<(Vec<u8>, Option<usize>)>>);
+
+impl Disk {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().0.clone()
+    }
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut disk = self.0.lock().unwrap();
+        if disk.1.is_some_and(|room| disk.0.len() + bytes.len() > room) {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        disk.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A record as a reader sees it: time, length on the wire, bytes.
+type Record = (Duration, usize, Vec<u8>);
+
+/// Reads a pcap file by the format's specification.
+fn parse(file: &[u8]) -> (u32, Vec<Record>) {
+    let word = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().unwrap());
+    assert_eq!(word(0), 0xA1B2_3C4D, "nanosecond magic");
+    assert_eq!(file[4..6], 2u16.to_ne_bytes());
+    assert_eq!(file[6..8], 4u16.to_ne_bytes());
+    assert_eq!(file[8..16], [0; 8]);
+    assert_eq!(word(20), 1, "Ethernet");
+    let mut records = Vec::new();
+    let mut at = 24;
+    while at < file.len() {
+        let kept = word(at + 8) as usize;
+        assert!(word(at + 4) < 1_000_000_000);
+        let time = Duration::new(word(at).into(), word(at + 4));
+        let bytes = file[at + 16..at + 16 + kept].to_vec();
+        records.push((time, word(at + 12) as usize, bytes));
+        at += 16 + kept;
+    }
+    (word(16), records)
+}
+
+fn since_1970() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap()
+}
+
+#[test]
+fn a_recording_holds_what_went_both_ways() {
+    let (a, mut b) = memory::pair(1514).unwrap();
+    let disk = Disk::default();
+    let mut a = PcapLink::new(a, disk.clone(), 65535).unwrap();
+    let out = frames(40);
+    let before = since_1970();
+    send_all(&mut a, &out[..30]);
+    send_all(&mut b, &out[30..]);
+    receive_all(&mut a, &mut RxBatch::new(64, 1450), 10);
+    let after = since_1970();
+    a.flush().unwrap();
+    let (snap_len, records) = parse(&disk.bytes());
+    assert_eq!((snap_len, records.len()), (65535, 40));
+    assert!(records.is_sorted_by_key(|record| record.0));
+    for ((time, len, bytes), frame) in records.into_iter().zip(out) {
+        assert!((before..=after).contains(&time));
+        assert_eq!(len, frame.len());
+        assert!(bytes == frame);
+    }
+}
+
+#[test]
+fn a_recording_keeps_no_more_than_asked() {
+    let (a, _b) = memory::pair(1514).unwrap();
+    let disk = Disk::default();
+    let mut a = PcapLink::new(a, disk.clone(), 100).unwrap();
+    let out = frames(60);
+    send_all(&mut a, &out);
+    drop(a);
+    let (snap_len, records) = parse(&disk.bytes());
+    assert_eq!(snap_len, 100);
+    for ((_, len, bytes), frame) in records.into_iter().zip(out) {
+        assert_eq!(len, frame.len());
+        assert!(bytes == frame[..len.min(100)]);
+    }
+}
+
+#[test]
+fn only_frames_that_were_taken_are_recorded() {
+    let (a, _b) = memory::pair(100).unwrap();
+    let disk = Disk::default();
+    let mut a = PcapLink::new(a, disk.clone(), 100).unwrap();
+    let long = [0; 100];
+    let mut vectors = TxVectors::new(2, 1);
+    let mut batch = vectors.batch();
+    batch.push(&[1; HEAD], [], &[]);
+    batch.push(&[2; HEAD], [&long[..]], &[]);
+    assert_eq!(a.send(&batch).unwrap(), 1);
+    batch.skip(1);
+    assert!(a.send(&batch).is_err());
+    assert_eq!(parse(&disk.bytes()).1.len(), 1);
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_traffic() {
+    let (a, mut b) = memory::pair(1514).unwrap();
+    let disk = Disk::default();
+    disk.0.lock().unwrap().1 = Some(1000);
+    let mut a = PcapLink::new(a, disk.clone(), 1514).unwrap();
+    assert!(a.failure().is_none());
+    let out = frames(100);
+    send_all(&mut a, &out);
+    assert_eq!(a.failure().unwrap().kind(), ErrorKind::StorageFull);
+    assert!(receive_all(&mut b, &mut RxBatch::new(64, 1450), 100) == out);
+}
+
+#[test]
+fn a_file_is_created_and_complete_after_the_link_is_gone() {
+    let path = std::env::temp_dir().join(format!("tyche-link-{}.pcap", std::process::id()));
+    let (a, _b) = memory::pair(1514).unwrap();
+    let mut a = PcapLink::create(a, &path, 1514).unwrap();
+    send_all(&mut a, &frames(10));
+    drop(a);
+    let (_, records) = parse(&std::fs::read(&path).unwrap());
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(records.len(), 10);
+}
