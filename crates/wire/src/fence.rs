@@ -130,7 +130,10 @@ impl fmt::Display for Fenced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fenced ch={} of {}:", self.channel.0, self.session)?;
         for Outcome { tag, status } in &self.outcomes {
-            write!(f, " {tag:?}={status:?}")?;
+            match status {
+                Some(status) => write!(f, " {tag:?}={status:?}")?,
+                None => write!(f, " {tag:?}=NotExecuted")?,
+            }
         }
         Ok(())
     }

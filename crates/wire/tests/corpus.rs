@@ -1,0 +1,26 @@
+//! The fuzzer's corpus, replayed: the golden frames, and what the fuzzer found worth keeping.
+
+mod frames;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+/// Checks every file of the corpus by the fuzzer's own rules. The golden frames must be among
+/// them, so that the fuzzer starts from frames of every kind.
+#[test]
+fn the_corpus_is_rejected_or_the_only_encoding_of_its_meaning() {
+    let mut inputs = BTreeSet::new();
+    let mut accepted = 0;
+    for file in fs::read_dir(frames::path("../../fuzz/corpus/frame")).unwrap() {
+        let path = file.unwrap().path();
+        // So that a panic in the parser shows whose fault it was.
+        println!("{}", path.display());
+        let input = fs::read(path).unwrap();
+        accepted += frames::check_all(&input);
+        inputs.insert(input);
+    }
+    for name in frames::GOLDEN {
+        assert!(inputs.contains(&frames::golden(name)), "{name} is not in the corpus");
+    }
+    assert!(accepted >= 3 * frames::GOLDEN.len());
+}

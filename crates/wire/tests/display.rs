@@ -1,0 +1,21 @@
+//! The text of every golden frame, as traces show it.
+
+mod frames;
+
+use std::fs;
+
+#[test]
+fn golden_frames_have_their_texts() {
+    let expected = fs::read_to_string(frames::path("tests/golden/display.txt")).unwrap();
+    let mut text = String::new();
+    for name in frames::GOLDEN {
+        let bytes = frames::golden(name);
+        let frame = frames::parse(&bytes).unwrap();
+        text += &format!("{name}: {frame}\n");
+    }
+    // Line by line, for a failure to show the line and not everything.
+    for (line, expected) in text.lines().zip(expected.lines()) {
+        assert_eq!(line, expected);
+    }
+    assert_eq!(text, expected, "all texts now");
+}

@@ -1,0 +1,447 @@
+//! Any value survives emission and parsing, and the arithmetic of what travels wraps.
+
+mod frames;
+
+use frames::{Payload, parse};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tyche_wire::*;
+
+fn text<const N: usize>() -> impl Strategy<Value = Text<N>> {
+    // Long enough that most are cut, some within the last character.
+    vec(any::<char>(), 0..N).prop_map(|chars| Text::truncated(&String::from_iter(chars)))
+}
+
+fn uuid() -> impl Strategy<Value = Uuid> {
+    any::<u128>().prop_map(Uuid::from_u128)
+}
+
+fn tag() -> impl Strategy<Value = Tag> {
+    any::<u32>().prop_map(Tag::from_bits)
+}
+
+fn cookie() -> impl Strategy<Value = Cookie> {
+    any::<u64>().prop_map(Cookie)
+}
+
+fn channel() -> impl Strategy<Value = ChannelId> {
+    any::<u16>().prop_map(ChannelId)
+}
+
+fn status() -> impl Strategy<Value = Status> {
+    proptest::sample::select(Status::ALL)
+}
+
+fn block_size() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(512), Just(4096)]
+}
+
+fn rings() -> impl Strategy<Value = [u16; 2]> {
+    [4..=12u32, 4..=12].prop_map(|exponents| exponents.map(|exponent| 1 << exponent))
+}
+
+/// Queue size, frame length and keep-alive time, as both sides of a handshake state them.
+fn sizes() -> impl Strategy<Value = (u16, u32, u32)> {
+    (1..=1024u16, FRAME_LEN_MIN as u32..=FRAME_LEN_MAX as u32, 100..=3_600_000u32)
+}
+
+fn discover() -> impl Strategy<Value = Control> {
+    (any::<u64>(), uuid(), text())
+        .prop_map(|(nonce, host, export)| Control::Discover(Discover { nonce, host, export }))
+}
+
+fn export_info() -> impl Strategy<Value = ExportInfo> {
+    (text(), uuid(), any::<u64>(), block_size(), 0..16u32).prop_map(
+        |(name, uuid, size, block_size, flags)| ExportInfo {
+            name,
+            uuid,
+            size,
+            block_size,
+            flags: ExportFlags(flags),
+        },
+    )
+}
+
+fn offer() -> impl Strategy<Value = Control> {
+    let position = (any::<u16>(), any::<u16>());
+    (any::<u64>(), uuid(), text(), vec(export_info(), 0..=RECORDS_MAX), position).prop_map(
+        |(nonce, target, name, exports, (first, more))| {
+            let exports: arrayvec::ArrayVec<_, RECORDS_MAX> = exports.into_iter().collect();
+            let count = exports.len() as u16;
+            let first = first.min(u16::MAX - count);
+            let total = (first + count).saturating_add(more);
+            Control::Offer(Offer { nonce, target, name, first, total, exports })
+        },
+    )
+}
+
+fn hello() -> impl Strategy<Value = Control> {
+    let len_min = (HEAD_LEN + Hello::FIELDS_LEN) as u32;
+    (any::<u64>(), prop_oneof![len_min..1600, len_min..=FRAME_LEN_MAX as u32])
+        .prop_map(|(nonce, frame_len)| Control::Hello(Hello { nonce, frame_len }))
+}
+
+fn connect() -> impl Strategy<Value = Control> {
+    let names = (uuid(), uuid(), text(), text());
+    let addresses = (any::<u64>(), cookie(), channel());
+    (names, addresses, rings(), sizes(), any::<u32>(), 0..8u32).prop_map(
+        |(names, addresses, rings, sizes, damq_pages, flags)| {
+            let (host, session, export, host_name) = names;
+            let (attempt, cookie, channel) = addresses;
+            let (queue_size, frame_len, keep_alive_ms) = sizes;
+            Control::Connect(Connect {
+                attempt,
+                host,
+                session,
+                export,
+                host_name,
+                cookie,
+                channel,
+                queue_size,
+                rings,
+                frame_len,
+                damq_pages,
+                flags: ConnectFlags(flags),
+                keep_alive_ms,
+            })
+        },
+    )
+}
+
+fn accept() -> impl Strategy<Value = Control> {
+    let names = (uuid(), uuid(), uuid());
+    let addresses = (any::<u64>(), cookie(), channel());
+    let disk = (any::<u64>(), block_size(), 0..16u32);
+    (names, addresses, rings(), sizes(), 256..=1u32 << 20, disk).prop_map(
+        |(names, addresses, rings, sizes, damq_pages, (size, block_size, flags))| {
+            let (target, boot, export) = names;
+            let (attempt, cookie, channel) = addresses;
+            let (queue_size, frame_len, keep_alive_ms) = sizes;
+            Control::Accept(Accept {
+                attempt,
+                target,
+                boot,
+                export,
+                size: size - size % u64::from(block_size),
+                cookie,
+                channel,
+                queue_size,
+                rings,
+                frame_len,
+                damq_pages,
+                block_size,
+                flags: AcceptFlags(flags),
+                keep_alive_ms,
+            })
+        },
+    )
+}
+
+fn rejection() -> impl Strategy<Value = Control> {
+    (any::<u64>(), proptest::sample::select(Reason::ALL), text()).prop_map(
+        |(attempt, reason, detail)| Control::Reject(Rejection { attempt, reason, detail }),
+    )
+}
+
+fn fence() -> impl Strategy<Value = Control> {
+    (uuid(), cookie(), channel(), vec(tag(), 0..=TAGS_MAX)).prop_map(
+        |(session, cookie, channel, tags)| {
+            let tags = tags.into_iter().collect();
+            Control::Fence(Fence { session, cookie, channel, tags })
+        },
+    )
+}
+
+fn fenced() -> impl Strategy<Value = Control> {
+    let outcome =
+        (tag(), proptest::option::of(status())).prop_map(|(tag, status)| Outcome { tag, status });
+    (uuid(), cookie(), channel(), vec(outcome, 0..=OUTCOMES_MAX)).prop_map(
+        |(session, cookie, channel, outcomes)| {
+            let outcomes = outcomes.into_iter().collect();
+            Control::Fenced(Fenced { session, cookie, channel, outcomes })
+        },
+    )
+}
+
+fn reset() -> impl Strategy<Value = Control> {
+    (cookie(), channel()).prop_map(|(cookie, channel)| Control::Reset(Reset { cookie, channel }))
+}
+
+fn bitmap() -> impl Strategy<Value = Bitmap> {
+    vec(any::<u64>(), 0..=BITMAP_WORDS_MAX).prop_map(|mut words| {
+        if let Some(first) = words.first_mut() {
+            *first &= !1;
+        }
+        words.into_iter().collect()
+    })
+}
+
+fn nack() -> impl Strategy<Value = Control> {
+    (any::<u64>(), [bitmap(), bitmap()])
+        .prop_map(|(newest, bitmaps)| Control::Ack(Ack { newest: PacketNumber(newest), bitmaps }))
+}
+
+fn control() -> impl Strategy<Value = Control> {
+    prop_oneof![
+        discover(),
+        offer(),
+        hello(),
+        connect(),
+        accept(),
+        rejection(),
+        fence(),
+        fenced(),
+        reset(),
+        nack(),
+    ]
+}
+
+/// Offset and length on a disk, in bytes: whole sectors, and no end past 2^64.
+fn extent(len_max: u32) -> impl Strategy<Value = (u64, u32)> {
+    (1..=len_max / 512, any::<u64>()).prop_map(|(sectors, offset)| {
+        let len = sectors * 512;
+        let offset = offset.min(u64::MAX - u64::from(len));
+        (offset - offset % SECTOR_LEN, len)
+    })
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let moving = (
+        prop_oneof![Just((Opcode::Read, 0)), Just((Opcode::Write, 0)), Just((Opcode::Write, 1))],
+        extent(REQUEST_LEN_MAX),
+        any::<u32>(),
+    );
+    let clearing = (
+        prop_oneof![
+            Just((Opcode::Discard, 0)),
+            (0..4u16).prop_map(|flags| (Opcode::WriteZeroes, flags))
+        ],
+        extent(u32::MAX),
+        Just(0),
+    );
+    let flush = (Just((Opcode::Flush, 0)), Just((0, 0)), Just(0));
+    (tag(), prop_oneof![moving, clearing, flush]).prop_map(
+        |(tag, ((opcode, flags), (offset, len), damq_page))| {
+            let flags = CommandFlags(flags);
+            Command { opcode, flags, tag, offset, len, damq_page }
+        },
+    )
+}
+
+fn data(len_max: u32) -> impl Strategy<Value = Data> {
+    (tag(), 1..=REQUEST_LEN_MAX / 512, any::<[u32; 2]>(), any::<u32>()).prop_map(
+        move |(tag, sectors, [offset, len], damq_page)| {
+            let total = sectors * 512;
+            let offset = offset % total;
+            let len = len % (total - offset).min(len_max) + 1;
+            Data { tag, offset, len, total, damq_page }
+        },
+    )
+}
+
+/// Anything but data.
+fn small_entry() -> impl Strategy<Value = Entry> {
+    let completion =
+        (tag(), status()).prop_map(|(tag, status)| Entry::Completion(Completion { tag, status }));
+    prop_oneof![
+        4 => command().prop_map(Entry::Command),
+        4 => completion,
+        1 => any::<u64>().prop_map(|size| Entry::Event(Event::Resized(size))),
+        1 => Just(Entry::Event(Event::Removed)),
+    ]
+}
+
+fn small_entries() -> impl Strategy<Value = Vec<Entry>> {
+    vec(small_entry(), 1..=ENTRIES_MAX)
+}
+
+/// Data of up to half a KiB each among other entries, and a data section to go with them.
+fn data_section() -> impl Strategy<Value = (Vec<u8>, Vec<Entry>)> {
+    let entry = prop_oneof![data(512).prop_map(Entry::Data), small_entry()];
+    (vec(entry, 1..=ENTRIES_MAX), any::<u8>()).prop_map(|(entries, fill)| {
+        let len: u32 = entries
+            .iter()
+            .map(|entry| if let Entry::Data(part) = entry { part.len } else { 0 })
+            .sum();
+        ((0..len).map(|i| (i as u8).wrapping_mul(31) ^ fill).collect(), entries)
+    })
+}
+
+fn flags(of: &'static [Flags]) -> impl Strategy<Value = Flags> {
+    vec(any::<bool>(), of.len()).prop_map(|set| {
+        let set = of.iter().zip(set).filter(|(_, set)| *set);
+        Flags(set.map(|(flag, _)| flag.0).sum())
+    })
+}
+
+/// Kind, flags and payload that go together.
+fn contents() -> impl Strategy<Value = (Kind, Flags, Payload)> {
+    let reply = || flags(&[Flags::REPLY]);
+    let control = (control(), reply()).prop_map(|(control, reply)| {
+        let flags = if control.kind() == Kind::Hello { reply } else { Flags::NONE };
+        (control.kind(), flags, Payload::Control(Box::new(control)))
+    });
+    let command = (flags(&[Flags::ACK_REQUEST]), small_entries())
+        .prop_map(|(flags, entries)| (Kind::Command, flags, Payload::Entries(vec![], entries)));
+    let data = (flags(&[Flags::CHECKSUMMED, Flags::ACK_REQUEST]), data_section())
+        .prop_map(|(flags, (data, entries))| (Kind::Data, flags, Payload::Entries(data, entries)));
+    let void = flags(&[Flags::DATA_RING, Flags::ACK_REQUEST])
+        .prop_map(|flags| (Kind::Void, flags, Payload::Empty));
+    prop_oneof![
+        8 => control,
+        4 => command,
+        4 => data,
+        1 => void,
+        1 => Just((Kind::Ack, Flags::NONE, Payload::Empty)),
+        1 => Just((Kind::Keepalive, Flags::NONE, Payload::Empty)),
+        1 => reply().prop_map(|flags| (Kind::Disconnect, flags, Payload::Empty)),
+    ]
+}
+
+fn frame() -> impl Strategy<Value = (Header, Payload)> {
+    let numbers = (any::<u64>(), any::<u32>(), any::<[u32; 2]>(), any::<u16>());
+    (contents(), channel(), cookie(), numbers).prop_map(|(contents, channel, cookie, numbers)| {
+        let (kind, flags, payload) = contents;
+        let (packet, position, acks, window) = numbers;
+        let header = Header {
+            flags,
+            channel,
+            cookie,
+            packet: PacketNumber(packet),
+            position: Position(position),
+            acks: acks.map(Position),
+            window,
+            ..Header::new(kind)
+        };
+        (header, payload)
+    })
+}
+
+proptest! {
+    #[test]
+    fn frames_survive((header, payload) in frame(), ethernet in any::<[[u8; 32]; 2]>()) {
+        let ethernet: [u8; HEAD_LEN] = ethernet.concat().try_into().unwrap();
+        let bytes = frames::emit(&header, &payload, &ethernet);
+        prop_assert_eq!(&bytes[..ETHERNET_LEN], &ethernet[..ETHERNET_LEN]);
+        let parsed = parse(&bytes).unwrap();
+        prop_assert_eq!(Payload::from(&parsed.body), payload);
+        // All that `seal` does not set by itself.
+        let Header { entries, data_len, payload_crc, .. } = parsed.header;
+        prop_assert_eq!(parsed.header, Header { entries, data_len, payload_crc, ..header });
+        prop_assert!(frames::check(&bytes));
+    }
+
+    #[test]
+    fn entries_survive(entry in prop_oneof![
+        small_entry(),
+        data(REQUEST_LEN_MAX).prop_map(Entry::Data),
+    ]) {
+        let mut bytes = [0xa5; ENTRY_LEN];
+        entry.emit(&mut bytes);
+        prop_assert_eq!(Entry::parse(&bytes), Ok(entry));
+    }
+
+    #[test]
+    fn accepted_entries_have_one_encoding(
+        mut bytes in any::<[u8; ENTRY_LEN]>(),
+        kind in 1..=4u8,
+        code in 0..7u8,
+        zeroed in any::<u32>(),
+    ) {
+        // Steered, for hardly any arbitrary bytes are an entry.
+        bytes[0] = kind;
+        bytes[1] = code;
+        for (offset, byte) in bytes.iter_mut().enumerate().skip(2) {
+            if zeroed >> offset & 1 != 0 { *byte = 0 }
+        }
+        if let Ok(entry) = Entry::parse(&bytes) {
+            let mut again = [0xa5; ENTRY_LEN];
+            entry.emit(&mut again);
+            prop_assert_eq!(again, bytes);
+        }
+    }
+
+    #[test]
+    fn texts_are_what_fits_without_control_characters(chars in vec(any::<char>(), 0..80)) {
+        let whole = String::from_iter(chars);
+        let clean: String = whole.chars().filter(|c| !c.is_control()).collect();
+        let cut = Name::truncated(&whole);
+        prop_assert!(clean.starts_with(cut.as_str()));
+        prop_assert_eq!(Name::new(cut.as_str()), Some(cut));
+        // As long as can be: not even the next character would have fitted.
+        let next = clean[cut.as_str().len()..].chars().next();
+        prop_assert!(next.is_none_or(|c| cut.as_str().len() + c.len_utf8() > 63));
+        let fits = clean == whole && whole.len() <= 63;
+        prop_assert_eq!(Name::new(&whole).map(|name| name.to_string()), fits.then_some(whole));
+    }
+
+    #[test]
+    fn positions_wrap(base: u32, n in 0..=i32::MAX.cast_unsigned()) {
+        let base = Position(base);
+        let ahead = base.plus(n);
+        prop_assert_eq!(ahead.ahead_of(base), n.cast_signed());
+        prop_assert_eq!(base.ahead_of(ahead), -n.cast_signed());
+        prop_assert_eq!(base.plus(u32::MAX).ahead_of(base), -1);
+        prop_assert_eq!(base.plus(1 << 31).ahead_of(base), i32::MIN);
+    }
+
+    #[test]
+    fn tags_have_a_slot_below_a_generation(slot: u16, generation: u16) {
+        let tag = Tag { slot, generation };
+        prop_assert_eq!(tag.to_bits(), u32::from(generation) * 0x1_0000 + u32::from(slot));
+        prop_assert_eq!(Tag::from_bits(tag.to_bits()), tag);
+    }
+
+    #[test]
+    fn addresses_survive_their_text(bytes: [u8; 6]) {
+        let mac = Mac(bytes);
+        let text = mac.to_string();
+        prop_assert_eq!(Mac::parse(&text), Some(mac));
+        prop_assert_eq!(Mac::parse(&text.to_uppercase().replace(':', "-")), Some(mac));
+    }
+}
+
+#[test]
+fn texts_at_their_limits() {
+    assert_eq!(Name::new(""), Some(Name::EMPTY));
+    assert!(Name::EMPTY.is_empty() && Name::EMPTY.as_str().is_empty());
+    let longest = "x".repeat(63);
+    assert_eq!(Name::new(&longest).unwrap().as_str(), longest);
+    assert_eq!(Name::new(&"x".repeat(64)), None);
+    assert_eq!(Name::truncated(&"x".repeat(64)).as_str(), longest);
+    // 62 bytes, and a character of two: it ends at the last byte that may be used, or after it.
+    let even = "x".repeat(61) + "é";
+    assert_eq!(Name::new(&even).unwrap().as_str(), even);
+    let odd = "x".repeat(62) + "é";
+    assert_eq!(Name::new(&odd), None);
+    assert_eq!(Name::truncated(&odd).as_str(), "x".repeat(62));
+    // A byte counts the length, so no text is longer than 255, however large the field.
+    assert_eq!(Text::<300>::new(&"x".repeat(256)), None);
+    assert_eq!(Text::<300>::truncated(&"x".repeat(300)).as_str().len(), 255);
+    for control in ["\0", "a\0b", "a\n", "\u{7f}", "\u{85}"] {
+        assert_eq!(Name::new(control), None, "{control:?}");
+    }
+    assert_eq!(Name::truncated("a\0b\n\u{85}c").as_str(), "abc");
+    assert_eq!(
+        format!("[{:>4}] {:?}", Name::truncated("ab"), Name::truncated("a\"b")),
+        r#"[  ab] "a\"b""#
+    );
+}
+
+#[test]
+fn what_is_no_address_is_refused() {
+    for text in [
+        "",
+        "02:00:00:00:00",
+        "02:00:00:00:00:01:02",
+        "02:00:00:00:00:1",
+        "02:00:00:00:00:001",
+        "02:00:00:00:00:0g",
+        "+2:00:00:00:00:01",
+        "02:00:00:00:00: 1",
+        "020000000001",
+        "02:00:00:00:00:01 ",
+    ] {
+        assert_eq!(Mac::parse(text), None, "{text:?}");
+    }
+}
