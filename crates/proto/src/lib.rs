@@ -1,1 +1,50 @@
-//! proto
+//! The protocol as sans-IO state machines. No clock, no system call, no thread, no payload: the
+//! caller brings time and frames, and is told which bytes of which request belong where.
+//!
+//! | | host | target |
+//! |---|---|---|
+//! | who is there, who gets in | [`Session`] | [`Listener`], [`Registry`] |
+//! | requests and their data | `initiator` | `target` |
+//! | rings, acks, nacks, windows, timers | `channel` | `channel` |
+//!
+//! Each takes one input at a time and is then drained of its outputs:
+//!
+//! ```text
+//! submit(now, ..) | handle_frame(now, ..) | complete(..) | handle_timeout(now)
+//!     then  poll_event()  until None,  poll_transmit(now, ..)  until false,
+//!     then  poll_timeout()  says how long to wait for the next input
+//! ```
+//!
+//! All memory is taken when a channel opens. A frame that is wrong is a named counter
+//! ([`RejectCounts`]), never an error and never a panic; our own invariants are assertions.
+
+#![forbid(unsafe_code)]
+
+mod channel;
+mod congestion;
+mod damq;
+mod initiator;
+mod listener;
+mod outgoing;
+mod path;
+mod registry;
+mod ring;
+mod rtt;
+mod rules;
+mod session;
+mod stats;
+mod target;
+mod time;
+
+pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
+pub use outgoing::Outgoing;
+pub use path::{PathConfig, Problem};
+pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig};
+pub use rules::{Rules, Sound};
+pub use session::{
+    ExportState, Failure, OpId, Operation, Session, SessionConfig, SessionEvent, SubmitError,
+};
+pub use stats::{ChannelStats, RejectCounts};
+pub use target::Action;
+pub use time::Instant;
+pub use tyche_wire as wire;

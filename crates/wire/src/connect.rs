@@ -34,7 +34,9 @@ impl ConnectFlags {
     pub const READ_ONLY: Self = Self(1);
     /// Data sections are to be covered by the payload checksum.
     pub const CHECKSUM: Self = Self(2);
-    const ALL: Self = Self(3);
+    /// The session had a channel before; refused if another host has written since.
+    pub const RESUME: Self = Self(4);
+    const ALL: Self = Self(7);
 
     /// Whether all of `other` are set.
     pub fn contains(self, other: Self) -> bool {

@@ -1,0 +1,371 @@
+//! The reliable part of a channel, the same for host and target: two rings each way, acks, nacks,
+//! retransmission, windows, keepalive. It carries entries and knows nothing of what they mean.
+//! PROTOCOL.md, "Rings and positions" to "Keepalive and disconnect".
+
+use std::time::Duration;
+
+use tyche_wire::{
+    Ack, ChannelId, Control, Cookie, Entry, Flags, Header, Kind, PacketNumber, Position, Reject,
+    Ring,
+};
+
+use crate::congestion::Congestion;
+use crate::ring::{Arrival, RxRing, TxRing};
+use crate::rtt::Rtt;
+use crate::rules::Rules;
+use crate::stats::ChannelStats;
+use crate::time::{Instant, earliest};
+
+/// How long an ack may wait for a frame to ride on. Lower: more pure acks for slow disks. Higher:
+/// the sender's retransmission timer has to wait as long on top.
+const ACK_DELAY: Duration = Duration::from_millis(1);
+/// How long a gap may last before it is reported: frames that travel through several queues of a
+/// NIC overtake each other by tens of microseconds.
+const REORDER_WINDOW: Duration = Duration::from_micros(200);
+/// How long to wait before the same gap is reported again.
+const NACK_INTERVAL: Duration = Duration::from_millis(1);
+/// Timer expiries without progress after which the window is closed to its minimum.
+const EXPIRIES_STALLED: u32 = 3;
+
+/// Both sides' view of one channel, as settled in the handshake.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChannelConfig {
+    /// What frames to us carry.
+    pub(crate) own: (ChannelId, Cookie),
+    /// What frames to the peer carry.
+    pub(crate) peer: (ChannelId, Cookie),
+    /// Positions of our receive rings.
+    pub(crate) rx_rings: [u16; 2],
+    /// Positions of the peer's receive rings.
+    pub(crate) tx_rings: [u16; 2],
+    /// Silence after which the channel is dead.
+    pub(crate) keep_alive: Duration,
+    /// Whether data sections are covered by the payload checksum.
+    pub(crate) checksum: bool,
+}
+
+/// The channel is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dead {
+    /// Nothing was heard for the keep-alive time.
+    Silence,
+}
+
+/// Frames that belong to no ring and wait to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Acking {
+    No,
+    /// At the deadline, unless something else carries the ack first.
+    Due(Instant),
+    Now,
+}
+
+/// See the module.
+pub(crate) struct Channel<R> {
+    config: ChannelConfig,
+    tx: [TxRing; 2],
+    rx: [RxRing; 2],
+    /// Number of the next frame.
+    packet: PacketNumber,
+    /// Highest number received.
+    newest: PacketNumber,
+    /// The peer's window as it last said.
+    window: u16,
+    congestion: Congestion,
+    rtt: Rtt,
+    /// Frames sent since the peer was last asked for an ack.
+    unasked: u32,
+    acking: Acking,
+    /// Frames received since the last ack went out.
+    unacked: u32,
+    nack_at: Option<Instant>,
+    retransmit_at: Option<Instant>,
+    expiries: u32,
+    heard_at: Instant,
+    sent_at: Instant,
+    pub(crate) stats: ChannelStats,
+    rules: std::marker::PhantomData<R>,
+}
+
+impl<R: Rules> Channel<R> {
+    pub(crate) fn new(config: ChannelConfig, now: Instant) -> Self {
+        let positions = config.tx_rings.iter().map(|&len| u32::from(len)).sum();
+        Self {
+            tx: config.tx_rings.map(TxRing::new),
+            rx: config.rx_rings.map(RxRing::new),
+            packet: PacketNumber(1),
+            newest: PacketNumber(0),
+            window: config.tx_rings[0].max(config.tx_rings[1]),
+            congestion: Congestion::new(positions),
+            rtt: Rtt::new(),
+            unasked: 0,
+            acking: Acking::No,
+            unacked: 0,
+            nack_at: None,
+            retransmit_at: None,
+            expiries: 0,
+            heard_at: now,
+            sent_at: now,
+            stats: ChannelStats::default(),
+            rules: std::marker::PhantomData,
+            config,
+        }
+    }
+
+    pub(crate) fn config(&self) -> &ChannelConfig {
+        &self.config
+    }
+
+    /// Smoothed round-trip time.
+    pub(crate) fn rtt(&self) -> Duration {
+        self.rtt.smoothed()
+    }
+
+    /// Frames that may be in flight.
+    pub(crate) fn congestion_window(&self) -> u32 {
+        self.congestion.window()
+    }
+
+    /// Whether a frame's cookie is this channel's.
+    pub(crate) fn check_cookie(&self, header: &Header) -> Result<(), Reject> {
+        if header.cookie == self.config.own.1 || !R::CHECK_COOKIE {
+            Ok(())
+        } else {
+            Err(Reject::Cookie)
+        }
+    }
+
+    /// Takes a frame's header, once its payload has been checked: its acks, and its position. A
+    /// `Duplicate` must have no effect beyond this call.
+    pub(crate) fn receive(&mut self, now: Instant, header: &Header) -> Result<Arrival, Reject> {
+        self.receive_acks(now, header)?;
+        self.heard_at = now;
+        self.newest = self.newest.max(header.packet);
+        self.window = header.window;
+        let Some(ring) = header.ring() else { return Ok(Arrival::New) };
+        let arrival = self.rx[ring as usize].arrive(header.position)?;
+        self.unacked += 1;
+        let half = u32::from(self.config.rx_rings[ring as usize]) / 2;
+        if header.flags.contains(Flags::ACK_REQUEST) || self.unacked >= half {
+            self.acking = Acking::Now;
+        } else if self.acking == Acking::No {
+            self.acking = Acking::Due(now + ACK_DELAY);
+        }
+        if arrival == Arrival::Duplicate {
+            self.stats.duplicates += 1;
+        }
+        if !self.has_gap() {
+            self.nack_at = None;
+        } else if self.nack_at.is_none() {
+            self.nack_at = Some(now + REORDER_WINDOW);
+        }
+        Ok(if R::SUPPRESS_DUPLICATES { arrival } else { Arrival::New })
+    }
+
+    fn has_gap(&self) -> bool {
+        self.rx.iter().any(RxRing::has_gap)
+    }
+
+    fn receive_acks(&mut self, now: Instant, header: &Header) -> Result<(), Reject> {
+        let before = self.in_flight();
+        let mut frames = 0;
+        for (ring, ack) in self.tx.iter_mut().zip(header.acks) {
+            let acked = ring.acked(ack, now)?;
+            frames += acked.frames;
+            if let Some(sample) = acked.sample {
+                self.rtt.sample(sample);
+            }
+        }
+        self.progress(now, frames, before);
+        Ok(())
+    }
+
+    /// Takes the bitmaps of a nack whose header was received.
+    pub(crate) fn receive_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
+        let before = self.in_flight();
+        let (mut frames, next) = (0, self.packet);
+        let (congestion, stats) = (&mut self.congestion, &mut self.stats);
+        for (i, ring) in self.tx.iter_mut().enumerate() {
+            let acked = ring.nacked(header.acks[i], &nack.bitmaps[i], nack.newest, now, |packet| {
+                congestion.lost(packet, next);
+                stats.nacked += 1;
+            });
+            frames += acked.frames;
+        }
+        self.progress(now, frames, before);
+    }
+
+    /// `frames` positions were acked, of `in_flight` before.
+    fn progress(&mut self, now: Instant, frames: u32, in_flight: u32) {
+        if frames == 0 {
+            return;
+        }
+        self.congestion.acked(frames, in_flight);
+        self.expiries = 0;
+        self.arm_retransmit(now);
+    }
+
+    fn arm_retransmit(&mut self, now: Instant) {
+        let waiting = self.tx.iter().any(|ring| !ring.is_empty());
+        let timeout = ACK_DELAY + self.rtt.timeout(self.expiries);
+        self.retransmit_at = waiting.then(|| now + timeout);
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.tx.iter().map(TxRing::in_flight).sum()
+    }
+
+    /// Whether a new frame may be sent in the ring now.
+    pub(crate) fn may_send(&self, ring: Ring) -> bool {
+        self.tx[ring as usize].has_room(self.window) && self.in_flight() < self.congestion.window()
+    }
+
+    /// Sends `entries` in the next position of the ring.
+    pub(crate) fn send(&mut self, now: Instant, ring: Ring, entries: &[Entry]) -> Header {
+        let packet = self.next_packet();
+        let position = self.tx[ring as usize].push(entries, packet, now);
+        let kind = match ring {
+            Ring::Command => Kind::Command,
+            Ring::Data => Kind::Data,
+        };
+        self.sequenced(now, kind, ring, position, packet)
+    }
+
+    /// Sends a lost position again. `entries` is filled with what of it is still `wanted`.
+    pub(crate) fn resend(
+        &mut self,
+        now: Instant,
+        entries: &mut Vec<Entry>,
+        wanted: impl Fn(&Entry) -> bool,
+    ) -> Option<Header> {
+        if self.in_flight() >= self.congestion.window() {
+            return None;
+        }
+        for ring in [Ring::Command, Ring::Data] {
+            let Some(position) = self.tx[ring as usize].next_lost() else { continue };
+            entries.clear();
+            entries.extend(self.tx[ring as usize].entries(position).filter(|entry| wanted(entry)));
+            let packet = self.next_packet();
+            self.tx[ring as usize].resent(position, packet, now);
+            self.stats.retransmitted += 1;
+            let kind = match ring {
+                _ if entries.is_empty() => Kind::Void,
+                Ring::Command => Kind::Command,
+                Ring::Data => Kind::Data,
+            };
+            return Some(self.sequenced(now, kind, ring, position, packet));
+        }
+        None
+    }
+
+    fn next_packet(&mut self) -> PacketNumber {
+        let packet = self.packet;
+        self.packet.0 += 1;
+        packet
+    }
+
+    fn sequenced(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        ring: Ring,
+        position: Position,
+        packet: PacketNumber,
+    ) -> Header {
+        if self.retransmit_at.is_none() {
+            self.arm_retransmit(now);
+        }
+        let mut flags = Flags::NONE;
+        if kind == Kind::Data && self.config.checksum {
+            flags.0 |= Flags::CHECKSUMMED.0;
+        }
+        if kind == Kind::Void && ring == Ring::Data {
+            flags.0 |= Flags::DATA_RING.0;
+        }
+        self.unasked += 1;
+        if self.unasked * 2 >= self.congestion.window() || self.expiries > 0 {
+            flags.0 |= Flags::ACK_REQUEST.0;
+            self.unasked = 0;
+        }
+        let header = self.header(now, kind);
+        Header { flags, packet, position, ..header }
+    }
+
+    /// A header with our acks; whatever it is sent with, no ack is due any more.
+    fn header(&mut self, now: Instant, kind: Kind) -> Header {
+        self.sent_at = now;
+        self.acking = Acking::No;
+        self.unacked = 0;
+        Header {
+            channel: self.config.peer.0,
+            cookie: self.config.peer.1,
+            acks: [self.rx[0].next(), self.rx[1].next()],
+            window: self.config.rx_rings[0].max(self.config.rx_rings[1]),
+            ..Header::new(kind)
+        }
+    }
+
+    /// A frame outside of the rings.
+    pub(crate) fn unsequenced(&mut self, now: Instant, kind: Kind, flags: Flags) -> Header {
+        let packet = self.next_packet();
+        Header { packet, flags, ..self.header(now, kind) }
+    }
+
+    /// What has to be sent now though there is nothing to send: a nack, an ack, a keepalive.
+    pub(crate) fn poll_upkeep(&mut self, now: Instant) -> Option<(Header, Option<Control>)> {
+        if self.nack_at.is_some_and(|at| at <= now) {
+            self.nack_at = Some(now + NACK_INTERVAL.max(self.rtt.smoothed()));
+            self.stats.nacks_sent += 1;
+            let nack =
+                Ack { newest: self.newest, bitmaps: [self.rx[0].bitmap(), self.rx[1].bitmap()] };
+            let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
+            return Some((header, Some(Control::Ack(nack))));
+        }
+        let due = match self.acking {
+            Acking::No => false,
+            Acking::Due(at) => at <= now,
+            Acking::Now => true,
+        };
+        if due {
+            self.stats.acks_sent += 1;
+            return Some((self.unsequenced(now, Kind::Ack, Flags::NONE), None));
+        }
+        if self.sent_at + self.config.keep_alive / 3 <= now {
+            return Some((self.unsequenced(now, Kind::Keepalive, Flags::NONE), None));
+        }
+        None
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
+        if self.heard_at + self.config.keep_alive <= now {
+            return Err(Dead::Silence);
+        }
+        if self.retransmit_at.is_some_and(|at| at <= now) {
+            self.expiries += 1;
+            self.stats.timeouts += 1;
+            for ring in &mut self.tx {
+                ring.mark_oldest_lost();
+            }
+            if self.expiries == EXPIRIES_STALLED {
+                self.congestion.stalled();
+            }
+            self.arm_retransmit(now);
+        }
+        Ok(())
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) or [`poll_upkeep`](Self::poll_upkeep) has
+    /// something to do if nothing happens before.
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        let acking = match self.acking {
+            Acking::No => None,
+            Acking::Due(at) => Some(at),
+            Acking::Now => Some(Instant(0)),
+        };
+        let keep_alive = self.sent_at + self.config.keep_alive / 3;
+        let dead = self.heard_at + self.config.keep_alive;
+        let timers = earliest(earliest(self.nack_at, self.retransmit_at), acking);
+        timers.map_or(keep_alive, |at| at.min(keep_alive)).min(dead)
+    }
+}

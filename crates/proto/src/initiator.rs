@@ -1,0 +1,331 @@
+//! The host's end of a channel: requests in flight, and where the target puts their data.
+//!
+//! The host hands out everything: the `remq` slot that names a request and the `damq` pages that
+//! its data go through at the target. So the target never has to answer before data can be sent,
+//! and never allocates. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and placement".)
+
+use std::collections::VecDeque;
+
+use tyche_wire::{
+    Ack, Body, Command, CommandFlags, Completion, Control, Data, Entry, Event, Header, Mac, Opcode,
+    Reject, Ring, Status, Tag,
+};
+
+use crate::channel::{Channel, ChannelConfig, Dead};
+use crate::damq::Allocator;
+use crate::outgoing::{Capacity, Outgoing};
+use crate::ring::Arrival;
+use crate::rules::Rules;
+use crate::time::Instant;
+
+/// A request of at most 1 MiB: an operation or a piece of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Index of the operation.
+    pub(crate) op: u32,
+    /// Where the piece starts within the operation, in bytes.
+    pub(crate) base: u32,
+    pub(crate) opcode: Opcode,
+    pub(crate) flags: CommandFlags,
+    /// First byte on the disk.
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+}
+
+impl Piece {
+    fn data_len(&self) -> u32 {
+        if self.opcode.has_data() { self.len } else { 0 }
+    }
+}
+
+/// What a frame brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// Data of a read: `len` bytes from `source` in the frame's data section belong at `offset`
+    /// of the operation.
+    Data { op: u32, offset: u32, len: u32, source: u32 },
+    /// A piece ended.
+    Done(Piece, Status),
+    /// Something happened to the export.
+    Event(Event),
+}
+
+struct Slot {
+    generation: u16,
+    piece: Option<Piece>,
+    damq_page: u32,
+    /// Bytes of a write handed to frames, bytes of a read received.
+    moved: u32,
+    /// The completion, if it came before the last data.
+    status: Option<Status>,
+}
+
+/// See the module.
+pub(crate) struct Initiator<R> {
+    pub(crate) channel: Channel<R>,
+    target: Mac,
+    capacity: Capacity,
+    slots: Box<[Slot]>,
+    free: VecDeque<u16>,
+    damq: Allocator,
+    /// Slots whose command has to be sent, and carries no data.
+    commands: VecDeque<u16>,
+    /// Slots of writes with data to be sent; the first part takes the command along. Served in
+    /// turn, part by part, so that a large request does not hold small ones back.
+    writes: VecDeque<u16>,
+}
+
+impl<R: Rules> Initiator<R> {
+    pub(crate) fn new(
+        config: ChannelConfig,
+        target: Mac,
+        queue_size: u16,
+        damq_pages: u32,
+        frame_len: usize,
+        now: Instant,
+    ) -> Self {
+        let slot = |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, status: None };
+        Self {
+            channel: Channel::new(config, now),
+            target,
+            capacity: Capacity::new(frame_len),
+            slots: (0..queue_size).map(slot).collect(),
+            free: (0..queue_size).collect(),
+            damq: Allocator::new(damq_pages),
+            commands: VecDeque::with_capacity(queue_size.into()),
+            writes: VecDeque::with_capacity(queue_size.into()),
+        }
+    }
+
+    pub(crate) fn target(&self) -> Mac {
+        self.target
+    }
+
+    /// Requests in flight.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Requests in flight, in the order of their slots.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+        self.slots.iter().filter_map(|slot| slot.piece)
+    }
+
+    /// The piece that a slot carries.
+    pub(crate) fn piece(&self, slot: u16) -> Option<Piece> {
+        self.slots.get(usize::from(slot))?.piece
+    }
+
+    /// Takes a request; false if there is no slot or no `damq` room for it now.
+    pub(crate) fn submit(&mut self, piece: Piece) -> bool {
+        let Some(&slot) = self.free.front() else { return false };
+        let damq_page = match piece.data_len() {
+            0 => 0,
+            len => match self.damq.take(len) {
+                Some(page) => page,
+                None => return false,
+            },
+        };
+        self.free.pop_front();
+        let queue =
+            if piece.opcode == Opcode::Write { &mut self.writes } else { &mut self.commands };
+        queue.push_back(slot);
+        let slot = &mut self.slots[usize::from(slot)];
+        slot.generation = slot.generation.wrapping_add(1);
+        (slot.piece, slot.damq_page, slot.moved, slot.status) = (Some(piece), damq_page, 0, None);
+        true
+    }
+
+    /// Takes a frame of this channel whose payload has been checked.
+    pub(crate) fn handle_frame(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        body: &Body<'_>,
+        mut arrived: impl FnMut(Arrived),
+    ) -> Result<(), Reject> {
+        if self.channel.receive(now, header)? == Arrival::Duplicate {
+            return Ok(());
+        }
+        match body {
+            Body::Empty => Ok(()),
+            Body::Control(Control::Ack(nack)) => {
+                self.handle_nack(now, header, nack);
+                Ok(())
+            }
+            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Entries { entries, .. } => {
+                let (mut source, mut result) = (0, Ok(()));
+                for entry in entries.iter() {
+                    let taken = match entry {
+                        Entry::Command(_) => Err(Reject::Unexpected),
+                        Entry::Completion(completion) => {
+                            self.handle_completion(completion, &mut arrived)
+                        }
+                        Entry::Data(data) => {
+                            let taken = self.handle_data(&data, source, &mut arrived);
+                            source += data.len;
+                            taken
+                        }
+                        Entry::Event(event) => {
+                            arrived(Arrived::Event(event));
+                            Ok(())
+                        }
+                    };
+                    result = result.and(taken);
+                }
+                result
+            }
+        }
+    }
+
+    fn handle_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
+        self.channel.receive_nack(now, header, nack);
+    }
+
+    fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {
+        let slot = self.slots.get_mut(usize::from(tag.slot)).ok_or(Reject::Tag)?;
+        match slot.piece {
+            Some(piece) if slot.generation == tag.generation => Ok((slot, piece)),
+            _ => Err(Reject::Tag),
+        }
+    }
+
+    fn handle_data(
+        &mut self,
+        data: &Data,
+        source: u32,
+        arrived: &mut impl FnMut(Arrived),
+    ) -> Result<(), Reject> {
+        let (slot, piece) = self.slot_of(data.tag)?;
+        if piece.opcode != Opcode::Read || data.total != piece.len {
+            return Err(Reject::Mismatch);
+        }
+        slot.moved += data.len;
+        let Data { offset, len, .. } = *data;
+        arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });
+        self.finish_if_complete(data.tag.slot, arrived);
+        Ok(())
+    }
+
+    fn handle_completion(
+        &mut self,
+        completion: Completion,
+        arrived: &mut impl FnMut(Arrived),
+    ) -> Result<(), Reject> {
+        let (slot, piece) = self.slot_of(completion.tag)?;
+        let unsent = piece.opcode == Opcode::Write && slot.moved < piece.len;
+        if unsent && completion.status == Status::Success {
+            return Err(Reject::Mismatch);
+        }
+        slot.status = Some(completion.status);
+        self.finish_if_complete(completion.tag.slot, arrived);
+        Ok(())
+    }
+
+    /// A read ends when its completion and all of its data are here, in whatever order.
+    fn finish_if_complete(&mut self, index: u16, arrived: &mut impl FnMut(Arrived)) {
+        let slot = &mut self.slots[usize::from(index)];
+        let (Some(piece), Some(status)) = (slot.piece, slot.status) else { return };
+        if piece.opcode == Opcode::Read && status == Status::Success && slot.moved < piece.len {
+            return;
+        }
+        slot.piece = None;
+        if piece.data_len() > 0 {
+            self.damq.give_back(slot.damq_page, piece.data_len());
+        }
+        self.free.push_back(index);
+        if piece.opcode == Opcode::Write && status != Status::Success {
+            self.writes.retain(|&other| other != index);
+        }
+        arrived(Arrived::Done(piece, status));
+    }
+
+    /// Composes the next frame; false if there is none to send now.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        out.destination = self.target;
+        out.control = None;
+        let slots = &self.slots;
+        let wanted = |entry: &Entry| match entry {
+            Entry::Command(Command { tag, .. }) | Entry::Data(Data { tag, .. }) => {
+                let slot = &slots[usize::from(tag.slot)];
+                slot.piece.is_some() && slot.generation == tag.generation
+            }
+            Entry::Completion(_) | Entry::Event(_) => unreachable!("hosts send requests"),
+        };
+        if let Some(header) = self.channel.resend(now, &mut out.entries, wanted) {
+            out.header = header;
+            return true;
+        }
+        if let Some(ring) = self.compose(&mut out.entries) {
+            out.header = self.channel.send(now, ring, &out.entries);
+            return true;
+        }
+        if let Some((header, control)) = self.channel.poll_upkeep(now) {
+            out.set_control(self.target, header, control);
+            return true;
+        }
+        false
+    }
+
+    /// Fills a new frame's entries: data of writes as far as they fit, then commands.
+    fn compose(&mut self, entries: &mut Vec<Entry>) -> Option<Ring> {
+        entries.clear();
+        let mut data = 0;
+        if !self.writes.is_empty() && self.channel.may_send(Ring::Data) {
+            while let Some(&slot) = self.writes.front() {
+                let Some(len) = self.compose_write(slot, entries, data) else { break };
+                data += len as usize;
+            }
+        }
+        if data == 0 && (self.commands.is_empty() || !self.channel.may_send(Ring::Command)) {
+            return None;
+        }
+        while self.capacity.fits_entry(entries.len(), data) {
+            let Some(slot) = self.commands.pop_front() else { break };
+            entries.push(Entry::Command(self.command(slot)));
+        }
+        Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Adds the next part of a write's data, with its command if it is the first part.
+    fn compose_write(&mut self, index: u16, entries: &mut Vec<Entry>, data: usize) -> Option<u32> {
+        let command = self.command(index);
+        let slot = &mut self.slots[usize::from(index)];
+        let first = slot.moved == 0;
+        let before = entries.len() + usize::from(first);
+        let len = self.capacity.chunk(before, data, command.len - slot.moved)?;
+        if first {
+            entries.push(Entry::Command(command));
+        }
+        let Command { tag, len: total, damq_page, .. } = command;
+        entries.push(Entry::Data(Data { tag, offset: slot.moved, len, total, damq_page }));
+        slot.moved += len;
+        self.writes.pop_front();
+        if slot.moved < total {
+            self.writes.push_back(index);
+        }
+        Some(len)
+    }
+
+    fn command(&self, index: u16) -> Command {
+        let slot = &self.slots[usize::from(index)];
+        let piece = slot.piece.expect("queued slots carry a piece");
+        Command {
+            opcode: piece.opcode,
+            flags: piece.flags,
+            tag: Tag { slot: index, generation: slot.generation },
+            offset: piece.offset,
+            len: piece.len,
+            damq_page: slot.damq_page,
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
+        self.channel.handle_timeout(now)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        self.channel.poll_timeout()
+    }
+}

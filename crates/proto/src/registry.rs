@@ -1,0 +1,328 @@
+//! What a target exports, and who is connected to it: one registry for all links of the target.
+//!
+//! It decides who gets in. One host at a time writes an export unless it is shared on purpose; a
+//! host that comes back takes over from its former self; a session that was away while another
+//! host wrote does not get back in. PROTOCOL.md, "Sessions, takeover and reconnect".
+
+use arrayvec::ArrayVec;
+use tyche_wire::{
+    AcceptFlags, ChannelId, Connect, ConnectFlags, ExportFlags, ExportInfo, Mac, Name, Reason,
+    Text, Uuid,
+};
+
+/// One export.
+#[derive(Clone, Debug)]
+pub struct ExportConfig {
+    /// Its name, unique at the target.
+    pub name: Name,
+    /// Its identity, the same as long as it is the same disk.
+    pub uuid: Uuid,
+    /// Identity of the time in which completed writes survive without a flush. Another one means
+    /// that they may be lost.
+    pub boot: Uuid,
+    /// Bytes.
+    pub size: u64,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Completed writes may be volatile until the next flush.
+    pub write_cache: bool,
+    /// Discard does something.
+    pub discard: bool,
+    /// Several hosts may write at once.
+    pub shared: bool,
+    /// The hosts that may connect; empty: all.
+    pub hosts: Vec<Uuid>,
+}
+
+/// The target itself.
+#[derive(Clone, Debug)]
+pub struct TargetConfig {
+    /// Identity of the target, the same after a restart.
+    pub uuid: Uuid,
+    /// Its name, for people.
+    pub name: Name,
+    /// Slots that a channel gets at most.
+    pub queue_size_max: u16,
+    /// Pages of a channel's `damq` at most; at least 256.
+    pub damq_pages_max: u32,
+    /// Channels that all sessions have at most.
+    pub channels_max: usize,
+}
+
+/// A channel of the target, among all its links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelRef {
+    /// Index of the link.
+    pub link: usize,
+    /// Index of the channel on that link.
+    pub channel: ChannelId,
+}
+
+/// Who is connected to an export.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// The session.
+    pub session: Uuid,
+    /// Its host.
+    pub host: Uuid,
+    /// The host's name.
+    pub host_name: Name,
+    /// Whether it may write.
+    pub writer: bool,
+    channels: Vec<(ChannelRef, Mac)>,
+}
+
+impl SessionInfo {
+    /// The session's channels, with the addresses that they lead to.
+    pub fn channels(&self) -> impl Iterator<Item = (ChannelRef, Mac)> {
+        self.channels.iter().copied()
+    }
+}
+
+struct Export {
+    config: ExportConfig,
+    sessions: Vec<SessionInfo>,
+    /// The last session that was let in for writing.
+    last_writer: Option<Uuid>,
+}
+
+/// The answer to a connect.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// Let it in.
+    Granted(Grant),
+    /// Not yet: other channels have to be closed first. The host asks again.
+    Wait,
+    /// Never mind.
+    Refused(Reason, Text<128>),
+}
+
+/// What a new channel gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) export: usize,
+    pub(crate) writer: bool,
+    pub(crate) queue_size: u16,
+    pub(crate) damq_pages: u32,
+}
+
+/// See the module.
+pub struct Registry {
+    config: TargetConfig,
+    exports: Vec<Export>,
+    /// Channels that their links have to close.
+    closing: Vec<ChannelRef>,
+}
+
+impl Registry {
+    /// A target without exports.
+    pub fn new(config: TargetConfig) -> Self {
+        assert!(config.damq_pages_max >= 256, "a request of 1 MiB needs 256 pages");
+        Self { config, exports: Vec::new(), closing: Vec::new() }
+    }
+
+    /// Adds an export; returns its index.
+    pub fn add_export(&mut self, config: ExportConfig) -> usize {
+        self.exports.push(Export { config, sessions: Vec::new(), last_writer: None });
+        self.exports.len() - 1
+    }
+
+    /// The target.
+    pub fn target(&self) -> &TargetConfig {
+        &self.config
+    }
+
+    /// The exports, by index.
+    pub fn exports(&self) -> impl ExactSizeIterator<Item = &ExportConfig> {
+        self.exports.iter().map(|export| &export.config)
+    }
+
+    /// The export of that index.
+    pub fn export(&self, index: usize) -> &ExportConfig {
+        &self.exports[index].config
+    }
+
+    /// Changes the size of an export.
+    pub fn resize(&mut self, index: usize, size: u64) {
+        self.exports[index].config.size = size;
+    }
+
+    /// Who is connected to the export of that index.
+    pub fn sessions(&self, index: usize) -> &[SessionInfo] {
+        &self.exports[index].sessions
+    }
+
+    /// What an offer to `host` says: the exports that it may see, or the one of that name.
+    pub(crate) fn offered(&self, host: Uuid, name: &Name) -> impl Iterator<Item = ExportInfo> {
+        self.exports
+            .iter()
+            .filter(move |export| export.admits(host))
+            .filter(|export| name.is_empty() || export.config.name == *name)
+            .map(Export::info)
+    }
+
+    /// The channels of `link` that must be closed so that others can get in.
+    pub fn take_closing(&mut self, link: usize) -> ArrayVec<ChannelId, 16> {
+        let mut taken = ArrayVec::new();
+        self.closing.retain(|channel| {
+            let mine = channel.link == link && !taken.is_full();
+            if mine {
+                taken.push(channel.channel);
+            }
+            !mine
+        });
+        taken
+    }
+
+    /// The links that have channels to close.
+    pub fn closing_links(&self) -> impl Iterator<Item = usize> {
+        self.closing.iter().map(|channel| channel.link)
+    }
+
+    /// Decides about a connect that came from `src` on `link`.
+    pub(crate) fn admit(&mut self, connect: &Connect, link: usize, src: Mac) -> Admission {
+        let refused = |reason| Admission::Refused(reason, Text::EMPTY);
+        let named = |export: &Export| export.config.name == connect.export;
+        let Some(index) = self.exports.iter().position(named) else {
+            return refused(Reason::UnknownExport);
+        };
+        let channels = self.channels();
+        let export = &self.exports[index];
+        if !export.admits(connect.host) {
+            return refused(Reason::Denied);
+        }
+        let writer = !connect.flags.contains(ConnectFlags::READ_ONLY) && !export.config.read_only;
+        let away = connect.flags.contains(ConnectFlags::RESUME)
+            && export.last_writer.is_some_and(|last| last != connect.session);
+        if writer && away && !export.config.shared {
+            return refused(Reason::SessionLost);
+        }
+        if let Some(holder) = export.holder(connect).filter(|_| writer && !export.config.shared) {
+            let detail = Text::truncated(&format!("{} ({})", holder.host_name, holder.host));
+            return Admission::Refused(Reason::Held, detail);
+        }
+        let replaced = export.replaced_by(connect, link, src);
+        if !replaced.is_empty() {
+            for channel in replaced {
+                if !self.closing.contains(&channel) {
+                    self.closing.push(channel);
+                }
+            }
+            return Admission::Wait;
+        }
+        if channels >= self.config.channels_max {
+            return refused(Reason::NoResources);
+        }
+        Admission::Granted(Grant {
+            export: index,
+            writer,
+            queue_size: connect.queue_size.min(self.config.queue_size_max),
+            damq_pages: connect.damq_pages.clamp(256, self.config.damq_pages_max),
+        })
+    }
+
+    fn channels(&self) -> usize {
+        let sessions = self.exports.iter().flat_map(|export| &export.sessions);
+        sessions.map(|session| session.channels.len()).sum()
+    }
+
+    /// A channel was opened as granted.
+    pub(crate) fn opened(
+        &mut self,
+        connect: &Connect,
+        grant: Grant,
+        channel: ChannelRef,
+        src: Mac,
+    ) {
+        let export = &mut self.exports[grant.export];
+        if grant.writer {
+            export.last_writer = Some(connect.session);
+        }
+        let known = export.sessions.iter_mut().find(|known| known.session == connect.session);
+        if let Some(session) = known {
+            session.channels.push((channel, src));
+            return;
+        }
+        export.sessions.push(SessionInfo {
+            session: connect.session,
+            host: connect.host,
+            host_name: connect.host_name,
+            writer: grant.writer,
+            channels: vec![(channel, src)],
+        });
+    }
+
+    /// A channel is closed: none of its requests is with the disk any more.
+    pub(crate) fn closed(&mut self, export: usize, channel: ChannelRef) {
+        let sessions = &mut self.exports[export].sessions;
+        for session in sessions.iter_mut() {
+            session.channels.retain(|&(open, _)| open != channel);
+        }
+        sessions.retain(|session| !session.channels.is_empty());
+        self.closing.retain(|&closing| closing != channel);
+    }
+}
+
+impl Export {
+    fn admits(&self, host: Uuid) -> bool {
+        self.config.hosts.is_empty() || self.config.hosts.contains(&host)
+    }
+
+    /// Another host that writes.
+    fn holder(&self, connect: &Connect) -> Option<&SessionInfo> {
+        self.sessions.iter().find(|other| other.writer && other.host != connect.host)
+    }
+
+    /// The channels that the connect's channel takes the place of: the same session's on the same
+    /// link, and all of the host's former sessions if both want to write.
+    fn replaced_by(&self, connect: &Connect, link: usize, src: Mac) -> Vec<ChannelRef> {
+        let mut replaced = Vec::new();
+        for session in self.sessions.iter().filter(|session| session.host == connect.host) {
+            let same = session.session == connect.session;
+            let former = !same
+                && session.writer
+                && !self.config.shared
+                && !connect.flags.contains(ConnectFlags::READ_ONLY);
+            for &(channel, mac) in &session.channels {
+                if former || (same && channel.link == link && mac == src) {
+                    replaced.push(channel);
+                }
+            }
+        }
+        replaced
+    }
+
+    fn info(&self) -> ExportInfo {
+        let ExportConfig { name, uuid, size, block_size, .. } = self.config;
+        let mut flags = ExportFlags::default();
+        let mut set = |condition, flag: ExportFlags| {
+            if condition {
+                flags.0 |= flag.0;
+            }
+        };
+        set(self.config.read_only, ExportFlags::READ_ONLY);
+        set(self.config.write_cache, ExportFlags::WRITE_CACHE);
+        set(self.config.shared, ExportFlags::SHARED);
+        set(self.sessions.iter().any(|session| session.writer), ExportFlags::HELD);
+        ExportInfo { name, uuid, size, block_size, flags }
+    }
+}
+
+impl ExportConfig {
+    /// What an accept says about the export to a session that may or may not write.
+    pub(crate) fn accept_flags(&self, writer: bool, checksum: bool) -> AcceptFlags {
+        let mut flags = 0;
+        let mut set = |condition, flag: AcceptFlags| {
+            if condition {
+                flags |= flag.0;
+            }
+        };
+        set(!writer, AcceptFlags::READ_ONLY);
+        set(checksum, AcceptFlags::CHECKSUM);
+        set(self.write_cache, AcceptFlags::WRITE_CACHE);
+        set(self.discard, AcceptFlags::DISCARD);
+        AcceptFlags(flags)
+    }
+}

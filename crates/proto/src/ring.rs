@@ -1,0 +1,420 @@
+//! The rings: one sequence space in one direction, at its sender and at its receiver.
+//!
+//! A frame keeps its position in the ring until it is acknowledged. The sender's ring remembers
+//! what a position carries (its entries; the data that they describe lies with the request), the
+//! receiver's ring remembers which positions have arrived. Positions are freed in order.
+//! (MSST 2014, section II.B: `TX_ring` and `RX_ring` with two pointers each.)
+
+use std::time::Duration;
+
+use tyche_wire::{Bitmap, ENTRIES_MAX, Entry, Event, PacketNumber, Position, Reject};
+
+use crate::Instant;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// On its way, for all we know.
+    Sent,
+    /// Known to be lost: to be sent again.
+    Lost,
+    /// Known to have arrived, ahead of the cumulative ack.
+    Arrived,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TxSlot {
+    state: State,
+    /// Sent more than once: no good for measuring time (Karn).
+    resent: bool,
+    entries: u8,
+    /// Index of the first entry, free-running.
+    first: u32,
+    /// Number of the last frame that carried this position.
+    packet: PacketNumber,
+    sent_at: Instant,
+}
+
+/// What an ack did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Acked {
+    /// Positions newly known to have arrived.
+    pub(crate) frames: u32,
+    /// Round-trip time of the newest of them that was sent only once.
+    pub(crate) sample: Option<Duration>,
+}
+
+/// The sender's side of a ring.
+pub(crate) struct TxRing {
+    slots: Box<[TxSlot]>,
+    /// Entries of all positions, a ring of its own: positions take and free them in order.
+    entries: Box<[Entry]>,
+    entries_head: u32,
+    /// The next position to use.
+    head: Position,
+    /// The oldest position without cumulative ack.
+    tail: Position,
+    in_flight: u32,
+    lost: u32,
+}
+
+impl TxRing {
+    /// `len`: positions, a power of two.
+    pub(crate) fn new(len: u16) -> Self {
+        let slot = TxSlot {
+            state: State::Arrived,
+            resent: false,
+            entries: 0,
+            first: 0,
+            packet: PacketNumber(0),
+            sent_at: Instant(0),
+        };
+        let entries = (usize::from(len) * 4).max(8 * ENTRIES_MAX).next_power_of_two();
+        Self {
+            slots: vec![slot; usize::from(len)].into(),
+            entries: vec![Entry::Event(Event::Removed); entries].into(),
+            entries_head: 0,
+            head: Position(0),
+            tail: Position(0),
+            in_flight: 0,
+            lost: 0,
+        }
+    }
+
+    fn slot(&self, position: Position) -> &TxSlot {
+        &self.slots[position.0 as usize & (self.slots.len() - 1)]
+    }
+
+    fn slot_mut(&mut self, position: Position) -> &mut TxSlot {
+        let mask = self.slots.len() - 1;
+        &mut self.slots[position.0 as usize & mask]
+    }
+
+    /// Positions in use.
+    fn used(&self) -> u32 {
+        self.head.ahead_of(self.tail).cast_unsigned()
+    }
+
+    fn entries_free(&self) -> usize {
+        let used = match self.used() {
+            0 => 0,
+            _ => self.entries_head.wrapping_sub(self.slot(self.tail).first),
+        };
+        self.entries.len() - used as usize
+    }
+
+    /// Whether another position with any number of entries may be used, given that the receiver
+    /// has room for `window` from its ack on.
+    pub(crate) fn has_room(&self, window: u16) -> bool {
+        let room = (self.slots.len() as u32).min(u32::from(window));
+        self.used() < room && self.entries_free() >= ENTRIES_MAX
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Uses the next position for `entries`.
+    pub(crate) fn push(
+        &mut self,
+        entries: &[Entry],
+        packet: PacketNumber,
+        now: Instant,
+    ) -> Position {
+        assert!(self.used() < self.slots.len() as u32, "ring is full");
+        assert!(self.entries_free() >= entries.len(), "no room for entries");
+        let (position, first) = (self.head, self.entries_head);
+        let mask = self.entries.len() - 1;
+        for entry in entries {
+            self.entries[self.entries_head as usize & mask] = *entry;
+            self.entries_head = self.entries_head.wrapping_add(1);
+        }
+        self.head = self.head.plus(1);
+        *self.slot_mut(position) = TxSlot {
+            state: State::Sent,
+            resent: false,
+            entries: entries.len() as u8,
+            first,
+            packet,
+            sent_at: now,
+        };
+        self.in_flight += 1;
+        position
+    }
+
+    /// What a position carries.
+    pub(crate) fn entries(&self, position: Position) -> impl Iterator<Item = Entry> {
+        let slot = self.slot(position);
+        let (first, mask) = (slot.first as usize, self.entries.len() - 1);
+        (0..usize::from(slot.entries)).map(move |i| self.entries[(first + i) & mask])
+    }
+
+    /// Notes an arrival that was not known before.
+    fn arrived(&mut self, position: Position, now: Instant, acked: &mut Acked) {
+        let slot = self.slot_mut(position);
+        let (state, fresh) = (slot.state, !slot.resent);
+        let elapsed = now.since(slot.sent_at);
+        slot.state = State::Arrived;
+        match state {
+            State::Sent => self.in_flight -= 1,
+            State::Lost => self.lost -= 1,
+            State::Arrived => return,
+        }
+        acked.frames += 1;
+        if fresh {
+            acked.sample = Some(elapsed);
+        }
+    }
+
+    /// The receiver has everything before `ack`.
+    pub(crate) fn acked(&mut self, ack: Position, now: Instant) -> Result<Acked, Reject> {
+        if ack.ahead_of(self.head) > 0 {
+            return Err(Reject::AckOfUnsent);
+        }
+        let mut acked = Acked::default();
+        while ack.ahead_of(self.tail) > 0 {
+            self.arrived(self.tail, now, &mut acked);
+            self.tail = self.tail.plus(1);
+        }
+        Ok(acked)
+    }
+
+    /// The receiver has what `bitmap` says from `ack` on, and lacks the rest as of packet
+    /// `newest`. Calls `lost` with the packet number of every position that is newly lost.
+    pub(crate) fn nacked(
+        &mut self,
+        ack: Position,
+        bitmap: &Bitmap,
+        newest: PacketNumber,
+        now: Instant,
+        mut lost: impl FnMut(PacketNumber),
+    ) -> Acked {
+        let mut acked = Acked::default();
+        let bits = bitmap.len() as u32 * 64;
+        let Some(highest) = (0..bits).rev().find(|&bit| is_set(bitmap, bit)) else {
+            return acked;
+        };
+        for bit in 0..highest + 1 {
+            let position = ack.plus(bit);
+            if position.ahead_of(self.tail) < 0 || position.ahead_of(self.head) >= 0 {
+                continue;
+            }
+            if is_set(bitmap, bit) {
+                self.arrived(position, now, &mut acked);
+            } else if self.slot(position).packet < newest && self.mark_lost(position) {
+                lost(self.slot(position).packet);
+            }
+        }
+        acked
+    }
+
+    fn mark_lost(&mut self, position: Position) -> bool {
+        let slot = self.slot_mut(position);
+        if slot.state != State::Sent {
+            return false;
+        }
+        slot.state = State::Lost;
+        self.in_flight -= 1;
+        self.lost += 1;
+        true
+    }
+
+    /// Gives up on the oldest position in flight: it will be sent again.
+    pub(crate) fn mark_oldest_lost(&mut self) -> bool {
+        let mut position = self.tail;
+        while position != self.head {
+            if self.mark_lost(position) {
+                return true;
+            }
+            position = position.plus(1);
+        }
+        false
+    }
+
+    /// The oldest position to be sent again.
+    pub(crate) fn next_lost(&self) -> Option<Position> {
+        if self.lost == 0 {
+            return None;
+        }
+        let mut position = self.tail;
+        while self.slot(position).state != State::Lost {
+            position = position.plus(1);
+        }
+        Some(position)
+    }
+
+    /// The position goes out again.
+    pub(crate) fn resent(&mut self, position: Position, packet: PacketNumber, now: Instant) {
+        let slot = self.slot_mut(position);
+        assert_eq!(slot.state, State::Lost, "only what is lost is sent again");
+        (slot.state, slot.resent, slot.packet, slot.sent_at) = (State::Sent, true, packet, now);
+        self.lost -= 1;
+        self.in_flight += 1;
+    }
+}
+
+fn is_set(bitmap: &Bitmap, bit: u32) -> bool {
+    bitmap[bit as usize / 64] >> (bit % 64) & 1 != 0
+}
+
+/// What a position means to its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// The first time.
+    New,
+    /// Not the first time.
+    Duplicate,
+}
+
+/// The receiver's side of a ring.
+pub(crate) struct RxRing {
+    /// One bit a position: arrived, for positions from `next` on.
+    arrived: Box<[u64]>,
+    len: u32,
+    /// The first position that has not arrived.
+    next: Position,
+    /// The position after the highest that has arrived.
+    end: Position,
+}
+
+impl RxRing {
+    /// `len`: positions, a power of two, at least 64 are kept.
+    pub(crate) fn new(len: u16) -> Self {
+        let words = usize::from(len).div_ceil(64);
+        Self {
+            arrived: vec![0; words].into(),
+            len: u32::from(len),
+            next: Position(0),
+            end: Position(0),
+        }
+    }
+
+    /// The cumulative ack.
+    pub(crate) fn next(&self) -> Position {
+        self.next
+    }
+
+    fn bit(&self, position: Position) -> (usize, u64) {
+        let bits = self.arrived.len() as u32 * 64;
+        let index = position.0 % bits;
+        (index as usize / 64, 1 << (index % 64))
+    }
+
+    fn has(&self, position: Position) -> bool {
+        let (word, bit) = self.bit(position);
+        self.arrived[word] & bit != 0
+    }
+
+    /// A frame with this position came.
+    pub(crate) fn arrive(&mut self, position: Position) -> Result<Arrival, Reject> {
+        let ahead = position.ahead_of(self.next);
+        if ahead < 0 {
+            return Ok(Arrival::Duplicate);
+        }
+        if ahead.cast_unsigned() >= self.len {
+            return Err(Reject::Window);
+        }
+        if self.has(position) {
+            return Ok(Arrival::Duplicate);
+        }
+        let (word, bit) = self.bit(position);
+        self.arrived[word] |= bit;
+        if position.ahead_of(self.end) >= 0 {
+            self.end = position.plus(1);
+        }
+        while self.next != self.end && self.has(self.next) {
+            let (word, bit) = self.bit(self.next);
+            self.arrived[word] &= !bit;
+            self.next = self.next.plus(1);
+        }
+        Ok(Arrival::New)
+    }
+
+    /// Whether something is missing before something that has arrived.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.next != self.end
+    }
+
+    /// What has arrived from [`next`](Self::next) on; empty if nothing is missing.
+    pub(crate) fn bitmap(&self) -> Bitmap {
+        let mut bitmap = Bitmap::new();
+        let span = self.end.ahead_of(self.next).cast_unsigned();
+        for word in 0..span.div_ceil(64) {
+            let mut bits = 0;
+            for bit in 0..64.min(span - word * 64) {
+                bits |= u64::from(self.has(self.next.plus(word * 64 + bit))) << bit;
+            }
+            bitmap.push(bits);
+        }
+        bitmap
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_wire::Event;
+
+    use super::*;
+
+    const ENTRY: Entry = Entry::Event(Event::Removed);
+
+    #[test]
+    fn the_receiver_takes_each_position_once_in_any_order() {
+        let mut ring = RxRing::new(16);
+        ring.next = Position(u32::MAX - 1);
+        ring.end = ring.next;
+        let base = ring.next;
+        for n in [2, 0, 5, 1] {
+            assert_eq!(ring.arrive(base.plus(n)), Ok(Arrival::New));
+            assert_eq!(ring.arrive(base.plus(n)), Ok(Arrival::Duplicate));
+        }
+        assert_eq!(ring.next(), base.plus(3));
+        assert!(ring.has_gap());
+        assert_eq!(ring.bitmap().as_slice(), [0b100]);
+        assert_eq!(ring.arrive(base.plus(3 + 16)), Err(Reject::Window));
+        assert_eq!(ring.arrive(base.plus(3)), Ok(Arrival::New));
+        assert_eq!(ring.arrive(base.plus(4)), Ok(Arrival::New));
+        assert_eq!((ring.next(), ring.has_gap()), (base.plus(6), false));
+        assert!(ring.bitmap().is_empty());
+    }
+
+    #[test]
+    fn a_nack_loses_only_what_was_sent_before_what_arrived() {
+        let mut ring = TxRing::new(16);
+        for packet in 0..4 {
+            ring.push(&[ENTRY], PacketNumber(packet), Instant(packet));
+        }
+        let mut bitmap = Bitmap::new();
+        bitmap.push(0b1000);
+        let mut lost = vec![];
+        let acked = ring
+            .nacked(Position(0), &bitmap, PacketNumber(2), Instant(9), |packet| lost.push(packet));
+        assert_eq!(lost, [PacketNumber(0), PacketNumber(1)], "2 is not older than the newest");
+        assert_eq!((acked.frames, ring.in_flight()), (1, 1));
+        assert_eq!(ring.next_lost(), Some(Position(0)));
+        ring.resent(Position(0), PacketNumber(4), Instant(10));
+        assert_eq!(ring.next_lost(), Some(Position(1)));
+        let acked = ring.acked(Position(4), Instant(20)).unwrap();
+        assert_eq!((acked.frames, acked.sample), (3, Some(Duration::from_nanos(18))));
+        assert!(ring.is_empty());
+        assert_eq!(ring.next_lost(), None);
+        assert_eq!(ring.acked(Position(5), Instant(20)).unwrap_err(), Reject::AckOfUnsent);
+    }
+
+    #[test]
+    fn room_ends_with_the_window_and_with_the_entries() {
+        let mut ring = TxRing::new(64);
+        assert!(ring.has_room(64));
+        for packet in 0..8 {
+            assert!(ring.has_room(16));
+            ring.push(&[ENTRY; ENTRIES_MAX], PacketNumber(packet), Instant(0));
+        }
+        assert!(!ring.has_room(64), "256 entries are 8 full frames");
+        ring.acked(Position(1), Instant(0)).unwrap();
+        assert!(ring.has_room(64));
+        assert!(!ring.has_room(7));
+    }
+}

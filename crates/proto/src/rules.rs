@@ -1,0 +1,23 @@
+//! What must never be left out, and how a build leaves it out on purpose.
+//!
+//! A checker that catches nothing is a defect. The simulator therefore also runs builds in which
+//! one rule is off, and must catch each of them. The rules are constants of a type parameter, so
+//! the sound build carries no trace of them and nothing at run time can turn one off.
+
+/// The rules that keep data safe. All are on unless a type says otherwise.
+pub trait Rules: Copy + Send + 'static {
+    /// A position of a ring, or a use of a slot, takes effect once.
+    const SUPPRESS_DUPLICATES: bool = true;
+    /// Frames with another cookie than the channel's are dropped.
+    const CHECK_COOKIE: bool = true;
+    /// Frames whose payload does not match its checksum are dropped.
+    const CHECK_PAYLOAD: bool = true;
+    /// If the target lost unflushed writes, the next flush fails.
+    const LOST_CACHE_FAILS_FLUSH: bool = true;
+}
+
+/// All rules on: the only build that is ever used on data.
+#[derive(Clone, Copy, Debug)]
+pub struct Sound;
+
+impl Rules for Sound {}

@@ -1,0 +1,738 @@
+//! A host's connection to one export, over one or more paths.
+//!
+//! The session takes operations of any length, cuts them into pieces of at most 1 MiB, spreads
+//! the pieces over its live channels, and answers each operation once. While no channel is live it
+//! keeps what is unfinished and tries to get back; what was unfinished is then sent again. After
+//! `ctrl_loss_tmo` without success it fails everything.
+//!
+//! One input ([`Session::submit`], [`Session::handle_frame`], [`Session::handle_timeout`], ...),
+//! then drain the outputs: [`Session::poll_event`] until there is nothing more, then
+//! [`Session::poll_transmit`] for each path.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tyche_wire::{
+    Accept, AcceptFlags, Body, CommandFlags, Control, Event, Flags, HEAD_LEN, Header, Kind, Mac,
+    Name, Opcode, REQUEST_LEN_MAX, Reason, Reject, Rejection, Status, Uuid,
+};
+
+use crate::initiator::{Arrived, Piece};
+use crate::outgoing::Outgoing;
+use crate::path::{Path, PathConfig, PathEvent, Problem};
+use crate::rules::{Rules, Sound};
+use crate::stats::{ChannelStats, RejectCounts};
+use crate::time::{Instant, earliest};
+
+/// How often a farewell is repeated, and how long each is waited for.
+const FAREWELLS: u32 = 3;
+const FAREWELL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What a session wants.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Identity of this host, the same after a restart.
+    pub host: Uuid,
+    /// Its name, for people.
+    pub host_name: Name,
+    /// Identity of the session, new for each.
+    pub session: Uuid,
+    /// The export.
+    pub export: Name,
+    /// The target that must offer it. Set by itself once connected: a session stays with its
+    /// target.
+    pub target: Option<Uuid>,
+    /// Requests in flight on each channel, 1 to 1024.
+    pub queue_size: u16,
+    /// Pages wanted for the target's data queue of each channel.
+    pub damq_pages: u32,
+    /// Operations in progress at once.
+    pub operations_max: u32,
+    /// Never write.
+    pub read_only: bool,
+    /// Cover data with checksums.
+    pub checksum: bool,
+    /// Silence after which a channel is dead; at least 100 ms.
+    pub keep_alive: Duration,
+    /// Pause between two attempts to connect.
+    pub reconnect_delay: Duration,
+    /// How long to try to get back to a lost target before everything fails; `None`: for ever.
+    pub ctrl_loss_tmo: Option<Duration>,
+}
+
+/// An operation on the export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What to do.
+    pub opcode: Opcode,
+    /// How.
+    pub flags: CommandFlags,
+    /// First byte, a multiple of 512.
+    pub offset: u64,
+    /// Bytes, a multiple of 512; zero for a flush.
+    pub len: u32,
+}
+
+/// Names an operation in progress; used again after its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpId(pub u32);
+
+/// Why an operation is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubmitError {
+    /// `operations_max` are in progress: come back after a completion.
+    Full,
+    /// The session has failed or is closed: it takes nothing any more.
+    Over,
+}
+
+/// What a session knows of its export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportState {
+    /// Identity of the target.
+    pub target: Uuid,
+    /// Identity of the export.
+    pub uuid: Uuid,
+    /// Bytes.
+    pub size: u64,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// Writes are refused, by the target or by our own wish.
+    pub read_only: bool,
+    /// Completed writes may be volatile until the next flush.
+    pub write_cache: bool,
+    /// Discard does something.
+    pub discard: bool,
+    boot: Uuid,
+}
+
+/// Why a session is over for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// `ctrl_loss_tmo` has passed without the target coming back.
+    TargetLost,
+    /// The target refused the channel.
+    Rejected(Reason),
+    /// The export of that name is another disk than before.
+    ExportChanged,
+    /// The target removed the export.
+    ExportRemoved,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TargetLost => f.write_str("the target did not come back in time"),
+            Self::Rejected(reason) => reason.fmt(f),
+            Self::ExportChanged => f.write_str("the export is not the same disk any more"),
+            Self::ExportRemoved => f.write_str("the target removed the export"),
+        }
+    }
+}
+
+/// What happened to a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// Data of a read have come: `len` bytes from `source` in the data section of the frame that
+    /// was handled last belong at `offset` of the operation.
+    Data {
+        /// The operation.
+        op: OpId,
+        /// First byte within the operation.
+        offset: u32,
+        /// Bytes.
+        len: u32,
+        /// First byte within the frame's data section.
+        source: u32,
+    },
+    /// The operation has ended.
+    Completed {
+        /// The operation.
+        op: OpId,
+        /// How.
+        status: Status,
+    },
+    /// A channel is live, for the first time or again; the export is known.
+    Connected,
+    /// The last live channel was lost: operations wait.
+    Lost(Problem),
+    /// A connect was refused. The session goes on trying unless it also fails.
+    Rejected(Rejection),
+    /// The export has another size.
+    Resized(u64),
+    /// The session is over: everything has failed.
+    Failed(Failure),
+    /// The target has lost writes that it had completed: the next flush fails.
+    CacheLost,
+    /// The farewell is said.
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Never connected.
+    New,
+    Live,
+    /// Lost at that time.
+    Lost(Instant),
+    Failed,
+    /// Saying farewell.
+    Closing {
+        sent: u32,
+        next: Instant,
+    },
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Op {
+    operation: Operation,
+    /// Bytes handed to pieces. A flush counts as one byte.
+    issued: u32,
+    pieces: u32,
+    status: Status,
+    active: bool,
+    /// For a flush: which writes it covers.
+    covers: u64,
+}
+
+impl Op {
+    const IDLE: Self = Self {
+        operation: Operation {
+            opcode: Opcode::Flush,
+            flags: CommandFlags::NONE,
+            offset: 0,
+            len: 0,
+        },
+        issued: 0,
+        pieces: 0,
+        status: Status::Success,
+        active: false,
+        covers: 0,
+    };
+
+    fn is_issued(&self) -> bool {
+        self.issued >= self.operation.len.max(1)
+    }
+}
+
+/// What the target's volatile cache may hold of ours.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cache {
+    /// Modifications completed so far.
+    completed: u64,
+    /// How many of them a flush has made durable.
+    flushed: u64,
+    /// Some were lost, and no flush has said so yet.
+    lost: bool,
+}
+
+/// See the module.
+pub struct Session<R = Sound> {
+    config: SessionConfig,
+    random: Box<dyn FnMut() -> u64 + Send>,
+    state: State,
+    paths: Vec<Path<R>>,
+    ops: Box<[Op]>,
+    free: VecDeque<u32>,
+    /// Operations with pieces to be issued, served in turn.
+    pending: VecDeque<u32>,
+    /// Pieces of lost channels, to be issued again before anything new.
+    reissued: VecDeque<Piece>,
+    cache: Cache,
+    export: Option<ExportState>,
+    events: VecDeque<SessionEvent>,
+    rejects: RejectCounts,
+    past: ChannelStats,
+    now: Instant,
+}
+
+impl<R: Rules> Session<R> {
+    /// A session that begins to look for its target at once. `random`: a source of secrets.
+    pub fn new(
+        config: SessionConfig,
+        paths: &[PathConfig],
+        random: Box<dyn FnMut() -> u64 + Send>,
+        now: Instant,
+    ) -> Self {
+        let ops = config.operations_max;
+        Self {
+            random,
+            state: State::New,
+            paths: paths.iter().map(|&path| Path::new(path, now)).collect(),
+            ops: vec![Op::IDLE; ops as usize].into(),
+            free: (0..ops).collect(),
+            pending: VecDeque::with_capacity(ops as usize),
+            reissued: VecDeque::new(),
+            cache: Cache::default(),
+            export: None,
+            events: VecDeque::new(),
+            rejects: RejectCounts::default(),
+            past: ChannelStats::default(),
+            config,
+            now,
+        }
+    }
+
+    /// What the session wants.
+    pub fn config(&self) -> &SessionConfig {
+        &self.config
+    }
+
+    /// The export, once connected.
+    pub fn export(&self) -> Option<&ExportState> {
+        self.export.as_ref()
+    }
+
+    /// Whether a channel is live.
+    pub fn is_live(&self) -> bool {
+        self.state == State::Live
+    }
+
+    /// Whether nothing will ever succeed any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Failed | State::Closed)
+    }
+
+    /// How long the target may stay away before everything fails: `None` while it is here, or if
+    /// it may stay away for ever.
+    pub fn time_left(&self, now: Instant) -> Option<Duration> {
+        let State::Lost(since) = self.state else { return None };
+        self.config.ctrl_loss_tmo.map(|timeout| (since + timeout).since(now))
+    }
+
+    /// Since when the target is lost.
+    pub fn lost_since(&self) -> Option<Instant> {
+        match self.state {
+            State::Lost(since) => Some(since),
+            _ => None,
+        }
+    }
+
+    /// What the path's last attempt to connect failed with.
+    pub fn problem(&self, path: usize) -> Option<Problem> {
+        self.paths[path].problem()
+    }
+
+    /// Longest frame in bytes that the path was found to carry; zero before that is known.
+    pub fn frame_len(&self, path: usize) -> usize {
+        self.paths[path].frame_len()
+    }
+
+    /// Smoothed round-trip time of a live path, and how many frames may be in flight on it.
+    pub fn path_state(&self, path: usize) -> Option<(Duration, u32)> {
+        let initiator = self.paths[path].live()?;
+        Some((initiator.channel.rtt(), initiator.channel.congestion_window()))
+    }
+
+    /// Operations in progress.
+    pub fn operations(&self) -> usize {
+        self.ops.len() - self.free.len()
+    }
+
+    /// Counters of all channels there have been.
+    pub fn stats(&self) -> ChannelStats {
+        let mut stats = self.past;
+        for initiator in self.paths.iter().filter_map(Path::live) {
+            stats += initiator.channel.stats;
+        }
+        stats
+    }
+
+    /// Dropped frames.
+    pub fn rejects(&self) -> &RejectCounts {
+        &self.rejects
+    }
+
+    /// Which operation a slot of a path's channel carries, and where its piece begins there: how
+    /// to find the data that an outgoing frame's entries name.
+    pub fn locate(&self, path: usize, slot: u16) -> Option<(OpId, u32)> {
+        let piece = self.paths[path].live()?.piece(slot)?;
+        Some((OpId(piece.op), piece.base))
+    }
+
+    /// Begins an operation.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub fn submit(&mut self, now: Instant, operation: Operation) -> Result<OpId, SubmitError> {
+        self.now = now;
+        if !matches!(self.state, State::New | State::Live | State::Lost(_)) {
+            return Err(SubmitError::Over);
+        }
+        let index = self.free.pop_front().ok_or(SubmitError::Full)?;
+        let covers = self.cache.completed;
+        self.ops[index as usize] = Op { operation, active: true, covers, ..Op::IDLE };
+        self.pending.push_back(index);
+        self.issue();
+        Ok(OpId(index))
+    }
+
+    /// Hands pieces to channels while there are both.
+    fn issue(&mut self) {
+        while let Some(piece) = self.reissued.front() {
+            if !submit_to_any(&mut self.paths, *piece) {
+                return;
+            }
+            self.reissued.pop_front();
+        }
+        while let Some(&index) = self.pending.front() {
+            let op = &mut self.ops[index as usize];
+            let Operation { opcode, flags, offset, len } = op.operation;
+            let rest = len - op.issued;
+            let len = if opcode.has_data() { rest.min(REQUEST_LEN_MAX) } else { rest };
+            let offset = offset + u64::from(op.issued);
+            let piece = Piece { op: index, base: op.issued, opcode, flags, offset, len };
+            if !submit_to_any(&mut self.paths, piece) {
+                return;
+            }
+            op.issued += len.max(1);
+            op.pieces += 1;
+            self.pending.pop_front();
+            if !op.is_issued() {
+                self.pending.push_back(index);
+            }
+        }
+    }
+
+    /// Takes a frame that came on a path. What is wrong with it is counted.
+    pub fn handle_frame(
+        &mut self,
+        now: Instant,
+        path: usize,
+        head: &[u8; HEAD_LEN],
+        payload: &[u8],
+    ) {
+        self.now = now;
+        if let Err(reject) = self.try_handle_frame(path, head, payload) {
+            self.rejects.add(reject);
+        }
+        self.issue();
+    }
+
+    fn try_handle_frame(
+        &mut self,
+        path: usize,
+        head: &[u8; HEAD_LEN],
+        payload: &[u8],
+    ) -> Result<(), Reject> {
+        let (src, header) = (Mac::source(head), Header::parse(head)?);
+        if header.kind.on_channel() {
+            return self.handle_channel_frame(path, &header, payload);
+        }
+        let Body::Control(control) = Body::parse(&header, payload)? else {
+            return Err(Reject::Unexpected);
+        };
+        if self.is_over() {
+            return Err(Reject::Unexpected);
+        }
+        if let Control::Reset(reset) = &control {
+            if !self.paths[path].is_reset_by(reset.cookie, reset.channel) {
+                return Err(Reject::Unexpected);
+            }
+            self.lose(path, Problem::Reset);
+            return Ok(());
+        }
+        let (now, link) = (self.now, &mut self.paths[path]);
+        match link.handle_control(now, src, &header, control, &self.config, &mut self.random)? {
+            Some(PathEvent::Accepted(accept)) => self.accepted(&accept),
+            Some(PathEvent::Rejected(rejection)) => self.rejected(path, rejection),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn handle_channel_frame(
+        &mut self,
+        path: usize,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), Reject> {
+        let initiator = self.paths[path].live_mut().ok_or(Reject::Channel)?;
+        if initiator.channel.config().own.0 != header.channel {
+            return Err(Reject::Channel);
+        }
+        initiator.channel.check_cookie(header)?;
+        let body = if R::CHECK_PAYLOAD {
+            Body::parse(header, payload)?
+        } else {
+            Body::parse_unchecked(header, payload)?
+        };
+        if header.kind == Kind::Disconnect {
+            self.handle_disconnect(path, header);
+            return Ok(());
+        }
+        let (events, ops, cache) = (&mut self.events, &mut self.ops, &mut self.cache);
+        let (free, export) = (&mut self.free, self.export.as_mut());
+        let (mut resized, mut removed, mut failed) = (None, false, false);
+        let result = initiator.handle_frame(self.now, header, &body, |arrived| match arrived {
+            Arrived::Data { op, offset, len, source } => {
+                events.push_back(SessionEvent::Data { op: OpId(op), offset, len, source });
+            }
+            Arrived::Done(piece, status) => {
+                failed |= status != Status::Success;
+                let op = &mut ops[piece.op as usize];
+                if let Some(status) = op.done(status, cache) {
+                    free.push_back(piece.op);
+                    events.push_back(SessionEvent::Completed { op: OpId(piece.op), status });
+                }
+            }
+            Arrived::Event(Event::Resized(size)) => resized = Some(size),
+            Arrived::Event(Event::Removed) => removed = true,
+        });
+        if let (Some(export), Some(size)) = (export, resized) {
+            export.size = size;
+            self.events.push_back(SessionEvent::Resized(size));
+        }
+        if failed {
+            // What has failed in one piece is not issued any further.
+            self.pending.retain(|&index| !self.ops[index as usize].is_issued());
+        }
+        if removed {
+            self.fail(Failure::ExportRemoved);
+        }
+        result
+    }
+
+    fn handle_disconnect(&mut self, path: usize, header: &Header) {
+        if header.flags.contains(Flags::REPLY) {
+            if matches!(self.state, State::Closing { .. }) {
+                self.state = State::Closed;
+                self.events.push_back(SessionEvent::Closed);
+            }
+        } else {
+            self.lose(path, Problem::Disconnected);
+        }
+    }
+
+    fn accepted(&mut self, accept: &Accept) {
+        let flag = |flag| accept.flags.contains(flag);
+        let state = ExportState {
+            target: accept.target,
+            uuid: accept.export,
+            size: accept.size,
+            block_size: accept.block_size,
+            read_only: flag(AcceptFlags::READ_ONLY),
+            write_cache: flag(AcceptFlags::WRITE_CACHE),
+            discard: flag(AcceptFlags::DISCARD),
+            boot: accept.boot,
+        };
+        if let Some(before) = self.export {
+            if before.uuid != state.uuid || before.block_size != state.block_size {
+                return self.fail(Failure::ExportChanged);
+            }
+            if before.boot != state.boot && self.cache.flushed < self.cache.completed {
+                self.cache.flushed = self.cache.completed;
+                if R::LOST_CACHE_FAILS_FLUSH && before.write_cache {
+                    self.cache.lost = true;
+                    self.events.push_back(SessionEvent::CacheLost);
+                }
+            }
+            if before.size != state.size {
+                self.events.push_back(SessionEvent::Resized(state.size));
+            }
+        }
+        self.export = Some(state);
+        self.config.target = Some(accept.target);
+        if self.state != State::Live {
+            self.state = State::Live;
+            self.events.push_back(SessionEvent::Connected);
+        }
+    }
+
+    fn rejected(&mut self, path: usize, rejection: Rejection) {
+        let reason = rejection.reason;
+        self.events.push_back(SessionEvent::Rejected(rejection));
+        let may_pass = matches!(reason, Reason::UnknownExport | Reason::Held | Reason::NoResources);
+        if may_pass && self.state != State::New {
+            self.paths[path].fail(self.now, Problem::NoAccept, self.config.reconnect_delay);
+        } else {
+            self.fail(Failure::Rejected(reason));
+        }
+    }
+
+    /// A channel is gone: what it had in flight has to be sent again.
+    fn lose(&mut self, path: usize, problem: Problem) {
+        let Some(initiator) = self.paths[path].live() else { return };
+        self.past += initiator.channel.stats;
+        self.reissued.extend(initiator.pieces());
+        let delay = match problem {
+            Problem::Reset => Duration::ZERO,
+            _ => self.config.reconnect_delay,
+        };
+        self.paths[path].fail(self.now, problem, delay);
+        if self.paths.iter().any(|path| path.live().is_some()) {
+            return;
+        }
+        match self.state {
+            State::Closing { .. } => {
+                self.state = State::Closed;
+                self.events.push_back(SessionEvent::Closed);
+            }
+            _ => {
+                self.state = State::Lost(self.now);
+                self.events.push_back(SessionEvent::Lost(problem));
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        if self.is_over() {
+            return;
+        }
+        self.state = State::Failed;
+        self.fail_operations();
+        self.events.push_back(SessionEvent::Failed(failure));
+    }
+
+    /// Everything in progress ends with an I/O error, and no channel knows of it any more.
+    fn fail_operations(&mut self) {
+        for initiator in self.paths.iter().filter_map(Path::live) {
+            self.past += initiator.channel.stats;
+        }
+        for path in &mut self.paths {
+            path.fail(self.now, Problem::Disconnected, Duration::MAX);
+        }
+        self.pending.clear();
+        self.reissued.clear();
+        for (index, op) in self.ops.iter_mut().enumerate().filter(|(_, op)| op.active) {
+            op.active = false;
+            let index = index as u32;
+            self.free.push_back(index);
+            let completed = SessionEvent::Completed { op: OpId(index), status: Status::Io };
+            self.events.push_back(completed);
+        }
+    }
+
+    /// Ends the session: operations in progress fail, and the target is told.
+    pub fn disconnect(&mut self, now: Instant) {
+        self.now = now;
+        if self.is_over() || matches!(self.state, State::Closing { .. }) {
+            return;
+        }
+        if self.state == State::Live {
+            self.state = State::Closing { sent: 0, next: now };
+        } else {
+            self.fail_operations();
+            self.state = State::Closed;
+            self.events.push_back(SessionEvent::Closed);
+        }
+    }
+
+    /// Ends the session at once, without a farewell.
+    pub fn abort(&mut self, now: Instant) {
+        self.now = now;
+        if self.is_over() {
+            return;
+        }
+        self.fail_operations();
+        self.state = State::Closed;
+        self.events.push_back(SessionEvent::Closed);
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        if self.is_over() {
+            return;
+        }
+        if let State::Closing { sent, next } = self.state
+            && sent >= FAREWELLS
+            && now >= next
+        {
+            self.fail_operations();
+            self.state = State::Closed;
+            self.events.push_back(SessionEvent::Closed);
+            return;
+        }
+        for path in 0..self.paths.len() {
+            if self.paths[path].handle_timeout(now, &self.config, &mut self.random) {
+                self.lose(path, Problem::Silence);
+            }
+        }
+        if self.time_left(now) == Some(Duration::ZERO) {
+            self.fail(Failure::TargetLost);
+        }
+        self.issue();
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_transmit`](Self::poll_transmit) if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.is_over() {
+            return None;
+        }
+        let deadline = match self.state {
+            State::Lost(since) => self.config.ctrl_loss_tmo.map(|timeout| since + timeout),
+            State::Closing { next, .. } => Some(next),
+            _ => None,
+        };
+        self.paths.iter().map(|path| Some(path.poll_timeout())).fold(deadline, earliest)
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<SessionEvent> {
+        self.events.pop_front()
+    }
+
+    /// Composes the next frame for a path; false if there is none to send now.
+    pub fn poll_transmit(&mut self, now: Instant, path: usize, out: &mut Outgoing) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        if let State::Closing { sent, next } = &mut self.state {
+            if now < *next || *sent >= FAREWELLS {
+                return false;
+            }
+            let Some((target, header)) = self.paths[path].farewell(now) else { return false };
+            (*sent, *next) = (*sent + 1, now + FAREWELL_INTERVAL);
+            out.set_control(target, header, None);
+            return true;
+        }
+        self.paths[path].poll_transmit(now, &self.config, out)
+    }
+}
+
+/// Hands a piece to the live channel with the least in flight that has room.
+fn submit_to_any<R: Rules>(paths: &mut [Path<R>], piece: Piece) -> bool {
+    let live = paths.iter_mut().filter_map(Path::live_mut);
+    live.min_by_key(|initiator| initiator.outstanding())
+        .is_some_and(|initiator| initiator.submit(piece))
+}
+
+impl Op {
+    /// A piece has ended; returns the operation's status if it was the last.
+    fn done(&mut self, status: Status, cache: &mut Cache) -> Option<Status> {
+        self.pieces -= 1;
+        if self.status == Status::Success {
+            self.status = status;
+        }
+        if self.status != Status::Success {
+            self.issued = self.operation.len.max(1);
+        }
+        if self.pieces > 0 || !self.is_issued() {
+            return None;
+        }
+        self.active = false;
+        if self.status == Status::Success {
+            self.status = cache.completed(&self.operation, self.covers);
+        }
+        Some(self.status)
+    }
+}
+
+impl Cache {
+    /// An operation has succeeded at the target; returns what the host is told.
+    fn completed(&mut self, operation: &Operation, covers: u64) -> Status {
+        if operation.opcode.modifies() && !operation.flags.contains(CommandFlags::FUA) {
+            self.completed += 1;
+        }
+        if operation.opcode == Opcode::Flush {
+            if std::mem::take(&mut self.lost) {
+                return Status::Io;
+            }
+            self.flushed = self.flushed.max(covers);
+        }
+        Status::Success
+    }
+}

@@ -1,0 +1,370 @@
+//! The target's end of a channel: gathers requests and their data, has them executed, and answers.
+//!
+//! Everything is placed where the host says. The target checks that the places exist and that no
+//! two requests in progress share one. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and
+//! placement".)
+
+use std::collections::VecDeque;
+
+use tyche_wire::{
+    Body, Command, Completion, Control, Data, Entry, Event, Header, Mac, Opcode, Reject, Ring,
+    Status, Tag,
+};
+
+use crate::channel::{Channel, ChannelConfig, Dead};
+use crate::damq::Owners;
+use crate::outgoing::{Capacity, Outgoing};
+use crate::ring::Arrival;
+use crate::rules::Rules;
+use crate::time::Instant;
+
+/// What the owner of the memory and of the disk has to do, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The slot's pages are free: its data will not be asked for again.
+    Release {
+        /// The slot.
+        slot: u16,
+    },
+    /// The slot has data in these pages of the `damq` from now on.
+    Claim {
+        /// The slot.
+        slot: u16,
+        /// First page.
+        page: u32,
+        /// Bytes.
+        len: u32,
+    },
+    /// Data of a write have come.
+    Place {
+        /// The slot.
+        slot: u16,
+        /// First byte within the slot's data.
+        offset: u32,
+        /// Bytes.
+        len: u32,
+        /// First byte within the frame's data section.
+        source: u32,
+    },
+    /// The request is whole: execute it, then call `complete`. Only a successful read keeps its
+    /// pages after that, until a `Release`; all others lose them with the completion.
+    Execute {
+        /// The request, with the slot in its tag.
+        command: Command,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Never used, or answered.
+    Done,
+    /// Waiting for the command or for data.
+    Gathering,
+    /// With the disk.
+    Executing,
+    /// The data of a read are being sent.
+    Sending,
+}
+
+struct Slot {
+    state: State,
+    generation: u16,
+    command: Option<Command>,
+    page: u32,
+    /// Bytes that the slot's pages hold; zero if it holds none.
+    held: u32,
+    /// Bytes of a write received, bytes of a read handed to frames.
+    moved: u32,
+}
+
+/// See the module.
+pub(crate) struct TargetChannel<R> {
+    pub(crate) channel: Channel<R>,
+    host: Mac,
+    capacity: Capacity,
+    slots: Box<[Slot]>,
+    owners: Owners,
+    /// Reads whose data are being sent, served in turn, part by part.
+    sending: VecDeque<u16>,
+    completions: VecDeque<Completion>,
+    events: VecDeque<Event>,
+    actions: VecDeque<Action>,
+    executing: usize,
+    /// The answer to the host's disconnect, to be sent before the channel goes.
+    pub(crate) farewell: Option<Header>,
+}
+
+impl<R: Rules> TargetChannel<R> {
+    pub(crate) fn new(
+        config: ChannelConfig,
+        host: Mac,
+        queue_size: u16,
+        damq_pages: u32,
+        frame_len: usize,
+        now: Instant,
+    ) -> Self {
+        let slot = |_| Slot {
+            state: State::Done,
+            generation: 0,
+            command: None,
+            page: 0,
+            held: 0,
+            moved: 0,
+        };
+        let slots = usize::from(queue_size);
+        Self {
+            channel: Channel::new(config, now),
+            host,
+            capacity: Capacity::new(frame_len),
+            slots: (0..queue_size).map(slot).collect(),
+            owners: Owners::new(damq_pages),
+            sending: VecDeque::with_capacity(slots),
+            completions: VecDeque::with_capacity(slots),
+            events: VecDeque::new(),
+            actions: VecDeque::with_capacity(slots * 2),
+            executing: 0,
+            farewell: None,
+        }
+    }
+
+    pub(crate) fn host(&self) -> Mac {
+        self.host
+    }
+
+    /// Requests with the disk.
+    pub(crate) fn executing(&self) -> usize {
+        self.executing
+    }
+
+    /// Takes a frame of this channel whose payload has been checked.
+    pub(crate) fn handle_frame(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        body: &Body<'_>,
+    ) -> Result<(), Reject> {
+        if self.channel.receive(now, header)? == Arrival::Duplicate {
+            return Ok(());
+        }
+        match body {
+            Body::Empty => Ok(()),
+            Body::Control(Control::Ack(nack)) => {
+                self.channel.receive_nack(now, header, nack);
+                Ok(())
+            }
+            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Entries { entries, .. } => {
+                let (mut source, mut result) = (0, Ok(()));
+                for entry in entries.iter() {
+                    let taken = match entry {
+                        Entry::Command(command) => self.handle_command(command),
+                        Entry::Data(data) => {
+                            let taken = self.handle_data(&data, source);
+                            source += data.len;
+                            taken
+                        }
+                        Entry::Completion(_) | Entry::Event(_) => Err(Reject::Unexpected),
+                    };
+                    result = result.and(taken);
+                }
+                result
+            }
+        }
+    }
+
+    fn handle_command(&mut self, command: Command) -> Result<(), Reject> {
+        let held = if command.opcode.has_data() { command.len } else { 0 };
+        self.gather(command.tag, command.damq_page, held)?;
+        let slot = &mut self.slots[usize::from(command.tag.slot)];
+        if slot.command.is_some() && R::SUPPRESS_DUPLICATES {
+            return Err(Reject::Mismatch);
+        }
+        slot.command = Some(command);
+        self.execute_if_whole(command.tag.slot);
+        Ok(())
+    }
+
+    fn handle_data(&mut self, data: &Data, source: u32) -> Result<(), Reject> {
+        self.gather(data.tag, data.damq_page, data.total)?;
+        let slot = &mut self.slots[usize::from(data.tag.slot)];
+        if slot.command.is_some_and(|command| command.opcode != Opcode::Write) {
+            return Err(Reject::Mismatch);
+        }
+        slot.moved += data.len;
+        let Data { offset, len, .. } = *data;
+        self.actions.push_back(Action::Place { slot: data.tag.slot, offset, len, source });
+        self.execute_if_whole(data.tag.slot);
+        Ok(())
+    }
+
+    /// Finds the slot of a request that is being gathered, or begins to gather it: whichever of
+    /// command and data comes first says where the data will lie.
+    fn gather(&mut self, tag: Tag, page: u32, held: u32) -> Result<(), Reject> {
+        let slot = self.slots.get(usize::from(tag.slot)).ok_or(Reject::Tag)?;
+        if slot.state == State::Gathering && slot.generation == tag.generation {
+            let same = slot.page == page && slot.held == held;
+            return if same { Ok(()) } else { Err(Reject::Mismatch) };
+        }
+        let newer = tag.generation.wrapping_sub(slot.generation);
+        let fresh = (1..0x8000).contains(&newer) || !R::SUPPRESS_DUPLICATES;
+        if slot.state != State::Done || !fresh {
+            return Err(Reject::Tag);
+        }
+        self.release(tag.slot);
+        if held > 0 {
+            self.claim(tag.slot, page, held)?;
+        }
+        let slot = &mut self.slots[usize::from(tag.slot)];
+        slot.state = State::Gathering;
+        slot.generation = tag.generation;
+        (slot.command, slot.page, slot.held, slot.moved) = (None, page, held, 0);
+        Ok(())
+    }
+
+    /// Gives the pages to the slot. The host hands out pages again once it has the answer to
+    /// the request that held them, so pages of answered requests are taken over.
+    fn claim(&mut self, index: u16, page: u32, len: u32) -> Result<(), Reject> {
+        for owner in self.owners.of(page, len)? {
+            if self.slots[usize::from(owner)].state != State::Done {
+                return Err(Reject::Placement);
+            }
+        }
+        loop {
+            let owner = self.owners.of(page, len)?.next();
+            let Some(owner) = owner else { break };
+            self.release(owner);
+        }
+        self.owners.take(page, len, index);
+        self.actions.push_back(Action::Claim { slot: index, page, len });
+        Ok(())
+    }
+
+    fn release(&mut self, index: u16) {
+        let slot = &mut self.slots[usize::from(index)];
+        if slot.held > 0 {
+            self.owners.give_back(slot.page, slot.held);
+            slot.held = 0;
+            self.actions.push_back(Action::Release { slot: index });
+        }
+    }
+
+    fn execute_if_whole(&mut self, index: u16) {
+        let slot = &mut self.slots[usize::from(index)];
+        let Some(command) = slot.command else { return };
+        if command.opcode == Opcode::Write && slot.moved < slot.held {
+            return;
+        }
+        slot.state = State::Executing;
+        slot.moved = 0;
+        self.executing += 1;
+        self.actions.push_back(Action::Execute { command });
+    }
+
+    /// The next thing to do after a frame.
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The disk has executed the request.
+    pub(crate) fn complete(&mut self, tag: Tag, status: Status) {
+        let slot = &mut self.slots[usize::from(tag.slot)];
+        assert!(slot.state == State::Executing && slot.generation == tag.generation);
+        self.executing -= 1;
+        let opcode = slot.command.map(|command| command.opcode);
+        if opcode == Some(Opcode::Read) && status == Status::Success {
+            slot.state = State::Sending;
+            self.sending.push_back(tag.slot);
+            return;
+        }
+        slot.state = State::Done;
+        if slot.held > 0 {
+            self.owners.give_back(slot.page, slot.held);
+            slot.held = 0;
+        }
+        self.completions.push_back(Completion { tag, status });
+    }
+
+    /// Tells the host what happened to the export.
+    pub(crate) fn notify(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// Composes the next frame; false if there is none to send now.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        out.destination = self.host;
+        out.control = None;
+        let slots = &self.slots;
+        let current = |tag: Tag| slots[usize::from(tag.slot)].generation == tag.generation;
+        let wanted = |entry: &Entry| match entry {
+            Entry::Data(Data { tag, .. }) => current(*tag) && slots[usize::from(tag.slot)].held > 0,
+            Entry::Completion(Completion { tag, .. }) => current(*tag),
+            Entry::Event(_) => true,
+            Entry::Command(_) => unreachable!("targets send answers"),
+        };
+        if let Some(header) = self.channel.resend(now, &mut out.entries, wanted) {
+            out.header = header;
+            return true;
+        }
+        if let Some(ring) = self.compose(&mut out.entries) {
+            out.header = self.channel.send(now, ring, &out.entries);
+            return true;
+        }
+        if let Some((header, control)) = self.channel.poll_upkeep(now) {
+            out.set_control(self.host, header, control);
+            return true;
+        }
+        false
+    }
+
+    /// Fills a new frame's entries: data of reads as far as they fit, then completions.
+    fn compose(&mut self, entries: &mut Vec<Entry>) -> Option<Ring> {
+        entries.clear();
+        let mut data = 0;
+        if !self.sending.is_empty() && self.channel.may_send(Ring::Data) {
+            while let Some(&slot) = self.sending.front() {
+                let Some(len) = self.compose_read(slot, entries, data) else { break };
+                data += len as usize;
+            }
+        }
+        let small = !self.completions.is_empty() || !self.events.is_empty();
+        if data == 0 && !(small && self.channel.may_send(Ring::Command)) {
+            return None;
+        }
+        while self.capacity.fits_entry(entries.len(), data) {
+            let Some(completion) = self.completions.pop_front() else { break };
+            entries.push(Entry::Completion(completion));
+        }
+        while self.capacity.fits_entry(entries.len(), data) {
+            let Some(event) = self.events.pop_front() else { break };
+            entries.push(Entry::Event(event));
+        }
+        Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Adds the next part of a read's data. The last part queues the completion, which rides in
+    /// the same frame if there is room.
+    fn compose_read(&mut self, index: u16, entries: &mut Vec<Entry>, data: usize) -> Option<u32> {
+        let slot = &mut self.slots[usize::from(index)];
+        let len = self.capacity.chunk(entries.len(), data, slot.held - slot.moved)?;
+        let tag = Tag { slot: index, generation: slot.generation };
+        let (offset, total) = (slot.moved, slot.held);
+        entries.push(Entry::Data(Data { tag, offset, len, total, damq_page: 0 }));
+        slot.moved += len;
+        self.sending.pop_front();
+        if slot.moved < total {
+            self.sending.push_back(index);
+        } else {
+            slot.state = State::Done;
+            self.completions.push_back(Completion { tag, status: Status::Success });
+        }
+        Some(len)
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
+        self.channel.handle_timeout(now)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        self.channel.poll_timeout()
+    }
+}
