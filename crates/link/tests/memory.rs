@@ -1,5 +1,7 @@
 //! Two ends in one process, as any user of links sees them.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod harness;
 
 use std::io::ErrorKind;

@@ -1,5 +1,7 @@
 //! Faults and recordings around a link in memory.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod harness;
 
 use std::io::{self, ErrorKind, Write};

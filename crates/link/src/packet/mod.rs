@@ -174,6 +174,9 @@ impl PacketLink {
     /// Looks for an interface that was down or gone, and takes up with it again if it is there.
     fn attach(&mut self) -> io::Result<()> {
         self.attached = false;
+        // The news that the interface fell may still be pending, and would fail the next call
+        // although all is well again. Taken before looking: what happens from here on is news.
+        self.socket.take_error()?;
         let index = interface::index(self.socket.as_fd(), &self.name)
             .map_err(|error| self.explain(error))?;
         let (up, _) = interface::flags(self.socket.as_fd(), &self.name)

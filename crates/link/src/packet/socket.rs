@@ -81,11 +81,17 @@ impl Socket {
         Ok(statistics.tp_drops)
     }
 
+    /// Takes the error that is waiting for the next call off the socket.
+    pub(super) fn take_error(&self) -> io::Result<()> {
+        let mut pending: i32 = 0;
+        self.read(libc::SOL_SOCKET, libc::SO_ERROR, &mut pending)
+    }
+
     /// `T` must be made of integers only: the kernel may write any bytes to it.
     fn read<T: Copy>(&self, level: i32, name: i32, value: &mut T) -> io::Result<()> {
         let mut len = size_of_val(value) as libc::socklen_t;
         // SAFETY: the kernel writes at most `len` bytes, which is what the value has room for;
-        // both callers pass plain integers.
+        // the callers pass plain integers.
         check(unsafe {
             libc::getsockopt(self.raw(), level, name, ptr::from_mut(value).cast(), &raw mut len)
         })?;

@@ -1,6 +1,7 @@
 //! What the tests of links share: frames with recognisable content, waiting, and network
 //! namespaces joined by a veth pair.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 #![allow(dead_code, reason = "every test file uses a part of it")]
 #![allow(unreachable_pub, reason = "it is compiled into every test file")]
 
