@@ -1,1 +1,59 @@
-//! attach
+//! Where the host's block device appears.
+//!
+//! An attachment presents a [`tyche_block::Disk`] to programs of this machine: it turns what they
+//! ask into requests with buffers of the disk's arena, and the disk's answers into theirs.
+//!
+//! | attachment | what programs see | needs |
+//! |---|---|---|
+//! | [`nbd::NbdServer`] | an NBD export on a Unix socket | nothing |
+//! | [`fuse::FuseMount`] | a file `disk` | root, FUSE |
+//! | [`LoopAttachment`] | `/dev/loopN` over that file | root, FUSE, loop devices |
+//!
+//! Requests of programs are never refused for want of memory: an attachment stops reading
+//! requests while its table or the arena is full, and goes on when the disk has answered some.
+
+mod error;
+mod loop_attachment;
+mod reclaim;
+mod slots;
+
+pub mod fuse;
+pub mod loopdev;
+pub mod nbd;
+
+use std::path::Path;
+
+pub use error::Error;
+pub use loop_attachment::LoopAttachment;
+pub use reclaim::avoid_reclaim_io;
+
+/// What the rest of the program knows of an attachment.
+pub trait Attachment: Send {
+    /// Where programs find the disk.
+    fn device_path(&self) -> &Path;
+
+    /// To be called after the disk has grown; programs see the new size where they can.
+    ///
+    /// # Errors
+    /// What the system says when it refuses. The attachment goes on with the old size.
+    fn resized(&mut self) -> Result<(), Error>;
+
+    /// Takes the disk away from programs. Without `force` an attachment that is in use stays as
+    /// it is, and says so. With `force` it ends in any case, and programs that still hold it get
+    /// errors. Stopping again, after either, is fine.
+    ///
+    /// # Errors
+    /// What the system says when it refuses.
+    fn stop(&mut self, force: bool) -> Result<Stopped, Error>;
+}
+
+/// How [`Attachment::stop`] went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Stopped {
+    /// Nothing is left of the attachment.
+    Gone,
+    /// Programs hold it open (a mounted file system, most often). Without force, nothing has
+    /// changed. With force, the device fails all I/O and vanishes when the last one closes it.
+    InUse,
+}

@@ -1,0 +1,349 @@
+//! The file system: a directory with one file in it, which is the disk.
+
+use std::ffi::OsStr;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+};
+use tyche_block::{Disk, Geometry, Operation, Request, Sink};
+
+use super::inflight::{Answer, InFlight, Range, pieces};
+use crate::slots;
+
+/// Name of the only file.
+pub(super) const FILE_NAME: &str = "disk";
+
+const FILE: INodeNo = INodeNo(2);
+
+/// The kernel asks for attributes each time, so that it sees a disk that has grown. Reads and
+/// writes don't need them.
+const ATTRIBUTES_VALID: Duration = Duration::ZERO;
+
+/// The name never changes its meaning.
+const ENTRY_VALID: Duration = Duration::from_secs(3600);
+
+/// Asynchronous requests that the kernel lets be in flight: as many as a loop device has.
+const MAX_BACKGROUND: u16 = 128;
+
+/// Bytes of a range that are asked of the disk in one request.
+const PIECE: u32 = 1 << 30;
+
+/// What answers the kernel. Never waits for the disk, except for room (see
+/// [`slots`](crate::slots)).
+pub(super) struct DiskFile {
+    disk: Arc<dyn Disk>,
+    in_flight: Arc<InFlight>,
+    sink: Arc<dyn Sink>,
+    /// The longest read or write, in bytes.
+    io_max: u32,
+}
+
+impl DiskFile {
+    pub(super) fn new(disk: Arc<dyn Disk>, in_flight: Arc<InFlight>, io_max: u32) -> Self {
+        let sink = Arc::clone(&in_flight) as _;
+        Self { disk, in_flight, sink, io_max }
+    }
+
+    fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
+        let Geometry { size, read_only, .. } = self.disk.geometry();
+        let (kind, perm, size) = match inode {
+            INodeNo::ROOT => (FileType::Directory, 0o500, 0),
+            FILE if read_only => (FileType::RegularFile, 0o400, size),
+            FILE => (FileType::RegularFile, 0o600, size),
+            _ => return None,
+        };
+        let never = SystemTime::UNIX_EPOCH;
+        Some(FileAttr {
+            ino: inode,
+            size,
+            blocks: size / 512,
+            atime: never,
+            mtime: never,
+            ctime: never,
+            crtime: never,
+            kind,
+            perm,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: self.io_max,
+            flags: 0,
+        })
+    }
+
+    fn submit(&self, request: Request, answer: Answer) {
+        self.in_flight.submit(&*self.disk, &self.sink, request, answer);
+    }
+
+    /// Zeroes a range that is checked to lie within the disk.
+    fn zero(&self, offset: u64, len: u64, may_unmap: bool, reply: ReplyEmpty) {
+        let operation = Operation::WriteZeroes { fua: false, may_unmap };
+        let Ok(count) = u32::try_from(len.div_ceil(u64::from(PIECE))) else {
+            return reply.error(Errno::EINVAL);
+        };
+        let range = Range::new(count, reply);
+        for request in pieces(operation, offset, len, PIECE) {
+            self.submit(request, Answer::Piece(Arc::clone(&range)));
+        }
+    }
+}
+
+impl Filesystem for DiskFile {
+    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Where a kernel has less to offer, its limit is taken instead.
+        let _ = config.set_max_write(self.io_max);
+        if let Err(limit) = config.set_max_readahead(self.io_max) {
+            let _ = config.set_max_readahead(limit);
+        }
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        let _ = config.set_congestion_threshold(MAX_BACKGROUND);
+        config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).map_err(|_| {
+            io::Error::new(io::ErrorKind::Unsupported, "FUSE without asynchronous direct I/O")
+        })
+    }
+
+    fn lookup(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.attributes(FILE) {
+            Some(attributes) if parent == INodeNo::ROOT && name == FILE_NAME => {
+                let generation = Generation(0);
+                reply.entry_with_ttls(&ATTRIBUTES_VALID, &ENTRY_VALID, &attributes, generation);
+            }
+            _ => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &fuser::Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes(inode) {
+            Some(attributes) => reply.attr(&ATTRIBUTES_VALID, &attributes),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    /// Allows what changes nothing: setting times, and the size that the disk has.
+    fn setattr(
+        &self,
+        _: &fuser::Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let Some(attributes) = self.attributes(inode) else { return reply.error(Errno::ENOENT) };
+        if mode.is_some() || uid.is_some() || gid.is_some() {
+            reply.error(Errno::EPERM);
+        } else if size.is_some_and(|size| size != attributes.size) {
+            reply.error(Errno::EINVAL);
+        } else {
+            reply.attr(&ATTRIBUTES_VALID, &attributes);
+        }
+    }
+
+    fn open(&self, _: &fuser::Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if inode != FILE {
+            return reply.error(Errno::EISDIR);
+        }
+        if flags.acc_mode() != OpenAccMode::O_RDONLY && self.disk.geometry().read_only {
+            return reply.error(Errno::EROFS);
+        }
+        // Closing needs no answer: durability is what `fsync` is for.
+        let flags = FopenFlags::FOPEN_DIRECT_IO
+            | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+            | FopenFlags::FOPEN_NOFLUSH;
+        reply.opened(FileHandle(0), flags);
+    }
+
+    fn read(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        len: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let Geometry { size, .. } = self.disk.geometry();
+        // A file is read up to its end, where a disk would refuse.
+        let Some(left) = size.checked_sub(offset).filter(|&left| left > 0) else {
+            return reply.data(&[]);
+        };
+        let len = u32::try_from(left).unwrap_or(u32::MAX).min(len);
+        if len > self.io_max {
+            return reply.error(Errno::EINVAL);
+        }
+        let arena = self.disk.arena();
+        let Some(buffer) = slots::alloc(arena, len as usize, &self.in_flight.closed) else {
+            return reply.error(Errno::ESHUTDOWN);
+        };
+        let request = Request { operation: Operation::Read, offset, len, buffer: Some(buffer) };
+        self.submit(request, Answer::Read(reply, len as usize));
+    }
+
+    fn write(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let len = match u32::try_from(data.len()) {
+            Ok(len) if len <= self.io_max => len,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let arena = self.disk.arena();
+        let Some(mut buffer) = slots::alloc(arena, data.len(), &self.in_flight.closed) else {
+            return reply.error(Errno::ESHUTDOWN);
+        };
+        buffer.copy_from_slice(data);
+        // `O_SYNC` contains `O_DSYNC`.
+        let fua = flags.0 & libc::O_DSYNC != 0;
+        let operation = Operation::Write { fua };
+        let request = Request { operation, offset, len, buffer: Some(buffer) };
+        self.submit(request, Answer::Write(reply, len));
+    }
+
+    fn fsync(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let request = Request { operation: Operation::Flush, offset: 0, len: 0, buffer: None };
+        self.submit(request, Answer::Empty(reply));
+    }
+
+    /// A loop device turns discards into punched holes, and zeroing into punched holes too
+    /// unless the blocks are to stay allocated. Both sorts of callers then expect zeroes, hence
+    /// `WriteZeroes` where a `Discard` would promise less. On a disk without discard a hole would
+    /// cost as much as writing; the refusal makes the loop device stop offering it.
+    fn fallocate(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let geometry = self.disk.geometry();
+        let may_unmap = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            libc::FALLOC_FL_PUNCH_HOLE if geometry.discard => true,
+            libc::FALLOC_FL_ZERO_RANGE => false,
+            _ => return reply.error(Errno::EOPNOTSUPP),
+        };
+        if geometry.read_only {
+            return reply.error(Errno::EROFS);
+        }
+        let block = u64::from(geometry.block_size);
+        let fits = offset.checked_add(len).is_some_and(|end| end <= geometry.size);
+        if !fits || len == 0 || !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+            return reply.error(Errno::EINVAL);
+        }
+        self.zero(offset, len, may_unmap, reply);
+    }
+
+    /// The block size is what a loop device takes for its discard granularity.
+    fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
+        let Geometry { size, block_size, .. } = self.disk.geometry();
+        let blocks = size / u64::from(block_size);
+        reply.statfs(blocks, 0, 0, 1, 0, block_size, 255, block_size);
+    }
+
+    fn readdir(
+        &self,
+        _: &fuser::Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        if inode != INodeNo::ROOT {
+            return reply.error(Errno::ENOTDIR);
+        }
+        let entries = [
+            (INodeNo::ROOT, FileType::Directory, "."),
+            (INodeNo::ROOT, FileType::Directory, ".."),
+            (FILE, FileType::RegularFile, FILE_NAME),
+        ];
+        for (next, (inode, kind, name)) in (1..).zip(entries).skip_while(|(n, _)| *n <= offset) {
+            if reply.add(inode, next, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    // The kernel asks for the following once, and does without from then on.
+
+    fn flush(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn access(&self, _: &fuser::Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn getxattr(&self, _: &fuser::Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _: &fuser::Request, _: INodeNo, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn lseek(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: i64,
+        _: i32,
+        reply: ReplyLseek,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        _: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+}

@@ -1,0 +1,169 @@
+//! FUSE requests that wait for the disk, and the answers to them.
+
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fuser::{Errno as FuseErrno, ReplyData, ReplyEmpty, ReplyWrite};
+use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
+
+use crate::slots::{Closed, Slots};
+
+/// Requests submitted to the disk and not answered yet. The kernel keeps `MAX_BACKGROUND`
+/// asynchronous ones in flight; the rest is for synchronous ones, which it does not limit.
+const IN_FLIGHT_MAX: usize = 256;
+
+/// How the program that waits is to be answered.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// With the first bytes of the buffer.
+    Read(ReplyData, usize),
+    /// With the number of bytes written.
+    Write(ReplyWrite, u32),
+    /// With the result alone.
+    Empty(ReplyEmpty),
+    /// Only when the last piece of the range is done.
+    Piece(Arc<Range>),
+}
+
+impl Answer {
+    fn send(self, result: Result<(), Errno>, data: &[u8]) {
+        match (self, result.map_err(to_fuse)) {
+            (Self::Read(reply, len), Ok(())) => reply.data(&data[..len]),
+            (Self::Write(reply, len), Ok(())) => reply.written(len),
+            (Self::Empty(reply), Ok(())) => reply.ok(),
+            (Self::Piece(range), Ok(())) => range.piece_done(Ok(())),
+            (Self::Read(reply, _), Err(errno)) => reply.error(errno),
+            (Self::Write(reply, _), Err(errno)) => reply.error(errno),
+            (Self::Empty(reply), Err(errno)) => reply.error(errno),
+            (Self::Piece(range), Err(errno)) => range.piece_done(Err(errno)),
+        }
+    }
+}
+
+/// The kernel takes error numbers below 512 only, and drops the answer with any other, so that
+/// the program would wait for ever.
+fn to_fuse(errno: Errno) -> FuseErrno {
+    match errno.0 {
+        1..512 => FuseErrno::from_i32(errno.0),
+        _ => FuseErrno::EIO,
+    }
+}
+
+/// A range too long for one request, asked of the disk in pieces.
+#[derive(Debug)]
+pub(super) struct Range {
+    pieces_left: AtomicU32,
+    /// Zero, or the first error.
+    error: AtomicI32,
+    reply: Mutex<Option<ReplyEmpty>>,
+}
+
+impl Range {
+    /// A range of `pieces` requests, at least one.
+    pub(super) fn new(pieces: u32, reply: ReplyEmpty) -> Arc<Self> {
+        assert!(pieces > 0, "a range of no pieces is never answered");
+        Arc::new(Self {
+            pieces_left: AtomicU32::new(pieces),
+            error: AtomicI32::new(0),
+            reply: Mutex::new(Some(reply)),
+        })
+    }
+
+    fn piece_done(&self, result: Result<(), FuseErrno>) {
+        if let Err(errno) = result {
+            let relaxed = Ordering::Relaxed;
+            // Only the first error is told; the others usually say the same.
+            let _ = self.error.compare_exchange(0, errno.code(), relaxed, relaxed);
+        }
+        if self.pieces_left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reply = reply.expect("only the last piece answers");
+        match self.error.load(Ordering::Relaxed) {
+            0 => reply.ok(),
+            code => reply.error(FuseErrno::from_i32(code)),
+        }
+    }
+}
+
+/// The requests in flight of one mount.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    slots: Slots<Answer>,
+    /// Raised when the mount ends.
+    pub(super) closed: Closed,
+}
+
+impl InFlight {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { slots: Slots::new(IN_FLIGHT_MAX), closed: Closed::default() })
+    }
+
+    /// Hands `request` to the disk, waiting for room; `answer` is sent when it is done.
+    pub(super) fn submit(
+        &self,
+        disk: &dyn Disk,
+        sink: &Arc<dyn Sink>,
+        request: Request,
+        answer: Answer,
+    ) {
+        if let Err(errno) = disk.geometry().check(&request) {
+            return answer.send(Err(errno), &[]);
+        }
+        match self.slots.insert(answer, &self.closed) {
+            Ok(token) => disk.submit(request, token, sink),
+            Err(answer) => answer.send(Err(Errno::SHUTDOWN), &[]),
+        }
+    }
+}
+
+impl Sink for InFlight {
+    fn complete(&self, completion: Completion) {
+        let Completion { token, result, buffer } = completion;
+        let answer = self.slots.take(token);
+        answer.send(result, buffer.as_deref().unwrap_or_default());
+        drop(buffer);
+        self.slots.free(token);
+    }
+}
+
+/// The pieces of a range of bytes, as requests without data.
+pub(super) fn pieces(
+    operation: Operation,
+    offset: u64,
+    len: u64,
+    piece: u32,
+) -> impl Iterator<Item = Request> {
+    assert!(piece > 0, "pieces have a length");
+    let end = offset + len;
+    (offset..end).step_by(piece as usize).map(move |offset| {
+        let len = u32::try_from((end - offset).min(u64::from(piece))).expect("piece is a u32");
+        Request { operation, offset, len, buffer: None }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_range_once() {
+        let cut = |offset, len| {
+            pieces(Operation::Discard, offset, len, 4096)
+                .map(|request| (request.offset, request.len))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(cut(512, 4096), [(512, 4096)]);
+        assert_eq!(cut(512, 4608), [(512, 4096), (4608, 512)]);
+        assert_eq!(cut(0, 8192), [(0, 4096), (4096, 4096)]);
+    }
+
+    #[test]
+    fn strange_errors_become_eio() {
+        assert_eq!(to_fuse(Errno::ROFS).code(), libc::EROFS);
+        for strange in [0, -5, 512, i32::MAX, i32::MIN] {
+            assert_eq!(to_fuse(Errno(strange)).code(), libc::EIO);
+        }
+    }
+}

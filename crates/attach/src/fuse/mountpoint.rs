@@ -1,0 +1,150 @@
+//! Mounting, unmounting, and what `/proc/self/mountinfo` knows. Nothing here waits for a FUSE
+//! server, except for the bounded look at one that may be dead.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+/// The file system type shown in the list of mounts.
+const FS_TYPE: &str = "fuse.tyche";
+
+/// How long a server may take to show that it is alive.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is found at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// No mount.
+    Nothing,
+    /// A mount of this program whose server is dead.
+    Stale,
+    /// A mount of this program whose server lives, or at least is not known to be dead.
+    Alive,
+    /// A mount of something else.
+    Foreign,
+}
+
+/// Mounts the FUSE connection `device` at `path`. Reads are cut to `read_max` bytes.
+pub(super) fn mount_fuse(device: &File, path: &Path, read_max: u32) -> io::Result<()> {
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,max_read={read_max}",
+        device.as_raw_fd(),
+    );
+    let options = CString::new(options).expect("numbers contain no zero byte");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
+    Ok(mount("tyche", path, FS_TYPE, flags, options.as_c_str())?)
+}
+
+/// Unmounts what nobody uses; `ResourceBusy` if somebody does.
+pub(super) fn unmount_idle(path: &Path) -> io::Result<()> {
+    Ok(unmount(path, UnmountFlags::NOFOLLOW)?)
+}
+
+/// Aborts the FUSE connection, so that all its users get errors, and takes the mount away.
+pub(super) fn unmount_abort(path: &Path) -> io::Result<()> {
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
+    Ok(unmount(path, flags)?)
+}
+
+/// The absolute path of a mountpoint. Its last component is not looked at, for that fails on a
+/// stale mount.
+pub(super) fn absolute(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    Ok(parent.canonicalize()?.join(name))
+}
+
+/// What is mounted at the absolute `path`.
+pub(super) fn find(path: &Path) -> io::Result<Found> {
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    Ok(match fs_type_at(&mounts, path) {
+        None => Found::Nothing,
+        Some(fs_type) if fs_type != FS_TYPE.as_bytes() => Found::Foreign,
+        Some(_) if is_dead(path)? => Found::Stale,
+        Some(_) => Found::Alive,
+    })
+}
+
+/// The type of what was last mounted at `path`, from the text of a mountinfo file.
+fn fs_type_at<'a>(mounts: &'a [u8], path: &Path) -> Option<&'a [u8]> {
+    let mounts = mounts.split(|&byte| byte == b'\n');
+    mounts.rev().find_map(|mount| {
+        let mut fields = mount.split(|&byte| byte == b' ');
+        let mountpoint = unescape(fields.nth(4)?);
+        // Optional fields follow, up to a dash.
+        let fs_type = fields.skip_while(|&field| field != b"-").nth(1)?;
+        (Path::new(&mountpoint) == path).then_some(fs_type)
+    })
+}
+
+/// Undoes the octal escapes of blanks and backslashes.
+fn unescape(escaped: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(escaped.len());
+    let mut rest = escaped;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let octal = (byte == b'\\').then(|| tail.get(..3)).flatten();
+        let code = octal
+            .and_then(|digits| OsStr::from_bytes(digits).to_str())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => {
+                bytes.push(code);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+/// Asks the server for the attributes of its directory. The kernel answers in its place if the
+/// server is dead. The thread that asks is left behind if the server is alive but stuck.
+fn is_dead(path: &Path) -> io::Result<bool> {
+    let (sender, answer) = mpsc::sync_channel(1);
+    let path = path.to_owned();
+    thread::Builder::new().name("fuse-probe".into()).spawn(move || {
+        // Nobody listens after the timeout.
+        let _ = sender.send(fs::metadata(path).err().and_then(|error| error.raw_os_error()));
+    })?;
+    Ok(answer.recv_timeout(PROBE_TIMEOUT) == Ok(Some(libc::ENOTCONN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_mount_at_a_path_counts() {
+        let mounts = b"22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n\
+            30 22 0:40 / /run/a\\040b rw,nosuid - fuse.tyche tyche rw\n\
+            31 22 0:41 / /mnt rw shared:3 master:1 - fuse.tyche tyche rw\n\
+            32 31 0:42 / /mnt rw - tmpfs tmpfs rw\n\
+            truncated line\n";
+        let at = |path: &str| fs_type_at(mounts, Path::new(path));
+        assert_eq!(at("/"), Some(&b"ext4"[..]));
+        assert_eq!(at("/run/a b"), Some(&b"fuse.tyche"[..]));
+        assert_eq!(at("/mnt"), Some(&b"tmpfs"[..]));
+        assert_eq!(at("/run"), None);
+    }
+
+    #[test]
+    fn only_whole_escapes_are_undone() {
+        assert_eq!(unescape(b"a\\040b\\134"), "a b\\");
+        assert_eq!(unescape(b"\\04"), "\\04");
+        assert_eq!(unescape(b"\\9990"), "\\9990");
+    }
+}

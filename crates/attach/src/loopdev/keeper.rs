@@ -1,0 +1,195 @@
+//! The thread that holds a loop device open.
+//!
+//! The kernel unbinds a loop device that is marked so (`AUTOCLEAR`) when nobody has it open any
+//! more. So it is held open here: as long as this process lives the device exists, and when the
+//! process dies, however it dies, the device goes too, or as soon as its last user is done.
+//!
+//! Opening and closing the device and its file means waiting for I/O, which *this process*
+//! answers. A thread in such a wait can't be killed, and it would keep `/dev/fuse` open, so that
+//! after a `SIGKILL` the process would wait for itself for ever. The keeper can't do that, for it
+//! has a table of file descriptors of its own, without `/dev/fuse`. It does nothing else, least
+//! of all logging: the number of a log file's descriptor might be the loop device's here.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::sys::{self, Backing};
+use crate::{Error, Stopped};
+
+/// Other processes that look for a free loop device may take the one just found.
+const ATTEMPTS_MAX: usize = 64;
+
+/// How long a device must stay open after our close to count as in use: `udev` looks at devices
+/// when they change, for some milliseconds.
+const BUSY_GRACE: Duration = Duration::from_millis(500);
+
+/// Between two looks.
+const BUSY_RETRY: Duration = Duration::from_millis(20);
+
+/// What the keeper is asked to do. It answers each.
+pub(super) enum Command {
+    /// Take over the size of the file.
+    Resize(SyncSender<Result<(), Error>>),
+    /// Let go of the device, unless others have it open.
+    Release(SyncSender<Result<Stopped, Error>>),
+}
+
+/// What is to be bound.
+#[derive(Clone, Debug)]
+pub(super) struct Binding {
+    pub(super) file: PathBuf,
+    pub(super) block_size: u32,
+    pub(super) read_only: bool,
+}
+
+/// The keeper's thread: binds a device and says which, then follows commands until it has let go,
+/// or nobody can command it any more.
+pub(super) fn run(
+    binding: &Binding,
+    bound: &SyncSender<Result<PathBuf, Error>>,
+    commands: &Receiver<Command>,
+) {
+    // SAFETY: this thread was started for nothing but this. All that it has are channels and
+    // paths; all that it does is below, and uses only files that it opens itself.
+    let private = unsafe { sys::private_descriptors() };
+    let held = private
+        .map_err(|error| {
+            Error::new("close_range", error).remedy("a kernel of version 5.11 or later is needed")
+        })
+        .and_then(|()| Held::bind(binding));
+    let mut held = match held {
+        Ok(held) => held,
+        Err(error) => {
+            // Whoever started the keeper may have given up waiting, here and below.
+            let _ = bound.send(Err(error));
+            return;
+        }
+    };
+    if bound.send(Ok(held.path.clone())).is_err() {
+        return;
+    }
+    while let Ok(command) = commands.recv() {
+        match command {
+            Command::Resize(answer) => {
+                let _ = answer.send(held.resize(&binding.file));
+            }
+            Command::Release(answer) => match held.release() {
+                Ok(None) => {
+                    let _ = answer.send(Ok(Stopped::Gone));
+                    return;
+                }
+                Ok(Some(still_held)) => {
+                    held = still_held;
+                    let _ = answer.send(Ok(Stopped::InUse));
+                }
+                Err(error) => {
+                    let _ = answer.send(Err(error));
+                    return;
+                }
+            },
+        }
+    }
+}
+
+/// A loop device that is bound and open.
+struct Held {
+    path: PathBuf,
+    /// Open for reading, so as not to be in the way of a kernel that wants no other writers
+    /// beside a mounted file system.
+    device: File,
+    backing: Backing,
+}
+
+impl Held {
+    fn bind(binding: &Binding) -> Result<Self, Error> {
+        let control = open("/dev/loop-control".as_ref(), true)?;
+        let file = open(&binding.file, !binding.read_only)?;
+        for _ in 0..ATTEMPTS_MAX {
+            let number = sys::free_number(&control).map_err(|error| {
+                Error::new("find a free loop device", error)
+                    .remedy("detach some that are not needed (losetup -a shows them)")
+            })?;
+            let path = PathBuf::from(format!("/dev/loop{number}"));
+            let device = open(&path, true)?;
+            let &Binding { block_size, read_only, .. } = binding;
+            match sys::configure(&device, &file, &binding.file, block_size, read_only) {
+                Err(error) if error.kind() == ErrorKind::ResourceBusy => continue,
+                result => result.map_err(|error| explain("bind", &path, error))?,
+            }
+            tune(number);
+            let reader = open(&path, false)?;
+            let backing =
+                sys::backing(&reader).map_err(|error| explain("look at", &path, error))?;
+            let gone = || explain("look at", &path, ErrorKind::NotFound.into());
+            let backing = backing.ok_or_else(gone)?;
+            return Ok(Self { path, device: reader, backing });
+        }
+        let error = io::Error::from(ErrorKind::ResourceBusy);
+        Err(Error::new("bind a loop device", error).remedy("others take them faster: try again"))
+    }
+
+    fn resize(&self, file: &Path) -> Result<(), Error> {
+        let explain = |error| explain("resize", &self.path, error);
+        // Makes the kernel ask the file system for the size, which not every version does below.
+        fs::metadata(file).map_err(explain)?;
+        sys::update_capacity(&self.device).map_err(explain)
+    }
+
+    /// Closes the device, and takes hold of it again if it is still bound, because others use it.
+    /// The device's cache is written out before, as with every last close.
+    fn release(self) -> Result<Option<Self>, Error> {
+        let Self { path, device, backing } = self;
+        drop(device);
+        let deadline = Instant::now() + BUSY_GRACE;
+        loop {
+            let device = match File::open(&path) {
+                Ok(device) => device,
+                // Unbound, and then removed by somebody.
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
+                Err(error) => return Err(explain("reopen", &path, error)),
+            };
+            match sys::backing(&device) {
+                // It may be bound to a file of somebody else by now.
+                Ok(found) if found != Some(backing) => return Ok(None),
+                Err(error) => return Err(explain("look at", &path, error)),
+                Ok(_) if Instant::now() > deadline => {
+                    return Ok(Some(Self { path, device, backing }));
+                }
+                Ok(_) => {}
+            }
+            drop(device);
+            thread::sleep(BUSY_RETRY);
+        }
+    }
+}
+
+/// Tells the block layer what it can't know of a file. None of it is needed to work.
+fn tune(number: u32) {
+    let queue = PathBuf::from(format!("/sys/block/loop{number}/queue"));
+    // There is no disk head whose travels the scheduler could save.
+    let _ = fs::write(queue.join("rotational"), "0");
+    // A request of the loop device should not be a whole one of FUSE and a fraction of another.
+    let _ = fs::write(queue.join("max_sectors_kb"), "1024");
+}
+
+fn open(path: &Path, write: bool) -> Result<File, Error> {
+    OpenOptions::new().read(true).write(write).open(path).map_err(|error| {
+        let error = explain("open", path, error);
+        match error.kind() {
+            ErrorKind::PermissionDenied => error.remedy("run as root"),
+            ErrorKind::NotFound => error.remedy(
+                "load the kernel module (modprobe loop); in a container, make the device's node",
+            ),
+            _ => error,
+        }
+    })
+}
+
+fn explain(action: &str, path: &Path, error: io::Error) -> Error {
+    Error::new(format!("{action} {}", path.display()), error)
+}

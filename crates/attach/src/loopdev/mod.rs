@@ -1,0 +1,157 @@
+//! Loop devices: a file becomes `/dev/loopN`.
+//!
+//! The device has direct I/O, so nothing is cached twice; partitions appear by themselves. It
+//! lives as long as its [`LoopDevice`], or as long as somebody has it open (a mounted file
+//! system), whichever is longer, and it never outlives both, not even if the process is killed.
+//!
+//! As the device is held open all the time, closing it is not the *last* close for a program that
+//! writes through the device's cache without `fsync`; the kernel then writes at its leisure, as
+//! with a file.
+//!
+//! Every call has a time limit, because the file may be served by this very process (see
+//! [`fuse`](crate::fuse)), and its disk may not answer.
+
+mod keeper;
+mod sys;
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use self::keeper::{Binding, Command};
+use crate::{Error, Stopped};
+
+/// How long binding may take. The kernel reads the partition table, so the disk must answer.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a change of size may take.
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long letting go may take. The kernel writes what it has cached, so the disk must answer.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The same with force, where it is only a chance for a disk that does answer.
+const FORCED_DETACH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the end of the keeper is waited for after the device's file fails all I/O.
+const ABANDON_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Between two looks whether the keeper has ended.
+const ABANDON_RETRY: Duration = Duration::from_millis(10);
+
+/// A bound loop device. Dropping it lets go; the device vanishes when nobody has it open.
+#[derive(Debug)]
+pub struct LoopDevice {
+    path: PathBuf,
+    /// `None` when the keeper has been told to end.
+    commands: Option<mpsc::Sender<Command>>,
+    keeper: JoinHandle<()>,
+}
+
+impl LoopDevice {
+    /// Binds a free loop device to `file`, with logical blocks of `block_size` bytes (512 to the
+    /// size of a page).
+    ///
+    /// # Errors
+    /// Without root, loop devices, or a free one; if the file can't be opened for writing and is
+    /// not to be read only; if it does not answer in time.
+    pub fn attach(file: &Path, block_size: u32, read_only: bool) -> Result<Self, Error> {
+        let (commands, inbox) = mpsc::channel();
+        let (sender, bound) = mpsc::sync_channel(1);
+        let binding = Binding { file: file.to_owned(), block_size, read_only };
+        let keeper = thread::Builder::new()
+            .name("loop-keeper".into())
+            .spawn(move || keeper::run(&binding, &sender, &inbox))
+            .map_err(|error| Error::new("start a thread for a loop device", error))?;
+        let path = bound.recv_timeout(ATTACH_TIMEOUT).map_err(|error| {
+            no_answer(&format!("attach a loop device to {}", file.display()), error)
+        })??;
+        Ok(Self { path, commands: Some(commands), keeper })
+    }
+
+    /// The device: `/dev/loopN`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the device as large as its file is now.
+    ///
+    /// # Errors
+    /// What the kernel says when it refuses, or if it takes too long.
+    pub fn set_capacity(&self) -> Result<(), Error> {
+        let action = format!("resize {}", self.path.display());
+        match self.ask(Command::Resize, RESIZE_TIMEOUT) {
+            Some(answer) => answer.map_err(|error| no_answer(&action, error))?,
+            None => Err(Error::new(action, io::Error::from(ErrorKind::NotConnected))),
+        }
+    }
+
+    /// Lets go of the device, after the kernel has written what it has cached of it. A device
+    /// that others have open stays: without `force`, it stays ours, and `detach` may be called
+    /// again; with `force`, it vanishes when the last of them closes it.
+    ///
+    /// # Errors
+    /// If the kernel could not write in time. It goes on trying, and `detach` may be called
+    /// again. With `force`, the device is let go all the same.
+    pub fn detach(&mut self, force: bool) -> Result<Stopped, Error> {
+        let action = format!("detach {}", self.path.display());
+        let timeout = if force { FORCED_DETACH_TIMEOUT } else { DETACH_TIMEOUT };
+        let answer = match self.ask(Command::Release, timeout) {
+            // The keeper has ended: the device was let go before.
+            None | Some(Err(RecvTimeoutError::Disconnected)) => Ok(Stopped::Gone),
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => Err(no_answer(&action, error)),
+        };
+        if force {
+            self.commands = None;
+        }
+        answer
+    }
+
+    /// Lets go of the device, whose file fails all I/O by now. Returns false if the kernel still
+    /// waits for it after some seconds.
+    pub(crate) fn abandon(&mut self) -> bool {
+        self.commands = None;
+        let deadline = Instant::now() + ABANDON_TIMEOUT;
+        while !self.keeper.is_finished() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            thread::sleep(ABANDON_RETRY);
+        }
+        true
+    }
+
+    /// Sends a command and waits for the answer; `None` if the keeper has ended.
+    fn ask<T>(
+        &self,
+        command: impl FnOnce(SyncSender<T>) -> Command,
+        timeout: Duration,
+    ) -> Option<Result<T, RecvTimeoutError>> {
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.commands.as_ref()?.send(command(sender)).ok()?;
+        Some(answer.recv_timeout(timeout))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if !self.abandon() {
+            warn!(device = %self.path.display(), "the kernel still waits for I/O to a loop device");
+        }
+    }
+}
+
+fn no_answer(action: &str, error: RecvTimeoutError) -> Error {
+    match error {
+        RecvTimeoutError::Timeout => Error::new(action, io::Error::from(ErrorKind::TimedOut))
+            .remedy("its disk does not answer: restore the connection, or use force"),
+        RecvTimeoutError::Disconnected => {
+            Error::new(action, io::Error::other("the thread that holds the device has panicked"))
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! One client, from its first byte to its last.
+//!
+//! Two threads serve it. The *reader* speaks the handshake, then takes requests off the socket,
+//! payloads straight into the arena, and submits them; it stops reading while [`IN_FLIGHT_MAX`]
+//! requests wait or the arena is empty. The *writer* is described in [`outbox`](super::outbox).
+
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use tracing::{debug, warn};
+use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
+
+use super::ending::{Counters, Ending};
+use super::handshake::{self, Offer};
+use super::outbox::{Outbox, Pushed, Reply};
+use super::wire::{Command, RequestHeader, command_flag, simple_reply};
+use crate::slots::{self, Closed, Slots};
+
+/// Requests of one connection that are being worked on or whose replies are not out yet.
+const IN_FLIGHT_MAX: usize = 128;
+
+/// Silence in the middle of a message, or a client that takes no replies, ends the connection:
+/// such a client holds memory that others may be waiting for. Between requests it may be silent.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The same during the handshake, which needs nothing but the client.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a client that has left properly keeps its last requests alive.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes read ahead: enough to take several requests at once, too few for the payload of a
+/// write, which then goes straight to its place instead of being copied.
+const READ_AHEAD: usize = 16 * RequestHeader::LEN;
+
+/// A payload too long to be accepted is read and forgotten up to this size, so that the client
+/// gets a proper error. It is also what clients may assume that a server takes.
+const SKIP_MAX: u32 = 32 << 20;
+
+/// The socket, for whoever wants to end the connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: UnixStream,
+    closed: Closed,
+}
+
+impl Peer {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self { stream, closed: Closed::default() }
+    }
+
+    /// Ends every wait of the connection's threads, for the socket and for anything else.
+    pub(super) fn hang_up(&self) {
+        self.closed.raise();
+        // It fails if the client was faster, which is as good.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// A request between its submission and its reply.
+#[derive(Debug)]
+struct Pending {
+    cookie: u64,
+    /// Bytes of data that follow a reply of success.
+    data_len: usize,
+}
+
+/// What the disk answers to.
+#[derive(Debug)]
+struct Connection {
+    peer: Arc<Peer>,
+    slots: Slots<Pending>,
+    outbox: Outbox,
+    counters: Arc<Counters>,
+}
+
+impl Sink for Connection {
+    fn complete(&self, completion: Completion) {
+        let Completion { token, result, buffer } = completion;
+        let pending = self.slots.take(token);
+        if result.is_err() {
+            self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        let (data, data_len) = match result {
+            Ok(()) if pending.data_len > 0 => (buffer, pending.data_len),
+            // A write's buffer is of use to others while the reply is on its way.
+            _ => (None, 0),
+        };
+        let header = simple_reply(pending.cookie, result);
+        let reply = Reply { token, header, data, data_len, sent: 0 };
+        match self.outbox.push(&self.peer.stream, reply) {
+            Pushed::Queued => {}
+            Pushed::Done => self.slots.free(token),
+            Pushed::Broken => {
+                self.slots.free(token);
+                self.peer.hang_up();
+            }
+        }
+    }
+}
+
+/// Serves one client to its end.
+pub(super) fn serve(
+    peer: &Arc<Peer>,
+    disk: &Arc<dyn Disk>,
+    offer: &Offer,
+    counters: &Arc<Counters>,
+) -> Ending {
+    if let Err(ending) = shake_hands(&peer.stream, offer) {
+        return ending;
+    }
+    debug!("NBD transmission starts");
+    let connection = Arc::new(Connection {
+        peer: Arc::clone(peer),
+        slots: Slots::new(IN_FLIGHT_MAX),
+        outbox: Outbox::new(IN_FLIGHT_MAX),
+        counters: Arc::clone(counters),
+    });
+    let writer = {
+        let connection = Arc::clone(&connection);
+        thread::Builder::new().name("nbd-writer".into()).spawn(move || connection.write())
+    };
+    let Ok(writer) = writer else {
+        warn!("no thread for an NBD connection: raise the limit of tasks");
+        return Ending::TooMany;
+    };
+
+    let sink: Arc<dyn Sink> = Arc::clone(&connection) as _;
+    let ending = Reader { connection: &connection, sink: &sink, disk, offer }.run();
+
+    if ending.is_orderly() {
+        connection.slots.wait_idle(DRAIN_TIMEOUT, &peer.closed);
+    }
+    peer.hang_up();
+    for token in connection.outbox.close() {
+        connection.slots.free(token);
+    }
+    let wrote = writer.join().unwrap_or(Ok(()));
+    match wrote {
+        Err(_) if ending == Ending::HungUp => Ending::NotReading,
+        _ => ending,
+    }
+}
+
+fn shake_hands(mut stream: &UnixStream, offer: &Offer) -> Result<(), Ending> {
+    let timeouts = |timeout| {
+        stream.set_read_timeout(Some(timeout)).and(stream.set_write_timeout(Some(timeout)))
+    };
+    timeouts(HANDSHAKE_TIMEOUT).map_err(|_| Ending::HungUp)?;
+    handshake::negotiate(&mut stream, offer)?;
+    timeouts(STALL_TIMEOUT).map_err(|_| Ending::HungUp)
+}
+
+impl Connection {
+    /// The writer thread.
+    fn write(&self) -> std::io::Result<()> {
+        let result = self.outbox.write_all(&self.peer.stream, |token| self.slots.free(token));
+        if result.is_err() {
+            // Makes the reader end, which then cleans up.
+            self.peer.hang_up();
+        }
+        result
+    }
+}
+
+/// The state of the reader thread.
+///
+/// Where it finds [`Peer::hang_up`] called, that was the writer's doing ([`Ending::NotReading`])
+/// or the server's, which knows better why.
+struct Reader<'a> {
+    connection: &'a Connection,
+    sink: &'a Arc<dyn Sink>,
+    disk: &'a Arc<dyn Disk>,
+    offer: &'a Offer,
+}
+
+impl Reader<'_> {
+    fn run(&self) -> Ending {
+        let mut stream = BufReader::with_capacity(READ_AHEAD, &self.connection.peer.stream);
+        loop {
+            if let Err(ending) = self.serve_request(&mut stream) {
+                return ending;
+            }
+        }
+    }
+
+    /// Takes one request off the stream, and submits or answers it.
+    fn serve_request(&self, stream: &mut impl BufRead) -> Result<(), Ending> {
+        self.await_request(stream)?;
+        let mut header = [0; RequestHeader::LEN];
+        stream.read_exact(&mut header).map_err(|_| Ending::Truncated)?;
+        let header = RequestHeader::parse(&header).ok_or(Ending::BadMagic)?;
+        if header.command == Command::Disconnect {
+            return Err(Ending::Disconnected);
+        }
+        self.connection.counters.requests.fetch_add(1, Ordering::Relaxed);
+
+        let request = match self.operation(&header) {
+            Ok(operation) => self.receive(stream, &header, operation)?,
+            Err(errno) => {
+                if header.command == Command::Write {
+                    skip_payload(stream, header.len)?;
+                }
+                Err(errno)
+            }
+        };
+        let data_len = match header.command {
+            Command::Read => header.len as usize,
+            _ => 0,
+        };
+        let pending = Pending { cookie: header.cookie, data_len };
+        let token = self
+            .connection
+            .slots
+            .insert(pending, &self.connection.peer.closed)
+            .map_err(|_| Ending::NotReading)?;
+        match request {
+            Ok(request) => self.disk.submit(request, token, self.sink),
+            Err(errno) => {
+                self.sink.complete(Completion { token, result: Err(errno), buffer: None });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the first byte of a request, for as long as the client likes.
+    fn await_request(&self, stream: &mut impl BufRead) -> Result<(), Ending> {
+        let closed = &self.connection.peer.closed;
+        loop {
+            match stream.fill_buf() {
+                Ok([]) if closed.is_raised() => return Err(Ending::NotReading),
+                Ok([]) => return Err(Ending::HungUp),
+                Ok(_) => return Ok(()),
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                    _ => return Err(Ending::HungUp),
+                },
+            }
+        }
+    }
+
+    /// What a request asks of the disk, or the error with which it is refused unseen.
+    fn operation(&self, header: &RequestHeader) -> Result<Operation, Errno> {
+        let RequestHeader { command, flags, .. } = *header;
+        if flags & !command.allowed_flags() != 0 {
+            return Err(Errno::INVAL);
+        }
+        let fua = flags & command_flag::FUA != 0;
+        let may_unmap = flags & command_flag::NO_HOLE == 0;
+        match command {
+            // Nobody here knows how fast the target will be, so the flag gets the answer that
+            // makes the client fall back to what it would do otherwise.
+            Command::WriteZeroes if flags & command_flag::FAST_ZERO != 0 => Err(Errno::OPNOTSUPP),
+            Command::Read | Command::Write if header.len > self.offer.payload_max => {
+                Err(Errno::INVAL)
+            }
+            Command::Read => Ok(Operation::Read),
+            Command::Write => Ok(Operation::Write { fua }),
+            Command::Flush => Ok(Operation::Flush),
+            Command::Trim if self.offer.geometry.discard => Ok(Operation::Discard),
+            Command::WriteZeroes => Ok(Operation::WriteZeroes { fua, may_unmap }),
+            Command::Trim | Command::Unknown | Command::Disconnect => Err(Errno::INVAL),
+        }
+    }
+
+    /// Finds a buffer, reads the payload, and checks the request against the export as it was
+    /// when the client connected.
+    fn receive(
+        &self,
+        stream: &mut impl Read,
+        header: &RequestHeader,
+        operation: Operation,
+    ) -> Result<Result<Request, Errno>, Ending> {
+        let mut buffer = None;
+        if operation.has_data() {
+            let len = header.len as usize;
+            let closed = &self.connection.peer.closed;
+            let extent = slots::alloc(self.disk.arena(), len, closed).ok_or(Ending::NotReading)?;
+            let extent = buffer.insert(extent);
+            if operation != Operation::Read {
+                stream.read_exact(extent).map_err(|_| Ending::Truncated)?;
+            }
+        }
+        let (offset, len) = match operation {
+            Operation::Flush => (0, 0),
+            _ => (header.offset, header.len),
+        };
+        let request = Request { operation, offset, len, buffer };
+        Ok(self.offer.geometry.check(&request).map(|()| request))
+    }
+}
+
+fn skip_payload(stream: &mut impl Read, len: u32) -> Result<(), Ending> {
+    if len > SKIP_MAX {
+        return Err(Ending::WriteTooLong);
+    }
+    handshake::skip(stream, len)
+}

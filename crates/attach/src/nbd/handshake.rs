@@ -1,0 +1,222 @@
+//! The fixed newstyle handshake: client and server agree on an export, then transmission starts.
+//!
+//! The peer may be anything. So the options are few, short, and answered or ended; everything
+//! read has a limit; and the caller's socket has a timeout.
+
+use std::io::{self, Read, Write};
+
+use tyche_block::Geometry;
+
+use super::ending::Ending;
+use super::wire::{
+    InfoRequest, MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHeader, handshake_flag, info,
+    option, reply, transmission_flag,
+};
+
+/// The longest option worth an answer: a name of 4096 bytes, the most that the specification
+/// allows, and a good number of information requests.
+const OPTION_LEN_MAX: usize = 8192;
+
+/// The longest option that is skipped and refused; what is longer ends the connection.
+const OPTION_SKIP_MAX: u32 = 1 << 20;
+
+/// Options in one handshake. Real clients send fewer than ten.
+const OPTIONS_MAX: usize = 64;
+
+/// What is offered to clients.
+#[derive(Clone, Debug)]
+pub(super) struct Offer {
+    pub(super) name: String,
+    pub(super) geometry: Geometry,
+    /// The longest read or write, in bytes.
+    pub(super) payload_max: u32,
+}
+
+impl Offer {
+    /// Block size that clients do best to use, in bytes.
+    const PREFERRED_BLOCK: u32 = 4096;
+
+    fn is_named(&self, name: &[u8]) -> bool {
+        name.is_empty() || name == self.name.as_bytes()
+    }
+
+    fn transmission_flags(&self) -> u16 {
+        use transmission_flag::{
+            CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_FLUSH, SEND_FUA, SEND_TRIM,
+            SEND_WRITE_ZEROES,
+        };
+        // All connections end in one session, so a flush on one covers the writes of all.
+        let always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN;
+        match self.geometry {
+            Geometry { read_only: true, .. } => always | READ_ONLY,
+            Geometry { discard: true, .. } => always | SEND_WRITE_ZEROES | SEND_TRIM,
+            _ => always | SEND_WRITE_ZEROES,
+        }
+    }
+
+    fn export_info(&self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..2].copy_from_slice(&info::EXPORT.to_be_bytes());
+        bytes[2..10].copy_from_slice(&self.geometry.size.to_be_bytes());
+        bytes[10..].copy_from_slice(&self.transmission_flags().to_be_bytes());
+        bytes
+    }
+
+    fn block_size_info(&self) -> [u8; 14] {
+        let block_size = self.geometry.block_size;
+        let preferred = Self::PREFERRED_BLOCK.max(block_size);
+        let mut bytes = [0; 14];
+        bytes[..2].copy_from_slice(&info::BLOCK_SIZE.to_be_bytes());
+        bytes[2..6].copy_from_slice(&block_size.to_be_bytes());
+        bytes[6..10].copy_from_slice(&preferred.to_be_bytes());
+        bytes[10..].copy_from_slice(&self.payload_max.to_be_bytes());
+        bytes
+    }
+}
+
+/// Speaks the handshake until transmission may start, or says why it won't.
+pub(super) fn negotiate(stream: &mut (impl Read + Write), offer: &Offer) -> Result<(), Ending> {
+    let mut greeting = [0; 18];
+    greeting[..8].copy_from_slice(&MAGIC.to_be_bytes());
+    greeting[8..16].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
+    let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+    greeting[16..].copy_from_slice(&flags.to_be_bytes());
+    send(stream, &greeting)?;
+
+    let mut client_flags = [0; 4];
+    receive_or_hung_up(stream, &mut client_flags)?;
+    let client_flags = u32::from_be_bytes(client_flags);
+    if client_flags & !u32::from(flags) != 0 {
+        return Err(Ending::BadFlags);
+    }
+    let zeroes = client_flags & u32::from(handshake_flag::NO_ZEROES) == 0;
+
+    for _ in 0..OPTIONS_MAX {
+        if answer_option(stream, offer, zeroes)? {
+            return Ok(());
+        }
+    }
+    Err(Ending::TooManyOptions)
+}
+
+/// Reads one option and answers it. Returns true if transmission starts now.
+fn answer_option(
+    stream: &mut (impl Read + Write),
+    offer: &Offer,
+    zeroes: bool,
+) -> Result<bool, Ending> {
+    let mut header = [0; OptionHeader::LEN];
+    receive_or_hung_up(stream, &mut header)?;
+    let header = OptionHeader::parse(&header).ok_or(Ending::BadMagic)?;
+    let mut data = [0; OPTION_LEN_MAX];
+    let Some(data) = data.get_mut(..header.len as usize) else {
+        return refuse_long(stream, header).map(|()| false);
+    };
+    receive(stream, data)?;
+
+    match header.option {
+        option::EXPORT_NAME if offer.is_named(data) => {
+            return start_by_name(stream, offer, zeroes).map(|()| true);
+        }
+        option::EXPORT_NAME => return Err(Ending::UnknownExport),
+        option::ABORT => {
+            // The client may be gone already, so that the answer reaches nobody.
+            let _ = answer(stream, option::ABORT, reply::ACK, &[]);
+            return Err(Ending::Aborted);
+        }
+        option::LIST if data.is_empty() => list(stream, offer)?,
+        option::LIST => answer(stream, header.option, reply::ERR_INVALID, &[])?,
+        option::INFO | option::GO => {
+            let known = describe(stream, offer, header.option, data)?;
+            return Ok(known && header.option == option::GO);
+        }
+        unknown => answer(stream, unknown, reply::ERR_UNSUP, &[])?,
+    }
+    Ok(false)
+}
+
+fn refuse_long(stream: &mut (impl Read + Write), header: OptionHeader) -> Result<(), Ending> {
+    // An export name can't be refused, and what is this long can't be a name.
+    if header.len > OPTION_SKIP_MAX || header.option == option::EXPORT_NAME {
+        return Err(Ending::OptionTooLong);
+    }
+    skip(stream, header.len)?;
+    answer(stream, header.option, reply::ERR_TOO_BIG, &[])
+}
+
+fn start_by_name(stream: &mut impl Write, offer: &Offer, zeroes: bool) -> Result<(), Ending> {
+    let mut bytes = [0; 10 + 124];
+    bytes[..10].copy_from_slice(&offer.export_info()[2..]);
+    send(stream, if zeroes { &bytes } else { &bytes[..10] })
+}
+
+fn list(stream: &mut impl Write, offer: &Offer) -> Result<(), Ending> {
+    let name = offer.name.as_bytes();
+    let len = u32::try_from(name.len()).expect("checked at start").to_be_bytes();
+    answer(stream, option::LIST, reply::SERVER, &[&len[..], name].concat())?;
+    answer(stream, option::LIST, reply::ACK, &[])
+}
+
+/// Answers `INFO` and `GO`. Returns whether the answer was a description, not an error.
+fn describe(
+    stream: &mut impl Write,
+    offer: &Offer,
+    option: u32,
+    data: &[u8],
+) -> Result<bool, Ending> {
+    let Some(request) = InfoRequest::parse(data) else {
+        return answer(stream, option, reply::ERR_INVALID, &[]).map(|()| false);
+    };
+    if !offer.is_named(request.name) {
+        return answer(stream, option, reply::ERR_UNKNOWN, &[]).map(|()| false);
+    }
+    answer(stream, option, reply::INFO, &offer.export_info())?;
+    // Sent to those as well who did not ask: a client that ignores it loses nothing.
+    answer(stream, option, reply::INFO, &offer.block_size_info())?;
+    if request.wants(info::NAME) {
+        let name = [&info::NAME.to_be_bytes()[..], offer.name.as_bytes()].concat();
+        answer(stream, option, reply::INFO, &name)?;
+    }
+    answer(stream, option, reply::ACK, &[])?;
+    Ok(true)
+}
+
+fn answer(stream: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> Result<(), Ending> {
+    let len = u32::try_from(data.len()).expect("answers are short");
+    let mut bytes = Vec::with_capacity(20 + data.len());
+    bytes.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
+    bytes.extend_from_slice(&option.to_be_bytes());
+    bytes.extend_from_slice(&kind.to_be_bytes());
+    bytes.extend_from_slice(&len.to_be_bytes());
+    bytes.extend_from_slice(data);
+    send(stream, &bytes)
+}
+
+fn send(stream: &mut impl Write, bytes: &[u8]) -> Result<(), Ending> {
+    stream.write_all(bytes).map_err(|_| Ending::NotReading)
+}
+
+fn receive(stream: &mut impl Read, bytes: &mut [u8]) -> Result<(), Ending> {
+    stream.read_exact(bytes).map_err(|_| Ending::Truncated)
+}
+
+/// As [`receive`], where the client may also choose to leave.
+fn receive_or_hung_up(stream: &mut impl Read, bytes: &mut [u8]) -> Result<(), Ending> {
+    loop {
+        match stream.read(bytes) {
+            Ok(0) => return Err(Ending::HungUp),
+            Ok(len) => return receive(stream, &mut bytes[len..]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Err(Ending::Truncated),
+        }
+    }
+}
+
+/// Reads `len` bytes and forgets them.
+pub(super) fn skip(stream: &mut impl Read, len: u32) -> Result<(), Ending> {
+    let skipped = io::copy(&mut stream.take(u64::from(len)), &mut io::sink());
+    match skipped {
+        Ok(skipped) if skipped == u64::from(len) => Ok(()),
+        _ => Err(Ending::Truncated),
+    }
+}

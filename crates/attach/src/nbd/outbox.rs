@@ -1,0 +1,206 @@
+//! Replies on their way to one client, in the order in which requests finish.
+//!
+//! Replies are made on the data path's own thread, which must not wait for a client. A short
+//! reply is sent from there at once if the socket has room, because waking another thread costs
+//! more than the system call. Everything else (long data, a full socket, a reply while another
+//! is being sent) is queued for the connection's writer thread, which sends what has gathered
+//! with one system call. One flag, `sending`, says whose turn it is, so replies never mix.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::unix::net::UnixStream;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use tyche_block::Extent;
+
+use super::wire::SIMPLE_REPLY_LEN;
+
+/// Bytes of data up to which a reply is sent by the thread that made it. Copying more into a
+/// socket takes longer than waking the writer (some microseconds).
+const INLINE_MAX: usize = 16 << 10;
+
+/// Replies sent with one system call.
+const BATCH: usize = 32;
+
+/// One reply, and how much of it is sent.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// Slot of the request, free for the next one when the reply is out.
+    pub(super) token: u64,
+    pub(super) header: [u8; SIMPLE_REPLY_LEN],
+    /// The data of a read, `data_len` bytes of it.
+    pub(super) data: Option<Extent>,
+    pub(super) data_len: usize,
+    pub(super) sent: usize,
+}
+
+impl Reply {
+    fn data(&self) -> &[u8] {
+        self.data.as_deref().map_or(&[], |data| &data[..self.data_len])
+    }
+
+    fn is_sent(&self) -> bool {
+        self.sent == SIMPLE_REPLY_LEN + self.data().len()
+    }
+
+    /// What is left to send, as header and data.
+    fn unsent(&self) -> [&[u8]; 2] {
+        let header = &self.header[self.sent.min(SIMPLE_REPLY_LEN)..];
+        let data = &self.data()[self.sent.saturating_sub(SIMPLE_REPLY_LEN)..];
+        [header, data]
+    }
+}
+
+/// The queue between the disk and one client.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: VecDeque<Reply>,
+    /// Some thread is writing to the socket, without holding the lock.
+    sending: bool,
+    closed: bool,
+}
+
+/// What became of a reply handed to [`Outbox::push`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// It is out, or nobody wants it any more; its slot is free.
+    Done,
+    /// The writer will send it.
+    Queued,
+    /// The socket is broken and the reply lost; its slot is free.
+    Broken,
+}
+
+impl Outbox {
+    /// A queue for at most `limit` replies at once.
+    pub(super) fn new(limit: usize) -> Self {
+        let queue = VecDeque::with_capacity(limit);
+        let state = Mutex::new(State { queue, sending: false, closed: false });
+        Self { state, changed: Condvar::new() }
+    }
+
+    /// Sends `reply` or queues it. Never waits for the client.
+    pub(super) fn push(&self, stream: &UnixStream, mut reply: Reply) -> Pushed {
+        let mut state = self.lock();
+        if state.closed {
+            return Pushed::Done;
+        }
+        if state.sending || !state.queue.is_empty() || reply.data_len > INLINE_MAX {
+            assert!(state.queue.len() < state.queue.capacity(), "more replies than requests");
+            state.queue.push_back(reply);
+            if !state.sending {
+                self.changed.notify_one();
+            }
+            return Pushed::Queued;
+        }
+        state.sending = true;
+        drop(state);
+
+        let result = send(stream, std::slice::from_mut(&mut reply), SendFlags::DONTWAIT);
+
+        let mut state = self.lock();
+        state.sending = false;
+        let pushed = match result {
+            _ if state.closed || reply.is_sent() => Pushed::Done,
+            Ok(()) | Err(Errno::AGAIN) => {
+                state.queue.push_front(reply);
+                Pushed::Queued
+            }
+            Err(_) => Pushed::Broken,
+        };
+        if !state.queue.is_empty() {
+            self.changed.notify_one();
+        }
+        pushed
+    }
+
+    /// The writer thread: sends what is queued until [`close`](Self::close), telling `sent` the
+    /// token of each reply that has left.
+    ///
+    /// # Errors
+    /// When the socket breaks, or the client takes nothing for as long as the socket's timeout.
+    pub(super) fn write_all(&self, stream: &UnixStream, sent: impl Fn(u64)) -> io::Result<()> {
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            let mut state = self.lock();
+            while !state.closed && (state.sending || state.queue.is_empty()) {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.closed {
+                return Ok(());
+            }
+            state.sending = true;
+            let len = state.queue.len().min(BATCH);
+            batch.extend(state.queue.drain(..len));
+            drop(state);
+
+            let result = send_all(stream, &mut batch);
+            for reply in batch.drain(..) {
+                // The buffer goes back before the slot, for whoever waits for both.
+                drop(reply.data);
+                sent(reply.token);
+            }
+            self.lock().sending = false;
+            result?;
+        }
+    }
+
+    /// Drops what is queued and ends the writer. Later replies are dropped. Returns the tokens
+    /// of the dropped replies.
+    pub(super) fn close(&self) -> Vec<u64> {
+        let mut state = self.lock();
+        state.closed = true;
+        self.changed.notify_all();
+        state.queue.drain(..).map(|reply| reply.token).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends all of `replies`, waiting as long as the socket's timeout allows each time.
+fn send_all(stream: &UnixStream, replies: &mut [Reply]) -> io::Result<()> {
+    let mut first = 0;
+    while first < replies.len() {
+        if replies[first].is_sent() {
+            first += 1;
+            continue;
+        }
+        match send(stream, &mut replies[first..], SendFlags::empty()) {
+            Ok(()) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// One `sendmsg`, accounted to the replies in order.
+fn send(stream: &UnixStream, replies: &mut [Reply], flags: SendFlags) -> Result<(), Errno> {
+    let mut slices = [IoSlice::new(&[]); BATCH * 2];
+    let mut count = 0;
+    for reply in replies.iter().take(BATCH) {
+        for part in reply.unsent() {
+            slices[count] = IoSlice::new(part);
+            count += 1;
+        }
+    }
+    let mut control = SendAncillaryBuffer::default();
+    let flags = flags | SendFlags::NOSIGNAL;
+    let mut sent = sendmsg(stream, &slices[..count], &mut control, flags)?;
+    for reply in replies {
+        let taken = reply.unsent().iter().map(|part| part.len()).sum::<usize>().min(sent);
+        reply.sent += taken;
+        sent -= taken;
+    }
+    assert_eq!(sent, 0, "sendmsg sent more than it was given");
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! A disk in memory whose answers can be held back, failed, and looked at.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Operation, PAGE, Request, Sink};
+
+/// The longest that any test waits for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Threads that answer, so that answers overtake each other.
+const WORKERS: usize = 3;
+
+/// The disk. Clones are the same disk.
+#[derive(Clone)]
+pub(crate) struct MemoryDisk {
+    shared: Arc<Shared>,
+    arena: Arena,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    geometry: Geometry,
+    bytes: Vec<u8>,
+    queue: VecDeque<(Request, u64, Arc<dyn Sink>)>,
+    held: bool,
+    failures: Vec<(Range<u64>, Errno)>,
+    flush_error: Option<Errno>,
+    log: Vec<(Operation, u64, u32)>,
+    handles: usize,
+}
+
+impl MemoryDisk {
+    /// A disk of `size` zero bytes, with blocks of `block_size` and an arena of 16 MiB.
+    pub(crate) fn new(size: usize, block_size: u32) -> Self {
+        Self::with(size, block_size, 4096, |_| {})
+    }
+
+    /// The same with an arena of `pages`, and a geometry changed by `change`.
+    pub(crate) fn with(
+        size: usize,
+        block_size: u32,
+        pages: usize,
+        change: impl FnOnce(&mut Geometry),
+    ) -> Self {
+        let mut geometry = Geometry {
+            size: size as u64,
+            block_size,
+            read_only: false,
+            write_cache: true,
+            discard: true,
+        };
+        change(&mut geometry);
+        let state = State {
+            geometry,
+            bytes: vec![0; size],
+            queue: VecDeque::new(),
+            held: false,
+            failures: Vec::new(),
+            flush_error: None,
+            log: Vec::new(),
+            handles: 1,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        for _ in 0..WORKERS {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.work());
+        }
+        Self { shared, arena: Arena::new(pages) }
+    }
+
+    /// The disk as attachments want it.
+    pub(crate) fn dyn_disk(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
+
+    /// Answers nothing until [`release`](Self::release).
+    pub(crate) fn hold(&self) {
+        self.shared.lock().held = true;
+    }
+
+    /// Answers again.
+    pub(crate) fn release(&self) {
+        self.shared.lock().held = false;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until `count` requests are held back.
+    pub(crate) fn wait_held(&self, count: usize) {
+        self.shared.wait(|state| state.held && state.queue.len() >= count);
+    }
+
+    /// Waits until no buffer of the arena is out.
+    pub(crate) fn wait_all_buffers_back(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.arena.claim(0, self.arena.pages() * PAGE).is_none() {
+            assert!(Instant::now() < deadline, "buffers were lost");
+            thread::yield_now();
+        }
+    }
+
+    /// Lets every request that touches `range` fail.
+    pub(crate) fn fail(&self, range: Range<u64>, errno: Errno) {
+        self.shared.lock().failures.push((range, errno));
+    }
+
+    /// Lets flushes fail, or succeed again.
+    pub(crate) fn fail_flushes(&self, errno: Option<Errno>) {
+        self.shared.lock().flush_error = errno;
+    }
+
+    /// Makes the disk larger.
+    pub(crate) fn grow(&self, size: usize) {
+        let mut state = self.shared.lock();
+        state.bytes.resize(size, 0);
+        state.geometry.size = size as u64;
+    }
+
+    /// What is on the disk.
+    pub(crate) fn read(&self, range: Range<usize>) -> Vec<u8> {
+        self.shared.lock().bytes[range].to_vec()
+    }
+
+    /// Puts something on the disk.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        self.shared.lock().bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// What was asked since the last call, in the order of execution.
+    pub(crate) fn take_log(&self) -> Vec<(Operation, u64, u32)> {
+        std::mem::take(&mut self.shared.lock().log)
+    }
+}
+
+impl Drop for MemoryDisk {
+    fn drop(&mut self) {
+        // The workers end with the last handle that is not in a request's sink.
+        if Arc::strong_count(&self.shared) == WORKERS + 1 {
+            self.shared.lock().handles = 0;
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn geometry(&self) -> Geometry {
+        self.shared.lock().geometry
+    }
+
+    fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    fn submit(&self, request: Request, token: u64, sink: &Arc<dyn Sink>) {
+        self.shared.lock().queue.push_back((request, token, Arc::clone(sink)));
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn wait(&self, mut condition: impl FnMut(&mut State) -> bool) {
+        let (_state, timeout) = self
+            .changed
+            .wait_timeout_while(self.lock(), PATIENCE, |state| !condition(state))
+            .unwrap();
+        assert!(!timeout.timed_out(), "waited in vain for the disk");
+    }
+
+    fn work(&self) {
+        loop {
+            let mut state = self.lock();
+            while state.handles > 0 && (state.held || state.queue.is_empty()) {
+                state = self.changed.wait(state).unwrap();
+            }
+            let Some((mut request, token, sink)) = state.queue.pop_front() else { return };
+            let result = state.execute(&mut request);
+            drop(state);
+            sink.complete(Completion { token, result, buffer: request.buffer });
+        }
+    }
+}
+
+impl State {
+    fn execute(&mut self, request: &mut Request) -> Result<(), Errno> {
+        let Request { operation, offset, len, ref mut buffer } = *request;
+        self.log.push((operation, offset, len));
+        if operation == Operation::Flush {
+            return self.flush_error.map_or(Ok(()), Err);
+        }
+        let end = offset + u64::from(len);
+        for (range, errno) in &self.failures {
+            if range.start < end && offset < range.end {
+                return Err(*errno);
+            }
+        }
+        let bytes = &mut self.bytes[offset as usize..end as usize];
+        match operation {
+            Operation::Read => buffer.as_mut().unwrap()[..len as usize].copy_from_slice(bytes),
+            Operation::Write { .. } => {
+                bytes.copy_from_slice(&buffer.as_ref().unwrap()[..len as usize]);
+            }
+            // Anything may be read after a discard, and this is hard to take for what was there.
+            Operation::Discard => bytes.fill(0xdd),
+            Operation::WriteZeroes { .. } => bytes.fill(0),
+            Operation::Flush => unreachable!(),
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that differ from place to place, and from seed to seed.
+pub(crate) fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i / 512) as u8 ^ (i % 251) as u8 ^ seed).collect()
+}
