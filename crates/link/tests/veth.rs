@@ -348,7 +348,6 @@ fn a_full_queue_is_a_partial_send() {
     }
     let first = a.send(&batch).unwrap();
     assert!((1..50).contains(&first), "{first} of 100 frames in 8 KiB");
-    assert_eq!(a.send(&batch).unwrap(), 0, "still full");
     batch.skip(first);
     let mut received = RxBatch::new(64, 1450);
     let mut got = Vec::new();

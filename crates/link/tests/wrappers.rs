@@ -28,7 +28,9 @@ fn faulty(side: Side, plan: &FaultPlan) -> (FaultLink<MemoryLink>, MemoryLink) {
 
 /// Everything that comes out until nothing has come and nothing is held for a while.
 fn drain(link: &mut impl Link) -> Vec<Vec<u8>> {
-    let mut batch = RxBatch::new(16, 1450);
+    // More than the 32 frames that a held one waits for at most: with all frames waiting in the
+    // inner link, their order then does not depend on when this thread gets to run.
+    let mut batch = RxBatch::new(64, 1450);
     let mut all = Vec::new();
     // Held frames leave within a millisecond, and wake the waiter.
     while wait(link, Duration::from_millis(50)) {
@@ -117,9 +119,15 @@ fn delayed_frames_wake_the_waiter_when_due_and_not_before() {
     let start = Instant::now();
     send_all(&mut b, &out);
     assert!(wait(&a, PATIENCE), "the inner link wakes");
-    assert_eq!(a.receive(&mut batch).unwrap(), 0, "they are held");
-    assert!(!wait(&a, NOW), "nothing to do until they are due");
-    assert!(receive_all(&mut a, &mut batch, 5) == out);
+    let early = a.receive(&mut batch).unwrap();
+    let mut got = contents(&batch);
+    let awake = wait(&a, NOW);
+    // On a busy machine the time may be over already.
+    if start.elapsed() < delay {
+        assert_eq!((early, awake), (0, false), "held, and nothing to do until they are due");
+    }
+    got.extend(receive_all(&mut a, &mut batch, 5 - early));
+    assert!(got == out);
     assert!(start.elapsed() >= delay);
     assert!(!wait(&a, NOW), "the timer is quiet again");
 

@@ -2,7 +2,8 @@
 //!
 //! What happens to a frame is its *fate*. The fate of the n-th frame in a direction is a pure
 //! function of the seed, n, and the [`FaultPlan`] at that moment: the same seed and the same
-//! frames give the same faults, whatever the batches and the clock. The plan is shared and can
+//! frames give the same faults, whatever the batches and the clock; the clock decides only when
+//! frames leave that are delayed, or that wait in vain for frames to overtake them. The plan is shared and can
 //! be changed while traffic flows, e.g. to let everything heal and see whether it finishes.
 //!
 //! ```text
@@ -13,7 +14,8 @@
 //! A lane holds copies of frames until they are due. Frames that leave because of time, not
 //! because of a call, need somebody to call: [`wait_fd`](Link::wait_fd) covers the inner link
 //! *and* a timer, and [`receive`](Link::receive) moves both lanes. While nothing is to be done
-//! to frames, they are neither copied nor held.
+//! to frames, they are neither copied nor held. An error of a send may concern frames that were
+//! taken earlier; the one that the inner link refused is lost.
 
 mod lane;
 mod plan;
