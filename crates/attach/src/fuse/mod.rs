@@ -3,7 +3,8 @@
 //!
 //! - All I/O is direct, in either direction up to 1 MiB a request (less with a small arena), up
 //!   to 128 asynchronous requests at once. Offset and length must be multiples of the disk's
-//!   block size; anything else gets `EINVAL`. Reads end at the end of the disk.
+//!   block size; anything else gets `EINVAL`. So must buffers of 1 MiB and more be, as with
+//!   `O_DIRECT`, or the kernel cuts their I/O where no block ends. Reads end with the disk.
 //! - `fsync` is a flush. `O_DSYNC` writes are FUA. Punched holes and zeroed ranges read as
 //!   zeroes. Any other `fallocate`, and changing the size, is refused.
 //! - The session's threads only submit. The thread on which the disk answers sends the answer.

@@ -168,13 +168,20 @@ impl Held {
     }
 }
 
-/// Tells the block layer what it can't know of a file. None of it is needed to work.
+/// The longest request of a device, in KiB.
+///
+/// FUSE takes 256 pages at once, and a request may consist of 128 segments, each of which may
+/// begin in the middle of a page, so that only half of the 256 is sure to be whole. What does not
+/// fit is cut off at the next byte, not at the next block, and refused as misaligned.
+const REQUEST_KIB: u32 = 512;
+
+/// Tells the block layer what it can't know of a file. Where it can't be told (`/sys` is
+/// read-only in some containers), direct I/O with odd buffers of 1 MiB and more may fail.
 fn tune(number: u32) {
     let queue = PathBuf::from(format!("/sys/block/loop{number}/queue"));
-    // There is no disk head whose travels the scheduler could save.
+    let _ = fs::write(queue.join("max_sectors_kb"), REQUEST_KIB.to_string());
+    // There is no disk head whose travels a scheduler could save.
     let _ = fs::write(queue.join("rotational"), "0");
-    // A request of the loop device should not be a whole one of FUSE and a fraction of another.
-    let _ = fs::write(queue.join("max_sectors_kb"), "1024");
 }
 
 fn open(path: &Path, write: bool) -> Result<File, Error> {

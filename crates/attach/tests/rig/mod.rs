@@ -1,0 +1,228 @@
+//! Directories, mounts, devices and processes of a test, all gone when it ends, however it ends.
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tempfile::TempDir;
+
+use crate::disk::PATIENCE;
+
+/// Between two looks at what only the kernel knows.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Ends the test, with a message, where it can't run.
+macro_rules! skip_without_kernel {
+    () => {
+        if let Some(reason) = $crate::rig::missing() {
+            eprintln!("SKIPPED: {reason}");
+            return;
+        }
+    };
+}
+pub(crate) use skip_without_kernel;
+
+/// Why there can be no mounts here.
+pub(crate) fn missing() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        Some("not root")
+    } else if !Path::new("/dev/fuse").exists() {
+        Some("no /dev/fuse")
+    } else if !Path::new("/dev/loop-control").exists() {
+        Some("no /dev/loop-control")
+    } else {
+        None
+    }
+}
+
+/// Cleans up after a test.
+pub(crate) struct Rig {
+    dir: TempDir,
+    mounted: RefCell<Vec<PathBuf>>,
+    devices: RefCell<Vec<PathBuf>>,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("attach-").tempdir().unwrap();
+        Self { dir, mounted: RefCell::default(), devices: RefCell::default() }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Detaches a loop device in the end, if it is still bound to a file of this test.
+    pub(crate) fn watch(&self, device: &Path) {
+        self.devices.borrow_mut().push(device.to_owned());
+    }
+
+    /// Mounts `device`.
+    pub(crate) fn mount_ext4(&self, device: &Path) -> PathBuf {
+        let path = self.dir().join(format!("ext4-{}", self.mounted.borrow().len()));
+        fs::create_dir(&path).unwrap();
+        mount(device, &path, "ext4", MountFlags::empty(), None).unwrap();
+        self.mounted.borrow_mut().push(path.clone());
+        path
+    }
+
+    pub(crate) fn unmount(&self, path: &Path) {
+        unmount(path, UnmountFlags::NOFOLLOW).unwrap();
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        for path in self.mounted.borrow().iter() {
+            let _ = unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+        for path in [self.dir().join("run/fuse"), self.dir().join("mnt")] {
+            let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+            let _ = unmount(path, flags);
+        }
+        for device in self.devices.borrow().iter().filter(|device| is_bound(device)) {
+            let backing = fs::read_to_string(backing_file(device)).unwrap_or_default();
+            // Once its mount is gone, the path in there is a fragment of what it was.
+            if backing.contains("disk") {
+                let _ = Command::new("losetup").arg("-d").arg(device).status();
+            }
+        }
+    }
+}
+
+fn backing_file(device: &Path) -> PathBuf {
+    let name = device.file_name().unwrap().to_str().unwrap();
+    PathBuf::from(format!("/sys/block/{name}/loop/backing_file"))
+}
+
+/// Whether a loop device is bound to a file.
+pub(crate) fn is_bound(device: &Path) -> bool {
+    backing_file(device).exists()
+}
+
+/// Waits for something that no event tells.
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        thread::sleep(POLL);
+    }
+}
+
+/// Runs a program that must succeed, with a time limit. Returns what it prints.
+pub(crate) fn run(program: &str, args: &[&str]) -> String {
+    let (status, out) = run_any(program, args);
+    assert!(status, "{program} {args:?} failed: {out}");
+    out
+}
+
+/// Runs a program that must fail.
+pub(crate) fn run_err(program: &str, args: &[&str]) {
+    let (status, out) = run_any(program, args);
+    assert!(!status, "{program} {args:?} succeeded: {out}");
+}
+
+fn run_any(program: &str, args: &[&str]) -> (bool, String) {
+    let output = Command::new("timeout")
+        .arg("-s")
+        .arg("KILL")
+        .arg(PATIENCE.as_secs().to_string())
+        .arg(program)
+        .args(args)
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let err = String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), if output.status.success() { out } else { format!("{out}{err}") })
+}
+
+/// `fallocate` as it is; the error is its number.
+pub(crate) fn fallocate(file: &File, mode: i32, offset: i64, len: i64) -> Result<(), i32> {
+    // SAFETY: the call takes numbers only.
+    match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap()),
+    }
+}
+
+/// Memory that direct I/O takes.
+pub(crate) struct Buffer {
+    memory: Vec<u8>,
+    len: usize,
+}
+
+impl Buffer {
+    pub(crate) fn new(len: usize) -> Self {
+        Self { memory: vec![0; len + 4096], len }
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        let skip = self.memory.as_ptr().align_offset(4096);
+        &mut self.memory[skip..skip + self.len]
+    }
+}
+
+/// Another process that serves a disk, to be killed.
+pub(crate) struct Server {
+    pub(crate) device: PathBuf,
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Server {
+    /// Runs the test `serve_until_killed` of this program in a process of its own.
+    pub(crate) fn start(dir: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "serve_until_killed", "--nocapture", "--test-threads=1"])
+            .env("TYCHE_ATTACH_SERVE", dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                // The test prints its own lines between those of the test framework.
+                if let Some((_, value)) = line.split_once('=') {
+                    let _ = sender.send(value.to_owned());
+                }
+            }
+        });
+        let stdin = child.stdin.take().unwrap();
+        let device = match lines.recv_timeout(PATIENCE) {
+            Ok(device) => PathBuf::from(device),
+            Err(error) => {
+                let _ = child.kill();
+                panic!("the server did not start: {error}");
+            }
+        };
+        Self { device, child, stdin, lines }
+    }
+
+    /// Gives the server a command and waits until it is done.
+    pub(crate) fn tell(&mut self, command: &str) {
+        writeln!(self.stdin, "{command}").unwrap();
+        assert_eq!(self.lines.recv_timeout(PATIENCE).unwrap(), command);
+    }
+
+    /// Kills it, and waits for its end, which a thread in an endless wait would prevent.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        wait_until("the killed process is gone", || self.child.try_wait().unwrap().is_some());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
+}
