@@ -9,14 +9,16 @@ use io_uring::Submitter;
 use tyche_block::Arena;
 
 /// Entries of the table.
-const ENTRIES: usize = 64;
+const ENTRIES: u32 = 64;
 /// Bytes that the kernel lets one entry cover.
 const ENTRY_MAX: usize = 1 << 30;
 
 /// Which memory is registered under which index.
 pub(super) struct Buffers {
-    /// Empty where the kernel has no sparse tables.
+    /// As many as were ever in use at once, for a search to be short.
     entries: Vec<Option<Registered>>,
+    /// The most that there may be: none where the kernel has no sparse tables.
+    entries_max: usize,
 }
 
 struct Registered {
@@ -29,12 +31,9 @@ struct Registered {
 
 impl Buffers {
     pub(super) fn new(submitter: &Submitter<'_>) -> Self {
-        let entries = u32::try_from(ENTRIES).expect("a small constant");
-        let mut table = Self { entries: Vec::new() };
-        if submitter.register_buffers_sparse(entries).is_ok() {
-            table.entries.resize_with(ENTRIES, || None);
-        }
-        table
+        let sparse = submitter.register_buffers_sparse(ENTRIES);
+        let entries_max = if sparse.is_ok() { ENTRIES as usize } else { 0 };
+        Self { entries: Vec::with_capacity(entries_max), entries_max }
     }
 
     /// Registers what it can of `arena`.
@@ -45,7 +44,14 @@ impl Buffers {
             return;
         }
         for start in (0..total).step_by(ENTRY_MAX) {
-            let Some(index) = self.entries.iter().position(Option::is_none) else { return };
+            let index = self.entries.iter().position(Option::is_none);
+            let index = index.unwrap_or(self.entries.len());
+            if index == self.entries_max {
+                return;
+            }
+            if index == self.entries.len() {
+                self.entries.push(None);
+            }
             let len = ENTRY_MAX.min(total - start);
             if update(submitter, index, base + start, len) {
                 let arena = arena.clone();
@@ -67,15 +73,19 @@ impl Buffers {
     /// The index of the entry that covers `bytes` wholly.
     pub(super) fn find(&self, bytes: &[u8]) -> Option<u16> {
         let start = bytes.as_ptr() as usize;
-        let covers = |entry: &Registered| {
-            start >= entry.start && start - entry.start <= entry.len.saturating_sub(bytes.len())
-        };
-        let index = self.entries.iter().position(|slot| slot.as_ref().is_some_and(covers))?;
+        let index = self
+            .entries
+            .iter()
+            .position(|slot| slot.as_ref().is_some_and(|entry| entry.covers(start, bytes.len())))?;
         u16::try_from(index).ok()
     }
 }
 
 impl Registered {
+    fn covers(&self, start: usize, len: usize) -> bool {
+        len <= self.len && start >= self.start && start - self.start <= self.len - len
+    }
+
     fn is_of(&self, arena: &Arena) -> bool {
         self.arena.region().0 == arena.region().0
     }
@@ -88,4 +98,21 @@ fn update(submitter: &Submitter<'_>, index: usize, start: usize, len: usize) -> 
     // SAFETY: the memory belongs to an arena that the table holds on to for as long as the entry
     // exists and, as the ring is closed before the table is dropped, until the kernel is done.
     unsafe { submitter.register_buffers_update(index, &[iovec], None).is_ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_covers_what_lies_wholly_in_it() {
+        let entry = Registered { start: 0x10000, len: 0x4000, arena: Arena::new(1) };
+        for (start, len) in [(0x10000, 0x4000), (0x13fff, 1), (0x12000, 0x2000)] {
+            assert!(entry.covers(start, len), "{len:#x} bytes at {start:#x}");
+        }
+        // The third is an extent across the border of two entries.
+        for (start, len) in [(0xffff, 2), (0x14000, 1), (0x13000, 0x2000), (0x10000, 0x4001)] {
+            assert!(!entry.covers(start, len), "{len:#x} bytes at {start:#x}");
+        }
+    }
 }

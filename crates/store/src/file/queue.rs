@@ -8,7 +8,8 @@
 //! The ring runs completions cooperatively (`COOP_TASKRUN`): the kernel does not interrupt a
 //! thread that is busy, but leaves them to its next system call, and a flag in shared memory
 //! tells a thread that makes none. `DEFER_TASKRUN` would go further, but ties the ring to one
-//! thread, and then nobody else could wait for the kernel when the queue is dropped.
+//! thread, so that nobody else could wait for the kernel when the queue is dropped; and what it
+//! defers does not wake a `poll` on the ring's descriptor.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -125,20 +126,13 @@ impl RingQueue {
 
 /// A ring with the newest features that the kernel has.
 fn create_ring(depth: u32) -> io::Result<IoUring> {
-    let with = |cooperative: bool, submit_all: bool| {
-        let mut builder = IoUring::builder();
-        builder.dontfork();
-        if cooperative {
-            builder.setup_coop_taskrun().setup_taskrun_flag();
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
+    match builder.build(depth) {
+        // Before Linux 5.19.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            IoUring::builder().dontfork().build(depth)
         }
-        if submit_all {
-            builder.setup_submit_all();
-        }
-        builder.build(depth)
-    };
-    let unknown = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
-    match with(true, true) {
-        Err(error) if unknown(&error) => with(false, false),
         outcome => outcome,
     }
 }
@@ -190,10 +184,11 @@ impl InFlight {
     fn transfer(&mut self, opened: &Opened) -> squeue::Entry {
         let job = &self.job;
         let (position, len) = (job.position(), job.remaining());
-        let flags = if job.durable(&opened.can) { libc::RWF_DSYNC } else { 0 };
+        let durable = job.durable(&opened.can);
+        let flags = if durable { libc::RWF_DSYNC } else { 0 };
         let buffer = self.buffer.as_mut().expect("a transfer was checked to have a buffer");
         let memory = buffer[job.done as usize..job.len as usize].as_mut_ptr();
-        match (job.operation, self.registered) {
+        let entry = match (job.operation, self.registered) {
             (Operation::Read, None) => {
                 opcode::Read::new(FILE, memory, len).offset(position).build()
             }
@@ -207,7 +202,9 @@ impl InFlight {
                 .offset(position)
                 .rw_flags(flags)
                 .build(),
-        }
+        };
+        // Some filesystems take a cached write at once and then sync it while `kick` waits.
+        if durable && !opened.direct { entry.flags(squeue::Flags::ASYNC) } else { entry }
     }
 }
 
@@ -284,8 +281,9 @@ impl Drop for RingQueue {
             }
             match self.enter(1) {
                 Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
-                    // The kernel may write to these buffers at any time: nobody else gets them.
+                    // The kernel may use this memory at any time: nobody else gets it.
                     mem::forget(mem::take(&mut self.slots));
+                    mem::forget(Arc::clone(&self.opened));
                     return;
                 }
                 _ => {}

@@ -72,7 +72,7 @@ fn a_block_device_is_a_disk() {
             let options = FileOptions { direct, ..FileOptions::default() };
             let oracle = {
                 let store = device.open(&options).unwrap();
-                println!("seed {seed}: {store:?}");
+                println!("{store:?}");
                 assert_eq!(store.geometry().block_size.to_string(), sector);
                 assert!(direct == Direct::Off || store.is_direct());
                 model::run(&store, seed, seed % 2 == 0, 30)
