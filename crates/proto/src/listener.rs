@@ -394,13 +394,14 @@ impl<R: Rules> Listener<R> {
     }
 
     /// The disk has executed a request. Completions of closed channels are welcome: they are what
-    /// the channel still waits for.
+    /// the channel still waits for. Returns whether the request keeps its pages, for its data are
+    /// to be sent; if not, they are free at once.
     ///
     /// # Panics
     /// If the request was not handed out for execution.
-    pub fn complete(&mut self, channel: ChannelId, tag: Tag, status: Status) {
+    pub fn complete(&mut self, channel: ChannelId, tag: Tag, status: Status) -> bool {
         let open = self.channels[usize::from(channel.0)].as_mut();
-        open.expect("a channel outlives its requests").target.complete(tag, status);
+        open.expect("a channel outlives its requests").target.complete(tag, status)
     }
 
     /// Tells all channels of an export what happened to it.

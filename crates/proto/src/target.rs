@@ -265,8 +265,9 @@ impl<R: Rules> TargetChannel<R> {
         self.actions.pop_front()
     }
 
-    /// The disk has executed the request.
-    pub(crate) fn complete(&mut self, tag: Tag, status: Status) {
+    /// The disk has executed the request. Returns whether it keeps its pages: they hold data to
+    /// be sent.
+    pub(crate) fn complete(&mut self, tag: Tag, status: Status) -> bool {
         let slot = &mut self.slots[usize::from(tag.slot)];
         assert!(slot.state == State::Executing && slot.generation == tag.generation);
         self.executing -= 1;
@@ -274,7 +275,7 @@ impl<R: Rules> TargetChannel<R> {
         if opcode == Some(Opcode::Read) && status == Status::Success {
             slot.state = State::Sending;
             self.sending.push_back(tag.slot);
-            return;
+            return true;
         }
         slot.state = State::Done;
         if slot.held > 0 {
@@ -282,6 +283,7 @@ impl<R: Rules> TargetChannel<R> {
             slot.held = 0;
         }
         self.completions.push_back(Completion { tag, status });
+        false
     }
 
     /// Tells the host what happened to the export.

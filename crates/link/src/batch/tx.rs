@@ -8,7 +8,7 @@ use super::FRAMES_MAX;
 use crate::HEAD;
 
 /// The longest tail of a frame, in bytes.
-pub const TAIL_MAX: usize = 1024;
+pub const TAIL_MAX: usize = 1280;
 
 /// A frame's copied parts: the head, and right after it the tail.
 type Copied = [u8; HEAD + TAIL_MAX];

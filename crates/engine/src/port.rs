@@ -1,0 +1,222 @@
+//! A link with the memory that its frames pass through, and its bad times.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tyche_link::{Link, RxBatch, TxBatch, TxVectors};
+use tyche_proto::wire::{
+    Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN, Header, Mac,
+    emit_entries,
+};
+use tyche_proto::{Instant, Outgoing};
+
+/// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
+pub(crate) const BATCH: usize = 64;
+/// How long a link that is down is left alone.
+const DOWN_PAUSE: Duration = Duration::from_millis(100);
+
+/// What went over a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Bytes received, headers included.
+    pub rx_bytes: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Bytes sent, headers included.
+    pub tx_bytes: u64,
+    /// Frames that the interface did not take.
+    pub tx_refused: u64,
+    /// Frames that the kernel dropped because the receive buffer was full.
+    pub overruns: u64,
+}
+
+/// See the module.
+pub(crate) struct Port {
+    link: Box<dyn Link>,
+    ethertype: u16,
+    pub(crate) rx: RxBatch,
+    vectors: TxVectors,
+    stats: PortStats,
+    /// Set while the interface is down or gone.
+    down_until: Option<Instant>,
+    trouble: Option<io::ErrorKind>,
+}
+
+impl Port {
+    pub(crate) fn new(link: Box<dyn Link>, ethertype: u16) -> Self {
+        // A link's MTU may grow later; frames stay within what was agreed in the handshake.
+        let payload_max = link.frame_len_max() - HEAD_LEN;
+        Self {
+            rx: RxBatch::new(BATCH, payload_max),
+            vectors: TxVectors::new(BATCH, ENTRIES_MAX),
+            stats: PortStats::default(),
+            down_until: None,
+            trouble: None,
+            ethertype,
+            link,
+        }
+    }
+
+    pub(crate) fn link(&self) -> &dyn Link {
+        &*self.link
+    }
+
+    /// Positions for the receive rings such that a full window of the longest frames fits into
+    /// the receive buffer, commands included.
+    pub(crate) fn rings(&self) -> [u16; 2] {
+        let frames = self.link.receive_capacity(self.link.frame_len_max()) / 2;
+        let positions = frames.clamp(16, 512);
+        let ring =
+            if positions.is_power_of_two() { positions } else { positions.next_power_of_two() / 2 };
+        [ring as u16; 2]
+    }
+
+    pub(crate) fn stats(&mut self) -> PortStats {
+        self.stats.overruns = self.link.overruns();
+        self.stats
+    }
+
+    /// What is wrong with the interface, if anything.
+    pub(crate) fn trouble(&self) -> Option<io::ErrorKind> {
+        self.trouble
+    }
+
+    /// What to wait for: nothing while the interface is down, for then its socket is always
+    /// ready, with an error.
+    pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        if self.down_until.is_some() { None } else { self.link.wait_fd() }
+    }
+
+    /// When an interface that is down will be looked at again.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.down_until
+    }
+
+    fn failed(&mut self, now: Instant, error: &io::Error) {
+        if self.trouble != Some(error.kind()) {
+            tracing::warn!(link = self.link.name(), %error, "link failed, trying again");
+        }
+        self.trouble = Some(error.kind());
+        self.down_until = Some(now + DOWN_PAUSE);
+    }
+
+    /// Receives what is there into `rx`; returns how many frames came.
+    pub(crate) fn receive(&mut self, now: Instant) -> usize {
+        if self.down_until.is_some_and(|until| now < until) {
+            self.rx.clear();
+            return 0;
+        }
+        match self.link.receive(&mut self.rx) {
+            Ok(frames) => {
+                if self.trouble.take().is_some() {
+                    tracing::info!(link = self.link.name(), "link is back");
+                }
+                self.down_until = None;
+                self.stats.rx_frames += frames as u64;
+                self.stats.rx_bytes += self.rx.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                frames
+            }
+            Err(error) => {
+                self.rx.clear();
+                self.failed(now, &error);
+                0
+            }
+        }
+    }
+
+    /// Sends frames as long as `poll` composes some; returns how many. `data` finds the bytes
+    /// that a frame's data entry names. What the interface does not take is lost, as on the wire.
+    pub(crate) fn transmit<'a>(
+        &mut self,
+        now: Instant,
+        out: &mut Outgoing,
+        mut poll: impl FnMut(&mut Outgoing) -> bool,
+        data: impl Fn(&Outgoing, &Data) -> &'a [u8],
+    ) -> usize {
+        let src = Mac(self.link.mac());
+        let mut frames = 0;
+        loop {
+            let (mut batch, mut more, mut probe) = (self.vectors.batch(), true, None);
+            while more && probe.is_none() && batch.room() > 0 {
+                more = poll(out);
+                let addresses = (out.destination, src, self.ethertype);
+                match &out.control {
+                    _ if !more => {}
+                    None => push_entries(&mut batch, out, addresses, &data),
+                    Some(Control::Hello(hello)) => probe = Some((hello.clone(), addresses)),
+                    Some(control) => push_body(&mut batch, &out.header, control, addresses),
+                }
+            }
+            frames += batch.len();
+            let mut sent = dispatch(&mut *self.link, &mut self.stats, &batch);
+            if let Some((hello, addresses)) = probe {
+                let hello = Control::Hello(hello);
+                let (mut head, mut body) = ([0; HEAD_LEN], [0; Control::LEN_MAX]);
+                let len = hello.emit(&mut body);
+                let parts = [&body[..len], &PADDING[..hello.padding_len()]];
+                out.header.seal(addresses, parts, &[], &mut head);
+                let mut batch = self.vectors.batch();
+                batch.push(&head, parts, &[]);
+                frames += 1;
+                sent = sent.and(dispatch(&mut *self.link, &mut self.stats, &batch));
+            }
+            if let Err(error) = sent {
+                self.failed(now, &error);
+            }
+            if !more {
+                return frames;
+            }
+        }
+    }
+}
+
+/// Sends a batch and counts it.
+fn dispatch(link: &mut dyn Link, stats: &mut PortStats, batch: &TxBatch<'_>) -> io::Result<()> {
+    if batch.is_empty() {
+        return Ok(());
+    }
+    let result = link.send(batch);
+    let sent = *result.as_ref().unwrap_or(&0);
+    stats.tx_refused += (batch.len() - sent) as u64;
+    stats.tx_frames += sent as u64;
+    stats.tx_bytes += batch.frames().take(sent).map(|frame| frame.len() as u64).sum::<u64>();
+    result.map(|_| ())
+}
+
+static PADDING: [u8; FRAME_LEN_MAX] = [0; FRAME_LEN_MAX];
+
+/// Adds a frame of entries to the batch: headers, data where they lie, entries.
+fn push_entries<'b, 'd: 'b>(
+    batch: &mut TxBatch<'b>,
+    out: &Outgoing,
+    addresses: (Mac, Mac, u16),
+    data: &impl Fn(&Outgoing, &Data) -> &'d [u8],
+) {
+    let (mut head, mut tail) = ([0; HEAD_LEN], [0; ENTRIES_MAX * ENTRY_LEN]);
+    let tail_len = emit_entries(&out.entries, &mut tail);
+    let mut parts = ArrayVec::<&'b [u8], ENTRIES_MAX>::new();
+    for entry in &out.entries {
+        if let Entry::Data(part) = entry {
+            parts.push(data(out, part));
+        }
+    }
+    out.header.seal(addresses, parts.iter().copied(), &tail[..tail_len], &mut head);
+    batch.push(&head, parts, &tail[..tail_len]);
+}
+
+/// Adds a frame with a body to the batch; the body is copied.
+fn push_body(
+    batch: &mut TxBatch<'_>,
+    header: &Header,
+    control: &Control,
+    addresses: (Mac, Mac, u16),
+) {
+    let (mut head, mut body) = ([0; HEAD_LEN], [0; Control::LEN_MAX]);
+    let len = control.emit(&mut body);
+    header.seal(addresses, [&body[..len]], &[], &mut head);
+    batch.push(&head, [], &body[..len]);
+}

@@ -1,0 +1,577 @@
+//! A target: one loop for each of its links, joining the link, the protocol and the stores.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tyche_block::{
+    Arena, Completion, Errno, Extent, Geometry, Operation as BlockOperation, Request,
+};
+use tyche_link::Link;
+use tyche_proto::wire::{
+    self, ChannelId, CommandFlags, Data, Mac, Name, Opcode, Reject, Status, Tag, Uuid,
+};
+use tyche_proto::{
+    Action, ChannelReport, ChannelStats, ExportConfig, Instant, Listener, ListenerConfig,
+    ListenerEvent, Outgoing, Registry, TargetConfig,
+};
+use tyche_store::{Queue, Store};
+
+use crate::clock::now;
+use crate::doorbell::Doorbell;
+use crate::port::{Port, PortStats};
+use crate::random::secrets;
+use crate::spin::Spin;
+use crate::wait::wait;
+
+/// Requests that one loop has with one store at once; more wait in the loop.
+const STORE_DEPTH: usize = 1024;
+
+/// A disk to export.
+pub struct TargetExport {
+    /// Its name, unique at the target.
+    pub name: Name,
+    /// Its identity, the same as long as it is the same disk.
+    pub uuid: Uuid,
+    /// Its blocks.
+    pub store: Arc<dyn Store>,
+    /// Several hosts may write at once.
+    pub shared: bool,
+    /// The hosts that may connect; empty: all.
+    pub hosts: Vec<Uuid>,
+}
+
+/// How to run a target.
+pub struct TargetOptions {
+    /// Who it is, and its limits.
+    pub target: TargetConfig,
+    /// The disks.
+    pub exports: Vec<TargetExport>,
+    /// The links to serve, each by a thread of its own.
+    pub links: Vec<Box<dyn Link>>,
+    /// EtherType of the frames.
+    pub ethertype: u16,
+    /// The longest time to spin before sleeping; zero: never.
+    pub spin: Duration,
+}
+
+/// A channel of the target, for people.
+#[derive(Clone, Debug)]
+pub struct SessionReport {
+    /// Name of the export.
+    pub export: String,
+    /// The session.
+    pub session: Uuid,
+    /// Its host.
+    pub host: Uuid,
+    /// The host's name.
+    pub host_name: String,
+    /// Whether it may write.
+    pub writer: bool,
+}
+
+/// A link of the target, for people.
+#[derive(Clone, Debug)]
+pub struct TargetLinkReport {
+    /// Its name.
+    pub link: String,
+    /// Its address.
+    pub mac: Mac,
+    /// What is wrong with it, if anything.
+    pub problem: Option<String>,
+    /// Frames and bytes.
+    pub port: PortStats,
+    /// Counters of the protocol.
+    pub channel: ChannelStats,
+    /// Dropped frames by reason.
+    pub rejects: Vec<(Reject, u64)>,
+    /// The open channels.
+    pub channels: Vec<ChannelReport>,
+}
+
+/// What a target is doing, for people.
+#[derive(Clone, Debug)]
+pub struct TargetReport {
+    /// The exports.
+    pub exports: Vec<ExportConfig>,
+    /// Who is connected.
+    pub sessions: Vec<SessionReport>,
+    /// The links.
+    pub links: Vec<TargetLinkReport>,
+}
+
+enum Command {
+    Report(SyncSender<TargetLinkReport>),
+    Notify(usize, wire::Event),
+    Stop,
+}
+
+struct Worker {
+    commands: Sender<Command>,
+    doorbell: Arc<Doorbell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    fn send(&self, command: Command) {
+        // A worker that is gone has nothing to be told.
+        let _ = self.commands.send(command);
+        self.doorbell.ring();
+    }
+}
+
+/// The running target. Dropping it stops it: channels are closed once their requests are back
+/// from the disk.
+pub struct Target {
+    registry: Arc<Mutex<Registry>>,
+    stores: Arc<[Arc<dyn Store>]>,
+    workers: Vec<Worker>,
+}
+
+impl Target {
+    /// Starts a thread for each link.
+    ///
+    /// # Errors
+    /// What the system says when there is no thread or no eventfd to be had.
+    pub fn start(options: TargetOptions) -> io::Result<Self> {
+        let TargetOptions { target, exports, links, ethertype, spin } = options;
+        let identity = target.uuid;
+        let mut registry = Registry::new(target);
+        let mut stores = Vec::new();
+        for export in exports {
+            registry.add_export(export_config(&export));
+            stores.push(export.store);
+        }
+        let (registry, stores) = (Arc::new(Mutex::new(registry)), Arc::<[_]>::from(stores));
+        let bells = links.iter().map(|_| Doorbell::new().map(Arc::new));
+        let doorbells: Arc<[Arc<Doorbell>]> = bells.collect::<io::Result<_>>()?;
+        let mut workers = Vec::new();
+        for (index, link) in links.into_iter().enumerate() {
+            let (sender, commands) = channel();
+            let port = Port::new(link, ethertype);
+            let body = TargetLoop {
+                listener: Listener::new(
+                    ListenerConfig {
+                        link: index,
+                        frame_len_max: port.link().frame_len_max(),
+                        rings: port.rings(),
+                    },
+                    identity,
+                    secrets(),
+                ),
+                port,
+                registry: Arc::clone(&registry),
+                doorbells: Arc::clone(&doorbells),
+                index,
+                disks: stores.iter().map(|store| StoreSide::new(Arc::clone(store))).collect(),
+                channels: Vec::new(),
+                commands,
+                out: Outgoing::new(),
+                done: Vec::with_capacity(STORE_DEPTH),
+                spin: Spin::new(spin),
+                stopping: false,
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("tyche-link{index}"))
+                .spawn(move || body.run())?;
+            let doorbell = Arc::clone(&doorbells[index]);
+            workers.push(Worker { commands: sender, doorbell, thread: Some(thread) });
+        }
+        Ok(Self { registry, stores, workers })
+    }
+
+    /// What the target is doing. Links whose thread does not answer within a second are left out.
+    pub fn report(&self) -> TargetReport {
+        let links = self.workers.iter().filter_map(|worker| {
+            let (sender, receiver) = sync_channel(1);
+            worker.send(Command::Report(sender));
+            receiver.recv_timeout(Duration::from_secs(1)).ok()
+        });
+        let links = links.collect();
+        let registry = lock(&self.registry);
+        let sessions = registry.exports().enumerate().flat_map(|(index, export)| {
+            registry.sessions(index).iter().map(|session| SessionReport {
+                export: export.name.to_string(),
+                session: session.session,
+                host: session.host,
+                host_name: session.host_name.to_string(),
+                writer: session.writer,
+            })
+        });
+        let sessions = sessions.collect();
+        TargetReport { exports: registry.exports().cloned().collect(), sessions, links }
+    }
+
+    /// Takes over the size of an export's store, and tells the hosts. Returns the size in bytes.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn refresh_size(&self, export: usize) -> u64 {
+        let size = self.stores[export].geometry().size;
+        let mut registry = lock(&self.registry);
+        if registry.export(export).size != size {
+            registry.resize(export, size);
+            for worker in &self.workers {
+                worker.send(Command::Notify(export, wire::Event::Resized(size)));
+            }
+        }
+        size
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        for worker in &self.workers {
+            worker.send(Command::Stop);
+        }
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take()
+                && thread.join().is_err()
+            {
+                tracing::error!("a link's thread panicked");
+            }
+        }
+    }
+}
+
+fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
+    registry.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn export_config(export: &TargetExport) -> ExportConfig {
+    let Geometry { size, block_size, read_only, write_cache, discard } = export.store.geometry();
+    ExportConfig {
+        name: export.name,
+        uuid: export.uuid,
+        boot: Uuid::from_u128(export.store.generation().into()),
+        size,
+        block_size,
+        read_only,
+        write_cache,
+        discard,
+        shared: export.shared,
+        hosts: export.hosts.clone(),
+    }
+}
+
+/// One loop's way to one store, opened when the first channel needs it.
+struct StoreSide {
+    store: Arc<dyn Store>,
+    queue: Option<Box<dyn Queue>>,
+    /// Requests that the queue had no room for.
+    waiting: VecDeque<(u64, Request)>,
+}
+
+impl StoreSide {
+    fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, queue: None, waiting: VecDeque::new() }
+    }
+
+    fn open(&mut self) -> io::Result<&mut dyn Queue> {
+        let queue = match self.queue.take() {
+            Some(queue) => queue,
+            None => self.store.queue(STORE_DEPTH)?,
+        };
+        Ok(&mut **self.queue.insert(queue))
+    }
+
+    fn submit(&mut self, token: u64, request: Request) {
+        let queue = self.queue.as_mut().expect("open while a channel needs it");
+        if queue.in_flight() < STORE_DEPTH {
+            queue.submit(token, request);
+        } else {
+            self.waiting.push_back((token, request));
+        }
+    }
+
+    /// Hands waiting requests over, and all new ones to the kernel; then collects what is done.
+    fn work(&mut self, done: &mut Vec<Completion>) {
+        let Some(queue) = &mut self.queue else { return };
+        while queue.in_flight() < STORE_DEPTH {
+            let Some((token, request)) = self.waiting.pop_front() else { break };
+            queue.submit(token, request);
+        }
+        if queue.in_flight() == 0 {
+            return;
+        }
+        if let Err(error) = queue.kick() {
+            tracing::error!(%error, "cannot hand requests to the store, trying again");
+        }
+        queue.reap(done);
+    }
+}
+
+/// The memory of a channel.
+struct ChannelMemory {
+    export: usize,
+    writer: bool,
+    /// The `damq`.
+    arena: Arena,
+    /// What each slot holds of it, unless the store has it at the moment.
+    slots: Box<[Option<Extent>]>,
+}
+
+struct TargetLoop {
+    listener: Listener,
+    port: Port,
+    registry: Arc<Mutex<Registry>>,
+    doorbells: Arc<[Arc<Doorbell>]>,
+    /// Of this link.
+    index: usize,
+    disks: Vec<StoreSide>,
+    channels: Vec<Option<ChannelMemory>>,
+    commands: Receiver<Command>,
+    out: Outgoing,
+    done: Vec<Completion>,
+    spin: Spin,
+    stopping: bool,
+}
+
+impl TargetLoop {
+    fn run(mut self) {
+        while !(self.stopping && self.channels.iter().all(Option::is_none)) {
+            if self.turn() {
+                self.spin.worked();
+            } else if !self.spin.again(now().0) {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Does what there is to do; false if there was nothing.
+    fn turn(&mut self) -> bool {
+        let now = now();
+        let mut worked = self.obey();
+        worked |= self.receive(now);
+        worked |= self.execute();
+        if self.listener.poll_timeout().is_some_and(|at| at <= now) {
+            self.listener.handle_timeout(now);
+        }
+        self.serve_requests(now);
+        worked |= self.transmit(now);
+        worked
+    }
+
+    fn obey(&mut self) -> bool {
+        let mut worked = false;
+        while let Ok(command) = self.commands.try_recv() {
+            worked = true;
+            match command {
+                Command::Report(to) => {
+                    let _ = to.send(self.report());
+                }
+                Command::Notify(export, event) => self.listener.notify(export, event),
+                Command::Stop => {
+                    self.stopping = true;
+                    for channel in 0..self.channels.len() {
+                        self.listener.close(ChannelId(channel as u16));
+                    }
+                }
+            }
+        }
+        worked
+    }
+
+    fn receive(&mut self, now: Instant) -> bool {
+        let frames = self.port.receive(now);
+        for index in 0..frames {
+            let frame = self.port.rx.frame(index);
+            self.listener.handle_frame(now, frame.head, frame.payload);
+            self.settle(Some(index));
+        }
+        frames > 0
+    }
+
+    /// Handles all events; `frame` is the received frame that they speak of.
+    fn settle(&mut self, frame: Option<usize>) {
+        while let Some(event) = self.listener.poll_event() {
+            match event {
+                ListenerEvent::Opened { channel, export, writer, damq_pages, queue_size } => {
+                    self.open(channel, export, writer, (damq_pages, queue_size));
+                }
+                ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
+                ListenerEvent::Closed { channel } => self.close(channel),
+            }
+        }
+    }
+
+    fn open(&mut self, channel: ChannelId, export: usize, writer: bool, sizes: (u32, u16)) {
+        let (damq_pages, queue_size) = sizes;
+        let arena = Arena::new(damq_pages as usize);
+        match self.disks[export].open() {
+            Ok(queue) => queue.register(&arena),
+            Err(error) => {
+                // Requests of this channel fail; the host sees I/O errors rather than silence.
+                tracing::error!(%error, "cannot open a queue to the store");
+            }
+        }
+        let index = usize::from(channel.0);
+        if self.channels.len() <= index {
+            self.channels.resize_with(index + 1, || None);
+        }
+        let slots = (0..queue_size).map(|_| None).collect();
+        self.channels[index] = Some(ChannelMemory { export, writer, arena, slots });
+    }
+
+    fn close(&mut self, channel: ChannelId) {
+        let memory = self.channels[usize::from(channel.0)].take();
+        let ChannelMemory { export, arena, slots, .. } = memory.expect("closed once");
+        drop(slots);
+        if let Some(queue) = &mut self.disks[export].queue {
+            queue.unregister(&arena);
+        }
+    }
+
+    fn act(&mut self, channel: ChannelId, action: Action, frame: Option<usize>) {
+        let memory = self.channels[usize::from(channel.0)].as_mut();
+        let memory = memory.expect("only open channels act");
+        match action {
+            Action::Release { slot } => memory.slots[usize::from(slot)] = None,
+            Action::Claim { slot, page, len } => {
+                let extent = memory.arena.claim(page as usize, len as usize);
+                let extent = extent.expect("the protocol keeps requests' pages apart");
+                memory.slots[usize::from(slot)] = Some(extent);
+            }
+            Action::Place { slot, offset, len, source } => {
+                let frame = self.port.rx.frame(frame.expect("data come with a frame"));
+                let extent = memory.slots[usize::from(slot)].as_mut();
+                extent.expect("claimed before data are placed")[offset as usize..][..len as usize]
+                    .copy_from_slice(&frame.payload[source as usize..][..len as usize]);
+            }
+            Action::Execute { command } => self.start(channel, &command),
+        }
+    }
+
+    /// Hands a request to its store, or answers it at once if it makes no sense.
+    fn start(&mut self, channel: ChannelId, command: &wire::Command) {
+        let memory = self.channels[usize::from(channel.0)].as_mut();
+        let memory = memory.expect("only open channels act");
+        let request = Request {
+            operation: block_operation(command),
+            offset: command.offset,
+            len: command.len,
+            buffer: memory.slots[usize::from(command.tag.slot)]
+                .take()
+                .filter(|_| command.opcode.has_data()),
+        };
+        let disk = &mut self.disks[memory.export];
+        let checked = if command.opcode.modifies() && !memory.writer {
+            Err(Errno::ROFS)
+        } else if disk.queue.is_none() {
+            Err(Errno::IO)
+        } else {
+            disk.store.geometry().check(&request)
+        };
+        let token = token(channel, command.tag);
+        match checked {
+            Ok(()) => disk.submit(token, request),
+            Err(errno) => {
+                let buffer = request.buffer;
+                self.done.push(Completion { token, result: Err(errno), buffer });
+            }
+        }
+    }
+
+    /// Moves requests through the stores, and answers those that are done.
+    fn execute(&mut self) -> bool {
+        for disk in &mut self.disks {
+            disk.work(&mut self.done);
+        }
+        let worked = !self.done.is_empty();
+        for Completion { token, result, buffer } in self.done.drain(..) {
+            let (channel, tag) = split(token);
+            let memory = self.channels[usize::from(channel.0)].as_mut();
+            let memory = memory.expect("a channel outlives its requests");
+            let status = result.map_or_else(status, |()| Status::Success);
+            let keeps_pages = self.listener.complete(channel, tag, status);
+            memory.slots[usize::from(tag.slot)] = buffer.filter(|_| keeps_pages);
+        }
+        worked
+    }
+
+    fn serve_requests(&mut self, now: Instant) {
+        if self.listener.has_requests() || lock(&self.registry).closing_links().next().is_some() {
+            let mut registry = lock(&self.registry);
+            self.listener.serve_requests(now, &mut registry);
+            for link in registry.closing_links().filter(|&link| link != self.index) {
+                self.doorbells[link].ring();
+            }
+            drop(registry);
+            self.settle(None);
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> bool {
+        let (listener, channels) = (&mut self.listener, &self.channels);
+        let data = |out: &Outgoing, part: &Data| {
+            let channel = out.channel.expect("data belong to a channel");
+            let memory = channels[usize::from(channel.0)].as_ref().expect("open while it sends");
+            let extent = memory.slots[usize::from(part.tag.slot)].as_ref();
+            &extent.expect("held until released")[part.offset as usize..][..part.len as usize]
+        };
+        let poll = |out: &mut Outgoing| listener.poll_transmit(now, out);
+        self.port.transmit(now, &mut self.out, poll, data) > 0
+    }
+
+    fn sleep(&mut self) {
+        self.spin.sleeps();
+        let doorbell = &self.doorbells[self.index];
+        doorbell.announce();
+        let deadline = match (self.listener.poll_timeout(), self.port.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let queues = self.disks.iter().filter_map(|disk| disk.queue.as_ref());
+        let stores = queues.filter_map(|queue| queue.wait_fd());
+        let sources = self.port.wait_fd().into_iter().chain(stores).chain([doorbell.wait_fd()]);
+        wait(sources, now(), deadline);
+        doorbell.awake();
+    }
+
+    fn report(&mut self) -> TargetLinkReport {
+        TargetLinkReport {
+            link: self.port.link().name().to_owned(),
+            mac: Mac(self.port.link().mac()),
+            problem: self.port.trouble().map(|kind| kind.to_string()),
+            port: self.port.stats(),
+            channel: self.listener.stats(),
+            rejects: self.listener.rejects().iter().collect(),
+            channels: self.listener.channels().collect(),
+        }
+    }
+}
+
+/// Names a request of a channel at its store.
+fn token(channel: ChannelId, tag: Tag) -> u64 {
+    u64::from(channel.0) << 32 | u64::from(tag.to_bits())
+}
+
+fn split(token: u64) -> (ChannelId, Tag) {
+    (ChannelId((token >> 32) as u16), Tag::from_bits(token as u32))
+}
+
+fn block_operation(command: &wire::Command) -> BlockOperation {
+    let fua = command.flags.contains(CommandFlags::FUA);
+    let may_unmap = command.flags.contains(CommandFlags::MAY_UNMAP);
+    match command.opcode {
+        Opcode::Read => BlockOperation::Read,
+        Opcode::Write => BlockOperation::Write { fua },
+        Opcode::Flush => BlockOperation::Flush,
+        Opcode::Discard => BlockOperation::Discard,
+        Opcode::WriteZeroes => BlockOperation::WriteZeroes { fua, may_unmap },
+    }
+}
+
+fn status(errno: Errno) -> Status {
+    match errno {
+        Errno::INVAL => Status::Invalid,
+        Errno::ROFS => Status::ReadOnly,
+        Errno::NOSPC => Status::NoSpace,
+        Errno::OPNOTSUPP => Status::Unsupported,
+        Errno::NOMEM => Status::NoMemory,
+        _ => Status::Io,
+    }
+}
