@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`memory`] | memory, gone with the process |
 //! | [`null`] | swallows writes, reads zeroes: for measuring everything else |
-//! | [`file`] | a regular file or a block device through io_uring |
+//! | [`mod@file`] | a regular file or a block device through io_uring |
 //! | [`fault`] | a wrapper that fails and delays what it is told to |
 
 pub mod fault;
