@@ -140,9 +140,8 @@ pub(super) fn serve(
     for token in connection.outbox.close() {
         connection.slots.free(token);
     }
-    let wrote = writer.join().unwrap_or(Ok(()));
-    match wrote {
-        Err(_) if ending == Ending::HungUp => Ending::NotReading,
+    match writer.join() {
+        Ok(Err(error)) if error.kind() == ErrorKind::WouldBlock => Ending::NotReading,
         _ => ending,
     }
 }
@@ -170,8 +169,8 @@ impl Connection {
 
 /// The state of the reader thread.
 ///
-/// Where it finds [`Peer::hang_up`] called, that was the writer's doing ([`Ending::NotReading`])
-/// or the server's, which knows better why.
+/// Where it finds that [`Peer::hang_up`] was called, it reports [`Ending::HungUp`]; those who
+/// called know better.
 struct Reader<'a> {
     connection: &'a Connection,
     sink: &'a Arc<dyn Sink>,
@@ -218,7 +217,7 @@ impl Reader<'_> {
             .connection
             .slots
             .insert(pending, &self.connection.peer.closed)
-            .map_err(|_| Ending::NotReading)?;
+            .map_err(|_| Ending::HungUp)?;
         match request {
             Ok(request) => self.disk.submit(request, token, self.sink),
             Err(errno) => {
@@ -230,10 +229,8 @@ impl Reader<'_> {
 
     /// Waits for the first byte of a request, for as long as the client likes.
     fn await_request(&self, stream: &mut impl BufRead) -> Result<(), Ending> {
-        let closed = &self.connection.peer.closed;
         loop {
             match stream.fill_buf() {
-                Ok([]) if closed.is_raised() => return Err(Ending::NotReading),
                 Ok([]) => return Err(Ending::HungUp),
                 Ok(_) => return Ok(()),
                 Err(error) => match error.kind() {
@@ -280,7 +277,7 @@ impl Reader<'_> {
         if operation.has_data() {
             let len = header.len as usize;
             let closed = &self.connection.peer.closed;
-            let extent = slots::alloc(self.disk.arena(), len, closed).ok_or(Ending::NotReading)?;
+            let extent = slots::alloc(self.disk.arena(), len, closed).ok_or(Ending::HungUp)?;
             let extent = buffer.insert(extent);
             if operation != Operation::Read {
                 stream.read_exact(extent).map_err(|_| Ending::Truncated)?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Ending {
     /// The client sent a disconnect request.
     Disconnected,
-    /// The client closed the socket between two messages.
+    /// The client closed the socket between two messages, perhaps without waiting for replies.
     HungUp,
     /// The client gave up the handshake with `NBD_OPT_ABORT`.
     Aborted,
@@ -30,7 +30,7 @@ pub enum Ending {
     WriteTooLong,
     /// The socket ended, or nothing came for too long, in the middle of a message.
     Truncated,
-    /// The client did not take its replies for too long, or the socket broke.
+    /// The client did not take its replies for too long.
     NotReading,
 }
 

@@ -193,7 +193,10 @@ fn answer(stream: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> Resul
 }
 
 fn send(stream: &mut impl Write, bytes: &[u8]) -> Result<(), Ending> {
-    stream.write_all(bytes).map_err(|_| Ending::NotReading)
+    stream.write_all(bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Ending::NotReading,
+        _ => Ending::HungUp,
+    })
 }
 
 fn receive(stream: &mut impl Read, bytes: &mut [u8]) -> Result<(), Ending> {
@@ -218,5 +221,70 @@ pub(super) fn skip(stream: &mut impl Read, len: u32) -> Result<(), Ending> {
     match skipped {
         Ok(skipped) if skipped == u64::from(len) => Ok(()),
         _ => Err(Ending::Truncated),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a client sends, all at once, and room for what it gets.
+    struct Script<'a> {
+        input: &'a [u8],
+        output: Vec<u8>,
+    }
+
+    impl Read for Script<'_> {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            self.input.read(bytes)
+        }
+    }
+
+    impl Write for Script<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.output.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const GOOD: &[u8] = b"\0\0\0\x03IHAVEOPT\0\0\0\x03\0\0\0\0\
+        IHAVEOPT\0\0\0\x06\0\0\0\x0b\0\0\0\x03vol\0\x01\0\x03\
+        IHAVEOPT\0\0\0\x07\0\0\0\x09\0\0\0\x03vol\0\0";
+
+    fn negotiate(input: &[u8]) -> (Result<(), Ending>, Vec<u8>) {
+        let geometry = Geometry {
+            size: 1 << 20,
+            block_size: 512,
+            read_only: false,
+            write_cache: true,
+            discard: true,
+        };
+        let offer = Offer { name: "vol".into(), geometry, payload_max: 1 << 20 };
+        let mut script = Script { input, output: Vec::new() };
+        let result = super::negotiate(&mut script, &offer);
+        (result, script.output)
+    }
+
+    #[test]
+    fn a_handshake_cut_anywhere_just_ends() {
+        assert_eq!(negotiate(GOOD).0, Ok(()));
+        for len in 0..GOOD.len() {
+            let (result, _) = negotiate(&GOOD[..len]);
+            assert!(matches!(result, Err(Ending::HungUp | Ending::Truncated)), "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_makes_the_server_panic_or_talk_without_end() {
+        let (_, good) = negotiate(GOOD);
+        for bit in 0..GOOD.len() * 8 {
+            let mut input = GOOD.to_vec();
+            input[bit / 8] ^= 1 << (bit % 8);
+            let (_, output) = negotiate(&input);
+            assert!(output.len() <= good.len() + 124, "bit {bit}");
+        }
     }
 }

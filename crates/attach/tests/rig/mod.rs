@@ -152,19 +152,32 @@ pub(crate) fn fallocate(file: &File, mode: i32, offset: i64, len: i64) -> Result
     }
 }
 
-/// Memory that direct I/O takes.
+/// Memory that direct I/O takes: it begins with a huge page if the kernel has any.
 pub(crate) struct Buffer {
     memory: Vec<u8>,
     len: usize,
 }
 
 impl Buffer {
+    const HUGE: usize = 2 << 20;
+
     pub(crate) fn new(len: usize) -> Self {
-        Self { memory: vec![0; len + 4096], len }
+        let align = if len < Self::HUGE { 4096 } else { Self::HUGE };
+        let mut memory = Vec::with_capacity(len + align);
+        // SAFETY: the advice concerns memory that is ours, and changes nothing of its content.
+        // It fails if there are no huge pages, or if the memory does not begin with a page.
+        unsafe {
+            let start = memory.spare_capacity_mut().as_mut_ptr();
+            let start = start.byte_add(start.align_offset(4096));
+            libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
+        }
+        memory.resize(len + align, 0);
+        Self { memory, len }
     }
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        let skip = self.memory.as_ptr().align_offset(4096);
+        let align = if self.len < Self::HUGE { 4096 } else { Self::HUGE };
+        let skip = self.memory.as_ptr().align_offset(align);
         &mut self.memory[skip..skip + self.len]
     }
 }
