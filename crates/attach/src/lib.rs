@@ -12,6 +12,7 @@
 //! Requests of programs are never refused for want of memory: an attachment stops reading
 //! requests while its table or the arena is full, and goes on when the disk has answered some.
 
+mod descriptors;
 mod error;
 mod loop_attachment;
 mod reclaim;

@@ -8,6 +8,7 @@ mod rig;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
@@ -371,6 +372,30 @@ fn mounts_are_replaced_only_when_dead() {
     assert!(!FuseMount::clean_stale(&rig.dir().join("no such directory")).unwrap());
     drop(mount);
     assert!(!path.exists());
+}
+
+/// What the unprivileged process runs.
+#[test]
+fn start_without_privileges() {
+    let Some(dir) = std::env::var_os("TYCHE_ATTACH_UNPRIVILEGED") else { return };
+    let disk = MemoryDisk::new(MIB, 512);
+    let error = LoopAttachment::start(disk.dyn_disk(), dir.as_ref()).unwrap_err();
+    println!("error={error}");
+}
+
+#[test]
+fn without_root_the_error_says_so() {
+    skip_without_kernel!();
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(65534), None).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "start_without_privileges", "--nocapture"])
+        .env("TYCHE_ATTACH_UNPRIVILEGED", dir.path().join("run"))
+        .uid(65534)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("run as root"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// What the killed process runs: see the tests below.

@@ -35,7 +35,7 @@ const MAX_BACKGROUND: u16 = 128;
 const PIECE: u32 = 1 << 30;
 
 /// What answers the kernel. Never waits for the disk, except for room (see
-/// [`slots`](crate::slots)).
+/// [`slots`]).
 pub(super) struct DiskFile {
     disk: Arc<dyn Disk>,
     in_flight: Arc<InFlight>,

@@ -40,10 +40,12 @@ impl Answer {
     }
 }
 
-/// The kernel takes error numbers below 512 only, and drops the answer with any other, so that
-/// the program would wait for ever.
+/// Two errors are never passed on. The kernel drops an answer with a number of 512 or more, so
+/// that the program would wait for ever. And `ENOSYS` makes it stop asking: every later `fsync`
+/// would succeed without a flush.
 fn to_fuse(errno: Errno) -> FuseErrno {
     match errno.0 {
+        libc::ENOSYS => FuseErrno::EIO,
         1..512 => FuseErrno::from_i32(errno.0),
         _ => FuseErrno::EIO,
     }
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn strange_errors_become_eio() {
         assert_eq!(to_fuse(Errno::ROFS).code(), libc::EROFS);
-        for strange in [0, -5, 512, i32::MAX, i32::MIN] {
+        for strange in [0, -5, libc::ENOSYS, 512, i32::MAX, i32::MIN] {
             assert_eq!(to_fuse(Errno(strange)).code(), libc::EIO);
         }
     }

@@ -13,11 +13,10 @@
 //! # Who may wait for whom
 //! A program in an I/O request waits uninterruptibly until this process answers or *closes
 //! `/dev/fuse`*, which the kernel does when the process dies. So nothing dies badly, with one
-//! exception: a thread of this very process that waits for such an answer would keep
-//! `/dev/fuse` open while it waits. Therefore no thread of the process that shares its file
-//! descriptors ever touches a file below the mountpoint, and none a device on top of it.
-//! [`loopdev`](crate::loopdev) shows how it is done where it must be. Allocating memory is
-//! another way to wait for a file system; see [`avoid_reclaim_io`].
+//! exception, explained in `descriptors.rs`: threads of this very process.
+//! None that shares its file descriptors with others ever touches a file below the mountpoint,
+//! or a device on top of it. Allocating memory is another way to wait for a file system; see
+//! [`avoid_reclaim_io`].
 
 mod filesystem;
 mod inflight;

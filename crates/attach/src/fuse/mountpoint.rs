@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use crate::descriptors;
+
 /// The file system type shown in the list of mounts.
 const FS_TYPE: &str = "fuse.tyche";
 
@@ -117,8 +119,11 @@ fn is_dead(path: &Path) -> io::Result<bool> {
     let (sender, answer) = mpsc::sync_channel(1);
     let path = path.to_owned();
     thread::Builder::new().name("fuse-probe".into()).spawn(move || {
+        // SAFETY: this thread has a channel and a path, and uses no descriptor at all.
+        let private = unsafe { descriptors::make_private() };
+        let found = private.and_then(|()| fs::metadata(path));
         // Nobody listens after the timeout.
-        let _ = sender.send(fs::metadata(path).err().and_then(|error| error.raw_os_error()));
+        let _ = sender.send(found.err().and_then(|error| error.raw_os_error()));
     })?;
     Ok(answer.recv_timeout(PROBE_TIMEOUT) == Ok(Some(libc::ENOTCONN)))
 }

@@ -5,10 +5,9 @@
 //! process dies, however it dies, the device goes too, or as soon as its last user is done.
 //!
 //! Opening and closing the device and its file means waiting for I/O, which *this process*
-//! answers. A thread in such a wait can't be killed, and it would keep `/dev/fuse` open, so that
-//! after a `SIGKILL` the process would wait for itself for ever. The keeper can't do that, for it
-//! has a table of file descriptors of its own, without `/dev/fuse`. It does nothing else, least
-//! of all logging: the number of a log file's descriptor might be the loop device's here.
+//! answers. That takes a thread with [file descriptors of its own](crate::descriptors). It does
+//! nothing else, least of all logging: the number of a log file's descriptor might be the loop
+//! device's here.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -18,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::sys::{self, Backing};
-use crate::{Error, Stopped};
+use crate::{Error, Stopped, descriptors};
 
 /// Other processes that look for a free loop device may take the one just found.
 const ATTEMPTS_MAX: usize = 64;
@@ -55,7 +54,7 @@ pub(super) fn run(
 ) {
     // SAFETY: this thread was started for nothing but this. All that it has are channels and
     // paths; all that it does is below, and uses only files that it opens itself.
-    let private = unsafe { sys::private_descriptors() };
+    let private = unsafe { descriptors::make_private() };
     let held = private
         .map_err(|error| {
             Error::new("close_range", error).remedy("a kernel of version 5.11 or later is needed")

@@ -1,4 +1,4 @@
-//! The system calls that no crate wraps: the loop driver's, and a private table of descriptors.
+//! The loop driver's system calls, which no crate wraps without something missing.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use libc::{Ioctl, c_int, c_uint};
+use libc::{Ioctl, c_int};
 
 const LOOP_GET_STATUS64: Ioctl = 0x4c05;
 const LOOP_SET_CAPACITY: Ioctl = 0x4c07;
@@ -105,23 +105,6 @@ pub(super) fn update_capacity(device: &File) -> io::Result<()> {
     let unused: c_int = 0;
     // SAFETY: the request ignores its argument.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_CAPACITY, unused) })
-}
-
-/// Gives the calling thread a table of file descriptors of its own, with only the standard
-/// streams in it.
-///
-/// # Safety
-/// The calling thread owns no descriptor now, and never uses one that another thread owns: their
-/// numbers mean nothing to it any more, or something else. That includes what a logger may have
-/// open.
-pub(super) unsafe fn private_descriptors() -> io::Result<()> {
-    let first: c_uint = 3;
-    // SAFETY: the caller vouches for this thread, and the tables of all other threads stay as
-    // they are.
-    let result = unsafe {
-        libc::syscall(libc::SYS_close_range, first, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE)
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn check(result: c_int) -> io::Result<()> {
