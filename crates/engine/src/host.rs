@@ -269,6 +269,10 @@ impl HostLoop {
     }
 
     fn run(mut self) {
+        // Without the privilege there is no protection, but the disk works.
+        if let Err(error) = tyche_attach::avoid_reclaim_io() {
+            tracing::debug!(%error, "session without protection from memory reclaim");
+        }
         while !self.closed {
             if self.turn() {
                 self.spin.worked();

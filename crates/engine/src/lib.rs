@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod discovery;
 mod doorbell;
 mod host;
 mod port;
@@ -21,6 +22,7 @@ mod target;
 mod volume;
 mod wait;
 
+pub use discovery::{Found, discover};
 pub use host::{
     Host, HostControl, HostLink, HostOptions, HostReport, Notice, PathReport, RequestCounts,
 };
