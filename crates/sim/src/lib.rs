@@ -1,1 +1,41 @@
-//! sim
+//! Deterministic simulation of hosts, a target, and the network between them.
+//!
+//! Everything that could differ between two runs is simulated and follows from one `u64`: the
+//! clock, the network, the disk, crashes, and what hosts ask for. What is not simulated is the
+//! protocol: the state machines are the real ones, and so are the bytes of every frame.
+//!
+//! ```text
+//! plan      what a seed draws: sizes, faults, who takes part
+//! world     drives sessions and listeners as an engine would, and lets things happen
+//!   hosts   ├ sessions, memory of operations, workload
+//!   network ├ frames in flight
+//!   target  ├ listeners, registry, data queues
+//!   disk    └ two images: what is seen, and what would survive
+//! history   the checker: what every sector may hold
+//! run       faults, then calm, then reading back
+//! canary    the same with one rule broken: the checker must notice
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod canary;
+mod content;
+mod disk;
+mod frame;
+mod history;
+mod host;
+mod network;
+mod plan;
+mod random;
+mod report;
+mod run;
+mod schedule;
+mod target;
+mod trace;
+mod world;
+
+pub use canary::{Caught, canaries, hunt};
+pub use plan::{DiskPlan, Faults, HostPlan, Incidents, LinkPlan, Mix, Plan, TargetPlan};
+pub use report::{Report, Violation};
+pub use run::{Options, run};
+pub use world::World;

@@ -1,0 +1,65 @@
+//! Broken on purpose: runs in which one rule is off. A checker that catches none of them would
+//! not catch a mistake either.
+
+use tyche_proto::Rules;
+
+use crate::plan::Plan;
+use crate::report::Violation;
+use crate::run::{Options, run_with};
+
+/// A broken build was caught.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// The first seed that caught it.
+    pub seed: u64,
+    /// What was found.
+    pub violation: Violation,
+}
+
+macro_rules! broken {
+    ($($name:ident: $rule:ident;)*) => {
+        $(
+            #[derive(Clone, Copy, Debug)]
+            struct $name;
+
+            impl Rules for $name {
+                const $rule: bool = false;
+            }
+        )*
+    };
+}
+
+broken! {
+    AcceptsDuplicates: SUPPRESS_DUPLICATES;
+    IgnoresCookies: CHECK_COOKIE;
+    IgnoresPayload: CHECK_PAYLOAD;
+    ForgetsLostCache: LOST_CACHE_FAILS_FLUSH;
+}
+
+const CANARIES: [&str; 5] = ["duplicates", "cookie", "payload", "lost-cache", "flush"];
+
+/// The names of all canaries.
+pub fn canaries() -> &'static [&'static str] {
+    &CANARIES
+}
+
+/// Runs a canary with the seeds from `first` on until the checker notices.
+///
+/// # Panics
+/// If there is no canary of that name.
+pub fn hunt(name: &str, first: u64, seeds: u64) -> Option<Caught> {
+    let run_one = match name {
+        "duplicates" => run_with::<AcceptsDuplicates>,
+        "cookie" => run_with::<IgnoresCookies>,
+        "payload" => run_with::<IgnoresPayload>,
+        "lost-cache" => run_with::<ForgetsLostCache>,
+        "flush" => run_with::<tyche_proto::Sound>,
+        other => panic!("there is no canary {other}; there are {CANARIES:?}"),
+    };
+    let lies: fn(&mut Plan) = |plan| plan.disk.flush_lies = true;
+    (first..first + seeds).find_map(|seed| {
+        let options = Options { adjust: (name == "flush").then_some(lies), ..Options::default() };
+        let violation = *run_one(seed, options).err()?;
+        Some(Caught { seed, violation })
+    })
+}

@@ -1,0 +1,162 @@
+//! A disk that does everything a disk may do: requests take their time and overtake each other,
+//! writes become visible piece by piece, its cache may be lost, and a crash tears what was under
+//! way.
+//!
+//! Two images: what reads see, and what would be left after a loss of the cache. Without a cache
+//! they are always the same. Between the two, sectors are written back whenever it pleases the
+//! disk.
+
+use std::collections::BTreeSet;
+
+use tyche_wire::{Command, CommandFlags, Opcode};
+
+use crate::content::{Content, SECTOR, examine};
+use crate::plan::DiskPlan;
+use crate::random::Random;
+
+/// See the module.
+pub(crate) struct Disk {
+    plan: DiskPlan,
+    /// Bytes that requests may reach, at most the plan's.
+    size: u64,
+    seen: Box<[u8]>,
+    durable: Box<[u8]>,
+    /// Sectors in which the two may differ.
+    dirty: BTreeSet<u64>,
+    random: Random,
+}
+
+/// How far a write has got: the sectors that are still to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(Vec<u64>);
+
+/// The sectors of a command.
+pub(crate) fn sectors(command: &Command) -> std::ops::Range<u64> {
+    let first = command.offset / SECTOR as u64;
+    first..first + u64::from(command.len) / SECTOR as u64
+}
+
+impl Disk {
+    pub(crate) fn new(plan: DiskPlan, random: Random) -> Self {
+        let image: Box<[u8]> = vec![0; plan.size as usize].into();
+        let size = plan.size;
+        Self { durable: image.clone(), seen: image, dirty: BTreeSet::new(), size, plan, random }
+    }
+
+    pub(crate) fn plan(&self) -> &DiskPlan {
+        &self.plan
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn resize(&mut self, size: u64) {
+        self.size = size.min(self.plan.size);
+    }
+
+    /// Whether a command lies within the disk and on its blocks.
+    pub(crate) fn takes(&self, command: &Command) -> bool {
+        let block = u64::from(self.plan.block_size);
+        let len = u64::from(command.len);
+        let end = command.offset.checked_add(len);
+        end.is_some_and(|end| end <= self.size)
+            && command.offset.is_multiple_of(block)
+            && len.is_multiple_of(block)
+    }
+
+    fn range(sector: u64) -> std::ops::Range<usize> {
+        let first = sector as usize * SECTOR;
+        first..first + SECTOR
+    }
+
+    /// What reads of the sector see.
+    pub(crate) fn seen(&self, sector: u64) -> Content {
+        examine(&self.seen[Self::range(sector)], sector)
+    }
+
+    /// What is left of the sector if the cache is lost.
+    pub(crate) fn durable(&self, sector: u64) -> Content {
+        examine(&self.durable[Self::range(sector)], sector)
+    }
+
+    /// Begins a command that modifies.
+    pub(crate) fn begin(&self, command: &Command) -> Progress {
+        if command.opcode.modifies() {
+            Progress(sectors(command).collect())
+        } else {
+            Progress::default()
+        }
+    }
+
+    /// Writes some of what is left of a write, from where its data lie now.
+    pub(crate) fn advance(&mut self, command: &Command, progress: &mut Progress, data: &[u8]) {
+        let all = std::mem::take(&mut progress.0);
+        for sector in all {
+            if self.random.chance(0.5) {
+                self.put(command, sector, data);
+            } else {
+                progress.0.push(sector);
+            }
+        }
+    }
+
+    /// Finishes a write, a flush, or whatever else is not a read.
+    pub(crate) fn finish(&mut self, command: &Command, progress: Progress, data: &[u8]) {
+        for sector in progress.0 {
+            self.put(command, sector, data);
+        }
+        let fua = command.flags.contains(CommandFlags::FUA);
+        if fua {
+            for sector in sectors(command) {
+                self.write_back(sector);
+            }
+        }
+        if command.opcode == Opcode::Flush && !self.plan.flush_lies {
+            for sector in std::mem::take(&mut self.dirty) {
+                self.write_back(sector);
+            }
+        }
+    }
+
+    /// Reads.
+    pub(crate) fn read(&self, command: &Command, data: &mut [u8]) {
+        let first = command.offset as usize;
+        data.copy_from_slice(&self.seen[first..first + data.len()]);
+    }
+
+    fn put(&mut self, command: &Command, sector: u64, data: &[u8]) {
+        let range = Self::range(sector);
+        match command.opcode {
+            Opcode::Write => {
+                let at = range.start - command.offset as usize;
+                self.seen[range].copy_from_slice(&data[at..at + SECTOR]);
+            }
+            // A discarded sector reads as zeroes or as before; this disk does either.
+            Opcode::Discard if self.random.chance(0.5) => return,
+            _ => self.seen[range].fill(0),
+        }
+        self.dirty.insert(sector);
+        if !self.plan.write_cache || self.random.chance(0.1) {
+            self.write_back(sector);
+        }
+    }
+
+    fn write_back(&mut self, sector: u64) {
+        let range = Self::range(sector);
+        self.durable[range.clone()].copy_from_slice(&self.seen[range]);
+        self.dirty.remove(&sector);
+    }
+
+    /// The cache is lost: each sector of it may or may not have been written back.
+    pub(crate) fn lose_cache(&mut self) {
+        for sector in std::mem::take(&mut self.dirty) {
+            if self.random.chance(0.3) {
+                self.write_back(sector);
+            } else {
+                let range = Self::range(sector);
+                self.seen[range.clone()].copy_from_slice(&self.durable[range]);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Bytes of frames, from what the protocol hands out.
+
+use tyche_proto::Outgoing;
+use tyche_wire::{
+    Control, Data, ENTRIES_MAX, ENTRY_LEN, ETHERTYPE, Entry, HEAD_LEN, Mac, emit_entries,
+};
+
+/// Makes the frame. `append` is called for each part of the data section and appends its bytes.
+pub(crate) fn seal(
+    src: Mac,
+    out: &Outgoing,
+    mut append: impl FnMut(&Data, &mut Vec<u8>) -> Result<(), String>,
+) -> Result<Vec<u8>, String> {
+    let mut frame = vec![0; HEAD_LEN];
+    for entry in &out.entries {
+        if let Entry::Data(data) = entry {
+            let before = frame.len();
+            append(data, &mut frame)?;
+            assert_eq!(frame.len() - before, data.len as usize, "a part has its length");
+        }
+    }
+    if let Some(control) = &out.control {
+        let mut body = [0; Control::LEN_MAX];
+        let len = control.emit(&mut body);
+        frame.extend_from_slice(&body[..len]);
+        frame.resize(frame.len() + control.padding_len(), 0);
+    }
+    let mut tail = [0; ENTRIES_MAX * ENTRY_LEN];
+    let len = emit_entries(&out.entries, &mut tail);
+    let mut head = [0; HEAD_LEN];
+    let addresses = (out.destination, src, ETHERTYPE);
+    out.header.seal(addresses, [&frame[HEAD_LEN..]], &tail[..len], &mut head);
+    frame[..HEAD_LEN].copy_from_slice(&head);
+    frame.extend_from_slice(&tail[..len]);
+    Ok(frame)
+}

@@ -1,0 +1,161 @@
+//! A host of the simulation: a session, the memory of its operations, and what it wants next.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tyche_proto::{Instant, OpId, Operation, PathConfig, Rules, Session, SessionConfig};
+use tyche_wire::{CommandFlags, Name, Opcode, SECTOR_LEN, Uuid};
+
+use crate::content::fill;
+use crate::plan::{HostPlan, Mix};
+use crate::random::Random;
+
+/// What memory holds before a read has brought anything.
+const STALE: u8 = 0xee;
+
+/// The export that all hosts want.
+pub(crate) fn export_name() -> Name {
+    Name::new("disk").expect("a name")
+}
+
+/// An operation in progress.
+pub(crate) struct Pending {
+    pub(crate) operation: Operation,
+    pub(crate) memory: Vec<u8>,
+    pub(crate) submitted: Instant,
+}
+
+/// A run of a host's session.
+pub(crate) struct Running<R> {
+    /// Counts the sessions of all hosts.
+    pub(crate) number: u64,
+    pub(crate) session: Session<R>,
+    pub(crate) pending: BTreeMap<OpId, Pending>,
+    /// It was connected once: from then on it takes operations.
+    pub(crate) connected: bool,
+    pub(crate) closing: bool,
+}
+
+/// See the module.
+pub(crate) struct Host<R> {
+    pub(crate) plan: HostPlan,
+    pub(crate) running: Option<Running<R>>,
+    /// When the next timer event is planned.
+    pub(crate) alarm: Option<Instant>,
+    /// The next operation is not due before.
+    pub(crate) thinking_until: Instant,
+    pub(crate) sessions: u64,
+    pub(crate) random: Random,
+    uuid: Uuid,
+    name: Name,
+}
+
+/// Shortcut for a number as a UUID.
+pub(crate) fn uuid(kind: u64, number: u64) -> Uuid {
+    Uuid::from_u128(u128::from(kind) << 64 | u128::from(number))
+}
+
+impl<R: Rules> Host<R> {
+    pub(crate) fn new(index: usize, plan: HostPlan, random: Random) -> Self {
+        Self {
+            plan,
+            running: None,
+            alarm: None,
+            thinking_until: Instant(0),
+            sessions: 0,
+            random,
+            uuid: uuid(1, index as u64),
+            name: Name::new(&format!("host-{index}")).expect("a name"),
+        }
+    }
+
+    /// A new session begins to look for the target.
+    pub(crate) fn start(&mut self, now: Instant, number: u64, frame_lens: &[usize]) {
+        assert!(self.running.is_none(), "one session at a time");
+        let plan = &self.plan;
+        let config = SessionConfig {
+            host: self.uuid,
+            host_name: self.name,
+            session: uuid(2, number),
+            export: export_name(),
+            target: None,
+            queue_size: plan.queue_size,
+            damq_pages: 512,
+            operations_max: plan.depth,
+            read_only: plan.read_only,
+            checksum: true,
+            keep_alive: plan.keep_alive,
+            reconnect_delay: plan.reconnect_delay,
+            ctrl_loss_tmo: plan.ctrl_loss_tmo,
+        };
+        let path = |&frame_len_max| PathConfig { frame_len_max, rings: plan.rings, target: None };
+        let paths: Vec<_> = frame_lens.iter().map(path).collect();
+        let mut random = self.random.fork();
+        let session = Session::new(config, &paths, Box::new(move || random.next()), now);
+        self.sessions += 1;
+        self.running = Some(Running {
+            number,
+            session,
+            pending: BTreeMap::new(),
+            connected: false,
+            closing: false,
+        });
+    }
+
+    /// Draws the next operation for a disk of that size, with the stamp of its data.
+    pub(crate) fn draw(&mut self, size: u64, block: u64) -> Operation {
+        let random = &mut self.random;
+        let (opcode, flags) = draw_kind(random, &self.plan.mix, self.plan.read_only);
+        if opcode == Opcode::Flush {
+            return Operation { opcode, flags, offset: 0, len: 0 };
+        }
+        let longest = u64::from(self.plan.mix.len_max).min(size) / block;
+        // Half of the requests are one block, and the rest of all lengths.
+        let blocks = if random.chance(0.5) { 1 } else { random.between(1, longest.max(1)) };
+        // Half of the requests meet in the first eighth of the disk.
+        let places = size / block - blocks.min(size / block) + 1;
+        let places = if random.chance(0.5) { places.div_ceil(8) } else { places };
+        let offset = random.below(places) * block;
+        Operation { opcode, flags, offset, len: (blocks * block) as u32 }
+    }
+}
+
+fn draw_kind(random: &mut Random, mix: &Mix, read_only: bool) -> (Opcode, CommandFlags) {
+    if read_only {
+        return (Opcode::Read, CommandFlags::NONE);
+    }
+    let kinds = [
+        (mix.read, Opcode::Read, CommandFlags::NONE),
+        (mix.write, Opcode::Write, CommandFlags::NONE),
+        (mix.write_fua, Opcode::Write, CommandFlags::FUA),
+        (mix.flush, Opcode::Flush, CommandFlags::NONE),
+        (mix.write_zeroes, Opcode::WriteZeroes, CommandFlags::NONE),
+        (mix.discard, Opcode::Discard, CommandFlags::NONE),
+    ];
+    let total: u32 = kinds.iter().map(|kind| kind.0).sum();
+    let mut point = random.below(u64::from(total)) as u32;
+    for (weight, opcode, flags) in kinds {
+        if point < weight {
+            return (opcode, flags);
+        }
+        point -= weight;
+    }
+    unreachable!("the point lies below the sum of the weights")
+}
+
+impl Pending {
+    /// The memory of an operation as its submitter has prepared it.
+    pub(crate) fn new(operation: Operation, stamp: u64, now: Instant) -> Self {
+        let len = if operation.opcode.has_data() { operation.len as usize } else { 0 };
+        let mut memory = vec![STALE; len];
+        if operation.opcode == Opcode::Write {
+            fill(&mut memory, stamp, operation.offset / SECTOR_LEN);
+        }
+        Self { operation, memory, submitted: now }
+    }
+
+    /// How long it has been in progress.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now.since(self.submitted)
+    }
+}

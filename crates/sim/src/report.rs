@@ -1,0 +1,121 @@
+//! What a run comes to: numbers, or what went wrong.
+
+use std::fmt;
+use std::time::Duration;
+
+use tyche_proto::{Instant, SessionEvent};
+use tyche_wire::Status;
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Operations submitted.
+    pub operations: u64,
+    /// Operations that succeeded.
+    pub succeeded: u64,
+    /// Operations that failed.
+    pub failed: u64,
+    /// Operations that vanished with their hosts.
+    pub vanished: u64,
+    /// Frames sent.
+    pub frames: u64,
+    /// Frames that were lost on the way, for whatever reason.
+    pub drops: u64,
+    /// Frames that were damaged on the way.
+    pub corrupted: u64,
+    /// Frames that arrived twice.
+    pub duplicated: u64,
+    /// Frames that arrived at a later channel of the same index.
+    pub late: u64,
+    /// Frames sent again.
+    pub retransmissions: u64,
+    /// Positions that came twice.
+    pub duplicates: u64,
+    /// Retransmission timers that expired.
+    pub timeouts: u64,
+    /// Channels that were opened.
+    pub channels: u64,
+    /// Times that a session got its target for the first time or again.
+    pub connections: u64,
+    /// Sessions that failed.
+    pub failures: u64,
+    /// Deaths of the target.
+    pub target_crashes: u64,
+    /// Those with loss of the disk's cache.
+    pub caches_lost: u64,
+    /// Times that a session was told of such a loss.
+    pub losses_told: u64,
+    /// Deaths of hosts.
+    pub host_crashes: u64,
+    /// Requests that the disk failed.
+    pub disk_errors: u64,
+    /// The longest time that an operation took.
+    pub slowest: Duration,
+    /// Time that passed in the simulated world.
+    pub virtual_time: Duration,
+    /// Hash of everything that happened: the same for the same seed.
+    pub trace_hash: u64,
+}
+
+impl Report {
+    pub(crate) fn note(&mut self, event: &SessionEvent) {
+        match event {
+            SessionEvent::Connected => self.connections += 1,
+            SessionEvent::Failed(_) => self.failures += 1,
+            SessionEvent::CacheLost => self.losses_told += 1,
+            _ => {}
+        }
+    }
+
+    pub(crate) fn completed(&mut self, status: Status) {
+        if status == Status::Success {
+            self.succeeded += 1;
+        } else {
+            self.failed += 1;
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} operations ({} failed), {} frames ({} lost, {} sent again), {} channels, \
+             {} crashes of the target, {} of hosts, {:.1} s",
+            self.operations,
+            self.failed,
+            self.frames,
+            self.drops,
+            self.retransmissions,
+            self.channels,
+            self.target_crashes,
+            self.host_crashes,
+            self.virtual_time.as_secs_f64()
+        )
+    }
+}
+
+/// Something that must never happen has happened.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The seed of the run.
+    pub seed: u64,
+    /// When, on the simulated clock.
+    pub at: Instant,
+    /// What.
+    pub what: String,
+    /// What happened just before.
+    pub recent: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.recent {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "{:>14.3} ms  VIOLATION: {}", self.at.0 as f64 / 1e6, self.what)?;
+        write!(f, "seed {0}; to see it again: tyche sim --seed {0}", self.seed)
+    }
+}
+
+impl std::error::Error for Violation {}

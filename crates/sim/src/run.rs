@@ -1,0 +1,110 @@
+//! A run of one seed: first faults, to see that nothing goes wrong; then none, to see that
+//! everything comes to an end; then all of the disk is read back.
+
+use std::any::Any;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use tyche_proto::{Instant, Operation, Rules, Sound};
+use tyche_wire::{CommandFlags, Opcode};
+
+use crate::plan::{HostPlan, Plan};
+use crate::report::{Report, Violation};
+use crate::world::World;
+
+/// Faults stop after that long, even if operations are left.
+const FAULTS_MAX: Duration = Duration::from_secs(20);
+/// Everything must be over that long after the faults have stopped.
+const CALM_MAX: Duration = Duration::from_secs(30);
+/// Bytes of one read when all of the disk is read back.
+const READ_BACK_LEN: u64 = 256 << 10;
+
+/// How to run seeds.
+pub struct Options {
+    /// Operations of a seed.
+    pub operations: u32,
+    /// Who is told everything that happens.
+    pub verbose: Option<Box<dyn Write>>,
+    /// Changes what the seed has drawn.
+    pub adjust: Option<fn(&mut Plan)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { operations: 400, verbose: None, adjust: None }
+    }
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// What must never happen, and did.
+pub fn run(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
+    run_with::<Sound>(seed, options)
+}
+
+/// Runs a seed under rules that may be broken.
+pub(crate) fn run_with<R: Rules>(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
+    let mut plan = Plan::draw(seed, options.operations);
+    if let Some(adjust) = options.adjust {
+        adjust(&mut plan);
+    }
+    let mut world = World::<R>::new(plan, options.verbose);
+    // An assertion that fails in a state machine is a finding like any other.
+    let result = catch_unwind(AssertUnwindSafe(|| world.run_through()));
+    result.unwrap_or_else(|panic| Err(world.violation(text_of(panic.as_ref())).into()))
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("a state machine panicked: {}", text.unwrap_or("without a word"))
+}
+
+impl<R: Rules> World<R> {
+    /// All phases of a run.
+    pub(crate) fn run_through(&mut self) -> Result<Report, Box<Violation>> {
+        self.run_until(FAULTS_MAX, |world| world.is_exhausted())?;
+        self.calm_down().map_err(|what| self.violation(what))?;
+        let over = self.run_until(CALM_MAX, |world| world.in_progress() == 0)?;
+        if !over {
+            let what = format!("{} operations never end", self.in_progress());
+            return Err(self.violation(what).into());
+        }
+        self.read_back()?;
+        Ok(self.report())
+    }
+
+    /// An auditor reads the whole disk, after all frames have come to rest.
+    fn read_back(&mut self) -> Result<(), Box<Violation>> {
+        let plan = HostPlan { read_only: true, ..HostPlan::quiet() };
+        let auditor = self.add_host(plan).map_err(|what| self.violation(what))?;
+        if !self.run_until(CALM_MAX, |world| world.is_connected(auditor))? {
+            return Err(self.violation("the auditor cannot connect".into()).into());
+        }
+        for offset in (0..self.disk_size()).step_by(READ_BACK_LEN as usize) {
+            let len = (self.disk_size() - offset).min(READ_BACK_LEN) as u32;
+            let (opcode, flags) = (Opcode::Read, CommandFlags::NONE);
+            self.request(auditor, Operation { opcode, flags, offset, len })?;
+        }
+        if !self.run_until(CALM_MAX, |world| world.in_progress() == 0)? {
+            return Err(self.violation("the auditor's reads never end".into()).into());
+        }
+        self.check_end().map_err(|what| self.violation(what).into())
+    }
+
+    /// Has a host submit an operation.
+    ///
+    /// # Errors
+    /// If the host cannot, or what the checker found.
+    pub fn request(&mut self, host: usize, operation: Operation) -> Result<(), Box<Violation>> {
+        let result = self.submit_now(host, operation);
+        result.map_err(|what| self.violation(what).into())
+    }
+
+    /// The simulated clock.
+    pub fn now(&self) -> Instant {
+        self.clock()
+    }
+}

@@ -1,0 +1,126 @@
+//! A target of the simulation: a listener for each link, the registry, the pages of its channels,
+//! and the requests that its disk has.
+
+use std::collections::BTreeMap;
+
+use tyche_proto::{
+    ChannelRef, ExportConfig, Instant, Listener, ListenerConfig, Registry, Rules, TargetConfig,
+};
+use tyche_wire::{ChannelId, Command, Name, PAGE_LEN, Uuid};
+
+use crate::disk::Progress;
+use crate::host::{export_name, uuid};
+use crate::plan::{LinkPlan, TargetPlan};
+use crate::random::Random;
+
+/// The pages of a channel's data queue.
+pub(crate) struct Memory {
+    pages: Vec<u8>,
+    /// Where each slot's data begin, and how many bytes they are.
+    slots: Vec<Option<(u32, u32)>>,
+}
+
+impl Memory {
+    pub(crate) fn new(pages: u32, slots: u16) -> Self {
+        Self { pages: vec![0; pages as usize * PAGE_LEN], slots: vec![None; usize::from(slots)] }
+    }
+
+    pub(crate) fn claim(&mut self, slot: u16, page: u32, len: u32) -> Result<(), String> {
+        let claimed = self.slots[usize::from(slot)].replace((page, len));
+        if claimed.is_some() { Err(format!("slot {slot} claims pages twice")) } else { Ok(()) }
+    }
+
+    pub(crate) fn release(&mut self, slot: u16) -> Result<(), String> {
+        let held = self.slots[usize::from(slot)].take();
+        held.map(drop).ok_or(format!("slot {slot} releases pages that it does not have"))
+    }
+
+    /// The data of a slot.
+    pub(crate) fn data(&mut self, slot: u16) -> &mut [u8] {
+        let Some((page, len)) = self.slots[usize::from(slot)] else { return &mut [] };
+        let first = page as usize * PAGE_LEN;
+        &mut self.pages[first..first + len as usize]
+    }
+}
+
+/// A request that the disk has.
+pub(crate) struct Job {
+    pub(crate) link: usize,
+    pub(crate) channel: ChannelId,
+    /// The session of the channel.
+    pub(crate) session: Uuid,
+    pub(crate) command: Command,
+    pub(crate) progress: Progress,
+    /// The stamp of a write's data, else zero.
+    pub(crate) stamp: u64,
+}
+
+/// A run of the target's process.
+pub(crate) struct Process<R> {
+    pub(crate) listeners: Vec<Listener<R>>,
+    pub(crate) registry: Registry,
+    pub(crate) memory: BTreeMap<(usize, ChannelId), Memory>,
+    pub(crate) jobs: BTreeMap<u64, Job>,
+}
+
+/// What the process is told about its export when it starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exported {
+    pub(crate) boot: u64,
+    pub(crate) size: u64,
+    pub(crate) block_size: u32,
+    pub(crate) write_cache: bool,
+}
+
+impl<R: Rules> Process<R> {
+    pub(crate) fn new(
+        plan: &TargetPlan,
+        links: &[LinkPlan],
+        exported: Exported,
+        random: &mut Random,
+    ) -> Self {
+        let target = TargetConfig {
+            uuid: uuid(3, 0),
+            name: Name::new("target").expect("a name"),
+            queue_size_max: plan.queue_size_max,
+            damq_pages_max: plan.damq_pages_max,
+            channels_max: 64,
+        };
+        let listener = |(link, plan_of_link): (usize, &LinkPlan)| {
+            let mut random = random.fork();
+            let frame_len_max = plan_of_link.frame_len_max;
+            let config = ListenerConfig { link, frame_len_max, rings: plan.rings };
+            Listener::new(config, target.uuid, Box::new(move || random.next()))
+        };
+        let listeners = links.iter().enumerate().map(listener).collect();
+        let mut registry = Registry::new(target);
+        registry.add_export(ExportConfig {
+            name: export_name(),
+            uuid: uuid(4, 0),
+            boot: uuid(5, exported.boot),
+            size: exported.size,
+            block_size: exported.block_size,
+            read_only: false,
+            write_cache: exported.write_cache,
+            discard: true,
+            shared: false,
+            hosts: Vec::new(),
+        });
+        Self { listeners, registry, memory: BTreeMap::new(), jobs: BTreeMap::new() }
+    }
+
+    /// The session that a channel belongs to, and whether it may write.
+    pub(crate) fn owner(&self, link: usize, channel: ChannelId) -> Option<(Uuid, bool)> {
+        let wanted = ChannelRef { link, channel };
+        let sessions = self.registry.sessions(0).iter();
+        sessions
+            .filter(|session| session.channels().any(|(channel, _)| channel == wanted))
+            .map(|session| (session.session, session.writer))
+            .next()
+    }
+
+    /// When a listener has something to do if nothing happens before.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.listeners.iter().filter_map(Listener::poll_timeout).min()
+    }
+}

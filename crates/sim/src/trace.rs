@@ -1,0 +1,116 @@
+//! What happened, in order: a hash over everything, the last of it for people, and all of it for
+//! whoever asks.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::Write;
+
+use tyche_proto::Instant;
+use tyche_wire::{Command, Header, Opcode, Status};
+
+use crate::network::{Fate, Port};
+use crate::random::mix;
+
+/// How much of the past a violation shows.
+const RECENT: usize = 60;
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    Frame { link: usize, from: Port, len: usize, fate: Fate, header: Header },
+    Submit { host: usize, op: u32, opcode: Opcode, offset: u64, len: u32, stamp: u64 },
+    Answer { host: usize, op: u32, status: Status },
+    Host { host: usize, event: String },
+    Execute { link: usize, channel: u16, command: Command, stamp: u64 },
+    Executed { link: usize, channel: u16, slot: u16, status: Status },
+    Incident(String),
+}
+
+impl Happening {
+    /// What goes into the hash: enough to tell two different runs apart.
+    fn digest(&self) -> u64 {
+        let text = |text: &str| text.bytes().fold(7, |hash, byte| mix(hash ^ u64::from(byte)));
+        match self {
+            Self::Frame { link, from, len, fate, header } => {
+                let place = (*link as u64) << 32 | u64::from(*from) << 16 | *fate as u64;
+                mix(place) ^ header.packet.0 << 20 ^ *len as u64 ^ header.cookie.0
+            }
+            Self::Submit { host, op, offset, len, stamp, .. } => {
+                mix(u64::from(*op) << 8 | *host as u64) ^ offset << 20 ^ u64::from(*len) ^ stamp
+            }
+            Self::Answer { host, op, status } => {
+                u64::from(*op) << 16 | (*host as u64) << 8 | *status as u64
+            }
+            Self::Host { host, event } => text(event) ^ *host as u64,
+            Self::Execute { command, stamp, .. } => mix(*stamp) ^ command.offset,
+            Self::Executed { slot, status, .. } => u64::from(*slot) << 8 | *status as u64,
+            Self::Incident(what) => text(what),
+        }
+    }
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frame { link, from, len, fate, header } => {
+                let from = if *from == 0 { "target".into() } else { format!("host {}", from - 1) };
+                write!(f, "link {link} {from}: {header} ({len} B)")?;
+                if *fate == Fate::Sent { Ok(()) } else { write!(f, " {fate:?}") }
+            }
+            Self::Submit { host, op, opcode, offset, len, stamp } => {
+                write!(f, "host {host} submits {opcode:?} {offset}+{len} as {op}, stamp {stamp}")
+            }
+            Self::Answer { host, op, status } => write!(f, "host {host} gets {status:?} for {op}"),
+            Self::Host { host, event } => write!(f, "host {host}: {event}"),
+            Self::Execute { link, channel, command, stamp } => {
+                let Command { opcode, tag, offset, len, .. } = command;
+                write!(f, "disk begins {opcode:?} {tag:?} {offset}+{len}, stamp {stamp}, ")?;
+                write!(f, "for channel {channel} of link {link}")
+            }
+            Self::Executed { link, channel, slot, status } => {
+                write!(f, "disk ends slot {slot} of channel {channel} of link {link}: {status:?}")
+            }
+            Self::Incident(what) => f.write_str(what),
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Trace {
+    hash: u64,
+    recent: VecDeque<(Instant, Happening)>,
+    verbose: Option<Box<dyn Write>>,
+}
+
+impl Trace {
+    pub(crate) fn new(verbose: Option<Box<dyn Write>>) -> Self {
+        Self { hash: 0, recent: VecDeque::with_capacity(RECENT), verbose }
+    }
+
+    pub(crate) fn note(&mut self, now: Instant, happening: Happening) {
+        self.hash = mix(self.hash ^ now.0).wrapping_add(happening.digest());
+        if let Some(out) = &mut self.verbose
+            && writeln!(out, "{}", line(now, &happening)).is_err()
+        {
+            // Whoever was reading has gone: the run goes on without.
+            self.verbose = None;
+        }
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((now, happening));
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The last things that happened, as text.
+    pub(crate) fn recent(&self) -> Vec<String> {
+        self.recent.iter().map(|(at, happening)| line(*at, happening)).collect()
+    }
+}
+
+fn line(at: Instant, happening: &Happening) -> String {
+    format!("{:>14.3} ms  {happening}", at.0 as f64 / 1e6)
+}

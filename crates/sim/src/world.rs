@@ -1,0 +1,333 @@
+//! The simulated world: hosts, links, one target with its disk, and everything that happens.
+//!
+//! The state machines are the real ones, and so are the bytes of their frames; the world is what
+//! an engine, a kernel and the hardware are to them. After each input they are drained as their
+//! contract says, and what they ask for is checked against what may be asked at all.
+
+mod hosts;
+mod incidents;
+mod requests;
+
+use std::io::Write;
+use std::time::Duration;
+
+use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound};
+use tyche_wire::{HEAD_LEN, Header, Status};
+
+use crate::disk::Disk;
+use crate::history::History;
+use crate::host::Host;
+use crate::network::{Delivery, Network, Port, mac};
+use crate::plan::{HostPlan, Plan};
+use crate::random::Random;
+use crate::report::{Report, Violation};
+use crate::schedule::Schedule;
+use crate::target::{Exported, Process};
+use crate::trace::{Happening, Trace};
+
+use incidents::Incident;
+
+/// Frames in flight at once, beyond which somebody floods the network.
+const FRAMES_MAX: usize = 200_000;
+/// Inputs in a row without time passing, beyond which somebody is busy with nothing.
+const SPINS_MAX: u32 = 10_000;
+
+/// What may happen next.
+enum Event {
+    Arrive(Delivery),
+    HostAlarm(usize),
+    TargetAlarm,
+    /// A request is half done.
+    DiskMid(u64),
+    /// A request is done.
+    DiskDone(u64),
+    /// A host begins a session.
+    Start(usize),
+    /// A host has thought.
+    Thought(usize),
+    Incident(Incident),
+}
+
+/// See the module.
+pub struct World<R: Rules = Sound> {
+    plan: Plan,
+    now: Instant,
+    schedule: Schedule<Event>,
+    network: Network,
+    hosts: Vec<Host<R>>,
+    process: Option<Process<R>>,
+    target_alarm: Option<Instant>,
+    disk: Disk,
+    history: History,
+    trace: Trace,
+    random: Random,
+    exported: Exported,
+    out: Outgoing,
+    jobs: u64,
+    sessions: u64,
+    frames_in_flight: usize,
+    spins: u32,
+    /// Operations that busy hosts may still submit.
+    allowance: u32,
+    /// Faults have stopped.
+    calm: bool,
+    log: Vec<(usize, SessionEvent)>,
+    answers: Vec<(usize, Status)>,
+    report: Report,
+    past_stats: ChannelStats,
+}
+
+impl<R: Rules> World<R> {
+    /// The world at its beginning: the target serves, and all hosts begin to look for it.
+    /// `verbose` is told everything that happens.
+    pub fn new(plan: Plan, verbose: Option<Box<dyn Write>>) -> Self {
+        let mut random = Random::new(plan.seed ^ 0x7479_6368_6500);
+        let ports = plan.hosts.len() as Port + 2;
+        let exported = Exported {
+            boot: 1,
+            size: plan.disk.size,
+            block_size: plan.disk.block_size,
+            write_cache: plan.disk.write_cache,
+        };
+        let host =
+            |(index, host): (usize, &HostPlan)| Host::new(index, host.clone(), random.fork());
+        let hosts: Vec<_> = plan.hosts.iter().enumerate().map(host).collect();
+        let mut world = Self {
+            now: Instant(1_000_000),
+            schedule: Schedule::new(),
+            network: Network::new(&plan.links, ports, random.fork()),
+            process: Some(Process::new(&plan.target, &plan.links, exported, &mut random)),
+            target_alarm: None,
+            disk: Disk::new(plan.disk.clone(), random.fork()),
+            history: History::new(plan.disk.size, plan.disk.write_cache),
+            trace: Trace::new(verbose),
+            out: Outgoing::new(),
+            jobs: 0,
+            sessions: 0,
+            frames_in_flight: 0,
+            spins: 0,
+            allowance: plan.operations,
+            calm: false,
+            log: Vec::new(),
+            answers: Vec::new(),
+            report: Report::default(),
+            past_stats: ChannelStats::default(),
+            hosts,
+            random,
+            exported,
+            plan,
+        };
+        for host in 0..world.hosts.len() {
+            world.plan_in(Duration::ZERO, Event::Start(host));
+        }
+        world.plan_incidents();
+        world
+    }
+
+    fn plan_in(&mut self, delay: Duration, event: Event) {
+        self.schedule.plan(self.now + delay, event);
+    }
+
+    fn note(&mut self, happening: Happening) {
+        self.trace.note(self.now, happening);
+    }
+
+    /// Makes a violation of what went wrong.
+    pub(crate) fn violation(&self, what: String) -> Violation {
+        Violation { seed: self.plan.seed, at: self.now, what, recent: self.trace.recent() }
+    }
+
+    /// Lets the next thing happen; false if nothing is left.
+    fn step(&mut self) -> Result<bool, String> {
+        let Some((at, event)) = self.schedule.pop() else { return Ok(false) };
+        self.spins = if at > self.now { 0 } else { self.spins + 1 };
+        if self.spins > SPINS_MAX {
+            return Err("somebody is busy while no time passes".into());
+        }
+        self.now = at;
+        match event {
+            Event::Arrive(delivery) => self.arrive(&delivery)?,
+            Event::HostAlarm(host) => self.host_alarm(host)?,
+            Event::TargetAlarm => self.target_alarm()?,
+            Event::DiskMid(job) => self.disk_mid(job),
+            Event::DiskDone(job) => self.disk_done(job)?,
+            Event::Start(host) => self.start(host)?,
+            Event::Thought(host) => self.drive_host(host, &[])?,
+            Event::Incident(incident) => self.incident(incident)?,
+        }
+        Ok(true)
+    }
+
+    fn arrive(&mut self, delivery: &Delivery) -> Result<(), String> {
+        self.frames_in_flight -= 1;
+        match delivery.to {
+            0 => self.target_frame(delivery),
+            port => self.host_frame(usize::from(port) - 1, delivery),
+        }
+    }
+
+    /// Hands a frame to the network.
+    fn send(&mut self, link: usize, from: Port, frame: Vec<u8>) -> Result<(), String> {
+        let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
+        let header = Header::parse(head).map_err(|reject| format!("sent a bad frame: {reject}"))?;
+        let len = frame.len();
+        let fate = self.network.send(self.now, link, from, frame);
+        self.note(Happening::Frame { link, from, len, fate, header });
+        self.plan_deliveries()
+    }
+
+    fn plan_deliveries(&mut self) -> Result<(), String> {
+        for (at, delivery) in self.network.deliveries.drain(..) {
+            self.frames_in_flight += 1;
+            self.schedule.plan(at, Event::Arrive(delivery));
+        }
+        if self.frames_in_flight > FRAMES_MAX {
+            return Err(format!("{} frames are in flight", self.frames_in_flight));
+        }
+        Ok(())
+    }
+
+    /// Runs until `done` says so, at most for `limit`; says whether it did.
+    ///
+    /// # Errors
+    /// What the checker found.
+    pub fn run_until(
+        &mut self,
+        limit: Duration,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> Result<bool, Box<Violation>> {
+        let end = self.now + limit;
+        while !done(self) {
+            if self.schedule.next_at().is_none_or(|at| at > end) {
+                self.now = end;
+                return Ok(false);
+            }
+            self.step().map_err(|what| self.violation(what))?;
+        }
+        Ok(true)
+    }
+
+    /// Runs for that long.
+    ///
+    /// # Errors
+    /// What the checker found.
+    pub fn run_for(&mut self, time: Duration) -> Result<(), Box<Violation>> {
+        self.run_until(time, |_| false).map(drop)
+    }
+
+    /// Virtual time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.now.since(Instant(1_000_000))
+    }
+
+    /// Operations in progress.
+    pub fn in_progress(&self) -> usize {
+        self.history.open()
+    }
+
+    /// What happened to the sessions of a host, but for data and completions.
+    pub fn events(&self, host: usize) -> impl Iterator<Item = &SessionEvent> {
+        self.log.iter().filter(move |(index, _)| *index == host).map(|(_, event)| event)
+    }
+
+    /// How the operations of a host ended, in the order of their ends.
+    pub fn answers(&self, host: usize) -> impl Iterator<Item = Status> {
+        self.answers.iter().filter(move |(index, _)| *index == host).map(|&(_, status)| status)
+    }
+
+    /// Changes how many frames of a link are lost.
+    pub fn set_loss(&mut self, link: usize, probability: f64) {
+        self.network.set_loss(link, probability);
+    }
+
+    /// Takes a link down or up.
+    pub fn set_down(&mut self, link: usize, down: bool) {
+        self.network.set_down(link, down);
+    }
+
+    /// From now on the switch of a link drops frames that are longer; `None`: as planned.
+    pub fn set_frame_len_passed(&mut self, link: usize, len: Option<usize>) {
+        self.network.set_frame_len_passed(link, len);
+    }
+
+    /// Longest frame in bytes that a host has found a link to carry; zero before that is known.
+    pub fn frame_len(&self, host: usize, link: usize) -> usize {
+        self.hosts[host].running.as_ref().map_or(0, |running| running.session.frame_len(link))
+    }
+
+    /// Counters of all channels so far, at both ends.
+    fn stats(&self) -> ChannelStats {
+        let mut stats = self.past_stats;
+        for running in self.hosts.iter().filter_map(|host| host.running.as_ref()) {
+            stats += running.session.stats();
+        }
+        for listener in self.process.iter().flat_map(|process| &process.listeners) {
+            stats += listener.stats();
+        }
+        stats
+    }
+
+    /// Frames that the sessions and the target's present run have dropped.
+    pub fn rejects(&self) -> u64 {
+        let hosts = self.hosts.iter().filter_map(|host| host.running.as_ref());
+        let hosts = hosts.map(|running| running.session.rejects().total());
+        let listeners = self.process.iter().flat_map(|process| &process.listeners);
+        hosts.chain(listeners.map(|listener| RejectCounts::total(listener.rejects()))).sum()
+    }
+
+    /// What there is to count so far.
+    pub fn report(&self) -> Report {
+        let counts = self.network.counts;
+        let stats = self.stats();
+        Report {
+            frames: counts.frames,
+            drops: counts.drops,
+            corrupted: counts.corrupted,
+            duplicated: counts.duplicated,
+            late: counts.late,
+            retransmissions: stats.retransmitted,
+            duplicates: stats.duplicates,
+            timeouts: stats.timeouts,
+            virtual_time: self.elapsed(),
+            trace_hash: self.trace.hash(),
+            ..self.report.clone()
+        }
+    }
+
+    /// Whether faults have nothing more to disturb.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.allowance == 0
+    }
+
+    /// Faults stop: links work, the target is back, and nobody submits anything more.
+    pub(crate) fn calm_down(&mut self) -> Result<(), String> {
+        self.note(Happening::Incident("all is calm".into()));
+        self.calm = true;
+        self.network.calm();
+        self.restart_target()?;
+        self.resize_disk(self.plan.disk.size)
+    }
+
+    /// Whether a host is connected now.
+    pub fn is_connected(&self, host: usize) -> bool {
+        self.hosts[host].running.as_ref().is_some_and(|running| running.session.is_live())
+    }
+
+    /// Bytes of the disk.
+    pub fn disk_size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    /// The last check: what the disk holds at the end.
+    pub(crate) fn check_end(&self) -> Result<(), String> {
+        self.history.check_disk(&self.disk)
+    }
+
+    pub(crate) fn clock(&self) -> Instant {
+        self.now
+    }
+
+    fn address(link: usize, port: Port) -> tyche_wire::Mac {
+        mac(link, port)
+    }
+}

@@ -1,0 +1,264 @@
+//! Driving the hosts: frames and time into the sessions, and out of them frames, data and answers.
+
+use std::time::Duration;
+
+use tyche_proto::{Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
+use tyche_wire::{Data, Opcode, Status};
+
+use super::{Event, World};
+use crate::frame::seal;
+use crate::host::{Host, Pending, Running};
+use crate::network::{Delivery, Port};
+use crate::plan::HostPlan;
+use crate::trace::Happening;
+
+/// A session's deadline that has passed already is served after that long.
+const ALARM_DELAY: Duration = Duration::from_micros(1);
+
+impl<R: Rules> World<R> {
+    pub(super) fn start(&mut self, index: usize) -> Result<(), String> {
+        if self.hosts[index].running.is_some() {
+            return Ok(());
+        }
+        self.sessions += 1;
+        let frame_lens: Vec<_> = self.plan.links.iter().map(|link| link.frame_len_max).collect();
+        self.hosts[index].start(self.now, self.sessions, &frame_lens);
+        let event = format!("begins session {}", self.sessions);
+        self.note(Happening::Host { host: index, event });
+        self.drive_host(index, &[])
+    }
+
+    pub(super) fn host_frame(&mut self, index: usize, frame: &Delivery) -> Result<(), String> {
+        let now = self.now;
+        let Some(running) = self.hosts.get_mut(index).and_then(|host| host.running.as_mut()) else {
+            return Ok(());
+        };
+        running.session.handle_frame(now, frame.link, frame.head(), frame.payload());
+        self.drive_host(index, frame.payload())
+    }
+
+    pub(super) fn host_alarm(&mut self, index: usize) -> Result<(), String> {
+        let (now, host) = (self.now, &mut self.hosts[index]);
+        if host.alarm.is_none_or(|alarm| alarm > now) {
+            return Ok(());
+        }
+        host.alarm = None;
+        if let Some(running) = &mut host.running {
+            running.session.handle_timeout(now);
+        }
+        self.drive_host(index, &[])
+    }
+
+    /// Drains the session of a host after an input. `payload` is that of the frame, if it was one.
+    pub(super) fn drive_host(&mut self, index: usize, payload: &[u8]) -> Result<(), String> {
+        loop {
+            while let Some(event) =
+                self.hosts[index].running.as_mut().and_then(|running| running.session.poll_event())
+            {
+                self.host_event(index, event, payload)?;
+            }
+            self.bury(index)?;
+            if !self.submit_drawn(index)? {
+                break;
+            }
+        }
+        self.transmit_host(index)?;
+        self.arm_host(index);
+        Ok(())
+    }
+
+    fn host_event(
+        &mut self,
+        index: usize,
+        event: SessionEvent,
+        payload: &[u8],
+    ) -> Result<(), String> {
+        let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
+        match event {
+            SessionEvent::Data { op, offset, len, source } => {
+                let pending = running.pending.get_mut(&op).ok_or("data of no operation")?;
+                if pending.operation.opcode != Opcode::Read {
+                    return Err(format!("data for {op:?}, which is no read"));
+                }
+                let (offset, source, len) = (offset as usize, source as usize, len as usize);
+                let memory = pending.memory.get_mut(offset..offset + len);
+                let data = payload.get(source..source + len).ok_or("data beyond the frame")?;
+                memory.ok_or("data beyond the operation")?.copy_from_slice(data);
+            }
+            SessionEvent::Completed { op, status } => self.host_completed(index, op, status)?,
+            other => {
+                running.connected |= other == SessionEvent::Connected;
+                self.report.note(&other);
+                self.note(Happening::Host { host: index, event: format!("{other:?}") });
+                self.log.push((index, other));
+            }
+        }
+        Ok(())
+    }
+
+    fn host_completed(&mut self, index: usize, op: OpId, status: Status) -> Result<(), String> {
+        let now = self.now;
+        let host = &mut self.hosts[index];
+        let Some(running) = &mut host.running else { return Ok(()) };
+        let pending = running.pending.remove(&op).ok_or("an operation was answered twice")?;
+        if running.session.is_over() && status != Status::Success {
+            self.history.abandon(running.number, op)?;
+        } else {
+            let data = &pending.memory;
+            let done = self.history.complete(running.number, op, status, data, &self.disk)?;
+            self.check_not_executing(done.stamp)?;
+        }
+        self.report.slowest = self.report.slowest.max(pending.age(now));
+        self.report.completed(status);
+        self.answers.push((index, status));
+        self.note(Happening::Answer { host: index, op: op.0, status });
+        let host = &mut self.hosts[index];
+        if !host.plan.think.is_zero() {
+            let think = host.random.around(host.plan.think);
+            host.thinking_until = now + think;
+            self.plan_in(think, Event::Thought(index));
+        }
+        Ok(())
+    }
+
+    /// A write that its host knows the end of must not be under way any more.
+    fn check_not_executing(&self, stamp: u64) -> Result<(), String> {
+        let jobs = self.process.iter().flat_map(|process| process.jobs.values());
+        match jobs.into_iter().find(|job| stamp != 0 && job.stamp == stamp) {
+            Some(job) => Err(format!("{:?} is answered while it is executed", job.command)),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets go of a session that is over; the host may begin another.
+    fn bury(&mut self, index: usize) -> Result<(), String> {
+        let host = &mut self.hosts[index];
+        let Some(running) = host.running.take_if(|running| running.session.is_over()) else {
+            return Ok(());
+        };
+        if !running.pending.is_empty() {
+            return Err(format!("a session ended with {} unanswered", running.pending.len()));
+        }
+        self.end_session(running);
+        let pause = Duration::from_millis(self.hosts[index].random.between(1, 1000));
+        if self.hosts[index].plan.busy && !self.calm {
+            self.plan_in(pause, Event::Start(index));
+        }
+        Ok(())
+    }
+
+    /// Nothing of a session is known any more, neither to its host nor to the checker.
+    pub(super) fn end_session(&mut self, running: Running<R>) {
+        self.past_stats += running.session.stats();
+        self.report.vanished += self.history.vanish(running.number) as u64;
+    }
+
+    /// Submits what the host wants next; says whether it did.
+    fn submit_drawn(&mut self, index: usize) -> Result<bool, String> {
+        let host = &mut self.hosts[index];
+        let Some(running) = &host.running else { return Ok(false) };
+        let idle = !host.plan.busy || host.thinking_until > self.now || !running.connected;
+        if idle || running.closing || self.calm || self.allowance == 0 {
+            return Ok(false);
+        }
+        if running.session.operations() >= host.plan.depth as usize {
+            return Ok(false);
+        }
+        let Some(export) = running.session.export() else { return Ok(false) };
+        let (size, block) = (export.size, u64::from(export.block_size));
+        let operation = host.draw(size, block);
+        self.allowance -= 1;
+        self.submit(index, operation)?;
+        Ok(true)
+    }
+
+    /// Submits an operation of a host's session and remembers it.
+    pub(super) fn submit(&mut self, index: usize, operation: Operation) -> Result<OpId, String> {
+        let now = self.now;
+        let running = self.hosts[index].running.as_mut().ok_or("the host has no session")?;
+        let op = match running.session.submit(now, operation) {
+            Ok(op) => op,
+            Err(SubmitError::Full) => return Err("a session is full before its limit".into()),
+            Err(SubmitError::Over) => return Err("a session is over and says nothing".into()),
+        };
+        let Operation { opcode, flags, offset, len } = operation;
+        let stamp = if opcode == Opcode::Write { self.history.stamp() } else { 0 };
+        self.history.submit(running.number, op, (opcode, flags), (offset, len), stamp)?;
+        running.pending.insert(op, Pending::new(operation, stamp, now));
+        self.report.operations += 1;
+        self.note(Happening::Submit { host: index, op: op.0, opcode, offset, len, stamp });
+        Ok(op)
+    }
+
+    /// Submits an operation that the host was told to.
+    pub(crate) fn submit_now(&mut self, index: usize, operation: Operation) -> Result<(), String> {
+        self.submit(index, operation)?;
+        self.drive_host(index, &[])
+    }
+
+    fn transmit_host(&mut self, index: usize) -> Result<(), String> {
+        for link in 0..self.network.links() {
+            loop {
+                let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
+                if !running.session.poll_transmit(self.now, link, &mut self.out) {
+                    break;
+                }
+                let source = Self::address(link, index as Port + 1);
+                let append = |data: &Data, frame: &mut Vec<u8>| {
+                    let found = running.session.locate(link, data.tag.slot);
+                    let (op, base) = found.ok_or("data of a slot that carries nothing")?;
+                    let pending = running.pending.get(&op).ok_or("data of no operation")?;
+                    let first = (base + data.offset) as usize;
+                    frame.extend_from_slice(&pending.memory[first..first + data.len as usize]);
+                    Ok(())
+                };
+                let frame = seal(source, &self.out, append)?;
+                self.send(link, index as Port + 1, frame)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn arm_host(&mut self, index: usize) {
+        let (now, host) = (self.now, &mut self.hosts[index]);
+        let Some(running) = &host.running else { return };
+        let Some(deadline) = running.session.poll_timeout() else { return };
+        let at = deadline.max(now + ALARM_DELAY);
+        if host.alarm.is_none_or(|alarm| alarm > at) {
+            host.alarm = Some(at);
+            self.schedule.plan(at, Event::HostAlarm(index));
+        }
+    }
+
+    /// The host dies, and what it had in memory with it.
+    pub(super) fn crash_host(&mut self, index: usize) {
+        let Some(running) = self.hosts[index].running.take() else { return };
+        self.note(Happening::Incident(format!("host {index} dies")));
+        self.report.host_crashes += 1;
+        self.end_session(running);
+    }
+
+    /// The host ends its session.
+    pub(super) fn disconnect_host(&mut self, index: usize) -> Result<(), String> {
+        let now = self.now;
+        let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
+        running.closing = true;
+        running.session.disconnect(now);
+        self.note(Happening::Incident(format!("host {index} disconnects")));
+        self.drive_host(index, &[])
+    }
+
+    /// Adds a host that does only what it is told; returns its index. There may be one.
+    pub(crate) fn add_host(&mut self, plan: HostPlan) -> Result<usize, String> {
+        let index = self.hosts.len();
+        let random = self.random.fork();
+        self.hosts.push(Host::new(index, plan, random));
+        self.start(index)?;
+        Ok(index)
+    }
+
+    /// When the host's session lost its target.
+    pub fn lost_since(&self, host: usize) -> Option<Instant> {
+        self.hosts[host].running.as_ref().and_then(|running| running.session.lost_since())
+    }
+}

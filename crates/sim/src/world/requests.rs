@@ -1,0 +1,259 @@
+//! Driving the target: frames and time into the listeners, and out of them frames and requests,
+//! which the disk executes.
+
+use std::time::Duration;
+
+use tyche_proto::{Action, ListenerEvent, Rules};
+use tyche_wire::{ChannelId, Command, Data, Opcode, SECTOR_LEN, Status};
+
+use super::{Event, World};
+use crate::content::{Content, SECTOR, examine};
+use crate::frame::seal;
+use crate::network::{Delivery, TARGET};
+use crate::target::{Job, Memory, Process};
+use crate::trace::Happening;
+
+/// A listener's deadline that has passed already is served after that long.
+const ALARM_DELAY: Duration = Duration::from_micros(1);
+
+impl<R: Rules> World<R> {
+    pub(super) fn target_frame(&mut self, frame: &Delivery) -> Result<(), String> {
+        let now = self.now;
+        let Some(process) = &mut self.process else { return Ok(()) };
+        process.listeners[frame.link].handle_frame(now, frame.head(), frame.payload());
+        self.drive_target(frame.payload())
+    }
+
+    pub(super) fn target_alarm(&mut self) -> Result<(), String> {
+        let now = self.now;
+        if self.target_alarm.is_none_or(|alarm| alarm > now) {
+            return Ok(());
+        }
+        self.target_alarm = None;
+        for listener in self.process.iter_mut().flat_map(|process| &mut process.listeners) {
+            listener.handle_timeout(now);
+        }
+        self.drive_target(&[])
+    }
+
+    /// Drains the listeners after an input. `payload` is that of the frame, if it was one.
+    pub(super) fn drive_target(&mut self, payload: &[u8]) -> Result<(), String> {
+        while self.drain_listeners(payload)? || self.transmit_target()? {}
+        let Some(process) = &self.process else { return Ok(()) };
+        let Some(deadline) = process.poll_timeout() else { return Ok(()) };
+        let at = deadline.max(self.now + ALARM_DELAY);
+        if self.target_alarm.is_none_or(|alarm| alarm > at) {
+            self.target_alarm = Some(at);
+            self.schedule.plan(at, Event::TargetAlarm);
+        }
+        Ok(())
+    }
+
+    /// Serves what the listeners ask for; says whether they asked for anything.
+    fn drain_listeners(&mut self, payload: &[u8]) -> Result<bool, String> {
+        let mut asked = false;
+        for link in 0..self.network.links() {
+            while let Some(event) =
+                self.process.as_mut().and_then(|process| process.listeners[link].poll_event())
+            {
+                asked = true;
+                self.target_event(link, event, payload)?;
+            }
+        }
+        let Some(Process { listeners, registry, .. }) = &mut self.process else {
+            return Ok(false);
+        };
+        for (link, listener) in listeners.iter_mut().enumerate() {
+            if listener.has_requests() || registry.closing_links().any(|closing| closing == link) {
+                asked = true;
+                listener.serve_requests(self.now, registry);
+            }
+        }
+        Ok(asked)
+    }
+
+    fn target_event(
+        &mut self,
+        link: usize,
+        event: ListenerEvent,
+        payload: &[u8],
+    ) -> Result<(), String> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        match event {
+            ListenerEvent::Opened { channel, damq_pages, queue_size, .. } => {
+                let memory = Memory::new(damq_pages, queue_size);
+                if process.memory.insert((link, channel), memory).is_some() {
+                    return Err(format!("channel {} of link {link} opened twice", channel.0));
+                }
+                self.report.channels += 1;
+                self.check_takeover(link, channel)?;
+                self.network.release_late(self.now, link, channel.0);
+                self.plan_deliveries()
+            }
+            ListenerEvent::Closed { channel } => {
+                let memory = process.memory.remove(&(link, channel));
+                memory.map(drop).ok_or_else(|| "a channel closed that was not open".into())
+            }
+            ListenerEvent::Action { channel, action } => {
+                let memory = process.memory.get_mut(&(link, channel));
+                let memory = memory.ok_or("an action of no channel")?;
+                match action {
+                    Action::Release { slot } => memory.release(slot),
+                    Action::Claim { slot, page, len } => memory.claim(slot, page, len),
+                    Action::Place { slot, offset, len, source } => {
+                        let (offset, source) = (offset as usize, source as usize);
+                        let data = payload.get(source..source + len as usize);
+                        let place = memory.data(slot).get_mut(offset..offset + len as usize);
+                        let (data, place) = data.zip(place).ok_or("a place that is none")?;
+                        place.copy_from_slice(data);
+                        Ok(())
+                    }
+                    Action::Execute { command } => self.execute(link, channel, command),
+                }
+            }
+        }
+    }
+
+    /// A session that was let in for writing must find nothing of others under way.
+    fn check_takeover(&self, link: usize, channel: ChannelId) -> Result<(), String> {
+        let Some(process) = &self.process else { return Ok(()) };
+        let Some((session, true)) = process.owner(link, channel) else { return Ok(()) };
+        let others = |job: &&Job| job.command.opcode.modifies() && job.session != session;
+        match process.jobs.values().find(others) {
+            Some(job) => Err(format!("a takeover was granted while {:?} is executed", job.command)),
+            None => Ok(()),
+        }
+    }
+
+    /// The disk begins a request, or refuses it.
+    fn execute(&mut self, link: usize, channel: ChannelId, command: Command) -> Result<(), String> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let Some((session, writer)) = process.owner(link, channel) else {
+            return Err("a request of a channel that belongs to no session".into());
+        };
+        let memory = process.memory.get_mut(&(link, channel)).ok_or("a request of no channel")?;
+        let mut stamp = 0;
+        if command.opcode == Opcode::Write {
+            let first =
+                memory.data(command.tag.slot).get(..SECTOR).ok_or("a write without data")?;
+            if let Content::Stamp(found) = examine(first, command.offset / SECTOR_LEN) {
+                stamp = found;
+            }
+        }
+        let refused = if command.opcode.modifies() && !writer {
+            Some(Status::ReadOnly)
+        } else if !self.disk.takes(&command) {
+            Some(Status::Invalid)
+        } else {
+            None
+        };
+        self.jobs += 1;
+        let id = self.jobs;
+        let progress = self.disk.begin(&command);
+        process.jobs.insert(id, Job { link, channel, session, command, progress, stamp });
+        self.note(Happening::Execute { link, channel: channel.0, command, stamp });
+        if let Some(status) = refused {
+            return self.end_job(id, status);
+        }
+        self.check_begin(id)?;
+        let time = self.random.around(self.disk.plan().latency);
+        if self.random.chance(0.5) {
+            self.plan_in(time / 2, Event::DiskMid(id));
+        }
+        self.plan_in(time, Event::DiskDone(id));
+        Ok(())
+    }
+
+    /// Nothing may be executed that its host knows the end of, nor for anyone but the one host
+    /// that writes.
+    fn check_begin(&self, id: u64) -> Result<(), String> {
+        let Some(process) = &self.process else { return Ok(()) };
+        let Job { command, session, stamp, .. } = &process.jobs[&id];
+        if *stamp != 0 && self.history.is_acknowledged(*stamp) {
+            return Err(format!("{command:?} is executed, but was answered before"));
+        }
+        if !command.opcode.modifies() {
+            return Ok(());
+        }
+        let mut writers = process.registry.sessions(0).iter().filter(|session| session.writer);
+        if writers.any(|writer| writer.session != *session) {
+            return Err(format!("{command:?} is executed while another session writes"));
+        }
+        Ok(())
+    }
+
+    /// The disk has done a part of a request.
+    pub(super) fn disk_mid(&mut self, id: u64) {
+        let Some(process) = &mut self.process else { return };
+        let Some(job) = process.jobs.get_mut(&id) else { return };
+        let Some(memory) = process.memory.get_mut(&(job.link, job.channel)) else { return };
+        let data = memory.data(job.command.tag.slot);
+        self.disk.advance(&job.command, &mut job.progress, data);
+    }
+
+    /// The disk has done a request, unless the process has died meanwhile.
+    pub(super) fn disk_done(&mut self, id: u64) -> Result<(), String> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let Some(job) = process.jobs.get_mut(&id) else { return Ok(()) };
+        let memory = process.memory.get_mut(&(job.link, job.channel));
+        let memory = memory.ok_or("a channel closed with requests at the disk")?;
+        let data = memory.data(job.command.tag.slot);
+        if !self.calm && self.random.chance(self.disk.plan().errors) {
+            self.report.disk_errors += 1;
+            self.disk.advance(&job.command, &mut job.progress, data);
+            self.end_job(id, Status::Io)?;
+        } else {
+            if job.command.opcode == Opcode::Read {
+                self.disk.read(&job.command, data);
+            }
+            let progress = std::mem::take(&mut job.progress);
+            self.disk.finish(&job.command, progress, data);
+            self.end_job(id, Status::Success)?;
+        }
+        self.drive_target(&[])
+    }
+
+    fn end_job(&mut self, id: u64, status: Status) -> Result<(), String> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let Some(job) = process.jobs.remove(&id) else { return Ok(()) };
+        let Job { link, channel, command, .. } = job;
+        if (command.opcode, status) != (Opcode::Read, Status::Success)
+            && let Some(memory) = process.memory.get_mut(&(link, channel))
+            && command.opcode.has_data()
+        {
+            memory.release(command.tag.slot)?;
+        }
+        process.listeners[link].complete(channel, command.tag, status);
+        let slot = command.tag.slot;
+        self.note(Happening::Executed { link, channel: channel.0, slot, status });
+        Ok(())
+    }
+
+    /// Sends what the listeners have; says whether they had anything.
+    fn transmit_target(&mut self) -> Result<bool, String> {
+        let mut sent = false;
+        for link in 0..self.network.links() {
+            loop {
+                let Some(Process { listeners, memory, .. }) = &mut self.process else {
+                    return Ok(false);
+                };
+                if !listeners[link].poll_transmit(self.now, &mut self.out) {
+                    break;
+                }
+                sent = true;
+                let channel = self.out.channel;
+                let append = |data: &Data, frame: &mut Vec<u8>| {
+                    let channel = channel.ok_or("data of no channel")?;
+                    let memory = memory.get_mut(&(link, channel)).ok_or("data of no channel")?;
+                    let (first, len) = (data.offset as usize, data.len as usize);
+                    let bytes = memory.data(data.tag.slot).get(first..first + len);
+                    frame.extend_from_slice(bytes.ok_or("data of a slot that has none")?);
+                    Ok(())
+                };
+                let frame = seal(Self::address(link, TARGET), &self.out, append)?;
+                self.send(link, TARGET, frame)?;
+            }
+        }
+        Ok(sent)
+    }
+}
