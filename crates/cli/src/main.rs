@@ -1,2 +1,141 @@
-//! The tyche command.
-fn main() {}
+//! The `tyche` command: export disks, connect them, and look after both.
+
+#![forbid(unsafe_code)]
+
+mod connect;
+mod control;
+mod discover;
+mod error;
+mod identity;
+mod links;
+mod output;
+mod report;
+mod runtime;
+mod serve;
+mod sessions;
+
+use std::fs::File;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::{Parser, Subcommand};
+use output::Format;
+use tracing_subscriber::EnvFilter;
+
+use crate::error::Error;
+
+/// Remote disks over plain Ethernet.
+///
+/// Tyche gives this machine the disk of another as a local block device. Between them travel
+/// Ethernet frames of an EtherType of our own: no IP, no TCP, no special network card.
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100, after_long_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  none of the others
+  2  the command line makes no sense
+  3  no such export, interface or session
+  4  a privilege is missing (CAP_NET_RAW, root)
+  5  the interface cannot be used (down, MTU too small)
+  6  the target does not answer
+  7  the target refused (held by another host, denied)
+  8  the configuration file is wrong
+  9  the disk, or the device that presents it, cannot be used
+
+Environment:
+  RUST_LOG           what to log: error, warn (default), info, debug
+  TYCHE_RUNTIME_DIR  where running sessions and targets are found; /run/tyche by default";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Serve(serve::ServeArgs),
+    Connect(connect::ConnectArgs),
+    Disconnect(sessions::DisconnectArgs),
+    Discover(discover::DiscoverArgs),
+    List(sessions::ListArgs),
+    Stats(sessions::StatsArgs),
+}
+
+impl Command {
+    fn run(&self) -> error::Result<()> {
+        match self {
+            Self::Serve(args) => serve::run(args),
+            Self::Connect(args) => connect::run(args),
+            Self::Disconnect(args) => sessions::disconnect(args),
+            Self::Discover(args) => discover::run(args),
+            Self::List(args) => sessions::list(args),
+            Self::Stats(args) => sessions::stats(args),
+        }
+    }
+
+    fn output(&self) -> Format {
+        match self {
+            Self::Serve(_) => Format::Text,
+            Self::Connect(args) => args.output,
+            Self::Disconnect(args) => args.output,
+            Self::Discover(args) => args.output,
+            Self::List(args) => args.output,
+            Self::Stats(args) => args.output,
+        }
+    }
+}
+
+/// Where the log goes: the standard error stream until a daemon opens its own file.
+static LOG: Mutex<Option<Arc<File>>> = Mutex::new(None);
+
+/// Sends the log to a file from now on.
+fn log_to(file: File) {
+    *LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(file));
+}
+
+/// One line of the log.
+struct LogLine;
+
+impl std::io::Write for LogLine {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let file = LOG.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match file {
+            Some(file) => (&*file).write(line),
+            None => std::io::stderr().write(line),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let level = match cli.command {
+        Command::Serve(_) | Command::Connect(_) => "info",
+        _ => "warn",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    log.with_ansi(false).with_writer(|| LogLine).init();
+    match cli.command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error, cli.command.output());
+            ExitCode::from(error.code as u8)
+        }
+    }
+}
+
+fn complain(error: &Error, format: Format) {
+    if error.message.is_empty() {
+        // It has been said to whoever waits for it.
+        return;
+    }
+    if format == Format::Json {
+        println!("{}", error.json());
+    }
+    eprintln!("tyche: {error}");
+}

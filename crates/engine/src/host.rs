@@ -139,37 +139,35 @@ enum Command {
 pub struct Host {
     volume: Arc<Volume>,
     commands: Sender<Command>,
-    notices: Receiver<Notice>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Host {
-    /// Starts the session's thread, which begins to look for the target at once.
+    /// Starts the session's thread, which begins to look for the target at once, and calls
+    /// `notify` with what happens, in order. `notify` must not wait.
     ///
     /// # Errors
     /// What the system says when there is no thread or no eventfd to be had.
     ///
     /// # Panics
     /// Without a link.
-    pub fn start(options: HostOptions) -> io::Result<Self> {
+    pub fn start(
+        options: HostOptions,
+        notify: impl FnMut(Notice) + Send + 'static,
+    ) -> io::Result<Self> {
         assert!(!options.links.is_empty(), "a session needs a link");
         let volume = Arc::new(Volume::new(Arena::new(options.arena_pages))?);
         let (commands, receiver) = channel();
-        let (sender, notices) = channel();
-        let body = HostLoop::new(options, Arc::clone(&volume), receiver, sender);
+        let notify = Box::new(notify);
+        let body = HostLoop::new(options, Arc::clone(&volume), receiver, notify);
         let thread =
             std::thread::Builder::new().name("tyche-session".into()).spawn(move || body.run())?;
-        Ok(Self { volume, commands, notices, thread: Some(thread) })
+        Ok(Self { volume, commands, thread: Some(thread) })
     }
 
     /// The disk. Its geometry is known after the first [`Notice::Connected`].
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
-    }
-
-    /// What happens to the session, in order.
-    pub fn notices(&self) -> &Receiver<Notice> {
-        &self.notices
     }
 
     /// A handle for other threads.
@@ -230,7 +228,7 @@ struct HostLoop {
     /// Taken from the queue when the session was full.
     held: Option<Submission>,
     commands: Receiver<Command>,
-    notices: Sender<Notice>,
+    notify: Box<dyn FnMut(Notice) + Send>,
     counts: RequestCounts,
     out: Outgoing,
     spin: Spin,
@@ -242,7 +240,7 @@ impl HostLoop {
         options: HostOptions,
         volume: Arc<Volume>,
         commands: Receiver<Command>,
-        notices: Sender<Notice>,
+        notify: Box<dyn FnMut(Notice) + Send>,
     ) -> Self {
         let HostOptions { session, links, ethertype, spin, .. } = options;
         let (mut ports, mut paths) = (Vec::new(), Vec::new());
@@ -260,7 +258,7 @@ impl HostLoop {
             operations,
             held: None,
             commands,
-            notices,
+            notify,
             counts: RequestCounts::default(),
             out: Outgoing::new(),
             spin: Spin::new(spin),
@@ -410,8 +408,7 @@ impl HostLoop {
                 Notice::Closed
             }
         };
-        // The owner may have stopped listening.
-        let _ = self.notices.send(notice);
+        (self.notify)(notice);
     }
 
     fn count(&mut self, submission: &Submission, status: Status) {

@@ -1,0 +1,413 @@
+//! The daemon of a session: connects, attaches, then waits for what happens and for orders.
+
+use std::fs::{self, File};
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tyche_attach::{Attachment, Stopped};
+use tyche_block::Disk;
+use tyche_engine::{Found, Host, HostControl, HostLink, HostOptions, Notice};
+use tyche_proto::wire::{Name, Reason};
+use tyche_proto::{Failure, Problem, SessionConfig};
+use uuid::Uuid;
+
+use super::{ConnectArgs, attach};
+use crate::control::{self, Request};
+use crate::error::{Code, Context, Error, Result};
+use crate::output::show;
+use crate::runtime::{self, CONTROL, RuntimeDir};
+use crate::{identity, report, sessions};
+
+/// Memory for the data of requests.
+const ARENA_PAGES: usize = (64 << 20) / 4096;
+/// Pages wanted for the target's data queue.
+const DAMQ_PAGES: u32 = (32 << 20) / 4096;
+/// Operations in progress at once; the rest waits in the queue.
+const OPERATIONS_MAX: u32 = 1024;
+/// How long to listen for other exports when the one wanted is not offered.
+const LOOK_AROUND: Duration = Duration::from_millis(500);
+/// How long the farewell to the target may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What the daemon waits for.
+enum Input {
+    Notice(Notice),
+    Signal,
+    /// Disconnect, and say how that went.
+    Disconnect {
+        force: bool,
+        answer: SyncSender<Result<()>>,
+    },
+}
+
+/// Runs the session. With `detached` the caller is another `tyche connect`, which waits for one
+/// line of JSON.
+pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
+    let started = Session::start(args, detached);
+    let session = match started {
+        Ok(session) => session,
+        Err(error) if detached => {
+            println!("{}", error.json());
+            return Err(Error { message: String::new(), ..error });
+        }
+        Err(error) => return Err(error),
+    };
+    if detached {
+        println!("{}", session.announcement());
+        release_stdio()?;
+    } else {
+        let announcement = session.announcement();
+        let device = session.device.display().to_string();
+        show(args.output, || announcement, || format!("{device}\n"));
+        let _ = stdout().flush();
+        // Fails only where a supervisor asked for it and is gone.
+        let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    }
+    session.run()
+}
+
+/// Whoever started us must not wait for our output to end.
+fn release_stdio() -> Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stderr(&null).map_err(std::io::Error::from)?;
+    Ok(())
+}
+
+struct Session {
+    id: Uuid,
+    export: String,
+    host: Host,
+    attachment: Box<dyn Attachment>,
+    device: PathBuf,
+    inputs: Receiver<Input>,
+    dir: RuntimeDir,
+}
+
+impl Session {
+    fn start(args: &ConnectArgs, detached: bool) -> Result<Self> {
+        if detached {
+            // Not being a group leader, which a child is not, this can't fail.
+            let _ = rustix::process::setsid();
+        }
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let export = Name::new(&args.export).filter(|name| !name.is_empty()).ok_or_else(|| {
+            let message = "an export's name has 1 to 63 bytes and no control characters";
+            Error::new(Code::Usage, message)
+        })?;
+        let host_id = args.host_id.map_or_else(identity::host, Ok)?;
+        sessions::refuse_twice(&args.export, host_id)?;
+        let id = Uuid::new_v4();
+        let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
+        let log = dir.path().join("daemon.log");
+        if detached {
+            crate::log_to(File::create(&log).context(Code::Other, log.display())?);
+        }
+        let (sender, inputs) = channel();
+        let notices = sender.clone();
+        let host = Host::start(options(args, export, id, host_id)?, move |notice| {
+            // The daemon may have stopped listening: it is ending.
+            let _ = notices.send(Input::Notice(notice));
+        })?;
+        await_connection(&host, &inputs, args, host_id)?;
+        tracing::info!(export = args.export, session = %id, "connected");
+        let disk: Arc<dyn Disk> = host.volume().clone();
+        let attachment = attach::attach(args.kind, disk, &args.export, dir.path())?;
+        let device = attachment.device_path().to_owned();
+        let session =
+            Self { id, export: args.export.clone(), host, attachment, device, inputs, dir };
+        session.save(host_id)?;
+        session.listen(sender, signals)?;
+        Ok(session)
+    }
+
+    /// Writes down what others must know if the daemon dies.
+    fn save(&self, host: Uuid) -> Result<()> {
+        let path = self.dir.path().join(sessions::STATE);
+        let mut state = self.identity();
+        report::add(&mut state, json!({ "host": host }));
+        fs::write(&path, state.to_string()).context(Code::Other, path.display())
+    }
+
+    fn identity(&self) -> Value {
+        json!({
+            "session": self.id,
+            "export": self.export,
+            "device": self.device,
+            "pid": std::process::id(),
+        })
+    }
+
+    /// What `tyche connect` prints.
+    fn announcement(&self) -> Value {
+        let mut value = json!({ "schema": "tyche.connect/1" });
+        report::add(&mut value, self.identity());
+        if let Some(report) = self.host.control().report() {
+            report::add(&mut value, report::session(&report));
+        }
+        value
+    }
+
+    /// Starts to listen to signals and to the control socket.
+    fn listen(&self, sender: Sender<Input>, mut signals: Signals) -> Result<()> {
+        let (identity, control) = (self.identity(), self.host.control());
+        let to_loop = Mutex::new(sender.clone());
+        let answer = Arc::new(move |request| match request {
+            Request::Report => {
+                let mut value = identity.clone();
+                match control.report() {
+                    Some(report) => report::add(&mut value, report::session(&report)),
+                    None => report::add(&mut value, json!({ "state": "ending" })),
+                }
+                value
+            }
+            Request::Disconnect { force } => disconnect(&control, &to_loop, force),
+        });
+        let socket = self.dir.path().join(CONTROL);
+        control::serve(&socket, move |request| answer(request))
+            .context(Code::Other, "control socket")?;
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            for _ in signals.forever() {
+                if sender.send(Input::Signal).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Waits for what happens and for orders until the session is over.
+    fn run(mut self) -> Result<()> {
+        let mut asked = false;
+        while let Ok(input) = self.inputs.recv() {
+            match input {
+                Input::Notice(notice) => self.handle_notice(&notice),
+                Input::Signal => match self.stop(asked) {
+                    Ok(()) => break,
+                    Err(error) => {
+                        tracing::warn!("{error}; a second signal disconnects all the same");
+                        asked = true;
+                    }
+                },
+                Input::Disconnect { force, answer } => {
+                    let stopped = self.stop(force);
+                    if stopped.is_err() {
+                        // The asker may have lost patience.
+                        let _ = answer.send(stopped);
+                        continue;
+                    }
+                    self.farewell();
+                    drop(self);
+                    let _ = answer.send(Ok(()));
+                    return Ok(());
+                }
+            }
+        }
+        self.farewell();
+        Ok(())
+    }
+
+    fn handle_notice(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Connected(_) => tracing::info!("the target is back"),
+            Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
+            Notice::Rejected(reason, detail) => {
+                tracing::warn!("the target refuses: {reason} {detail}");
+            }
+            Notice::Resized(size) => {
+                tracing::info!(size, "the export has another size");
+                if let Err(error) = self.attachment.resized() {
+                    tracing::warn!(%error, "the device keeps its size");
+                }
+            }
+            Notice::CacheLost => {
+                tracing::error!(
+                    "the target lost writes that were not flushed; \
+                    the next flush fails"
+                );
+            }
+            Notice::Failed(failure) => tracing::error!("{failure}; all requests fail from now on"),
+            Notice::Closed => {}
+        }
+    }
+
+    /// Takes the device away.
+    fn stop(&mut self, force: bool) -> Result<()> {
+        if force {
+            self.host.control().abort();
+        }
+        match self.attachment.stop(force)? {
+            Stopped::InUse if !force => {
+                let device = self.device.display();
+                let message = format!("{device} is in use: unmount it first, or use --force");
+                Err(Error::new(Code::Device, message))
+            }
+            Stopped::Gone | Stopped::InUse => Ok(()),
+        }
+    }
+
+    /// Tells the target, and waits until it knows.
+    fn farewell(&self) {
+        self.host.control().disconnect();
+        let deadline = Instant::now() + FAREWELL;
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            match self.inputs.recv_timeout(left) {
+                Ok(Input::Notice(Notice::Closed)) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// Answers an order to disconnect, in the thread of whoever gave it.
+fn disconnect(control: &HostControl, to_loop: &Mutex<Sender<Input>>, force: bool) -> Value {
+    if force {
+        // At once: an orderly end that waits for a lost target is thereby over, too.
+        control.abort();
+    }
+    let (answer, answered) = sync_channel(1);
+    let order = Input::Disconnect { force, answer };
+    let sent = to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok());
+    if !sent {
+        return json!({});
+    }
+    match answered.recv() {
+        Ok(Err(error)) => error.json(),
+        Ok(Ok(())) | Err(_) => json!({}),
+    }
+}
+
+fn options(args: &ConnectArgs, export: Name, session: Uuid, host: Uuid) -> Result<HostOptions> {
+    let host_name = args.host_name.clone().unwrap_or_else(identity::host_name);
+    let session = SessionConfig {
+        host,
+        host_name: Name::truncated(&host_name),
+        session,
+        export,
+        target: None,
+        queue_size: args.queue_size,
+        damq_pages: DAMQ_PAGES,
+        operations_max: OPERATIONS_MAX,
+        read_only: args.read_only,
+        checksum: !args.no_checksum,
+        keep_alive: Duration::from_secs_f64(args.keep_alive_tmo),
+        reconnect_delay: Duration::from_secs_f64(args.reconnect_delay),
+        ctrl_loss_tmo: u64::try_from(args.ctrl_loss_tmo).ok().map(Duration::from_secs),
+    };
+    let links = args.link.open_all(&args.links)?;
+    if links.len() > 1 {
+        let names: Vec<_> = links.iter().map(|link| link.name()).collect();
+        let message = format!(
+            "one interface can be used for now, and there are {}: say which with --link",
+            names.join(", ")
+        );
+        return Err(Error::new(Code::Usage, message));
+    }
+    let links = links.into_iter().map(|link| HostLink { link, target: args.target }).collect();
+    Ok(HostOptions {
+        session,
+        links,
+        ethertype: args.link.ethertype,
+        arena_pages: ARENA_PAGES,
+        spin: args.link.spin(),
+    })
+}
+
+/// Waits until the session is live.
+fn await_connection(
+    host: &Host,
+    inputs: &Receiver<Input>,
+    args: &ConnectArgs,
+    host_id: Uuid,
+) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs_f64(args.timeout);
+    let (mut refusal, mut looked) = (None, false);
+    loop {
+        let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AROUND);
+        match inputs.recv_timeout(wait) {
+            Ok(Input::Notice(Notice::Connected(_))) => return Ok(()),
+            Ok(Input::Notice(Notice::Rejected(reason, detail))) => {
+                refusal = Some(refused(&args.export, reason, &detail));
+            }
+            Ok(Input::Notice(Notice::Failed(failure))) => {
+                return Err(refusal.unwrap_or_else(|| failed(failure)));
+            }
+            Ok(Input::Signal) => return Err(Error::new(Code::Other, "interrupted")),
+            Ok(_) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(Code::Other, "the session's thread died"));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let problem = problem(host);
+                let unoffered = problem == Some(Problem::NoOffer.to_string());
+                if unoffered && !std::mem::replace(&mut looked, true) {
+                    let found = look_around(args, host_id)?;
+                    if !found.is_empty() {
+                        return Err(unknown_export(&args.export, &found));
+                    }
+                }
+                if Instant::now() >= deadline {
+                    return Err(unreachable(args, problem));
+                }
+            }
+        }
+    }
+}
+
+/// What the last attempt to connect failed with.
+fn problem(host: &Host) -> Option<String> {
+    host.control().report()?.paths.first()?.problem.clone()
+}
+
+fn look_around(args: &ConnectArgs, host: Uuid) -> Result<Vec<Found>> {
+    let links = args.link.open_all(&args.links)?;
+    Ok(tyche_engine::discover(links, args.link.ethertype, host, Name::EMPTY, LOOK_AROUND))
+}
+
+fn unknown_export(export: &str, found: &[Found]) -> Error {
+    let offered = found.iter().flat_map(|it| &it.offer.exports).map(|it| it.name.to_string());
+    let mut offered: Vec<_> = offered.collect();
+    offered.sort();
+    offered.dedup();
+    let message = if offered.is_empty() {
+        format!("no export `{export}`: the target offers nothing to this host")
+    } else {
+        format!("no export `{export}`; there are: {}", offered.join(", "))
+    };
+    Error::new(Code::NotFound, message)
+}
+
+fn unreachable(args: &ConnectArgs, problem: Option<String>) -> Error {
+    let why = problem.unwrap_or_else(|| "it does not answer in time".into());
+    let message = format!(
+        "cannot connect `{}` within {} s: {why}; check cables and VLAN, and that `tyche serve` \
+         runs on the same Ethernet with EtherType {:#06x}",
+        args.export, args.timeout, args.link.ethertype
+    );
+    Error::new(Code::Unreachable, message)
+}
+
+fn refused(export: &str, reason: Reason, detail: &str) -> Error {
+    let message = match reason {
+        Reason::Held => format!(
+            "export `{export}` is held by host {detail}; disconnect it there, or connect with \
+             --read-only"
+        ),
+        Reason::Denied => {
+            format!("export `{export}` is not for this host; add its UUID to the export's `hosts`")
+        }
+        _ => format!("the target refuses export `{export}`: {reason} {detail}"),
+    };
+    let code = if reason == Reason::UnknownExport { Code::NotFound } else { Code::Refused };
+    Error::new(code, message.trim_end())
+}
+
+fn failed(failure: Failure) -> Error {
+    Error::new(Code::Unreachable, failure.to_string())
+}

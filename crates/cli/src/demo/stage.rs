@@ -1,0 +1,126 @@
+//! What every step of the demo uses: the flag that ends waiting, the stack of what to undo, a
+//! directory, and the way to the screen.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::command::{Doing, Failure, Stop, tail};
+use super::progress::Progress;
+use super::undo::Undo;
+
+/// One demo's share of the machine. Its names carry the process id, so that several demos may run.
+pub(super) struct Stage {
+    /// Part of every name: `tyche-demo-PID`.
+    pub(super) tag: String,
+    /// Everything that lives in files: the disk, mount point, logs and run-time state.
+    pub(super) dir: PathBuf,
+    pub(super) stop: Stop,
+    pub(super) undo: Undo,
+    pub(super) progress: Progress,
+}
+
+impl Stage {
+    /// # Errors
+    /// When the system has no event descriptors left.
+    pub(super) fn new(parent: &Path) -> std::io::Result<Self> {
+        let tag = format!("tyche-demo-{}", std::process::id());
+        let dir = parent.join(&tag);
+        let (stop, undo, progress) = (Stop::new()?, Undo::new(), Progress::new());
+        Ok(Self { tag, dir, stop, undo, progress })
+    }
+
+    /// Runs one step; its name becomes part of the failure.
+    pub(super) fn step<T>(
+        &self,
+        name: &str,
+        action: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.stop.check()?;
+        let step = self.progress.begin(name);
+        let result = action();
+        match &result {
+            Ok(_) => self.progress.end(&step, name),
+            Err(_) => self.progress.clear(),
+        }
+        result.map_err(|failure| match failure {
+            Failure::Failed(message) => Failure::Failed(format!("{name}: {message}")),
+            Failure::Disk { doing, source } => {
+                Failure::Disk { doing: format!("{name}: {doing}"), source }
+            }
+            Failure::Interrupted => Failure::Interrupted,
+        })
+    }
+
+    /// Creates the directory.
+    pub(super) fn create_dir(&self) -> Result<(), Failure> {
+        let dir = self.dir.clone();
+        self.undo.push(format!("directory; rm -r {}", dir.display()), move || remove(&dir))?;
+        let create = fs::DirBuilder::new().mode(0o700).create(&self.dir);
+        create.doing(format_args!("create {}", self.dir.display()))
+    }
+
+    /// Where files are mounted.
+    pub(super) fn mount_point(&self) -> PathBuf {
+        self.dir.join("mnt")
+    }
+
+    /// Where the daemons keep their sockets and logs.
+    pub(super) fn runtime_dir(&self) -> PathBuf {
+        self.dir.join("run")
+    }
+
+    /// Adds the run-time directory to the environment of one of our own commands.
+    pub(super) fn at_home<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("TYCHE_RUNTIME_DIR", self.runtime_dir())
+    }
+
+    /// The last lines of every daemon's log.
+    pub(super) fn logs(&self) -> String {
+        let mut logs = Vec::new();
+        collect_logs(&self.dir, &mut logs);
+        collect_logs(&self.runtime_dir().join("sessions"), &mut logs);
+        let mut text = String::new();
+        for log in logs {
+            let Ok(content) = fs::read_to_string(&log) else { continue };
+            let name = log.strip_prefix(&self.dir).unwrap_or(&log);
+            text.push_str(&format!("\n--- {} ---\n{}", name.display(), tail(&content)));
+        }
+        text
+    }
+}
+
+/// The logs in a directory, and in the directories right below it.
+fn collect_logs(dir: &Path, logs: &mut Vec<PathBuf>) {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "log");
+    logs.extend(entries(dir).map(|entry| entry.path()).filter(is_log));
+    if dir.ends_with("sessions") {
+        for session in entries(dir) {
+            logs.extend(entries(&session.path()).map(|entry| entry.path()).filter(is_log));
+        }
+    }
+}
+
+/// Mount points below a directory, innermost first.
+pub(super) fn mounts_below(dir: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // Our own paths hold nothing that the kernel would escape.
+    let paths = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let mut below: Vec<_> = paths.filter(|path| path.starts_with(dir)).collect();
+    below.reverse();
+    below
+}
+
+/// Removes the directory, unless something is mounted in it: that is not ours to delete.
+fn remove(dir: &Path) -> Result<(), String> {
+    let mounted = mounts_below(dir);
+    if let Some(path) = mounted.first() {
+        return Err(format!("{} is still mounted", path.display()));
+    }
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,101 @@
+//! `tyche discover`: which targets are there, and what do they export?
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tyche_engine::Found;
+use tyche_proto::wire::{ExportFlags, ExportInfo, Name};
+use uuid::Uuid;
+
+use crate::error::Result;
+use crate::identity;
+use crate::links::LinkArgs;
+use crate::output::{Format, Table, bytes, show};
+
+/// List the targets that answer, and their exports.
+#[derive(Args, Debug)]
+pub(crate) struct DiscoverArgs {
+    /// Interface to ask on; may be repeated. By default all that are up.
+    #[arg(long = "link", value_name = "INTERFACE")]
+    links: Vec<String>,
+
+    /// How long to listen for answers.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
+    timeout: f64,
+
+    /// Ask as this host rather than as this machine.
+    #[arg(long, value_name = "UUID")]
+    host_id: Option<Uuid>,
+
+    #[command(flatten)]
+    link: LinkArgs,
+
+    /// How to print.
+    #[arg(short, long, default_value_t)]
+    pub(crate) output: Format,
+}
+
+pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
+    let links = args.link.open_all(&args.links)?;
+    let host = args.host_id.map_or_else(identity::host, Ok)?;
+    let timeout = Duration::try_from_secs_f64(args.timeout).unwrap_or(Duration::ZERO);
+    let found = tyche_engine::discover(links, args.link.ethertype, host, Name::EMPTY, timeout);
+    let exports = found
+        .iter()
+        .flat_map(|found| found.offer.exports.iter().map(move |export| (found, export)));
+    show(
+        args.output,
+        || {
+            let exports: Vec<_> = exports.clone().map(|(it, export)| object(it, export)).collect();
+            json!({ "schema": "tyche.discover/1", "exports": exports })
+        },
+        || {
+            let mut table = Table::new(["EXPORT", "SIZE", "BLOCK", "STATE", "TARGET", "LINK"]);
+            for (found, export) in exports.clone() {
+                table.row([
+                    export.name.to_string(),
+                    bytes(export.size),
+                    export.block_size.to_string(),
+                    state(export),
+                    format!("{} {}", found.offer.name, found.mac),
+                    found.link.clone(),
+                ]);
+            }
+            table.to_string()
+        },
+    );
+    Ok(())
+}
+
+fn object(found: &Found, export: &ExportInfo) -> Value {
+    json!({
+        "export": export.name.as_str(),
+        "uuid": export.uuid,
+        "size": export.size,
+        "block_size": export.block_size,
+        "read_only": export.flags.contains(ExportFlags::READ_ONLY),
+        "write_cache": export.flags.contains(ExportFlags::WRITE_CACHE),
+        "shared": export.flags.contains(ExportFlags::SHARED),
+        "held": export.flags.contains(ExportFlags::HELD),
+        "target": found.offer.target,
+        "target_name": found.offer.name.as_str(),
+        "mac": found.mac.to_string(),
+        "interface": found.link,
+    })
+}
+
+fn state(export: &ExportInfo) -> String {
+    let mut words = Vec::new();
+    for (flag, word) in [
+        (ExportFlags::HELD, "in use"),
+        (ExportFlags::READ_ONLY, "read-only"),
+        (ExportFlags::WRITE_CACHE, "write-back"),
+        (ExportFlags::SHARED, "shared"),
+    ] {
+        if export.flags.contains(flag) {
+            words.push(word);
+        }
+    }
+    if words.is_empty() { "free".into() } else { words.join(", ") }
+}

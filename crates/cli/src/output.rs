@@ -1,0 +1,71 @@
+//! How results are printed: as text for people, as JSON for programs.
+
+use std::fmt;
+use std::io::Write;
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+/// Format of a command's output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object with a `schema` field, also when there is nothing, and on errors.
+    Json,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
+}
+
+/// Prints a result in the format wanted.
+pub(crate) fn show(format: Format, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
+    let text = match format {
+        Format::Json => format!("{}\n", json()),
+        Format::Text => text(),
+    };
+    // Nobody reads any more (a closed pipe): nothing to be done about it.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+/// A size for people.
+pub(crate) fn bytes(bytes: u64) -> String {
+    bytesize::ByteSize(bytes).display().iec().to_string()
+}
+
+/// Columns as wide as what is in them.
+pub(crate) struct Table<const N: usize> {
+    rows: Vec<[String; N]>,
+}
+
+impl<const N: usize> Table<N> {
+    pub(crate) fn new(head: [&str; N]) -> Self {
+        Self { rows: vec![head.map(str::to_owned)] }
+    }
+
+    pub(crate) fn row(&mut self, row: [String; N]) {
+        self.rows.push(row);
+    }
+}
+
+impl<const N: usize> fmt::Display for Table<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |column: usize| {
+            self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+        };
+        let widths: [usize; N] = std::array::from_fn(width);
+        for row in &self.rows {
+            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+            let line = cells.collect::<Vec<_>>().join("  ");
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}

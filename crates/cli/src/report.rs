@@ -1,0 +1,157 @@
+//! What daemons say of themselves, as JSON: the one place that knows the names of the fields.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tyche_engine::{HostReport, PortStats, TargetReport};
+use tyche_proto::ChannelStats;
+use tyche_proto::wire::Reject;
+
+/// A session.
+pub(crate) fn session(report: &HostReport) -> Value {
+    let seconds = |duration: Option<Duration>| duration.map(|it| it.as_secs_f64());
+    let paths = report.paths.iter().map(|path| {
+        let mut link = json!({
+            "interface": path.link,
+            "mac": path.mac.to_string(),
+            "live": path.live,
+            "frame_len": path.frame_len,
+            "frame_len_max": path.frame_len_max,
+            "rtt_us": path.rtt.as_micros() as u64,
+            "congestion_window": path.congestion_window,
+            "problem": path.problem,
+        });
+        add(&mut link, port(&path.port));
+        link
+    });
+    let state = match report {
+        HostReport { over: true, .. } => "failed",
+        HostReport { live: true, .. } => "live",
+        _ => "lost",
+    };
+    let export = report.export.map(|export| {
+        json!({
+            "target": export.target,
+            "uuid": export.uuid,
+            "size": export.size,
+            "block_size": export.block_size,
+            "read_only": export.read_only,
+            "write_cache": export.write_cache,
+            "discard": export.discard,
+        })
+    });
+    let requests = &report.requests;
+    json!({
+        "state": state,
+        "lost_for_s": seconds(report.lost_for),
+        "time_left_s": seconds(report.time_left),
+        "operations": report.operations,
+        "disk": export,
+        "requests": {
+            "reads": requests.reads,
+            "read_bytes": requests.read_bytes,
+            "writes": requests.writes,
+            "written_bytes": requests.written_bytes,
+            "flushes": requests.flushes,
+            "others": requests.others,
+            "errors": requests.errors,
+        },
+        "channel": channel(&report.channel),
+        "rejects": rejects(&report.rejects),
+        "links": paths.collect::<Vec<_>>(),
+        "cpu_s": cpu_seconds(),
+    })
+}
+
+/// A target.
+pub(crate) fn target(report: &TargetReport) -> Value {
+    let exports = report.exports.iter().map(|export| {
+        let sessions = report.sessions.iter().filter(|it| it.export == export.name.as_str());
+        let sessions = sessions.map(|session| {
+            json!({
+                "session": session.session,
+                "host": session.host,
+                "host_name": session.host_name,
+                "writer": session.writer,
+            })
+        });
+        json!({
+            "export": export.name.as_str(),
+            "uuid": export.uuid,
+            "size": export.size,
+            "block_size": export.block_size,
+            "read_only": export.read_only,
+            "write_cache": export.write_cache,
+            "shared": export.shared,
+            "sessions": sessions.collect::<Vec<_>>(),
+        })
+    });
+    let links = report.links.iter().map(|link| {
+        let channels = link.channels.iter().map(|it| {
+            json!({
+                "host": it.host.to_string(),
+                "frame_len": it.frame_len,
+                "executing": it.executing,
+                "rtt_us": it.rtt.as_micros() as u64,
+                "congestion_window": it.congestion_window,
+            })
+        });
+        let mut value = json!({
+            "interface": link.link,
+            "mac": link.mac.to_string(),
+            "problem": link.problem,
+            "channels": channels.collect::<Vec<_>>(),
+            "channel": channel(&link.channel),
+            "rejects": rejects(&link.rejects),
+        });
+        add(&mut value, port(&link.port));
+        value
+    });
+    json!({
+        "exports": exports.collect::<Vec<_>>(),
+        "links": links.collect::<Vec<_>>(),
+        "cpu_s": cpu_seconds(),
+    })
+}
+
+/// Adds the fields of one object to another.
+pub(crate) fn add(to: &mut Value, fields: Value) {
+    if let (Value::Object(to), Value::Object(fields)) = (to, fields) {
+        to.extend(fields);
+    }
+}
+
+fn port(stats: &PortStats) -> Value {
+    json!({
+        "rx_frames": stats.rx_frames,
+        "rx_bytes": stats.rx_bytes,
+        "tx_frames": stats.tx_frames,
+        "tx_bytes": stats.tx_bytes,
+        "tx_refused": stats.tx_refused,
+        "overruns": stats.overruns,
+    })
+}
+
+fn channel(stats: &ChannelStats) -> Value {
+    json!({
+        "retransmitted": stats.retransmitted,
+        "nacked": stats.nacked,
+        "duplicates": stats.duplicates,
+        "nacks_sent": stats.nacks_sent,
+        "acks_sent": stats.acks_sent,
+        "timeouts": stats.timeouts,
+    })
+}
+
+fn rejects(counts: &[(Reject, u64)]) -> Map<String, Value> {
+    counts.iter().map(|(reject, count)| (reject.name().to_owned(), (*count).into())).collect()
+}
+
+/// CPU time that this process has used, in seconds.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The command in parentheses may contain anything; what follows is fixed.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}

@@ -1,0 +1,116 @@
+//! Where running targets and sessions keep what others need to find and steer them.
+//!
+//! ```text
+//! /run/tyche/targets/NAME/    lock, control.sock
+//! /run/tyche/sessions/UUID/   session.json, control.sock, daemon.log, and the attachment's own
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::{Code, Context, Error, Result};
+
+/// The directory of everything, unless the environment names another.
+const ROOT: &str = "/run/tyche";
+/// Names another directory.
+const ROOT_VARIABLE: &str = "TYCHE_RUNTIME_DIR";
+
+/// Name of the file that a running process holds locked, in its directory.
+const LOCK: &str = "lock";
+/// Name of the control socket in its directory.
+pub(crate) const CONTROL: &str = "control.sock";
+
+fn root() -> PathBuf {
+    std::env::var_os(ROOT_VARIABLE).map_or_else(|| ROOT.into(), PathBuf::from)
+}
+
+/// The directory of the sessions.
+pub(crate) fn sessions() -> PathBuf {
+    root().join("sessions")
+}
+
+/// The directory of the targets.
+pub(crate) fn targets() -> PathBuf {
+    root().join("targets")
+}
+
+/// Creates a directory that only its owner may enter.
+pub(crate) fn create(dir: &Path) -> Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .context(Code::Permission, format_args!("create {}", dir.display()))
+}
+
+/// The directories below `dir`, in the order of their names; none if `dir` does not exist.
+pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found: Vec<_> = entries.filter_map(|entry| entry.ok().map(|it| it.path())).collect();
+    found.sort();
+    Ok(found)
+}
+
+/// A directory of ours while we run; removed when dropped.
+pub(crate) struct RuntimeDir {
+    path: PathBuf,
+    /// Held as long as we run.
+    _lock: File,
+}
+
+impl RuntimeDir {
+    /// Takes the directory, which must not be another running process's.
+    ///
+    /// # Errors
+    /// `Usage` if another process has it.
+    pub(crate) fn take(path: PathBuf, what: &str) -> Result<Self> {
+        create(&path)?;
+        let file = path.join(LOCK);
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&file)
+            .context(Code::Permission, format_args!("open {}", file.display()))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(Error::new(Code::Usage, format!("{what} is running already")));
+        }
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for RuntimeDir {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Whether a running process has the directory.
+pub(crate) fn is_locked(dir: &Path) -> bool {
+    let lock = File::open(dir.join(LOCK));
+    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+}
+
+/// Removes a directory of ours and the files in it, but never what is mounted below.
+pub(crate) fn remove(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        // Errors are looked at once, when the directory itself goes.
+        let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+    }
+    if let Err(error) = fs::remove_dir(dir) {
+        tracing::warn!(dir = %dir.display(), %error, "left behind");
+    }
+}

@@ -1,0 +1,199 @@
+//! `tyche serve`: export disks.
+
+mod config;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tyche_engine::{Target, TargetExport, TargetOptions};
+use tyche_proto::TargetConfig;
+use tyche_proto::wire::Name;
+use tyche_store::Store;
+use tyche_store::file::{FileOptions, FileStore};
+use tyche_store::memory::MemoryStore;
+use tyche_store::null::NullStore;
+use uuid::Uuid;
+
+use crate::control::{self, Request};
+use crate::error::{Code, Context, Error, Result};
+use crate::links::LinkArgs;
+use crate::output::bytes;
+use crate::runtime::{self, RuntimeDir};
+use crate::{identity, report};
+use config::{Config, Export, Source};
+
+/// Export disks to hosts on this Ethernet. Runs until it is stopped.
+///
+/// One disk is quickly said on the command line; for more, or for access lists, write a TOML file:
+///
+///   name = "store1"            # default: the host's name
+///   link = ["eth0", "eth1"]    # default: all interfaces that are up
+///   [[export]]
+///   name = "vm1"
+///   path = "/srv/vm1.img"      # or a block device, mem:1G, null:1T
+///   write_back = false         # true: faster, durable only when the host flushes
+///   read_only = false
+///   block_size = 4096          # or 512
+///   hosts = ["UUID"]           # default: everybody
+///
+/// SIGHUP makes it look at the sizes of its files again and tell the hosts.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ServeArgs {
+    /// A disk to export: NAME=PATH for a file or block device, NAME=mem:SIZE for memory that is
+    /// gone when the target stops, NAME=null:SIZE for nothing at all. May be repeated.
+    #[arg(long = "export", value_name = "NAME=PATH", value_parser = Export::parse)]
+    exports: Vec<Export>,
+
+    /// Read this TOML file; the command line adds to it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Interface to serve on; may be repeated. By default all that are up.
+    #[arg(long = "link", value_name = "INTERFACE")]
+    links: Vec<String>,
+
+    /// Name of this target, for people. Two targets on one machine need two names.
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Refuse writes to the exports of the command line.
+    #[arg(long)]
+    read_only: bool,
+
+    /// Let completed writes to the exports of the command line be volatile until the host
+    /// flushes. The default is write-through: complete means durable.
+    #[arg(long)]
+    write_back: bool,
+
+    /// Bytes in a block of the exports of the command line: 512 or 4096.
+    #[arg(long, value_name = "BYTES")]
+    block_size: Option<u32>,
+
+    #[command(flatten)]
+    link: LinkArgs,
+}
+
+pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    config.link.extend(args.links.iter().cloned());
+    config.export.extend(args.exports.iter().map(|export| Export {
+        read_only: args.read_only,
+        write_back: args.write_back,
+        block_size: args.block_size,
+        ..export.clone()
+    }));
+    if config.export.is_empty() {
+        let message = "nothing to export: give --export NAME=PATH or --config FILE";
+        return Err(Error::new(Code::Usage, message));
+    }
+    let name = args.name.clone().or(config.name).unwrap_or_else(identity::host_name);
+    let target = TargetConfig {
+        uuid: identity::target(&name)?,
+        name: checked_name(&name)?,
+        queue_size_max: config.limits.queue_size.clamp(1, 1024),
+        damq_pages_max: data_queue_pages(config.limits.data_queue.as_u64()),
+        channels_max: config.limits.channels,
+    };
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let dir = RuntimeDir::take(
+        runtime::targets().join(name.replace('/', "_")),
+        &format!("a target named {name} (give another --name)"),
+    )?;
+    let exports = open_exports(&config.export)?;
+    let count = exports.len();
+    let sizes: Vec<_> = exports
+        .iter()
+        .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
+        .collect();
+    let links = args.link.open_all(&config.link)?;
+    let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
+    let (ethertype, spin) = (args.link.ethertype, args.link.spin());
+    let target = Target::start(TargetOptions { target, exports, links, ethertype, spin })?;
+    let target = Arc::new(target);
+    let answering = Arc::downgrade(&target);
+    let reported = name.clone();
+    control::serve(&dir.path().join(runtime::CONTROL), move |request| match request {
+        Request::Report => answering.upgrade().map_or(json!({ "error": "stopping" }), |target| {
+            let mut value = json!({ "name": reported, "pid": std::process::id() });
+            report::add(&mut value, report::target(&target.report()));
+            value
+        }),
+        Request::Disconnect { .. } => json!({ "error": "this is a target, not a session" }),
+    })
+    .context(Code::Other, "control socket")?;
+    println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));
+    // Fails only where a supervisor asked for it and is gone.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            break;
+        }
+        for export in 0..count {
+            target.refresh_size(export);
+        }
+    }
+    tracing::info!("stopping");
+    drop(target);
+    drop(dir);
+    Ok(())
+}
+
+fn checked_name(name: &str) -> Result<Name> {
+    Name::new(name).filter(|name| !name.is_empty()).ok_or_else(|| {
+        let message = format!("`{name}`: a name has 1 to 63 bytes and no control characters");
+        Error::new(Code::Usage, message)
+    })
+}
+
+/// Pages of a channel's data queue: enough for the largest request, and what the wire can say.
+fn data_queue_pages(bytes: u64) -> u32 {
+    (bytes / 4096).clamp(256, 1 << 20) as u32
+}
+
+fn open_exports(exports: &[Export]) -> Result<Vec<TargetExport>> {
+    let mut opened = Vec::<TargetExport>::new();
+    for export in exports {
+        let name = checked_name(&export.name)?;
+        if opened.iter().any(|other| other.name == name) {
+            let message = format!("two exports have the name `{name}`");
+            return Err(Error::new(Code::Config, message));
+        }
+        let (store, uuid) = open_store(export)?;
+        let uuid = export.uuid.unwrap_or(uuid);
+        let (shared, hosts) = (export.shared, export.hosts.clone());
+        opened.push(TargetExport { name, uuid, store, shared, hosts });
+    }
+    Ok(opened)
+}
+
+fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
+    let source = export.source().map_err(|message| Error::new(Code::Config, message))?;
+    let block_size = export.block_size.unwrap_or(512);
+    let about = format!("export {}", export.name);
+    Ok(match source {
+        Source::Memory(size) => {
+            let store = MemoryStore::new(size, block_size).context(Code::Config, about)?;
+            (Arc::new(store), Uuid::new_v4())
+        }
+        Source::Null(size) => {
+            let store = NullStore::new(size, block_size).context(Code::Config, about)?;
+            (Arc::new(store), Uuid::new_v4())
+        }
+        Source::File(path) => {
+            let options = FileOptions {
+                read_only: export.read_only,
+                write_back: export.write_back,
+                block_size: export.block_size,
+                ..FileOptions::default()
+            };
+            let store = FileStore::open(path, &options)?;
+            let uuid = identity::derived("export", &store.uuid_seed().to_be_bytes());
+            (Arc::new(store), uuid)
+        }
+    })
+}

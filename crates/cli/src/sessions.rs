@@ -1,0 +1,357 @@
+//! The sessions and targets of this machine: found, listed, watched and ended.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::connect::clean_stale;
+use crate::control::{Request, ask};
+use crate::error::{Code, Context, Error, Result};
+use crate::output::{Format, Table, bytes, show};
+use crate::report::add;
+use crate::runtime::{self, CONTROL};
+
+/// Name of the file that says what a session is, in its directory.
+pub(crate) const STATE: &str = "session.json";
+/// How long a daemon may take to say how it is.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an orderly disconnect may take: the device's cache is written first.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a forced one may take.
+const FORCED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// List the connected exports of this machine, and the targets that run here.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// How to print.
+    #[arg(short, long, default_value_t)]
+    pub(crate) output: Format,
+}
+
+/// Show counters of sessions and targets of this machine: requests, frames, losses, rejects.
+#[derive(Args, Debug)]
+pub(crate) struct StatsArgs {
+    /// Only this one: an export, a session, a device or a target.
+    name: Option<String>,
+
+    /// Show them again every second until interrupted.
+    #[arg(short, long)]
+    watch: bool,
+
+    /// How to print.
+    #[arg(short, long, default_value_t)]
+    pub(crate) output: Format,
+}
+
+/// End a session: the device goes away.
+#[derive(Args, Debug)]
+pub(crate) struct DisconnectArgs {
+    /// The export, the session's UUID (or how it begins), or the device.
+    #[arg(required_unless_present = "all")]
+    name: Option<String>,
+
+    /// All sessions of this machine.
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+
+    /// Though it is in use or its target lost: everything in progress fails with EIO.
+    #[arg(long)]
+    force: bool,
+
+    /// How to print.
+    #[arg(short, long, default_value_t)]
+    pub(crate) output: Format,
+}
+
+/// A session of this machine.
+struct Session {
+    dir: PathBuf,
+    /// What its daemon says, or the state file if the daemon is dead.
+    report: Value,
+}
+
+impl Session {
+    fn text(&self, field: &str) -> &str {
+        self.report[field].as_str().unwrap_or_default()
+    }
+
+    fn is_dead(&self) -> bool {
+        self.text("state") == "dead"
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        self.text("export") == name
+            || self.text("device") == name
+            || (name.len() >= 4 && self.text("session").starts_with(name))
+    }
+}
+
+/// All sessions. What a daemon that died has left is reported once, and taken away.
+fn sessions() -> Result<Vec<Session>> {
+    let dir = runtime::sessions();
+    let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
+    Ok(dirs.into_iter().filter_map(session).collect())
+}
+
+fn session(dir: PathBuf) -> Option<Session> {
+    match ask(&dir.join(CONTROL), Request::Report, REPORT_TIMEOUT) {
+        Ok(report) => return Some(Session { dir, report }),
+        Err(error) if is_nobody(error.kind()) => {}
+        Err(error) => {
+            let mut report = saved(&dir)?;
+            add(&mut report, json!({ "state": "silent", "problem": error.to_string() }));
+            return Some(Session { dir, report });
+        }
+    }
+    if is_running(&dir) {
+        // It is starting or ending: not there yet, or no more.
+        return None;
+    }
+    let saved = saved(&dir);
+    clean_stale(&dir);
+    runtime::remove(&dir);
+    let mut report = saved?;
+    add(&mut report, json!({ "state": "dead" }));
+    Some(Session { dir, report })
+}
+
+fn is_nobody(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::NotFound)
+}
+
+/// Whether the process that made the directory is alive: it holds the lock.
+fn is_running(dir: &Path) -> bool {
+    runtime::is_locked(dir)
+}
+
+fn saved(dir: &Path) -> Option<Value> {
+    serde_json::from_str(&std::fs::read_to_string(dir.join(STATE)).ok()?).ok()
+}
+
+/// The targets that run here.
+fn targets() -> Result<Vec<Value>> {
+    let dir = runtime::targets();
+    let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
+    let answer = |dir: &PathBuf| ask(&dir.join(CONTROL), Request::Report, REPORT_TIMEOUT).ok();
+    Ok(dirs.iter().filter_map(answer).collect())
+}
+
+/// Refuses to connect an export that this host has connected already: the second session would
+/// take the export away from the first.
+pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
+    let dir = runtime::sessions();
+    for dir in runtime::below(&dir).context(Code::Permission, dir.display())? {
+        let Some(state) = saved(&dir).filter(|_| is_running(&dir)) else { continue };
+        if state["export"] == export && state["host"] == json!(host) {
+            let device = state["device"].as_str().unwrap_or_default();
+            let message = format!("export `{export}` is connected already, as {device}");
+            return Err(Error::new(Code::Usage, message));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn list(args: &ListArgs) -> Result<()> {
+    let (sessions, targets) = (sessions()?, targets()?);
+    show(
+        args.output,
+        || {
+            let sessions: Vec<_> = sessions.iter().map(|it| &it.report).collect();
+            json!({ "schema": "tyche.list/1", "sessions": sessions, "targets": targets })
+        },
+        || {
+            let mut text = String::new();
+            if !sessions.is_empty() || targets.is_empty() {
+                text += &session_table(&sessions);
+            }
+            if !targets.is_empty() {
+                text += &target_table(&targets);
+            }
+            text
+        },
+    );
+    Ok(())
+}
+
+fn session_table(sessions: &[Session]) -> String {
+    let mut table = Table::new(["EXPORT", "DEVICE", "SIZE", "STATE", "LINKS", "SESSION"]);
+    for session in sessions {
+        let links = session.report["links"].as_array().map_or(&[][..], Vec::as_slice);
+        let links = links.iter().map(|link| {
+            let name = link["interface"].as_str().unwrap_or_default();
+            match link["problem"].as_str() {
+                Some(problem) => format!("{name} ({problem})"),
+                None => format!("{name} ({} B frames)", link["frame_len"]),
+            }
+        });
+        table.row([
+            session.text("export").to_owned(),
+            session.text("device").to_owned(),
+            bytes(session.report["disk"]["size"].as_u64().unwrap_or_default()),
+            state(&session.report),
+            links.collect::<Vec<_>>().join(", "),
+            session.text("session").to_owned(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// The state for people, with the time that a lost target has left.
+fn state(report: &Value) -> String {
+    let state = report["state"].as_str().unwrap_or_default();
+    match (state, report["lost_for_s"].as_f64(), report["time_left_s"].as_f64()) {
+        ("lost", Some(lost), Some(left)) => {
+            format!("lost for {lost:.0} s, requests fail in {left:.0} s")
+        }
+        ("lost", Some(lost), None) => format!("lost for {lost:.0} s, requests wait"),
+        _ => state.to_owned(),
+    }
+}
+
+fn target_table(targets: &[Value]) -> String {
+    let mut table = Table::new(["TARGET", "EXPORT", "SIZE", "HOSTS"]);
+    for target in targets {
+        for export in target["exports"].as_array().map_or(&[][..], Vec::as_slice) {
+            let hosts = export["sessions"].as_array().map_or(&[][..], Vec::as_slice);
+            let hosts = hosts.iter().map(|it| it["host_name"].as_str().unwrap_or_default());
+            table.row([
+                target["name"].as_str().unwrap_or_default().to_owned(),
+                export["export"].as_str().unwrap_or_default().to_owned(),
+                bytes(export["size"].as_u64().unwrap_or_default()),
+                hosts.collect::<Vec<_>>().join(", "),
+            ]);
+        }
+    }
+    table.to_string()
+}
+
+pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
+    loop {
+        let named = |name: &str| args.name.as_ref().is_none_or(|wanted| wanted == name);
+        let sessions: Vec<_> = sessions()?
+            .into_iter()
+            .filter(|it| args.name.as_ref().is_none_or(|name| it.is_named(name)))
+            .map(|it| it.report)
+            .collect();
+        let targets: Vec<_> = targets()?
+            .into_iter()
+            .filter(|it| named(it["name"].as_str().unwrap_or_default()))
+            .collect();
+        if let Some(name) = args.name.as_ref().filter(|_| sessions.is_empty() && targets.is_empty())
+        {
+            return Err(not_found(name));
+        }
+        show(
+            args.output,
+            || json!({ "schema": "tyche.stats/1", "sessions": sessions, "targets": targets }),
+            || {
+                let clear = if args.watch { "\x1b[H\x1b[2J" } else { "" };
+                let blocks = sessions.iter().chain(&targets).map(stats_text);
+                clear.to_owned() + &blocks.collect::<Vec<_>>().join("\n")
+            },
+        );
+        if !args.watch {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// All counters of a session or target, one a line.
+fn stats_text(report: &Value) -> String {
+    let name = report["export"].as_str().or(report["name"].as_str()).unwrap_or_default();
+    let mut text = format!("{name} {}\n", state(report)).replace(" \n", "\n");
+    for part in ["requests", "channel", "rejects"] {
+        text += &counters(part, &report[part]);
+    }
+    for link in report["links"].as_array().map_or(&[][..], Vec::as_slice) {
+        let name = link["interface"].as_str().unwrap_or_default();
+        text += &counters(&format!("link {name}"), link);
+        for part in ["channel", "rejects"] {
+            text += &counters(&format!("link {name} {part}"), &link[part]);
+        }
+    }
+    text + &format!("  {:32} {}\n", "cpu seconds", report["cpu_s"])
+}
+
+fn counters(part: &str, counters: &Value) -> String {
+    let Some(counters) = counters.as_object() else { return String::new() };
+    counters
+        .iter()
+        .filter(|(_, value)| value.is_number())
+        .map(|(name, value)| {
+            format!("  {:32} {value}\n", format!("{part} {}", name.replace('_', " ")))
+        })
+        .collect()
+}
+
+pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
+    let sessions = sessions()?;
+    let chosen: Vec<_> = match &args.name {
+        None => sessions.iter().collect(),
+        Some(name) => {
+            let named: Vec<_> = sessions.iter().filter(|it| it.is_named(name)).collect();
+            if named.is_empty() {
+                return Err(not_found(name));
+            }
+            if named.len() > 1 {
+                let ids: Vec<_> = named.iter().map(|it| it.text("session")).collect();
+                let message = format!("`{name}` is several sessions: {}", ids.join(", "));
+                return Err(Error::new(Code::Usage, message));
+            }
+            named
+        }
+    };
+    for session in &chosen {
+        end(session, args.force)?;
+    }
+    let ended: Vec<_> = chosen.iter().map(|it| it.text("session")).collect();
+    let value = json!({ "schema": "tyche.disconnect/1", "sessions": ended });
+    show(args.output, || value, String::new);
+    Ok(())
+}
+
+fn not_found(name: &str) -> Error {
+    let message = format!("nothing here is called `{name}`; `tyche list` shows what there is");
+    Error::new(Code::NotFound, message)
+}
+
+fn end(session: &Session, force: bool) -> Result<()> {
+    if session.is_dead() {
+        // Looking at it has taken away what was left.
+        return Ok(());
+    }
+    let timeout = if force { FORCED_TIMEOUT } else { DISCONNECT_TIMEOUT };
+    match ask(&session.dir.join(CONTROL), Request::Disconnect { force }, timeout) {
+        Ok(answer) => match answer["error"].as_str() {
+            Some(message) => {
+                let code = Code::from_name(answer["code"].as_str().unwrap_or_default());
+                Err(Error::new(code, message))
+            }
+            None => await_end(session),
+        },
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            let message = format!("{} does not let go in time", session.text("device"));
+            Err(Error::new(Code::Device, message))
+        }
+        // It ended before it could answer.
+        Err(_) => await_end(session),
+    }
+}
+
+/// Waits until nothing of the session is left.
+fn await_end(session: &Session) -> Result<()> {
+    let deadline = Instant::now() + FORCED_TIMEOUT;
+    while is_running(&session.dir) {
+        if Instant::now() >= deadline {
+            let message = format!("the daemon of {} does not end", session.text("device"));
+            return Err(Error::new(Code::Other, message));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
