@@ -24,6 +24,10 @@ const ACK_DELAY: Duration = Duration::from_millis(1);
 const REORDER_WINDOW: Duration = Duration::from_micros(200);
 /// How long to wait before the same gap is reported again.
 const NACK_INTERVAL: Duration = Duration::from_millis(1);
+/// How long the oldest frame of a ring may stay without an ack, at least; the keep-alive time if
+/// that is longer. The peer may be heard all the while: a switch that has begun to drop long
+/// frames lets keepalives through. Lower: a channel is given up for a burst of losses.
+const STALL_MIN: Duration = Duration::from_secs(2);
 /// Timer expiries without progress after which the window is closed to its minimum.
 const EXPIRIES_STALLED: u32 = 3;
 
@@ -49,6 +53,8 @@ pub(crate) struct ChannelConfig {
 pub(crate) enum Dead {
     /// Nothing was heard for the keep-alive time.
     Silence,
+    /// The peer is heard, but a frame does not get through to it.
+    Stall,
 }
 
 /// Frames that belong to no ring and wait to be sent.
@@ -340,6 +346,10 @@ impl<R: Rules> Channel<R> {
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
         if self.heard_at + self.config.keep_alive <= now {
             return Err(Dead::Silence);
+        }
+        let stall = self.config.keep_alive.max(STALL_MIN);
+        if self.tx.iter().filter_map(TxRing::waiting_since).any(|since| since + stall <= now) {
+            return Err(Dead::Stall);
         }
         if self.retransmit_at.is_some_and(|at| at <= now) {
             self.expiries += 1;

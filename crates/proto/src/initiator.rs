@@ -201,6 +201,10 @@ impl<R: Rules> Initiator<R> {
         if piece.opcode != Opcode::Read || data.total != piece.len {
             return Err(Reject::Mismatch);
         }
+        // Positions come once, but a hostile target may describe the same bytes twice.
+        if data.len > piece.len - slot.moved {
+            return Err(Reject::Mismatch);
+        }
         slot.moved += data.len;
         let Data { offset, len, .. } = *data;
         arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });

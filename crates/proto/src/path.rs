@@ -14,7 +14,7 @@ use tyche_wire::{
     Header, Hello, Kind, Mac, Offer, Reject, Rejection,
 };
 
-use crate::channel::ChannelConfig;
+use crate::channel::{ChannelConfig, Dead};
 use crate::initiator::Initiator;
 use crate::outgoing::Outgoing;
 use crate::rules::Rules;
@@ -53,6 +53,8 @@ pub enum Problem {
     NoAccept,
     /// Nothing was heard for the keep-alive time.
     Silence,
+    /// The target is heard, but a frame does not get through to it.
+    Stall,
     /// The target said that the channel does not exist: it was restarted.
     Reset,
     /// The target ended the channel.
@@ -66,6 +68,7 @@ impl std::fmt::Display for Problem {
             Self::NoHello => "the target is there, but no frame of 1294 bytes gets through",
             Self::NoAccept => "the target does not answer the connect",
             Self::Silence => "nothing is heard of the target",
+            Self::Stall => "the target is heard, but long frames do not get through any more",
             Self::Reset => "the target was restarted",
             Self::Disconnected => "the target ended the connection",
         })
@@ -393,13 +396,13 @@ impl<R: Rules> Path<R> {
         true
     }
 
-    /// Time has passed. True if a live channel was lost.
+    /// Time has passed. Says what a live channel was lost to.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,
         session: &SessionConfig,
         random: &mut dyn FnMut() -> u64,
-    ) -> bool {
+    ) -> Option<Problem> {
         match &mut self.state {
             State::Waiting { until } => {
                 if now >= *until {
@@ -423,9 +426,14 @@ impl<R: Rules> Path<R> {
                     self.fail(now, Problem::NoAccept, session.reconnect_delay);
                 }
             }
-            State::Live { initiator, .. } => return initiator.handle_timeout(now).is_err(),
+            State::Live { initiator, .. } => {
+                return initiator.handle_timeout(now).err().map(|dead| match dead {
+                    Dead::Silence => Problem::Silence,
+                    Dead::Stall => Problem::Stall,
+                });
+            }
         }
-        false
+        None
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) or

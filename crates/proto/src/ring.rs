@@ -53,6 +53,8 @@ pub(crate) struct TxRing {
     head: Position,
     /// The oldest position without cumulative ack.
     tail: Position,
+    /// When the oldest position became the oldest.
+    waiting_since: Instant,
     in_flight: u32,
     lost: u32,
 }
@@ -75,6 +77,7 @@ impl TxRing {
             entries_head: 0,
             head: Position(0),
             tail: Position(0),
+            waiting_since: Instant(0),
             in_flight: 0,
             lost: 0,
         }
@@ -117,6 +120,11 @@ impl TxRing {
         self.head == self.tail
     }
 
+    /// Since when the oldest position has been waiting for its ack.
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
+        (!self.is_empty()).then_some(self.waiting_since)
+    }
+
     /// Uses the next position for `entries`.
     pub(crate) fn push(
         &mut self,
@@ -127,6 +135,9 @@ impl TxRing {
         assert!(self.used() < self.slots.len() as u32, "ring is full");
         assert!(self.entries_free() >= entries.len(), "no room for entries");
         let (position, first) = (self.head, self.entries_head);
+        if self.is_empty() {
+            self.waiting_since = now;
+        }
         let mask = self.entries.len() - 1;
         for entry in entries {
             self.entries[self.entries_head as usize & mask] = *entry;
@@ -178,6 +189,7 @@ impl TxRing {
         while ack.ahead_of(self.tail) > 0 {
             self.arrived(self.tail, now, &mut acked);
             self.tail = self.tail.plus(1);
+            self.waiting_since = now;
         }
         Ok(acked)
     }

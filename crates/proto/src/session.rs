@@ -646,8 +646,9 @@ impl<R: Rules> Session<R> {
             return;
         }
         for path in 0..self.paths.len() {
-            if self.paths[path].handle_timeout(now, &self.config, &mut self.random) {
-                self.lose(path, Problem::Silence);
+            let link = &mut self.paths[path];
+            if let Some(problem) = link.handle_timeout(now, &self.config, &mut self.random) {
+                self.lose(path, problem);
             }
         }
         if self.time_left(now) == Some(Duration::ZERO) {

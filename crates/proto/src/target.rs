@@ -190,6 +190,10 @@ impl<R: Rules> TargetChannel<R> {
         if slot.command.is_some_and(|command| command.opcode != Opcode::Write) {
             return Err(Reject::Mismatch);
         }
+        // Positions come once, but a hostile host may describe the same bytes twice.
+        if data.len > slot.held - slot.moved {
+            return Err(Reject::Mismatch);
+        }
         slot.moved += data.len;
         let Data { offset, len, .. } = *data;
         self.actions.push_back(Action::Place { slot: data.tag.slot, offset, len, source });
