@@ -147,11 +147,19 @@ pub(crate) struct Path<R> {
     state: State<R>,
     problem: Option<Problem>,
     frame_len: usize,
+    /// How often farewell was said.
+    farewells: u32,
 }
 
 impl<R: Rules> Path<R> {
     pub(crate) fn new(config: PathConfig, now: Instant) -> Self {
-        Self { config, state: State::Waiting { until: now }, problem: None, frame_len: 0 }
+        Self {
+            config,
+            state: State::Waiting { until: now },
+            problem: None,
+            frame_len: 0,
+            farewells: 0,
+        }
     }
 
     pub(crate) fn live(&self) -> Option<&Initiator<R>> {
@@ -448,9 +456,14 @@ impl<R: Rules> Path<R> {
         }
     }
 
-    /// The header of a farewell, if there is a channel to say it on.
-    pub(crate) fn farewell(&mut self, now: Instant) -> Option<(Mac, Header)> {
+    /// The header of a farewell, if there is a channel to say it on and it was not yet said in
+    /// this round, counted from 1.
+    pub(crate) fn farewell(&mut self, now: Instant, round: u32) -> Option<(Mac, Header)> {
         let State::Live { initiator, .. } = &mut self.state else { return None };
+        if self.farewells >= round {
+            return None;
+        }
+        self.farewells = round;
         let header = initiator.channel.unsequenced(now, Kind::Disconnect, Flags::NONE);
         Some((initiator.target(), header))
     }

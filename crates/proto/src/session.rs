@@ -24,7 +24,7 @@ use crate::rules::{Rules, Sound};
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::time::{Instant, earliest};
 
-/// How often a farewell is repeated, and how long each is waited for.
+/// How often a farewell is said on each path, and how long each is waited for.
 const FAREWELLS: u32 = 3;
 const FAREWELL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -178,7 +178,7 @@ enum State {
     Failed,
     /// Saying farewell.
     Closing {
-        sent: u32,
+        round: u32,
         next: Instant,
     },
     Closed,
@@ -426,12 +426,17 @@ impl<R: Rules> Session<R> {
         if self.is_over() {
             return Err(Reject::Unexpected);
         }
+        let closing = matches!(self.state, State::Closing { .. });
         if let Control::Reset(reset) = &control {
             if !self.paths[path].is_reset_by(reset.cookie, reset.channel) {
                 return Err(Reject::Unexpected);
             }
             self.lose(path, Problem::Reset);
             return Ok(());
+        }
+        if closing {
+            // A channel that opens now would never be used.
+            return Err(Reject::Unexpected);
         }
         let (now, link) = (self.now, &mut self.paths[path]);
         match link.handle_control(now, src, &header, control, &self.config, &mut self.random)? {
@@ -495,14 +500,11 @@ impl<R: Rules> Session<R> {
     }
 
     fn handle_disconnect(&mut self, path: usize, header: &Header) {
-        if header.flags.contains(Flags::REPLY) {
-            if matches!(self.state, State::Closing { .. }) {
-                self.state = State::Closed;
-                self.events.push_back(SessionEvent::Closed);
-            }
-        } else {
-            self.lose(path, Problem::Disconnected);
+        // Only a session that says farewell awaits an answer to it.
+        if header.flags.contains(Flags::REPLY) && !matches!(self.state, State::Closing { .. }) {
+            return;
         }
+        self.lose(path, Problem::Disconnected);
     }
 
     fn accepted(&mut self, accept: &Accept) {
@@ -565,10 +567,7 @@ impl<R: Rules> Session<R> {
             return;
         }
         match self.state {
-            State::Closing { .. } => {
-                self.state = State::Closed;
-                self.events.push_back(SessionEvent::Closed);
-            }
+            State::Closing { .. } => self.end(),
             _ => {
                 self.state = State::Lost(self.now);
                 self.events.push_back(SessionEvent::Lost(problem));
@@ -611,23 +610,25 @@ impl<R: Rules> Session<R> {
             return;
         }
         if self.state == State::Live {
-            self.state = State::Closing { sent: 0, next: now };
+            self.state = State::Closing { round: 1, next: now + FAREWELL_INTERVAL };
         } else {
-            self.fail_operations();
-            self.state = State::Closed;
-            self.events.push_back(SessionEvent::Closed);
+            self.end();
         }
+    }
+
+    /// The session is over because that was wanted.
+    fn end(&mut self) {
+        self.state = State::Closed;
+        self.fail_operations();
+        self.events.push_back(SessionEvent::Closed);
     }
 
     /// Ends the session at once, without a farewell.
     pub fn abort(&mut self, now: Instant) {
         self.now = now;
-        if self.is_over() {
-            return;
+        if !self.is_over() {
+            self.end();
         }
-        self.fail_operations();
-        self.state = State::Closed;
-        self.events.push_back(SessionEvent::Closed);
     }
 
     /// Time has passed.
@@ -636,13 +637,12 @@ impl<R: Rules> Session<R> {
         if self.is_over() {
             return;
         }
-        if let State::Closing { sent, next } = self.state
-            && sent >= FAREWELLS
-            && now >= next
-        {
-            self.fail_operations();
-            self.state = State::Closed;
-            self.events.push_back(SessionEvent::Closed);
+        if let State::Closing { round, next } = self.state {
+            if now >= next && round == FAREWELLS {
+                self.end();
+            } else if now >= next {
+                self.state = State::Closing { round: round + 1, next: now + FAREWELL_INTERVAL };
+            }
             return;
         }
         for path in 0..self.paths.len() {
@@ -664,8 +664,8 @@ impl<R: Rules> Session<R> {
             return None;
         }
         let deadline = match self.state {
+            State::Closing { next, .. } => return Some(next),
             State::Lost(since) => self.config.ctrl_loss_tmo.map(|timeout| since + timeout),
-            State::Closing { next, .. } => Some(next),
             _ => None,
         };
         self.paths.iter().map(|path| Some(path.poll_timeout())).fold(deadline, earliest)
@@ -681,12 +681,10 @@ impl<R: Rules> Session<R> {
         if self.is_over() {
             return false;
         }
-        if let State::Closing { sent, next } = &mut self.state {
-            if now < *next || *sent >= FAREWELLS {
+        if let State::Closing { round, .. } = self.state {
+            let Some((target, header)) = self.paths[path].farewell(now, round) else {
                 return false;
-            }
-            let Some((target, header)) = self.paths[path].farewell(now) else { return false };
-            (*sent, *next) = (*sent + 1, now + FAREWELL_INTERVAL);
+            };
             out.set_control(target, header, None);
             return true;
         }
