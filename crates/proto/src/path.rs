@@ -11,7 +11,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{
     Accept, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, FRAME_LEN_MIN, Flags,
-    Header, Hello, Kind, Mac, Offer, Reject, Rejection,
+    Header, Hello, Kind, Mac, Offer, Reject, Rejection, Uuid,
 };
 
 use crate::channel::{ChannelConfig, Dead};
@@ -190,6 +190,14 @@ impl<R: Rules> Path<R> {
     pub(crate) fn fail(&mut self, now: Instant, problem: Problem, delay: Duration) {
         self.problem = Some(problem);
         self.state = State::Waiting { until: now + delay };
+    }
+
+    /// The target's run that a live channel belongs to.
+    pub(crate) fn boot(&self) -> Option<Uuid> {
+        match &self.state {
+            State::Live { accept, .. } => Some(accept.boot),
+            _ => None,
+        }
     }
 
     /// Whether a reset speaks of this path's channel.

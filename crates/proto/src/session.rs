@@ -219,7 +219,7 @@ impl Op {
 /// What the target's volatile cache may hold of ours.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cache {
-    /// Modifications completed so far.
+    /// Pieces of modifications completed so far.
     completed: u64,
     /// How many of them a flush has made durable.
     flushed: u64,
@@ -440,7 +440,7 @@ impl<R: Rules> Session<R> {
         }
         let (now, link) = (self.now, &mut self.paths[path]);
         match link.handle_control(now, src, &header, control, &self.config, &mut self.random)? {
-            Some(PathEvent::Accepted(accept)) => self.accepted(&accept),
+            Some(PathEvent::Accepted(accept)) => self.accepted(path, &accept),
             Some(PathEvent::Rejected(rejection)) => self.rejected(path, rejection),
             None => {}
         }
@@ -476,6 +476,7 @@ impl<R: Rules> Session<R> {
             }
             Arrived::Done(piece, status) => {
                 failed |= status != Status::Success;
+                cache.written(&piece, status);
                 let op = &mut ops[piece.op as usize];
                 if let Some(status) = op.done(status, cache) {
                     free.push_back(piece.op);
@@ -507,7 +508,14 @@ impl<R: Rules> Session<R> {
         self.lose(path, Problem::Disconnected);
     }
 
-    fn accepted(&mut self, accept: &Accept) {
+    fn accepted(&mut self, path: usize, accept: &Accept) {
+        // Channels of a former run are gone. What still arrives of them must not count as
+        // completed in this run, whose cache never held it.
+        for other in (0..self.paths.len()).filter(|&other| other != path) {
+            if self.paths[other].boot().is_some_and(|boot| boot != accept.boot) {
+                self.lose(other, Problem::Reset);
+            }
+        }
         let flag = |flag| accept.flags.contains(flag);
         let state = ExportState {
             target: accept.target,
@@ -721,11 +729,17 @@ impl Op {
 }
 
 impl Cache {
-    /// An operation has succeeded at the target; returns what the host is told.
-    fn completed(&mut self, operation: &Operation, covers: u64) -> Status {
-        if operation.opcode.modifies() && !operation.flags.contains(CommandFlags::FUA) {
+    /// A piece has ended at the target. Pieces count, not operations: if the cache is lost between
+    /// two pieces of one operation, the first is lost though the operation is not yet complete.
+    fn written(&mut self, piece: &Piece, status: Status) {
+        let volatile = piece.opcode.modifies() && !piece.flags.contains(CommandFlags::FUA);
+        if volatile && status == Status::Success {
             self.completed += 1;
         }
+    }
+
+    /// An operation has succeeded at the target; returns what the host is told.
+    fn completed(&mut self, operation: &Operation, covers: u64) -> Status {
         if operation.opcode == Opcode::Flush {
             if std::mem::take(&mut self.lost) {
                 return Status::Io;
