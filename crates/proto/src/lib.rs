@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod channel;
 mod congestion;
 mod damq;

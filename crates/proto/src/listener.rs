@@ -9,8 +9,8 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{
     Accept, Body, ChannelId, Checksum, Connect, ConnectFlags, Control, Cookie, Discover, Event,
-    Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, RECORDS_MAX, Reject, Rejection, Reset,
-    Status, Tag, Uuid,
+    Fence, Fenced, Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, RECORDS_MAX, Reject,
+    Rejection, Reset, Status, Tag, Uuid,
 };
 
 use crate::channel::ChannelConfig;
@@ -164,7 +164,7 @@ impl<R: Rules> Listener<R> {
         };
         match control {
             Control::Hello(hello) => self.handle_hello(src, &header, hello),
-            Control::Discover(_) | Control::Connect(_) => {
+            Control::Discover(_) | Control::Connect(_) | Control::Fence(_) => {
                 if self.requests.len() < REQUESTS_MAX {
                     self.requests.push_back((src, control));
                 }
@@ -252,6 +252,7 @@ impl<R: Rules> Listener<R> {
             match control {
                 Control::Discover(discover) => self.offer(src, &discover, registry),
                 Control::Connect(connect) => self.connect(now, src, &connect, registry),
+                Control::Fence(fence) => self.fence(src, &fence, registry),
                 other => unreachable!("{other} is not queued"),
             }
         }
@@ -333,6 +334,22 @@ impl<R: Rules> Listener<R> {
         }
     }
 
+    /// Closes a channel for its session. Answers only once it is closed and nothing of it is with
+    /// the disk; until then the host asks again. Which requests were executed is not known any
+    /// more, and not told: the host repeats them all.
+    fn fence(&mut self, src: Mac, fence: &Fence, registry: &mut Registry) {
+        if !registry.fence(fence) {
+            self.close_displaced(registry);
+            self.reap(registry);
+        }
+        if registry.fence(fence) {
+            let Fence { session, cookie, channel, .. } = *fence;
+            let outcomes = ArrayVec::new();
+            let fenced = Fenced { session, cookie, channel, outcomes };
+            self.post(src, Flags::NONE, Control::Fenced(fenced));
+        }
+    }
+
     fn open(
         &mut self,
         now: Instant,
@@ -379,7 +396,8 @@ impl<R: Rules> Listener<R> {
         let target = TargetChannel::new(config, src, queue_size, damq_pages, frame_len, now);
         self.channels[index] =
             Some(Open { target, export, accept: accept.clone(), closing: false });
-        registry.opened(connect, grant, ChannelRef { link: self.config.link, channel }, src);
+        let reference = ChannelRef { link: self.config.link, channel };
+        registry.opened(connect, grant, reference, (src, cookie));
         let opened = ListenerEvent::Opened { channel, export, writer, damq_pages, queue_size };
         self.events.push_back(opened);
         accept

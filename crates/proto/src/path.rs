@@ -192,6 +192,14 @@ impl<R: Rules> Path<R> {
         self.state = State::Waiting { until: now + delay };
     }
 
+    /// What the target knows a live channel by.
+    pub(crate) fn identity(&self) -> Option<(Cookie, ChannelId)> {
+        match &self.state {
+            State::Live { accept, .. } => Some((accept.cookie, accept.channel)),
+            _ => None,
+        }
+    }
+
     /// The target's run that a live channel belongs to.
     pub(crate) fn boot(&self) -> Option<Uuid> {
         match &self.state {
@@ -202,10 +210,7 @@ impl<R: Rules> Path<R> {
 
     /// Whether a reset speaks of this path's channel.
     pub(crate) fn is_reset_by(&self, cookie: Cookie, channel: ChannelId) -> bool {
-        match &self.state {
-            State::Live { accept, .. } => (accept.cookie, accept.channel) == (cookie, channel),
-            _ => false,
-        }
+        self.identity() == Some((cookie, channel))
     }
 
     /// Takes a frame that belongs to no channel.

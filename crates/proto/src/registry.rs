@@ -6,8 +6,8 @@
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    AcceptFlags, ChannelId, Connect, ConnectFlags, ExportFlags, ExportInfo, Mac, Name, Reason,
-    Text, Uuid,
+    AcceptFlags, ChannelId, Connect, ConnectFlags, Cookie, ExportFlags, ExportInfo, Fence, Mac,
+    Name, Reason, Text, Uuid,
 };
 
 /// One export.
@@ -71,13 +71,21 @@ pub struct SessionInfo {
     pub host_name: Name,
     /// Whether it may write.
     pub writer: bool,
-    channels: Vec<(ChannelRef, Mac)>,
+    channels: Vec<Member>,
+}
+
+/// A channel of a session.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    channel: ChannelRef,
+    host: Mac,
+    cookie: Cookie,
 }
 
 impl SessionInfo {
     /// The session's channels, with the addresses that they lead to.
     pub fn channels(&self) -> impl Iterator<Item = (ChannelRef, Mac)> {
-        self.channels.iter().copied()
+        self.channels.iter().map(|member| (member.channel, member.host))
     }
 }
 
@@ -206,9 +214,7 @@ impl Registry {
         let replaced = export.replaced_by(connect, link, src);
         if !replaced.is_empty() {
             for channel in replaced {
-                if !self.closing.contains(&channel) {
-                    self.closing.push(channel);
-                }
+                self.displace(channel);
             }
             return Admission::Wait;
         }
@@ -223,6 +229,31 @@ impl Registry {
         })
     }
 
+    fn displace(&mut self, channel: ChannelRef) {
+        if !self.closing.contains(&channel) {
+            self.closing.push(channel);
+        }
+    }
+
+    /// Has a channel closed that its session has given up; says whether it is closed, so that
+    /// nothing of it will ever take effect any more.
+    pub(crate) fn fence(&mut self, fence: &Fence) -> bool {
+        let sessions = self.exports.iter().flat_map(|export| &export.sessions);
+        let members = sessions
+            .filter(|session| session.session == fence.session)
+            .flat_map(|session| &session.channels);
+        let fenced = |member: &&Member| {
+            member.cookie == fence.cookie && member.channel.channel == fence.channel
+        };
+        match members.copied().find(|member| fenced(&member)) {
+            Some(member) => {
+                self.displace(member.channel);
+                false
+            }
+            None => true,
+        }
+    }
+
     fn channels(&self) -> usize {
         let sessions = self.exports.iter().flat_map(|export| &export.sessions);
         sessions.map(|session| session.channels.len()).sum()
@@ -234,15 +265,16 @@ impl Registry {
         connect: &Connect,
         grant: Grant,
         channel: ChannelRef,
-        src: Mac,
+        (host, cookie): (Mac, Cookie),
     ) {
+        let member = Member { channel, host, cookie };
         let export = &mut self.exports[grant.export];
         if grant.writer {
             export.last_writer = Some(connect.session);
         }
         let known = export.sessions.iter_mut().find(|known| known.session == connect.session);
         if let Some(session) = known {
-            session.channels.push((channel, src));
+            session.channels.push(member);
             return;
         }
         export.sessions.push(SessionInfo {
@@ -250,7 +282,7 @@ impl Registry {
             host: connect.host,
             host_name: connect.host_name,
             writer: grant.writer,
-            channels: vec![(channel, src)],
+            channels: vec![member],
         });
     }
 
@@ -258,7 +290,7 @@ impl Registry {
     pub(crate) fn closed(&mut self, export: usize, channel: ChannelRef) {
         let sessions = &mut self.exports[export].sessions;
         for session in sessions.iter_mut() {
-            session.channels.retain(|&(open, _)| open != channel);
+            session.channels.retain(|open| open.channel != channel);
         }
         sessions.retain(|session| !session.channels.is_empty());
         self.closing.retain(|&closing| closing != channel);
@@ -285,9 +317,9 @@ impl Export {
                 && session.writer
                 && !self.config.shared
                 && !connect.flags.contains(ConnectFlags::READ_ONLY);
-            for &(channel, mac) in &session.channels {
-                if former || (same && channel.link == link && mac == src) {
-                    replaced.push(channel);
+            for member in &session.channels {
+                if former || (same && member.channel.link == link && member.host == src) {
+                    replaced.push(member.channel);
                 }
             }
         }

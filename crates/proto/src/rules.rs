@@ -12,6 +12,8 @@ pub trait Rules: Copy + Send + 'static {
     const CHECK_COOKIE: bool = true;
     /// Frames whose payload does not match its checksum are dropped.
     const CHECK_PAYLOAD: bool = true;
+    /// What a lost channel had in flight is sent again only once that channel is closed.
+    const FENCE_BEFORE_REISSUE: bool = true;
     /// If the target lost unflushed writes, the next flush fails.
     const LOST_CACHE_FAILS_FLUSH: bool = true;
 }

@@ -1,9 +1,10 @@
 //! A host's connection to one export, over one or more paths.
 //!
 //! The session takes operations of any length, cuts them into pieces of at most 1 MiB, spreads
-//! the pieces over its live channels, and answers each operation once. While no channel is live it
-//! keeps what is unfinished and tries to get back; what was unfinished is then sent again. After
-//! `ctrl_loss_tmo` without success it fails everything.
+//! the pieces over its live channels, and answers each operation once. What a lost channel had in
+//! flight is sent again on another, or on its successor; modifications not before the target has
+//! confirmed that the lost channel is closed (*fence before reissue*). While no channel is live,
+//! everything waits. After `ctrl_loss_tmo` without success it fails.
 //!
 //! One input ([`Session::submit`], [`Session::handle_frame`], [`Session::handle_timeout`], ...),
 //! then drain the outputs: [`Session::poll_event`] until there is nothing more, then
@@ -12,11 +13,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, AcceptFlags, Body, CommandFlags, Control, Event, Flags, HEAD_LEN, Header, Kind, Mac,
-    Name, Opcode, REQUEST_LEN_MAX, Reason, Reject, Rejection, Status, Uuid,
+    Accept, AcceptFlags, Body, ChannelId, CommandFlags, Control, Cookie, Event, Fence, Fenced,
+    Flags, HEAD_LEN, Header, Kind, Mac, Name, Opcode, REQUEST_LEN_MAX, Reason, Reject, Rejection,
+    Status, Uuid,
 };
 
+use crate::cache::Cache;
 use crate::initiator::{Arrived, Piece};
 use crate::outgoing::Outgoing;
 use crate::path::{Path, PathConfig, PathEvent, Problem};
@@ -27,6 +31,10 @@ use crate::time::{Instant, earliest};
 /// How often a farewell is said on each path, and how long each is waited for.
 const FAREWELLS: u32 = 3;
 const FAREWELL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time until the target is asked again whether a lost channel is closed: it answers once the
+/// channel's last request is back from the disk.
+const FENCE_INTERVAL: Duration = Duration::from_millis(20);
+const FENCE_INTERVAL_MAX: Duration = Duration::from_millis(640);
 
 /// What a session wants.
 #[derive(Clone, Debug)]
@@ -216,15 +224,20 @@ impl Op {
     }
 }
 
-/// What the target's volatile cache may hold of ours.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cache {
-    /// Pieces of modifications completed so far.
-    completed: u64,
-    /// How many of them a flush has made durable.
-    flushed: u64,
-    /// Some were lost, and no flush has said so yet.
-    lost: bool,
+/// A lost channel that the target may still have open: what it had in flight may still take
+/// effect, and must not be sent again before the target has confirmed that it is closed.
+#[derive(Debug)]
+struct Fencing {
+    cookie: Cookie,
+    channel: ChannelId,
+    /// What waits for the confirmation.
+    pieces: Vec<Piece>,
+    /// When to ask (again).
+    next: Instant,
+    /// How long to wait after that; doubles each time.
+    pause: Duration,
+    /// The path that was asked through last.
+    asked: Option<usize>,
 }
 
 /// See the module.
@@ -239,6 +252,7 @@ pub struct Session<R = Sound> {
     pending: VecDeque<u32>,
     /// Pieces of lost channels, to be issued again before anything new.
     reissued: VecDeque<Piece>,
+    fencing: Vec<Fencing>,
     cache: Cache,
     export: Option<ExportState>,
     events: VecDeque<SessionEvent>,
@@ -264,6 +278,7 @@ impl<R: Rules> Session<R> {
             free: (0..ops).collect(),
             pending: VecDeque::with_capacity(ops as usize),
             reissued: VecDeque::new(),
+            fencing: Vec::new(),
             cache: Cache::default(),
             export: None,
             events: VecDeque::new(),
@@ -361,7 +376,7 @@ impl<R: Rules> Session<R> {
             return Err(SubmitError::Over);
         }
         let index = self.free.pop_front().ok_or(SubmitError::Full)?;
-        let covers = self.cache.completed;
+        let covers = self.cache.completed();
         self.ops[index as usize] = Op { operation, active: true, covers, ..Op::IDLE };
         self.pending.push_back(index);
         self.issue();
@@ -437,6 +452,9 @@ impl<R: Rules> Session<R> {
         if closing {
             // A channel that opens now would never be used.
             return Err(Reject::Unexpected);
+        }
+        if let Control::Fenced(fenced) = &control {
+            return self.fenced(fenced);
         }
         let (now, link) = (self.now, &mut self.paths[path]);
         match link.handle_control(now, src, &header, control, &self.config, &mut self.random)? {
@@ -531,10 +549,10 @@ impl<R: Rules> Session<R> {
             if before.uuid != state.uuid || before.block_size != state.block_size {
                 return self.fail(Failure::ExportChanged);
             }
-            if before.boot != state.boot && self.cache.flushed < self.cache.completed {
-                self.cache.flushed = self.cache.completed;
+            if before.boot != state.boot && self.cache.is_dirty() {
+                self.cache.forget();
                 if R::LOST_CACHE_FAILS_FLUSH && before.write_cache {
-                    self.cache.lost = true;
+                    self.cache.note_loss();
                     self.events.push_back(SessionEvent::CacheLost);
                 }
             }
@@ -563,9 +581,19 @@ impl<R: Rules> Session<R> {
 
     /// A channel is gone: what it had in flight has to be sent again.
     fn lose(&mut self, path: usize, problem: Problem) {
-        let Some(initiator) = self.paths[path].live() else { return };
+        let link = &self.paths[path];
+        let (Some(initiator), Some((cookie, channel))) = (link.live(), link.identity()) else {
+            return;
+        };
         self.past += initiator.channel.stats;
-        self.reissued.extend(initiator.pieces());
+        let is_gone = problem == Problem::Reset;
+        let fenced = |piece: &Piece| R::FENCE_BEFORE_REISSUE && !is_gone && piece.opcode.modifies();
+        self.reissued.extend(initiator.pieces().filter(|piece| !fenced(piece)));
+        let pieces: Vec<_> = initiator.pieces().filter(fenced).collect();
+        if !pieces.is_empty() {
+            let (next, pause) = (self.now, FENCE_INTERVAL);
+            self.fencing.push(Fencing { cookie, channel, pieces, next, pause, asked: None });
+        }
         let delay = match problem {
             Problem::Reset => Duration::ZERO,
             _ => self.config.reconnect_delay,
@@ -581,6 +609,34 @@ impl<R: Rules> Session<R> {
                 self.events.push_back(SessionEvent::Lost(problem));
             }
         }
+    }
+
+    /// The target has closed a channel: what it had in flight may be sent again.
+    fn fenced(&mut self, fenced: &Fenced) -> Result<(), Reject> {
+        let identity = (self.config.session, fenced.cookie, fenced.channel);
+        let named =
+            |fencing: &Fencing| identity == (fenced.session, fencing.cookie, fencing.channel);
+        let index = self.fencing.iter().position(named).ok_or(Reject::Unexpected)?;
+        self.reissued.extend(self.fencing.remove(index).pieces);
+        Ok(())
+    }
+
+    /// Composes a question whether a lost channel is closed, if one is due. The paths take turns,
+    /// for one of them may be as dead as the channel.
+    fn poll_fence(&mut self, now: Instant, path: usize, out: &mut Outgoing) -> bool {
+        let Some(initiator) = self.paths[path].live() else { return false };
+        let only = self.paths.iter().filter(|path| path.live().is_some()).count() == 1;
+        let due =
+            |fencing: &&mut Fencing| fencing.next <= now && (only || fencing.asked != Some(path));
+        let Some(fencing) = self.fencing.iter_mut().find(due) else { return false };
+        (fencing.asked, fencing.next) = (Some(path), now + fencing.pause);
+        fencing.pause = (fencing.pause * 2).min(FENCE_INTERVAL_MAX);
+        let Fencing { cookie, channel, .. } = *fencing;
+        let tags = ArrayVec::new();
+        let fence = Fence { session: self.config.session, cookie, channel, tags };
+        let header = Header::new(Kind::Fence);
+        out.set_control(initiator.target(), header, Some(Control::Fence(fence)));
+        true
     }
 
     fn fail(&mut self, failure: Failure) {
@@ -602,6 +658,7 @@ impl<R: Rules> Session<R> {
         }
         self.pending.clear();
         self.reissued.clear();
+        self.fencing.clear();
         for (index, op) in self.ops.iter_mut().enumerate().filter(|(_, op)| op.active) {
             op.active = false;
             let index = index as u32;
@@ -674,6 +731,7 @@ impl<R: Rules> Session<R> {
         let deadline = match self.state {
             State::Closing { next, .. } => return Some(next),
             State::Lost(since) => self.config.ctrl_loss_tmo.map(|timeout| since + timeout),
+            State::Live => self.fencing.iter().map(|fencing| fencing.next).min(),
             _ => None,
         };
         self.paths.iter().map(|path| Some(path.poll_timeout())).fold(deadline, earliest)
@@ -696,7 +754,7 @@ impl<R: Rules> Session<R> {
             out.set_control(target, header, None);
             return true;
         }
-        self.paths[path].poll_transmit(now, &self.config, out)
+        self.poll_fence(now, path, out) || self.paths[path].poll_transmit(now, &self.config, out)
     }
 }
 
@@ -722,30 +780,8 @@ impl Op {
         }
         self.active = false;
         if self.status == Status::Success {
-            self.status = cache.completed(&self.operation, self.covers);
+            self.status = cache.finish(&self.operation, self.covers);
         }
         Some(self.status)
-    }
-}
-
-impl Cache {
-    /// A piece has ended at the target. Pieces count, not operations: if the cache is lost between
-    /// two pieces of one operation, the first is lost though the operation is not yet complete.
-    fn written(&mut self, piece: &Piece, status: Status) {
-        let volatile = piece.opcode.modifies() && !piece.flags.contains(CommandFlags::FUA);
-        if volatile && status == Status::Success {
-            self.completed += 1;
-        }
-    }
-
-    /// An operation has succeeded at the target; returns what the host is told.
-    fn completed(&mut self, operation: &Operation, covers: u64) -> Status {
-        if operation.opcode == Opcode::Flush {
-            if std::mem::take(&mut self.lost) {
-                return Status::Io;
-            }
-            self.flushed = self.flushed.max(covers);
-        }
-        Status::Success
     }
 }
