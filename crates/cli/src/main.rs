@@ -4,6 +4,7 @@
 
 mod connect;
 mod control;
+mod demo;
 mod discover;
 mod error;
 mod identity;
@@ -13,6 +14,7 @@ mod report;
 mod runtime;
 mod serve;
 mod sessions;
+mod sim;
 
 use std::fs::File;
 use std::process::ExitCode;
@@ -60,6 +62,8 @@ enum Command {
     Discover(discover::DiscoverArgs),
     List(sessions::ListArgs),
     Stats(sessions::StatsArgs),
+    Sim(sim::SimArgs),
+    Demo(demo::DemoArgs),
 }
 
 impl Command {
@@ -71,6 +75,8 @@ impl Command {
             Self::Discover(args) => discover::run(args),
             Self::List(args) => sessions::list(args),
             Self::Stats(args) => sessions::stats(args),
+            Self::Sim(args) => sim::run(args),
+            Self::Demo(args) => demo::run(args),
         }
     }
 
@@ -82,6 +88,8 @@ impl Command {
             Self::Discover(args) => args.output,
             Self::List(args) => args.output,
             Self::Stats(args) => args.output,
+            Self::Sim(args) => args.output,
+            Self::Demo(args) => args.output,
         }
     }
 }

@@ -1,0 +1,186 @@
+//! `tyche sim`: the protocol under simulated time and faults.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use clap::Args;
+use serde_json::json;
+use tyche_sim::{Options, Report, Violation, canaries, hunt, run as run_seed};
+
+use crate::error::{Code, Error, Result};
+use crate::output::{Format, show};
+
+/// Run the protocol in a simulated world of lossy networks, crashing targets and hosts, and check
+/// the history of every block.
+///
+/// Every run follows from its seed: the same seed, the same run. A failure prints the seed.
+#[derive(Args, Debug)]
+pub(crate) struct SimArgs {
+    /// How many seeds to run.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    seeds: u64,
+
+    /// The first of them.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    first: u64,
+
+    /// Run this seed alone.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["seeds", "first"])]
+    seed: Option<u64>,
+
+    /// Operations of each seed.
+    #[arg(long, value_name = "NUMBER", default_value_t = Options::default().operations)]
+    ops: u32,
+
+    /// Run a build that is broken on purpose instead, or `all` of them, until it is caught.
+    #[arg(long, value_name = "NAME")]
+    canary: Option<String>,
+
+    /// Seeds to run at a time. By default as many as there are cores.
+    #[arg(long, value_name = "NUMBER")]
+    jobs: Option<usize>,
+
+    /// Print everything that happens, with --seed.
+    #[arg(short, long, requires = "seed")]
+    verbose: bool,
+
+    /// How to print the result.
+    #[arg(short, long, default_value_t)]
+    pub(crate) output: Format,
+}
+
+pub(crate) fn run(args: &SimArgs) -> Result<()> {
+    // A panic in the simulated world is a finding, reported with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    if let Some(name) = &args.canary {
+        return hunt_canaries(args, name);
+    }
+    if let Some(seed) = args.seed {
+        return match run_seed(seed, options(args)) {
+            Ok(report) => {
+                show(args.output, || object(&report, 1), || format!("seed {seed}: {report}\n"));
+                Ok(())
+            }
+            Err(violation) => Err(found(&violation)),
+        };
+    }
+    let begin = Instant::now();
+    let total = run_all(args).map_err(|violation| found(&violation))?;
+    let text = format!("{} seeds in {:.1?}, all well: {total}\n", args.seeds, begin.elapsed());
+    show(args.output, || object(&total, args.seeds), || text);
+    Ok(())
+}
+
+fn options(args: &SimArgs) -> Options {
+    let verbose = args.verbose.then(|| Box::new(std::io::stdout()) as Box<_>);
+    Options { operations: args.ops, verbose, ..Options::default() }
+}
+
+fn found(violation: &Violation) -> Error {
+    Error::new(Code::Other, format!("something happened that must never happen\n{violation}"))
+}
+
+/// Runs all seeds, several at a time; stops at the first violation.
+fn run_all(args: &SimArgs) -> Result<Report, Box<Violation>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (next, stop) = (AtomicU64::new(args.first), AtomicBool::new(false));
+    let end = args.first.saturating_add(args.seeds);
+    let state = Mutex::new((Report::default(), None));
+    let talk = std::io::stderr().is_terminal();
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs.unwrap_or(cores).max(1) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        return;
+                    }
+                    let result = run_seed(seed, options(args));
+                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    match result {
+                        Ok(report) => sum(&mut state.0, &report),
+                        Err(violation) => {
+                            state.1.get_or_insert(violation);
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    if talk && (seed - args.first) % 16 == 0 {
+                        eprint!("\r{} of {} seeds ", seed - args.first, args.seeds);
+                    }
+                }
+            });
+        }
+    });
+    if talk {
+        eprint!("\r\x1b[K");
+    }
+    let (total, violation) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    violation.map_or(Ok(total), Err)
+}
+
+fn sum(total: &mut Report, report: &Report) {
+    total.operations += report.operations;
+    total.failed += report.failed;
+    total.frames += report.frames;
+    total.drops += report.drops;
+    total.retransmissions += report.retransmissions;
+    total.channels += report.channels;
+    total.target_crashes += report.target_crashes;
+    total.host_crashes += report.host_crashes;
+    total.virtual_time += report.virtual_time;
+}
+
+fn object(report: &Report, seeds: u64) -> serde_json::Value {
+    json!({
+        "schema": "tyche.sim/1",
+        "seeds": seeds,
+        "operations": report.operations,
+        "failed": report.failed,
+        "frames": report.frames,
+        "lost": report.drops,
+        "sent_again": report.retransmissions,
+        "channels": report.channels,
+        "target_crashes": report.target_crashes,
+        "host_crashes": report.host_crashes,
+        "virtual_s": report.virtual_time.as_secs_f64(),
+    })
+}
+
+fn hunt_canaries(args: &SimArgs, name: &str) -> Result<()> {
+    let all = canaries();
+    let chosen: Vec<_> = all.iter().copied().filter(|it| name == "all" || *it == name).collect();
+    if chosen.is_empty() {
+        let message = format!("no canary is called `{name}`; there are: {}", all.join(", "));
+        return Err(Error::new(Code::Usage, message));
+    }
+    let (mut caught, mut escaped) = (Vec::new(), Vec::new());
+    for name in chosen {
+        match hunt(name, args.first, args.seeds) {
+            Some(it) => caught.push((name, it)),
+            None => escaped.push(name),
+        }
+    }
+    show(
+        args.output,
+        || {
+            let caught = caught.iter().map(|(name, it)| {
+                json!({ "canary": name, "seed": it.seed, "violation": it.violation.what })
+            });
+            let caught: Vec<_> = caught.collect();
+            json!({ "schema": "tyche.sim-canary/1", "caught": caught, "escaped": escaped })
+        },
+        || {
+            let lines = caught.iter().map(|(name, it)| {
+                format!("{name}: caught by seed {}: {}\n", it.seed, it.violation.what)
+            });
+            lines.collect()
+        },
+    );
+    if escaped.is_empty() {
+        return Ok(());
+    }
+    let message = format!("not caught in {} seeds: {}", args.seeds, escaped.join(", "));
+    Err(Error::new(Code::Other, message))
+}
