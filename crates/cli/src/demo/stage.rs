@@ -5,10 +5,15 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::command::{Doing, Failure, Stop, tail};
 use super::progress::Progress;
+use super::session::daemons;
 use super::undo::Undo;
+
+/// Between two looks at what only the kernel knows.
+const POLL: Duration = Duration::from_millis(20);
 
 /// One demo's share of the machine. Its names carry the process id, so that several demos may run.
 pub(super) struct Stage {
@@ -74,6 +79,36 @@ impl Stage {
     /// Adds the run-time directory to the environment of one of our own commands.
     pub(super) fn at_home<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("TYCHE_RUNTIME_DIR", self.runtime_dir())
+    }
+
+    /// What is still there of the demo after its clean-up, in words; waits a while for processes
+    /// that are about to be gone.
+    pub(super) fn leftovers(&self, limit: Duration) -> Vec<String> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = self.look_around();
+            if left.is_empty() || Instant::now() > deadline {
+                return left;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn look_around(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        let processes = daemons(&self.runtime_dir());
+        left.extend(processes.iter().map(|pid| format!("process {}", pid.as_raw_pid())));
+        left.extend(mounts_below(&self.dir).iter().map(|path| format!("mount {}", path.display())));
+        for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(&format!("{}-", self.tag)) {
+                left.push(format!("network namespace {name}"));
+            }
+        }
+        if self.dir.exists() {
+            left.push(format!("directory {}", self.dir.display()));
+        }
+        left
     }
 
     /// The last lines of every daemon's log.

@@ -26,6 +26,8 @@ use crate::runtime::{self, RuntimeDir};
 use crate::{identity, report};
 use config::{Config, Export, Source};
 
+pub(crate) use config::binary;
+
 /// Export disks to hosts on this Ethernet. Runs until it is stopped.
 ///
 /// One disk is quickly said on the command line; for more, or for access lists, write a TOML file:

@@ -1,0 +1,203 @@
+//! The story of the demo, step by step.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use super::DemoArgs;
+use super::command::{Doing, Failure};
+use super::filesystem::{Mode, create_mount_point, unmount_now};
+use super::net::Cable;
+use super::outage::{Loss, Witness, await_nobody_stuck};
+use super::report::{Pace, Report, Traffic};
+use super::session::{Devices, Host, Wish};
+use super::stage::Stage;
+use super::target::{EXPORT, Target};
+use super::tree::{self, Copied, Tree};
+
+/// Plays everything; what it built is left to the stage's clean-up.
+pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
+    stage.create_dir()?;
+    let root = args.tree.clone().map_or_else(tree_of_toolchain, Ok)?;
+    let tree = stage.step(&format!("choose files of {}", root.display()), || {
+        Tree::choose(&root, tree::DEMO, &stage.stop)
+    })?;
+    let mut report = Report {
+        schema: "tyche.demo/1",
+        filesystem: args.fs.name(),
+        mtu: args.mtu,
+        loss_percent: args.loss,
+        frame_len: None,
+        tree: root.display().to_string(),
+        files: tree.files,
+        bytes: tree.bytes,
+        copy: None,
+        compare: None,
+        intact: false,
+        outage: None,
+        loss_of_target: None,
+        host: Traffic::default(),
+        target: Traffic::default(),
+    };
+    // The order matters for the clean-up, which goes backwards: sessions end by force, then comes
+    // the target's end, the network's, the unmount, and the release of devices.
+    let devices = Devices::watch(stage)?;
+    create_mount_point(stage)?;
+    let name = format!("two namespaces, a cable with MTU {}, {} % loss", args.mtu, args.loss);
+    let cable = stage.step(&name, || {
+        let cable = Cable::lay(stage, args.mtu)?;
+        if args.loss > 0.0 {
+            cable.lose(stage, args.loss)?;
+        }
+        Ok(cable)
+    })?;
+    let program = program()?;
+    let target = Target::new(stage, &cable, program.clone(), args.size.as_u64())?;
+    let host = Host::new(stage, &cable, program, devices)?;
+    let name = format!("serve a file of {} as `{EXPORT}`", args.size);
+    stage.step(&name, || target.start())?;
+    let act = Act { stage, args, tree: &tree, host: &host, target: &target };
+    if let Some(copied) = act.write(&mut report)? {
+        act.verify(&mut report, &copied)?;
+    }
+    Ok(report)
+}
+
+/// What the two halves of the story share.
+struct Act<'a> {
+    stage: &'a Stage,
+    args: &'a DemoArgs,
+    tree: &'a Tree,
+    host: &'a Host<'a>,
+    target: &'a Target<'a>,
+}
+
+impl Act<'_> {
+    /// Connects, makes a file system, copies the tree into it. `None` if the target is lost for
+    /// good on the way, as was asked for.
+    fn write(&self, report: &mut Report) -> Result<Option<Copied>, Failure> {
+        let Self { stage, args, host, .. } = *self;
+        let wish = Wish { read_only: false, ctrl_loss_tmo: args.ctrl_loss_tmo };
+        let device = stage.step("connect --as loop", || host.connect(wish))?;
+        stage.progress.say(&format!("             {}", device.display()));
+        stage.step(&format!("mkfs.{}", args.fs.name()), || args.fs.make(stage, &device))?;
+        stage.step("mount", || args.fs.mount(stage, &device, Mode::ReadWrite))?;
+        let began = Instant::now();
+        let (result, witness) = self.copy();
+        let time = began.elapsed();
+        report.outage = witness?;
+        let copied = match (result, &report.outage) {
+            (Err(Failure::Disk { doing, source }), Some(outage)) if args.no_restart => {
+                let failed_after_s = outage.killed_at.elapsed().as_secs_f64();
+                let error = format!("{doing}: {source}");
+                report.loss_of_target =
+                    Some(self.abandon(report, &device, error, failed_after_s)?);
+                return Ok(None);
+            }
+            (Ok(_), _) if args.no_restart => {
+                return Err(Failure::Failed("the copy succeeded without a target".to_owned()));
+            }
+            (result, _) => result?,
+        };
+        report.copy = Some(Pace::new(self.tree.bytes, time));
+        stage.step("unmount", || unmount_now(stage))?;
+        self.leave(report, &device)?;
+        Ok(Some(copied))
+    }
+
+    /// Copies, and lets the target die meanwhile if that was asked for.
+    fn copy(&self) -> (Result<Copied, Failure>, Result<Option<Witness>, Failure>) {
+        let Self { stage, args, tree, host, target } = *self;
+        let (sender, half) = mpsc::channel();
+        thread::scope(|scope| {
+            let outage = args.outage();
+            let striker =
+                outage.map(|it| scope.spawn(move || it.strike(stage, target, host, &half)));
+            let name = format!("copy {} files, {} MB", tree.files, tree.bytes / 1_000_000);
+            let copied = stage.step(&name, || {
+                let mut measure = stage.progress.measure("copy", tree.bytes);
+                let mut said = false;
+                tree.copy(&stage.mount_point(), &stage.stop, &mut measure, |done| {
+                    if done >= tree.bytes / 2 && !std::mem::replace(&mut said, true) {
+                        // Nobody listens if nothing is to happen, or has happened.
+                        let _ = sender.send(());
+                    }
+                })
+            });
+            drop(sender);
+            let witness = striker.map_or(Ok(None), |thread| {
+                let panicked = |_| Err(Failure::Failed("the outage's thread panicked".to_owned()));
+                thread.join().unwrap_or_else(panicked)
+            });
+            (copied, witness)
+        })
+    }
+
+    /// The target is gone for good and the copy has failed: everything must end all the same.
+    fn abandon(
+        &self,
+        report: &mut Report,
+        device: &Path,
+        error: String,
+        failed_after_s: f64,
+    ) -> Result<Loss, Failure> {
+        let Self { stage, host, .. } = *self;
+        stage.progress.say(&format!("             {error}"));
+        report.host.add(&host.ask("stats")?["sessions"][0]);
+        let took = stage.step("disconnect --force", || host.disconnect(device, true))?;
+        stage.step("unmount", || unmount_now(stage))?;
+        stage.step("nobody waits for the disk", || await_nobody_stuck(stage, device))?;
+        host.wait_free(device)?;
+        Ok(Loss { error, failed_after_s, disconnect_s: took.as_secs_f64() })
+    }
+
+    /// Connects again, compares everything, and checks the file system.
+    fn verify(&self, report: &mut Report, copied: &Copied) -> Result<(), Failure> {
+        let Self { stage, args, host, tree, .. } = *self;
+        let wish = Wish { read_only: true, ctrl_loss_tmo: args.ctrl_loss_tmo };
+        let device = stage.step("connect again, read-only", || host.connect(wish))?;
+        stage.step("mount read-only", || args.fs.mount(stage, &device, Mode::ReadOnly))?;
+        let began = Instant::now();
+        stage.step("compare every SHA-256", || {
+            let mut measure = stage.progress.measure("compare", tree.bytes);
+            copied.compare(&stage.mount_point(), &stage.stop, &mut measure)
+        })?;
+        report.compare = Some(Pace::new(tree.bytes, began.elapsed()));
+        stage.step("unmount", || unmount_now(stage))?;
+        stage.step(&format!("check {}", args.fs.name()), || args.fs.check(stage, &device))?;
+        report.intact = true;
+        self.leave(report, &device)?;
+        let stats = host.ask("stats")?;
+        report.target.add(&stats["targets"][0]);
+        Ok(())
+    }
+
+    /// Counts what the session did, and ends it.
+    fn leave(&self, report: &mut Report, device: &Path) -> Result<(), Failure> {
+        let Self { stage, host, .. } = *self;
+        stage.step("disconnect", || {
+            let stats = host.ask("stats")?;
+            let session = &stats["sessions"][0];
+            report.frame_len = session["links"][0]["frame_len"].as_u64();
+            report.host.add(session);
+            host.disconnect(device, false)?;
+            host.wait_free(device)
+        })
+    }
+}
+
+/// Where the Rust toolchain is, a real tree of the right size; `/usr` without one.
+fn tree_of_toolchain() -> Result<PathBuf, Failure> {
+    let asked = std::process::Command::new("rustc").args(["--print", "sysroot"]).output();
+    let path = asked.ok().filter(|it| it.status.success()).map(|it| it.stdout);
+    let path = path.map(|it| PathBuf::from(String::from_utf8_lossy(&it).trim()));
+    let path = path.filter(|path| path.is_dir()).unwrap_or_else(|| PathBuf::from("/usr"));
+    path.canonicalize().doing(format_args!("open {}", path.display()))
+}
+
+/// This program, to be run by others: under its name if it still has one.
+fn program() -> Result<PathBuf, Failure> {
+    let path = std::env::current_exe().doing("find this program")?;
+    Ok(if path.exists() { path } else { format!("/proc/{}/exe", std::process::id()).into() })
+}

@@ -1,0 +1,195 @@
+//! The host's side: connects, asks how things are, disconnects, by the same commands that a user
+//! would type.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::command::{Doing, Failure, run, undo};
+use super::net::{Cable, HOST_LINK};
+use super::stage::Stage;
+use super::target::{EXPORT, at_host};
+
+/// For a connect, which probes the path and sets up the device.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+/// For a disconnect, which writes out what is under way.
+const DISCONNECT_LIMIT: Duration = Duration::from_secs(60);
+/// For everything that needs no network.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long the kernel may take to let go of a device.
+const DEVICE_LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks at what only the kernel knows.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How to connect.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wish {
+    pub(super) read_only: bool,
+    /// Seconds; -1 is for ever.
+    pub(super) ctrl_loss_tmo: Option<i64>,
+}
+
+/// The loop devices that there were, to be released in the end.
+pub(super) struct Devices(Arc<Mutex<Vec<PathBuf>>>);
+
+impl Devices {
+    /// To be called before anything is mounted, so that the release comes after the unmount.
+    pub(super) fn watch(stage: &Stage) -> Result<Self, Failure> {
+        let devices = Arc::new(Mutex::new(Vec::<PathBuf>::new()));
+        let doomed = Arc::clone(&devices);
+        let dir = stage.dir.clone();
+        stage.undo.push("loop devices; losetup -d", move || {
+            let devices = doomed.lock().unwrap_or_else(PoisonError::into_inner);
+            devices.iter().try_for_each(|device| release(device, &dir))
+        })?;
+        Ok(Self(devices))
+    }
+
+    fn add(&self, device: &Path) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(device.to_owned());
+    }
+}
+
+/// The host.
+pub(super) struct Host<'a> {
+    stage: &'a Stage,
+    cable: &'a Cable,
+    program: PathBuf,
+    devices: Devices,
+}
+
+impl<'a> Host<'a> {
+    /// Registers what undoes any session. Connects nothing yet.
+    ///
+    /// The clean-up forces the sessions' end before anything is unmounted: whoever waits for the
+    /// disk then gets an error, and nobody needs the data any more.
+    pub(super) fn new(
+        stage: &'a Stage,
+        cable: &'a Cable,
+        program: PathBuf,
+        devices: Devices,
+    ) -> Result<Self, Failure> {
+        let runtime_dir = stage.runtime_dir();
+        let what = format!(
+            "sessions; TYCHE_RUNTIME_DIR={} tyche disconnect --all --force",
+            runtime_dir.display()
+        );
+        let mut force = Command::new(&program);
+        force.args(["disconnect", "--all", "--force"]);
+        stage.at_home(&mut force);
+        stage.undo.push(what, move || end_sessions(&mut force, &runtime_dir))?;
+        Ok(Self { stage, cable, program, devices })
+    }
+
+    /// Connects the export as a loop device; returns its path.
+    pub(super) fn connect(&self, wish: Wish) -> Result<PathBuf, Failure> {
+        let mut command = at_host(self.stage, self.cable, &self.program);
+        command.args(["connect", EXPORT, "--link", HOST_LINK, "--as", "loop", "-o", "json"]);
+        if wish.read_only {
+            command.arg("--read-only");
+        }
+        if let Some(seconds) = wish.ctrl_loss_tmo {
+            command.arg(format!("--ctrl-loss-tmo={seconds}"));
+        }
+        let text = run(&mut command, CONNECT_LIMIT, &self.stage.stop)?;
+        let answer = parse(&text)?;
+        let device = answer["device"].as_str().map(PathBuf::from);
+        let device = device.ok_or_else(|| Failure::Failed(format!("no device in {text}")))?;
+        self.devices.add(&device);
+        Ok(device)
+    }
+
+    /// Disconnects, and waits until the device is free; returns how long it took.
+    pub(super) fn disconnect(&self, device: &Path, force: bool) -> Result<Duration, Failure> {
+        let began = Instant::now();
+        let mut command = at_host(self.stage, self.cable, &self.program);
+        command.arg("disconnect").arg(device).args(force.then_some("--force"));
+        run(&mut command, DISCONNECT_LIMIT, &self.stage.stop)?;
+        Ok(began.elapsed())
+    }
+
+    /// What `tyche stats` or `tyche list` say.
+    pub(super) fn ask(&self, verb: &str) -> Result<Value, Failure> {
+        let mut command = at_host(self.stage, self.cable, &self.program);
+        parse(&run(command.args([verb, "-o", "json"]), LIMIT, &self.stage.stop)?)
+    }
+
+    /// Waits until the kernel has let go of a device.
+    pub(super) fn wait_free(&self, device: &Path) -> Result<(), Failure> {
+        let deadline = Instant::now() + DEVICE_LIMIT;
+        while backing_file(device).exists() {
+            if Instant::now() > deadline {
+                return Err(Failure::Failed(format!("{} is still bound", device.display())));
+            }
+            self.stage.stop.pause(POLL)?;
+        }
+        Ok(())
+    }
+}
+
+fn parse(text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text).doing(format_args!("parse {text:?}"))
+}
+
+/// Where the kernel tells which file a loop device is bound to.
+fn backing_file(device: &Path) -> PathBuf {
+    let name = device.file_name().unwrap_or_default();
+    Path::new("/sys/block").join(name).join("loop/backing_file")
+}
+
+/// Ends every session of a run-time directory: by request, and then by force.
+fn end_sessions(force: &mut Command, runtime_dir: &Path) -> Result<(), String> {
+    if daemons(runtime_dir).is_empty() {
+        return Ok(());
+    }
+    let asked = undo(force, LIMIT);
+    // The target lives in the same directory and has an end of its own; killing it here does no
+    // harm, for nobody is to use it any more.
+    for pid in daemons(runtime_dir) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    let deadline = Instant::now() + DEVICE_LIMIT;
+    while !daemons(runtime_dir).is_empty() {
+        if Instant::now() > deadline {
+            return Err(format!("a daemon does not end, even killed; disconnect said {asked:?}"));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Whether a loop device is still bound to a file of ours: releases it.
+fn release(device: &Path, dir: &Path) -> Result<(), String> {
+    let deadline = Instant::now() + DEVICE_LIMIT;
+    while let Ok(bound) = fs::read_to_string(backing_file(device)) {
+        // When the file's mount is gone, its path is cut at the mount.
+        if !bound.starts_with(&*dir.to_string_lossy()) && Path::new(bound.trim()).exists() {
+            return Ok(()); // Somebody else's by now.
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{} is still bound to {}", device.display(), bound.trim()));
+        }
+        let _ = undo(Command::new("losetup").arg("-d").arg(device), LIMIT);
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// The living processes that were started with a run-time directory, ourselves aside.
+pub(super) fn daemons(runtime_dir: &Path) -> Vec<Pid> {
+    let wanted = format!("TYCHE_RUNTIME_DIR={}", runtime_dir.display());
+    let is_one = |pid: &Pid| {
+        let dir = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
+        // A process that is gone but not yet waited for has no environment left.
+        let environment = fs::read(dir.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(Pid::from_raw).filter(is_one).collect()
+}
