@@ -26,6 +26,7 @@ mod congestion;
 mod damq;
 mod initiator;
 mod listener;
+mod operation;
 mod outgoing;
 mod path;
 mod registry;
@@ -38,13 +39,12 @@ mod target;
 mod time;
 
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
+pub use operation::{OpId, Operation};
 pub use outgoing::Outgoing;
 pub use path::{PathConfig, Problem};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig};
 pub use rules::{Rules, Sound};
-pub use session::{
-    ExportState, Failure, OpId, Operation, Session, SessionConfig, SessionEvent, SubmitError,
-};
+pub use session::{ExportState, Failure, Session, SessionConfig, SessionEvent, SubmitError};
 pub use stats::{ChannelStats, RejectCounts};
 pub use target::Action;
 pub use time::Instant;

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, AcceptFlags, Body, ChannelId, CommandFlags, Control, Cookie, Event, Fence, Fenced,
-    Flags, HEAD_LEN, Header, Kind, Mac, Name, Opcode, REQUEST_LEN_MAX, Reason, Reject, Rejection,
-    Status, Uuid,
+    Accept, AcceptFlags, Body, ChannelId, Control, Cookie, Event, Fence, Fenced, Flags, HEAD_LEN,
+    Header, Kind, Mac, Name, REQUEST_LEN_MAX, Reason, Reject, Rejection, Status, Uuid,
 };
 
 use crate::cache::Cache;
 use crate::initiator::{Arrived, Piece};
+use crate::operation::{Op, OpId, Operation, Progress};
 use crate::outgoing::Outgoing;
 use crate::path::{Path, PathConfig, PathEvent, Problem};
 use crate::rules::{Rules, Sound};
@@ -67,23 +67,6 @@ pub struct SessionConfig {
     /// How long to try to get back to a lost target before everything fails; `None`: for ever.
     pub ctrl_loss_tmo: Option<Duration>,
 }
-
-/// An operation on the export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
-    /// What to do.
-    pub opcode: Opcode,
-    /// How.
-    pub flags: CommandFlags,
-    /// First byte, a multiple of 512.
-    pub offset: u64,
-    /// Bytes, a multiple of 512; zero for a flush.
-    pub len: u32,
-}
-
-/// Names an operation in progress; used again after its completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct OpId(pub u32);
 
 /// Why an operation is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,38 +173,6 @@ enum State {
         next: Instant,
     },
     Closed,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Op {
-    operation: Operation,
-    /// Bytes handed to pieces. A flush counts as one byte.
-    issued: u32,
-    pieces: u32,
-    status: Status,
-    active: bool,
-    /// For a flush: which writes it covers.
-    covers: u64,
-}
-
-impl Op {
-    const IDLE: Self = Self {
-        operation: Operation {
-            opcode: Opcode::Flush,
-            flags: CommandFlags::NONE,
-            offset: 0,
-            len: 0,
-        },
-        issued: 0,
-        pieces: 0,
-        status: Status::Success,
-        active: false,
-        covers: 0,
-    };
-
-    fn is_issued(&self) -> bool {
-        self.issued >= self.operation.len.max(1)
-    }
 }
 
 /// A lost channel that the target may still have open: what it had in flight may still take
@@ -486,7 +437,8 @@ impl<R: Rules> Session<R> {
             return Ok(());
         }
         let (events, ops, cache) = (&mut self.events, &mut self.ops, &mut self.cache);
-        let (free, export) = (&mut self.free, self.export.as_mut());
+        let (free, pending) = (&mut self.free, &mut self.pending);
+        let export = self.export.as_mut();
         let (mut resized, mut removed, mut failed) = (None, false, false);
         let result = initiator.handle_frame(self.now, header, &body, |arrived| match arrived {
             Arrived::Data { op, offset, len, source } => {
@@ -494,11 +446,13 @@ impl<R: Rules> Session<R> {
             }
             Arrived::Done(piece, status) => {
                 failed |= status != Status::Success;
-                cache.written(&piece, status);
-                let op = &mut ops[piece.op as usize];
-                if let Some(status) = op.done(status, cache) {
-                    free.push_back(piece.op);
-                    events.push_back(SessionEvent::Completed { op: OpId(piece.op), status });
+                match ops[piece.op as usize].done(status, cache) {
+                    Progress::Pending => {}
+                    Progress::Redo => pending.push_back(piece.op),
+                    Progress::Completed(status) => {
+                        free.push_back(piece.op);
+                        events.push_back(SessionEvent::Completed { op: OpId(piece.op), status });
+                    }
                 }
             }
             Arrived::Event(Event::Resized(size)) => resized = Some(size),
@@ -549,12 +503,8 @@ impl<R: Rules> Session<R> {
             if before.uuid != state.uuid || before.block_size != state.block_size {
                 return self.fail(Failure::ExportChanged);
             }
-            if before.boot != state.boot && self.cache.is_dirty() {
-                self.cache.forget();
-                if R::LOST_CACHE_FAILS_FLUSH && before.write_cache {
-                    self.cache.note_loss();
-                    self.events.push_back(SessionEvent::CacheLost);
-                }
+            if before.boot != state.boot && before.write_cache {
+                self.lose_cache();
             }
             if before.size != state.size {
                 self.events.push_back(SessionEvent::Resized(state.size));
@@ -565,6 +515,20 @@ impl<R: Rules> Session<R> {
         if self.state != State::Live {
             self.state = State::Live;
             self.events.push_back(SessionEvent::Connected);
+        }
+    }
+
+    /// The target's cache may be lost, and with it writes that no flush has covered.
+    fn lose_cache(&mut self) {
+        for op in &mut self.ops {
+            op.redo |= std::mem::take(&mut op.volatile);
+        }
+        if self.cache.is_dirty() {
+            self.cache.forget();
+            if R::LOST_CACHE_FAILS_FLUSH {
+                self.cache.note_loss();
+                self.events.push_back(SessionEvent::CacheLost);
+            }
         }
     }
 
@@ -763,25 +727,4 @@ fn submit_to_any<R: Rules>(paths: &mut [Path<R>], piece: Piece) -> bool {
     let live = paths.iter_mut().filter_map(Path::live_mut);
     live.min_by_key(|initiator| initiator.outstanding())
         .is_some_and(|initiator| initiator.submit(piece))
-}
-
-impl Op {
-    /// A piece has ended; returns the operation's status if it was the last.
-    fn done(&mut self, status: Status, cache: &mut Cache) -> Option<Status> {
-        self.pieces -= 1;
-        if self.status == Status::Success {
-            self.status = status;
-        }
-        if self.status != Status::Success {
-            self.issued = self.operation.len.max(1);
-        }
-        if self.pieces > 0 || !self.is_issued() {
-            return None;
-        }
-        self.active = false;
-        if self.status == Status::Success {
-            self.status = cache.finish(&self.operation, self.covers);
-        }
-        Some(self.status)
-    }
 }
