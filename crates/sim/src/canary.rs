@@ -33,10 +33,11 @@ broken! {
     AcceptsDuplicates: SUPPRESS_DUPLICATES;
     IgnoresCookies: CHECK_COOKIE;
     IgnoresPayload: CHECK_PAYLOAD;
+    ReissuesUnfenced: FENCE_BEFORE_REISSUE;
     ForgetsLostCache: LOST_CACHE_FAILS_FLUSH;
 }
 
-const CANARIES: [&str; 5] = ["duplicates", "cookie", "payload", "lost-cache", "flush"];
+const CANARIES: [&str; 6] = ["duplicates", "cookie", "payload", "fence", "lost-cache", "flush"];
 
 /// The names of all canaries.
 pub fn canaries() -> &'static [&'static str] {
@@ -52,6 +53,7 @@ pub fn hunt(name: &str, first: u64, seeds: u64) -> Option<Caught> {
         "duplicates" => run_with::<AcceptsDuplicates>,
         "cookie" => run_with::<IgnoresCookies>,
         "payload" => run_with::<IgnoresPayload>,
+        "fence" => run_with::<ReissuesUnfenced>,
         "lost-cache" => run_with::<ForgetsLostCache>,
         "flush" => run_with::<tyche_proto::Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),

@@ -162,11 +162,14 @@ impl Network {
                     self.counts.duplicated += 1;
                     self.deliver(now, link, from, to, bytes.clone(), Duration::ZERO);
                 }
-                Fate::Late => self.keep(link, to, &bytes),
+                Fate::Late => self.keep(now, link, from, to, &bytes),
                 _ => {}
             }
             let delay = match fate {
-                Fate::Delayed => Duration::from_micros(self.random.below(5000)),
+                Fate::Delayed if self.random.chance(0.9) => {
+                    Duration::from_micros(self.random.below(5000))
+                }
+                Fate::Delayed => Duration::from_millis(self.random.below(1500)),
                 _ => Duration::ZERO,
             };
             self.deliver(now, link, from, to, bytes, delay);
@@ -232,9 +235,15 @@ impl Network {
         self.deliveries.push((at, Delivery { link, to, frame }));
     }
 
-    /// Keeps a copy of a frame that might do harm on a later channel of the same index.
-    fn keep(&mut self, link: usize, to: Port, frame: &[u8]) {
+    /// Keeps a copy of a frame that might do harm on a later channel of the same index. Frames of
+    /// no channel just come again when nobody expects them any more.
+    fn keep(&mut self, now: Instant, link: usize, from: Port, to: Port, frame: &[u8]) {
         let Ok(header) = Header::parse(frame.first_chunk().expect("a head")) else { return };
+        if !header.kind.on_channel() {
+            self.counts.late += 1;
+            let delay = Duration::from_millis(self.random.below(5000));
+            return self.deliver(now, link, from, to, frame.into(), delay);
+        }
         if to != TARGET || !matches!(header.kind, Kind::Command | Kind::Data) {
             return;
         }

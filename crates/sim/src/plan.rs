@@ -51,6 +51,8 @@ pub struct DiskPlan {
     pub latency: Duration,
     /// How often a request fails.
     pub errors: f64,
+    /// How often a request takes a thousand times as long.
+    pub hiccups: f64,
     /// Flushes succeed without doing anything: broken on purpose.
     pub flush_lies: bool,
 }
@@ -127,7 +129,7 @@ pub struct Faults {
     pub duplicate: f64,
     /// Bits of it are flipped.
     pub corrupt: f64,
-    /// It comes milliseconds later.
+    /// It comes milliseconds later, sometimes many.
     pub delay: f64,
     /// It comes again much later, when its channel may be another.
     pub late: f64,
@@ -166,6 +168,7 @@ impl Plan {
                 write_cache: false,
                 latency: Duration::from_micros(80),
                 errors: 0.0,
+                hiccups: 0.0,
                 flush_lies: false,
             },
             hosts: vec![HostPlan::quiet()],
@@ -205,6 +208,7 @@ impl DiskPlan {
             write_cache: random.chance(0.5),
             latency: Duration::from_micros(random.pick(&[20, 100, 1000, 10_000])),
             errors: if random.chance(0.2) { 0.002 } else { 0.0 },
+            hiccups: if random.chance(0.3) { 0.01 } else { 0.0 },
             flush_lies: false,
         }
     }
@@ -244,7 +248,7 @@ impl HostPlan {
             queue_size: random.pick(&[1, 4, 32, 128, 1024]),
             rings: [random.pick(&[16, 64, 256, 4096]), random.pick(&[16, 64, 256, 4096])],
             depth: random.pick(&[1, 4, 16, 64]),
-            think: Duration::from_micros(random.pick(&[0, 0, 200, 5000])),
+            think: Duration::from_micros(random.pick(&[0, 200, 5000, 20_000, 50_000])),
             keep_alive: Duration::from_millis(keep_alive),
             reconnect_delay: Duration::from_millis(random.pick(&[10, 100, 500])),
             ctrl_loss_tmo: (tmo > 0).then(|| Duration::from_millis(tmo)),

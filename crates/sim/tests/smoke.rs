@@ -22,3 +22,12 @@ fn smoke() {
     }
     println!("{bad} bad of {n}");
 }
+#[test]
+fn trace() {
+    let Some(seed) = std::env::var("TRACE").ok().and_then(|s| s.parse().ok()) else { return };
+    let f = std::fs::File::create("/tmp/trace.txt").unwrap();
+    let o = Options { verbose: Some(Box::new(std::io::BufWriter::new(f))), ..Options::default() };
+    if let Err(v) = run(seed, o) {
+        println!("{}", v.what);
+    }
+}

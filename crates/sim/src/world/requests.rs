@@ -16,6 +16,9 @@ use crate::trace::Happening;
 /// A listener's deadline that has passed already is served after that long.
 const ALARM_DELAY: Duration = Duration::from_micros(1);
 
+/// The longest that a request takes, on average: a drive that tries a bad sector again and again.
+const HICCUP_MAX: Duration = Duration::from_secs(2);
+
 impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
@@ -156,7 +159,9 @@ impl<R: Rules> World<R> {
             return self.end_job(id, status);
         }
         self.check_begin(id)?;
-        let time = self.random.around(self.disk.plan().latency);
+        let hiccup = self.random.chance(self.disk.plan().hiccups);
+        let mean = self.disk.plan().latency * if hiccup { 1000 } else { 1 };
+        let time = self.random.around(mean.min(HICCUP_MAX));
         if self.random.chance(0.5) {
             self.plan_in(time / 2, Event::DiskMid(id));
         }
@@ -217,13 +222,13 @@ impl<R: Rules> World<R> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let Some(job) = process.jobs.remove(&id) else { return Ok(()) };
         let Job { link, channel, command, .. } = job;
-        if (command.opcode, status) != (Opcode::Read, Status::Success)
+        let keeps_pages = process.listeners[link].complete(channel, command.tag, status);
+        if !keeps_pages
             && let Some(memory) = process.memory.get_mut(&(link, channel))
             && command.opcode.has_data()
         {
             memory.release(command.tag.slot)?;
         }
-        process.listeners[link].complete(channel, command.tag, status);
         let slot = command.tag.slot;
         self.note(Happening::Executed { link, channel: channel.0, slot, status });
         Ok(())
