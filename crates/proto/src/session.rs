@@ -632,16 +632,14 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Ends the session: operations in progress fail, and the target is told.
+    /// Ends the session: operations in progress fail, and the target is told. A session that has
+    /// failed has nobody to tell, and ends at once.
     pub fn disconnect(&mut self, now: Instant) {
         self.now = now;
-        if self.is_over() || matches!(self.state, State::Closing { .. }) {
-            return;
-        }
-        if self.state == State::Live {
-            self.state = State::Closing { round: 1, next: now + FAREWELL_INTERVAL };
-        } else {
-            self.end();
+        match self.state {
+            State::Closed | State::Closing { .. } => {}
+            State::Live => self.state = State::Closing { round: 1, next: now + FAREWELL_INTERVAL },
+            _ => self.end(),
         }
     }
 
@@ -655,7 +653,7 @@ impl<R: Rules> Session<R> {
     /// Ends the session at once, without a farewell.
     pub fn abort(&mut self, now: Instant) {
         self.now = now;
-        if !self.is_over() {
+        if self.state != State::Closed {
             self.end();
         }
     }

@@ -87,6 +87,8 @@ struct Session {
     attachment: Box<dyn Attachment>,
     device: PathBuf,
     inputs: Receiver<Input>,
+    /// The session has ended: there is nobody to say farewell to.
+    closed: bool,
     dir: RuntimeDir,
 }
 
@@ -120,8 +122,16 @@ impl Session {
         let disk: Arc<dyn Disk> = host.volume().clone();
         let attachment = attach::attach(args.kind, disk, &args.export, dir.path())?;
         let device = attachment.device_path().to_owned();
-        let session =
-            Self { id, export: args.export.clone(), host, attachment, device, inputs, dir };
+        let session = Self {
+            id,
+            export: args.export.clone(),
+            host,
+            attachment,
+            device,
+            inputs,
+            closed: false,
+            dir,
+        };
         session.save(host_id)?;
         session.listen(sender, signals)?;
         Ok(session)
@@ -233,7 +243,7 @@ impl Session {
                 );
             }
             Notice::Failed(failure) => tracing::error!("{failure}; all requests fail from now on"),
-            Notice::Closed => {}
+            Notice::Closed => self.closed = true,
         }
     }
 
@@ -254,6 +264,9 @@ impl Session {
 
     /// Tells the target, and waits until it knows.
     fn farewell(&self) {
+        if self.closed {
+            return;
+        }
         self.host.control().disconnect();
         let deadline = Instant::now() + FAREWELL;
         while let Some(left) = deadline.checked_duration_since(Instant::now()) {

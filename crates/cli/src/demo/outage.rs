@@ -1,16 +1,22 @@
 //! The target dies in the middle of the copy, as in a power failure, and comes back or not.
 
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use serde::Serialize;
 
 use super::command::{Doing, Failure};
+use super::report::Traffic;
 use super::session::Host;
 use super::stage::Stage;
 use super::target::Target;
 
+/// What direct I/O wants of address and length.
+const DIRECT_ALIGN: usize = 4096;
 /// Between two looks at the list of sessions.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long after everything has ended a thread may still be seen waiting for the disk.
@@ -36,13 +42,18 @@ pub(super) struct Witness {
     pub(super) time_left_s: Option<f64>,
     #[serde(skip)]
     pub(super) killed_at: Instant,
+    /// What the target had done until then.
+    #[serde(skip)]
+    pub(super) target_before: Traffic,
 }
 
 /// How the loss of a target for good ended.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Loss {
-    /// What the copy got.
+    /// What the copy got: EIO, or EROFS if the file system was the first to see it.
     pub(super) error: String,
+    /// What the device itself says to a read: EIO.
+    pub(super) device_error: String,
     /// When, in seconds after the kill.
     pub(super) failed_after_s: f64,
     /// How long `disconnect --force` took.
@@ -63,11 +74,14 @@ impl Outage {
         if half.recv_timeout(self.kill_after) == Err(RecvTimeoutError::Disconnected) {
             return Ok(None);
         }
+        let mut target_before = Traffic::default();
+        target_before.add(&host.ask("stats")?["targets"][0]);
         target.kill()?;
         let killed_at = Instant::now();
         let killed_after_s = began.elapsed().as_secs_f64();
         stage.progress.say(&format!("             target killed after {killed_after_s:.1} s"));
-        let mut witness = Witness { killed_after_s, absent_s: None, time_left_s: None, killed_at };
+        let mut witness =
+            Witness { killed_after_s, absent_s: None, time_left_s: None, killed_at, target_before };
         if let Some(time) = self.restart_after {
             stage.stop.pause(time)?;
             target.start()?;
@@ -89,6 +103,19 @@ impl Outage {
             }
         }
         Ok(Some(witness))
+    }
+}
+
+/// What a read of the device past all caches fails with.
+pub(super) fn device_error(device: &Path) -> Result<String, Failure> {
+    let flags = OFlags::DIRECT.bits().cast_signed();
+    let opened = File::options().read(true).custom_flags(flags).open(device);
+    let file = opened.doing(format_args!("open {}", device.display()))?;
+    let mut memory = vec![0; 2 * DIRECT_ALIGN];
+    let skip = memory.as_ptr().align_offset(DIRECT_ALIGN);
+    match file.read_at(&mut memory[skip..skip + DIRECT_ALIGN], 0) {
+        Err(error) => Ok(error.to_string()),
+        Ok(_) => Err(Failure::Failed(format!("{} can still be read", device.display()))),
     }
 }
 

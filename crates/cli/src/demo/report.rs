@@ -45,6 +45,14 @@ impl Traffic {
         }
         self.cpu_s += stats["cpu_s"].as_f64().unwrap_or_default();
     }
+
+    /// Adds what an earlier life did.
+    pub(super) fn add_earlier(&mut self, earlier: Self) {
+        self.frames_sent += earlier.frames_sent;
+        self.frames_received += earlier.frames_received;
+        self.retransmitted += earlier.retransmitted;
+        self.cpu_s += earlier.cpu_s;
+    }
 }
 
 /// The result of a demo.
@@ -91,8 +99,10 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
-        if let Some(Loss { error, failed_after_s, disconnect_s }) = &self.loss_of_target {
+        if let Some(loss) = &self.loss_of_target {
+            let Loss { error, device_error, failed_after_s, disconnect_s } = loss;
             writeln!(f, "  loss      {failed_after_s:.1} s after the kill: {error}")?;
+            writeln!(f, "            the device says: {device_error}")?;
             writeln!(f, "            disconnect --force took {disconnect_s:.2} s")?;
         }
         if self.intact {

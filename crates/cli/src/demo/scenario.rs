@@ -9,7 +9,7 @@ use super::DemoArgs;
 use super::command::{Doing, Failure};
 use super::filesystem::{Mode, create_mount_point, unmount_now};
 use super::net::Cable;
-use super::outage::{Loss, Witness, await_nobody_stuck};
+use super::outage::{Loss, Witness, await_nobody_stuck, device_error};
 use super::report::{Pace, Report, Traffic};
 use super::session::{Devices, Host, Wish};
 use super::stage::Stage;
@@ -87,6 +87,9 @@ impl Act<'_> {
         let (result, witness) = self.copy();
         let time = began.elapsed();
         report.outage = witness?;
+        if let Some(outage) = &report.outage {
+            report.target.add_earlier(outage.target_before);
+        }
         let copied = match (result, &report.outage) {
             (Err(Failure::Disk { doing, source }), Some(outage)) if args.no_restart => {
                 let failed_after_s = outage.killed_at.elapsed().as_secs_f64();
@@ -145,11 +148,12 @@ impl Act<'_> {
         let Self { stage, host, .. } = *self;
         stage.progress.say(&format!("             {error}"));
         report.host.add(&host.ask("stats")?["sessions"][0]);
+        let device_error = device_error(device)?;
         let took = stage.step("disconnect --force", || host.disconnect(device, true))?;
         stage.step("unmount", || unmount_now(stage))?;
         stage.step("nobody waits for the disk", || await_nobody_stuck(stage, device))?;
         host.wait_free(device)?;
-        Ok(Loss { error, failed_after_s, disconnect_s: took.as_secs_f64() })
+        Ok(Loss { error, device_error, failed_after_s, disconnect_s: took.as_secs_f64() })
     }
 
     /// Connects again, compares everything, and checks the file system.

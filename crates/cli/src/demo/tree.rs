@@ -31,8 +31,8 @@ pub(super) const DEMO: Bounds =
 
 /// Bytes read or written at a time.
 const CHUNK: usize = 1 << 20;
-/// Bytes after which everything written so far must be on the disk: an error is seen soon, and
-/// the bar shows the disk's progress, not the page cache's.
+/// Bytes after which the file being written must be on the disk: an error is seen soon, and the
+/// bar shows the disk's progress, not the page cache's.
 const SYNC_EVERY: u64 = 32 << 20;
 
 /// Where a tree is, and which of its parts are meant.
@@ -130,7 +130,6 @@ impl Tree {
         let filesystem = File::open(to).map_err(on_disk("open", to))?;
         let mut copied = Copied { files: Vec::new(), links: Vec::new() };
         let mut buffer = vec![0; CHUNK];
-        let mut synced = 0;
         for entry in &self.entries {
             stop.check()?;
             let (from, to) = (self.root.join(&entry.path), to.join(&entry.path));
@@ -144,13 +143,10 @@ impl Tree {
                     let sum = copy_file(&from, &to, &mut buffer, stop, |bytes| {
                         measure.add(bytes);
                         at(measure.done());
+                        measure.done() / SYNC_EVERY != (measure.done() - bytes) / SYNC_EVERY
                     })?;
                     copied.files.push((entry.path.clone(), sum));
                 }
-            }
-            if measure.done() - synced >= SYNC_EVERY {
-                synced = measure.done();
-                syncfs(&filesystem).map_err(io::Error::from).map_err(on_disk("sync", &to))?;
             }
         }
         syncfs(&filesystem).map_err(io::Error::from).map_err(on_disk("sync", to))?;
@@ -265,13 +261,14 @@ impl Copied {
     }
 }
 
-/// Copies one file with its permissions; returns its SHA-256.
+/// Copies one file with its permissions; returns its SHA-256. `done` is told every piece of the
+/// copy, and says whether it is to be synced now.
 fn copy_file(
     from: &Path,
     to: &Path,
     buffer: &mut [u8],
     stop: &Stop,
-    mut done: impl FnMut(u64),
+    mut done: impl FnMut(u64) -> bool,
 ) -> Result<[u8; 32], Failure> {
     let reading = || format!("read {}", from.display());
     let mut source = File::open(from).doing(reading())?;
@@ -285,7 +282,9 @@ fn copy_file(
         }
         hash.update(&buffer[..read]);
         copy.write_all(&buffer[..read]).map_err(on_disk("write", to))?;
-        done(read as u64);
+        if done(read as u64) {
+            copy.sync_data().map_err(on_disk("sync", to))?;
+        }
     }
     let permissions = source.metadata().doing(reading())?.permissions();
     copy.set_permissions(permissions).map_err(on_disk("chmod", to))?;
