@@ -88,7 +88,7 @@ impl Port {
     /// What to wait for: nothing while the interface is down, for then its socket is always
     /// ready, with an error.
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        if self.down_until.is_some() { None } else { self.link.wait_fd() }
+        if self.down_until.is_some() { None } else { Some(self.link.wait_fd()) }
     }
 
     /// When an interface that is down will be looked at again.

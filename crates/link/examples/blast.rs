@@ -97,7 +97,7 @@ fn receive(link: &mut PacketLink, len: usize, time: Duration) -> Result<Count, B
             bytes += batch.iter().map(|frame| frame.len() as u64).sum::<u64>();
             last = now;
         } else {
-            let fd = link.wait_fd().ok_or("a packet link can be waited for")?;
+            let fd = link.wait_fd();
             let timeout = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
             poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout))?;
             if frames == 0 {

@@ -62,8 +62,8 @@ pub trait Link: Send {
     /// As for [`receive`](Self::receive).
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize>;
 
-    /// Readable when frames are waiting. `None` if the link can't be waited for.
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Readable when frames are waiting.
+    fn wait_fd(&self) -> BorrowedFd<'_>;
 
     /// Frames that the kernel dropped because the receive buffer was full, since the link opened.
     fn overruns(&mut self) -> u64;

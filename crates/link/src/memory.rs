@@ -189,8 +189,8 @@ impl Link for MemoryLink {
         Ok(sent)
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.incoming.waiting.as_fd())
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.incoming.waiting.as_fd()
     }
 
     fn overruns(&mut self) -> u64 {

@@ -101,7 +101,7 @@ impl<L: Link, W: Write + Send> Link for PcapLink<L, W> {
         Ok(sent)
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+    fn wait_fd(&self) -> BorrowedFd<'_> {
         self.inner.wait_fd()
     }
 

@@ -64,8 +64,8 @@ pub struct FaultLink<L> {
     incoming: Lane,
     vectors: TxVectors,
     timer: Timer,
-    /// Covers the inner link and the timer; `None` if the inner link can't be waited for.
-    both: Option<OwnedFd>,
+    /// Covers the inner link and the timer.
+    both: OwnedFd,
 }
 
 impl<L: Link> FaultLink<L> {
@@ -75,17 +75,10 @@ impl<L: Link> FaultLink<L> {
     /// As `timerfd_create(2)` and `epoll_ctl(2)` say.
     pub fn new(inner: L, seed: u64, side: Side, plan: FaultPlan) -> io::Result<Self> {
         let timer = Timer::new()?;
-        let both = match inner.wait_fd() {
-            None => None,
-            Some(fd) => {
-                let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-                for (fd, data) in [(fd, 0), (timer.fd.as_fd(), 1)] {
-                    let data = epoll::EventData::new_u64(data);
-                    epoll::add(&both, fd, data, epoll::EventFlags::IN)?;
-                }
-                Some(both)
-            }
-        };
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (fd, data) in [(inner.wait_fd(), 0), (timer.fd.as_fd(), 1)] {
+            epoll::add(&both, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN)?;
+        }
         Ok(Self {
             inner,
             plan,
@@ -226,8 +219,8 @@ impl<L: Link> Link for FaultLink<L> {
         flushed.map(|()| taken)
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.both.as_ref().map(AsFd::as_fd)
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.both.as_fd()
     }
 
     fn overruns(&mut self) -> u64 {

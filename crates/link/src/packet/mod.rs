@@ -289,8 +289,8 @@ impl Link for PacketLink {
         self.socket.send(batch).or_else(|error| self.refused(error))
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     fn overruns(&mut self) -> u64 {
