@@ -25,6 +25,9 @@ use crate::time::{Instant, earliest};
 const REQUESTS_MAX: usize = 64;
 /// Frames to hosts without a channel that wait to be sent.
 const OUTBOX_MAX: usize = 256;
+/// Decisions about connects that are remembered. Fewer: a connect that the network repeats much
+/// later is taken for a new one, and displaces whoever is connected by then.
+const DECISIONS_MAX: usize = 256;
 /// The least time between two resets: garbage must not make us talk.
 const RESET_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -79,6 +82,14 @@ struct Open<R> {
     closing: bool,
 }
 
+/// What was decided about a connect. Each attempt is decided about once.
+struct Decision {
+    src: Mac,
+    attempt: u64,
+    /// Why it was refused, if it was.
+    refused: Option<Rejection>,
+}
+
 /// What a channel looks like, for statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelReport {
@@ -110,6 +121,8 @@ pub struct Listener<R = Sound> {
     /// Makes cookies.
     random: Box<dyn FnMut() -> u64 + Send>,
     requests: VecDeque<(Mac, Control)>,
+    /// Connects that were decided about, the newest last.
+    decisions: VecDeque<Decision>,
     outbox: VecDeque<(Mac, Flags, Control)>,
     events: VecDeque<ListenerEvent>,
     reset_after: Instant,
@@ -133,6 +146,7 @@ impl<R: Rules> Listener<R> {
             turn: 0,
             random,
             requests: VecDeque::new(),
+            decisions: VecDeque::with_capacity(DECISIONS_MAX),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
             reset_after: Instant(0),
@@ -315,6 +329,14 @@ impl<R: Rules> Listener<R> {
             let accept = open.accept.clone();
             return self.post(src, Flags::NONE, Control::Accept(accept));
         }
+        let decided =
+            self.decisions.iter().find(|it| (it.src, it.attempt) == (src, connect.attempt));
+        if let Some(decision) = decided {
+            if let Some(rejection) = decision.refused.clone() {
+                self.post(src, Flags::NONE, Control::Reject(rejection));
+            }
+            return;
+        }
         let mut admission = registry.admit(connect, self.config.link, src);
         if matches!(admission, Admission::Wait) {
             self.close_displaced(registry);
@@ -325,13 +347,22 @@ impl<R: Rules> Listener<R> {
             Admission::Wait => {}
             Admission::Refused(reason, detail) => {
                 let rejection = Rejection { attempt: connect.attempt, reason, detail };
+                self.decide(src, connect, Some(rejection.clone()));
                 self.post(src, Flags::NONE, Control::Reject(rejection));
             }
             Admission::Granted(grant) => {
+                self.decide(src, connect, None);
                 let accept = self.open(now, src, connect, grant, registry);
                 self.post(src, Flags::NONE, Control::Accept(accept));
             }
         }
+    }
+
+    fn decide(&mut self, src: Mac, connect: &Connect, refused: Option<Rejection>) {
+        if self.decisions.len() == DECISIONS_MAX {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(Decision { src, attempt: connect.attempt, refused });
     }
 
     /// Closes a channel for its session. Answers only once it is closed and nothing of it is with

@@ -157,6 +157,17 @@ impl Registry {
         self.exports[index].config.size = size;
     }
 
+    /// The last session that was let in for writing. It has to outlive the target's process: a
+    /// session that was away while another wrote must be refused by the next process too.
+    pub fn last_writer(&self, index: usize) -> Option<Uuid> {
+        self.exports[index].last_writer
+    }
+
+    /// Says what [`last_writer`](Self::last_writer) said in the process before.
+    pub fn restore_last_writer(&mut self, index: usize, session: Option<Uuid>) {
+        self.exports[index].last_writer = session;
+    }
+
     /// Who is connected to the export of that index.
     pub fn sessions(&self, index: usize) -> &[SessionInfo] {
         &self.exports[index].sessions
