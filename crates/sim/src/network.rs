@@ -33,6 +33,8 @@ pub(crate) struct Delivery {
     pub(crate) link: usize,
     pub(crate) to: Port,
     pub(crate) frame: Box<[u8]>,
+    /// The run of the target that the frame does not outlive, if there is one.
+    pub(crate) only_in: Option<u64>,
 }
 
 impl Delivery {
@@ -88,6 +90,8 @@ pub(crate) struct Network {
     links: Vec<Link>,
     random: Random,
     calm: bool,
+    /// Counts the runs of the target.
+    pub(crate) run: u64,
     pub(crate) counts: Counts,
     /// What arrives when, for the caller to plan.
     pub(crate) deliveries: Vec<(Instant, Delivery)>,
@@ -106,7 +110,7 @@ impl Network {
         };
         let links = plans.iter().map(link).collect();
         let counts = Counts::default();
-        Self { links, random, calm: false, counts, deliveries: Vec::new() }
+        Self { links, random, calm: false, run: 0, counts, deliveries: Vec::new() }
     }
 
     pub(crate) fn links(&self) -> usize {
@@ -232,7 +236,7 @@ impl Network {
             jitter => Duration::from_nanos(self.random.below(jitter)),
         };
         let at = *free + state.plan.latency + jitter + delay;
-        self.deliveries.push((at, Delivery { link, to, frame }));
+        self.deliveries.push((at, Delivery { link, to, frame, only_in: None }));
     }
 
     /// Keeps a copy of a frame that might do harm on a later channel of the same index. Frames of
@@ -242,7 +246,13 @@ impl Network {
         if !header.kind.on_channel() {
             self.counts.late += 1;
             let delay = Duration::from_millis(self.random.below(5000));
-            return self.deliver(now, link, from, to, frame.into(), delay);
+            self.deliver(now, link, from, to, frame.into(), delay);
+            // A restarted target cannot know a connect for an old one. That it may believe it
+            // costs somebody else the session, but never data.
+            if let Some((_, delivery)) = self.deliveries.last_mut() {
+                delivery.only_in = (header.kind == Kind::Connect).then_some(self.run);
+            }
+            return;
         }
         if to != TARGET || !matches!(header.kind, Kind::Command | Kind::Data) {
             return;
@@ -265,7 +275,7 @@ impl Network {
             if index == channel {
                 self.counts.late += 1;
                 let at = now + Duration::from_micros(self.random.below(20_000));
-                self.deliveries.push((at, Delivery { link, to: TARGET, frame }));
+                self.deliveries.push((at, Delivery { link, to: TARGET, frame, only_in: None }));
             } else {
                 self.links[link].late.push_back((index, frame));
             }

@@ -70,6 +70,8 @@ pub(crate) struct Exported {
     pub(crate) size: u64,
     pub(crate) block_size: u32,
     pub(crate) write_cache: bool,
+    /// The last session that was let in for writing.
+    pub(crate) last_writer: Option<Uuid>,
 }
 
 impl<R: Rules> Process<R> {
@@ -106,6 +108,7 @@ impl<R: Rules> Process<R> {
             shared: false,
             hosts: Vec::new(),
         });
+        registry.restore_last_writer(0, exported.last_writer);
         Self { listeners, registry, memory: BTreeMap::new(), jobs: BTreeMap::new() }
     }
 

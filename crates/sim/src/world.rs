@@ -8,11 +8,12 @@ mod hosts;
 mod incidents;
 mod requests;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
 use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound};
-use tyche_wire::{HEAD_LEN, Header, Status};
+use tyche_wire::{HEAD_LEN, Header, Status, Uuid};
 
 use crate::disk::Disk;
 use crate::history::History;
@@ -65,6 +66,11 @@ pub struct World<R: Rules = Sound> {
     out: Outgoing,
     jobs: u64,
     sessions: u64,
+    /// The session that was the last to modify the disk, and those that did before others.
+    last_writer: Option<Uuid>,
+    former_writers: BTreeSet<Uuid>,
+    /// The last session that was let in for writing while its host still wanted it.
+    last_granted: u64,
     frames_in_flight: usize,
     spins: u32,
     /// Operations that busy hosts may still submit.
@@ -88,6 +94,7 @@ impl<R: Rules> World<R> {
             size: plan.disk.size,
             block_size: plan.disk.block_size,
             write_cache: plan.disk.write_cache,
+            last_writer: None,
         };
         let host =
             |(index, host): (usize, &HostPlan)| Host::new(index, host.clone(), random.fork());
@@ -104,6 +111,9 @@ impl<R: Rules> World<R> {
             out: Outgoing::new(),
             jobs: 0,
             sessions: 0,
+            last_writer: None,
+            former_writers: BTreeSet::new(),
+            last_granted: 0,
             frames_in_flight: 0,
             spins: 0,
             allowance: plan.operations,
@@ -160,6 +170,9 @@ impl<R: Rules> World<R> {
 
     fn arrive(&mut self, delivery: &Delivery) -> Result<(), String> {
         self.frames_in_flight -= 1;
+        if delivery.only_in.is_some_and(|run| run != self.network.run) {
+            return Ok(());
+        }
         match delivery.to {
             0 => self.target_frame(delivery),
             port => self.host_frame(usize::from(port) - 1, delivery),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tyche_proto::{Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
-use tyche_wire::{Data, Opcode, Status};
+use tyche_proto::{Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
+use tyche_wire::{Data, Opcode, Reason, Status};
 
 use super::{Event, World};
 use crate::frame::seal;
@@ -87,7 +87,12 @@ impl<R: Rules> World<R> {
             }
             SessionEvent::Completed { op, status } => self.host_completed(index, op, status)?,
             other => {
+                let number = running.number;
                 running.connected |= other == SessionEvent::Connected;
+                let lost = Failure::Rejected(Reason::SessionLost);
+                if other == SessionEvent::Failed(lost) && self.last_granted == number {
+                    return Err(format!("session {number} was shut out, but nobody followed it"));
+                }
                 self.report.note(&other);
                 self.note(Happening::Host { host: index, event: format!("{other:?}") });
                 self.log.push((index, other));

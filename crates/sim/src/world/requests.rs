@@ -90,6 +90,7 @@ impl<R: Rules> World<R> {
                 }
                 self.report.channels += 1;
                 self.check_takeover(link, channel)?;
+                self.note_grant(link, channel);
                 self.network.release_late(self.now, link, channel.0);
                 self.plan_deliveries()
             }
@@ -126,6 +127,15 @@ impl<R: Rules> World<R> {
             Some(job) => Err(format!("a takeover was granted while {:?} is executed", job.command)),
             None => Ok(()),
         }
+    }
+
+    /// Remembers who was let in for writing, unless it is gone already and a late frame spoke.
+    fn note_grant(&mut self, link: usize, channel: ChannelId) {
+        let owner = self.process.as_ref().and_then(|process| process.owner(link, channel));
+        let Some((session, true)) = owner else { return };
+        let running = self.hosts.iter().filter_map(|host| host.running.as_ref());
+        let mut granted = running.filter(|running| running.session.config().session == session);
+        self.last_granted = granted.next().map_or(self.last_granted, |running| running.number);
     }
 
     /// The disk begins a request, or refuses it.
@@ -171,7 +181,7 @@ impl<R: Rules> World<R> {
 
     /// Nothing may be executed that its host knows the end of, nor for anyone but the one host
     /// that writes.
-    fn check_begin(&self, id: u64) -> Result<(), String> {
+    fn check_begin(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
         let Job { command, session, stamp, .. } = &process.jobs[&id];
         if *stamp != 0 && self.history.is_acknowledged(*stamp) {
@@ -183,6 +193,12 @@ impl<R: Rules> World<R> {
         let mut writers = process.registry.sessions(0).iter().filter(|session| session.writer);
         if writers.any(|writer| writer.session != *session) {
             return Err(format!("{command:?} is executed while another session writes"));
+        }
+        if self.former_writers.contains(session) {
+            return Err(format!("{command:?} is executed for a session that another followed"));
+        }
+        if self.last_writer != Some(*session) {
+            self.former_writers.extend(self.last_writer.replace(*session));
         }
         Ok(())
     }
