@@ -1,2 +1,89 @@
-//! Build, demo and test commands.
-fn main() {}
+//! `cargo xtask`: build, show, check and test the project on a Debian that has nothing but Rust.
+//!
+//! It uses the standard library alone, for it is compiled before anything else can be said.
+
+mod lint;
+mod packages;
+mod suite;
+mod tidy;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Anything that went wrong, in one line.
+type Result<T> = std::result::Result<T, String>;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  demo [ARGS..]   build, and run `tyche demo ARGS` (as root; `cargo xtask demo --help`)
+  test            run all tests (as root); with CI=true an unlisted skip is a failure
+  lint            check format, lints and the house rules
+
+Programs of Debian that are missing are installed with apt-get; which ones is said before.";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let command = args.next().unwrap_or_default();
+    let rest: Vec<_> = args.collect();
+    let done = match command.to_str() {
+        Some("demo") => demo(&rest),
+        Some("test") if rest.is_empty() => suite::run(),
+        Some("lint") if rest.is_empty() => lint::run(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds the program and lets it show itself.
+fn demo(args: &[OsString]) -> Result<bool> {
+    packages::install(packages::DEMO)?;
+    if !succeeds(cargo().args(["build", "--release", "--package", "tyche"]))? {
+        return Ok(false);
+    }
+    // A Ctrl-C reaches the demo as well, which cleans up; nothing is to be done about it here but
+    // to wait. So the demo takes this process's place.
+    let program = target_dir().join("release/tyche");
+    let error =
+        std::os::unix::process::CommandExt::exec(Command::new(&program).arg("demo").args(args));
+    Err(format!("run {}: {error}", program.display()))
+}
+
+/// The repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the repository")
+}
+
+/// Where cargo puts what it builds.
+fn target_dir() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => root().join("target"),
+    }
+}
+
+/// The cargo that runs us, at the root of the repository.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs a command to its end.
+fn succeeds(command: &mut Command) -> Result<bool> {
+    let status = command.status();
+    let status =
+        status.map_err(|error| format!("{}: {error}", command.get_program().to_string_lossy()))?;
+    Ok(status.success())
+}

@@ -1,0 +1,92 @@
+//! Programs of the system that the demo and the tests run, and the Debian packages they are in.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use crate::{Result, succeeds};
+
+/// A program, and the package that brings it.
+type Need = (&'static str, &'static str);
+
+/// What the demo runs.
+pub(crate) const DEMO: &[Need] = &[
+    ("btrfs", "btrfs-progs"),
+    ("e2fsck", "e2fsprogs"),
+    ("fusermount3", "fuse3"),
+    ("ip", "iproute2"),
+    ("losetup", "mount"),
+    ("mkfs.btrfs", "btrfs-progs"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("mount", "mount"),
+    ("nft", "nftables"),
+    ("nsenter", "util-linux"),
+    ("xfs_repair", "xfsprogs"),
+];
+
+/// What only the tests run: clients of NBD, and what unpacks and checks real trees.
+pub(crate) const TEST: &[Need] = &[
+    ("fio", "fio"),
+    ("git", "git"),
+    ("nbd-client", "nbd-client"),
+    ("nbdcopy", "libnbd-bin"),
+    ("nbdinfo", "libnbd-bin"),
+    ("nbdkit", "nbdkit"),
+    ("qemu-img", "qemu-utils"),
+    ("qemu-io", "qemu-utils"),
+    ("setpriv", "util-linux"),
+    ("tar", "tar"),
+    ("timeout", "coreutils"),
+];
+
+/// Directories of programs that a root shell may not have in its `PATH`.
+const SYSTEM: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+
+/// Installs the packages of programs that are missing, saying so first.
+pub(crate) fn install(needs: &[Need]) -> Result<()> {
+    let missing: Vec<_> = needs.iter().filter(|(program, _)| !is_there(program)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let programs: Vec<_> = missing.iter().map(|(program, _)| *program).collect();
+    let mut packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    if !is_there("apt-get") {
+        return Err(format!("install these programs first: {}", programs.join(", ")));
+    }
+    let (programs, names) = (programs.join(", "), packages.join(" "));
+    eprintln!("xtask: {programs} missing; installing {names} with apt-get");
+    let mut install = apt_get(&["install", "--yes", "--no-install-recommends"]);
+    install.args(&packages);
+    // A fresh system knows no packages yet.
+    if succeeds(&mut install)? || (succeeds(&mut apt_get(&["update"]))? && succeeds(&mut install)?)
+    {
+        return Ok(());
+    }
+    Err(format!("could not install {names}: see above; as root, `apt-get install {names}`"))
+}
+
+fn apt_get(args: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(args);
+    command
+}
+
+fn is_there(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut dirs = env::split_paths(&path).chain(SYSTEM.iter().map(|dir| Path::new(dir).into()));
+    dirs.any(|dir| dir.join(program).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_where_they_are() {
+        assert!(is_there("sh"));
+        assert!(!is_there("no-such-program-of-tyche"));
+    }
+}

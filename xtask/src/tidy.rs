@@ -1,0 +1,142 @@
+//! House rules that no other tool checks: sizes of files, paths of somebody's machine, and a line
+//! in ARCHITECTURE.md for every dependency.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::{Result, root};
+
+/// Lines in a file of code.
+const LINES_MAX: usize = 800;
+/// Characters in a line of code, comments and texts included, which rustfmt does not break.
+const COLUMNS_MAX: usize = 100;
+/// How paths of somebody's machine begin. In two parts, for this file is checked as well.
+const MACHINE_PATHS: [(&str, &str); 4] =
+    [("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/Us", "ers/")];
+/// Crates whose code is all safe.
+const PURE: [&str; 4] = ["wire", "proto", "engine", "sim"];
+
+/// Everything that breaks a rule: file, line, rule.
+pub(crate) fn check() -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for file in tracked()? {
+        // What is not text has no lines; what is gone is not ours to check.
+        let Ok(text) = fs::read_to_string(root().join(&file)) else { continue };
+        findings.extend(check_text(&file, &text));
+    }
+    findings.extend(check_dependencies()?);
+    for name in PURE {
+        let file = format!("crates/{name}/src/lib.rs");
+        if !read(&root().join(&file))?.contains("#![forbid(unsafe_code)]") {
+            findings.push(format!("{file}: is to forbid unsafe code"));
+        }
+    }
+    Ok(findings)
+}
+
+/// The files that git knows of.
+fn tracked() -> Result<Vec<String>> {
+    let listed = Command::new("git").arg("ls-files").current_dir(root()).output();
+    let listed = listed.map_err(|error| format!("git: {error}"))?;
+    if !listed.status.success() {
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&listed.stderr)));
+    }
+    Ok(String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect())
+}
+
+fn check_text(file: &str, text: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    let is_code = file.ends_with(".rs");
+    let lines = text.lines().count();
+    if is_code && lines > LINES_MAX {
+        findings.push(format!("{file}: {lines} lines; {LINES_MAX} at most"));
+    }
+    for (number, line) in (1..).zip(text.lines()) {
+        let columns = line.chars().count();
+        if is_code && columns > COLUMNS_MAX {
+            findings.push(format!("{file}:{number}: {columns} columns; {COLUMNS_MAX} at most"));
+        }
+        for (a, b) in MACHINE_PATHS {
+            if line.contains(&format!("{a}{b}")) {
+                findings.push(format!("{file}:{number}: a path of somebody's machine"));
+            }
+        }
+    }
+    findings
+}
+
+/// Every dependency needs a row in ARCHITECTURE.md's table, and every row a dependency.
+fn check_dependencies() -> Result<Vec<String>> {
+    let mut used = BTreeSet::new();
+    let crates = root().join("crates");
+    let entries =
+        fs::read_dir(&crates).map_err(|error| format!("{}: {error}", crates.display()))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| format!("{}: {error}", crates.display()))?;
+        used.extend(dependencies(&read(&entry.path().join("Cargo.toml"))?));
+    }
+    let explained = explained(&read(&root().join("ARCHITECTURE.md"))?);
+    let missing = used.difference(&explained);
+    let missing = missing.map(|name| format!("ARCHITECTURE.md: no line about dependency {name}"));
+    let idle = explained.difference(&used);
+    let idle = idle.map(|name| format!("ARCHITECTURE.md: {name} is not a dependency"));
+    Ok(missing.chain(idle).collect())
+}
+
+/// Names of the crates that a manifest wants, our own aside.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut inside = false;
+    for line in manifest.lines() {
+        if let Some(section) = line.strip_prefix('[') {
+            inside = section.trim_end_matches(']').ends_with("dependencies");
+        } else if let (true, Some((name, _))) = (inside, line.split_once('=')) {
+            let name = name.trim().trim_end_matches(".workspace");
+            if !name.starts_with("tyche-") && !name.starts_with('#') {
+                names.insert(name.to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// Names in the first column of the table about dependencies.
+fn explained(text: &str) -> BTreeSet<String> {
+    let section = text.split_once("## Dependencies").map_or("", |(_, section)| section);
+    let rows = section.lines().take_while(|line| !line.starts_with("## "));
+    let cells = rows.filter_map(|line| line.strip_prefix('|')?.split('|').next());
+    let names = cells.skip(2).flat_map(|cell| cell.split(','));
+    names.map(|name| name.trim().trim_matches('`').to_owned()).collect()
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_files_and_lines_and_foreign_paths_are_found() {
+        let (line, path) = ("x".repeat(COLUMNS_MAX + 1), format!("see {}{}x", "/ho", "me/"));
+        assert!(check_text("a.rs", &"y\n".repeat(LINES_MAX)).is_empty());
+        assert_eq!(check_text("a.rs", &"y\n".repeat(LINES_MAX + 1)).len(), 1);
+        assert_eq!(check_text("a.rs", &line), ["a.rs:1: 101 columns; 100 at most"]);
+        assert!(check_text("a.md", &line).is_empty());
+        assert_eq!(check_text("a.md", &path), ["a.md:1: a path of somebody's machine"]);
+    }
+
+    #[test]
+    fn dependencies_are_compared_by_name() {
+        let manifest = "[package]\nname = \"a\"\n[dependencies]\ntyche-wire.workspace = true\n\
+            clap = { version = \"4\" }\n\n[dev-dependencies]\nproptest = \"1\"\n[lints]\nx = 1\n";
+        let wanted = ["clap", "proptest"].map(str::to_owned).into();
+        assert_eq!(dependencies(manifest), wanted);
+        let table = "| no | table |\n## Dependencies\n\n| crate | for |\n|---|---|\n\
+            | clap, `proptest` | x |\n\n## More\n| y |\n";
+        assert_eq!(explained(table), wanted);
+    }
+}
