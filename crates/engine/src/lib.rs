@@ -24,7 +24,8 @@ mod wait;
 
 pub use discovery::{Found, discover};
 pub use host::{
-    Host, HostControl, HostLink, HostOptions, HostReport, Notice, PathReport, RequestCounts,
+    ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, Notice,
+    PathReport, RequestCounts,
 };
 pub use port::PortStats;
 pub use target::{

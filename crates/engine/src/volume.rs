@@ -20,10 +20,9 @@ pub(crate) struct Submission {
 }
 
 impl Submission {
-    /// Answers the request.
-    pub(crate) fn complete(self, result: Result<(), Errno>) {
+    fn fail(self, errno: Errno) {
         let Self { request, token, sink } = self;
-        sink.complete(Completion { token, result, buffer: request.buffer });
+        sink.complete(Completion { token, result: Err(errno), buffer: request.buffer });
     }
 }
 
@@ -75,7 +74,7 @@ impl Volume {
 
     fn fail_queued(&self) {
         while let Some(submission) = self.queue.pop() {
-            submission.complete(Err(Errno::IO));
+            submission.fail(Errno::IO);
         }
     }
 }
@@ -92,7 +91,7 @@ impl Disk for Volume {
     fn submit(&self, request: Request, token: u64, sink: &Arc<dyn Sink>) {
         let submission = Submission { request, token, sink: Arc::clone(sink) };
         if let Err(refused) = self.queue.push(submission) {
-            return refused.complete(Err(Errno::NOMEM));
+            return refused.fail(Errno::NOMEM);
         }
         self.doorbell.ring();
         // The loop may have ended between its last look and the push.

@@ -144,6 +144,7 @@ impl Client {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Data<'a> {
     None(u32),
     In(u32),

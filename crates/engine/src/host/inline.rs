@@ -1,0 +1,156 @@
+//! Inline mode: the thread that makes the requests drives the session.
+
+use std::time::Duration;
+
+use tyche_block::{Arena, Completion, Geometry, Request};
+use tyche_proto::Problem;
+
+use super::driver::{Driver, Job};
+use super::{HostOptions, HostReport, Notice};
+use crate::clock::now;
+use crate::spin::Spin;
+use crate::wait::wait;
+
+/// A session without a thread: nothing moves unless [`poll`](Self::poll) or [`wait`](Self::wait)
+/// is called, a few times a second at least, or the target takes the host for lost.
+pub struct InlineHost {
+    driver: Driver,
+    arena: Arena,
+    spin: Spin,
+}
+
+impl InlineHost {
+    /// A session that is not yet connected: call [`connect`](Self::connect) next.
+    ///
+    /// # Panics
+    /// Without a link.
+    pub fn new(options: HostOptions) -> Self {
+        assert!(!options.links.is_empty(), "a session needs a link");
+        let (arena, spin) = (Arena::new(options.arena_pages), Spin::new(options.spin));
+        Self { driver: Driver::new(options), arena, spin }
+    }
+
+    /// Waits until the session is connected.
+    ///
+    /// # Errors
+    /// The notice that says why it never will be, or what the last attempt failed with when
+    /// `timeout` is over.
+    pub fn connect(&mut self, timeout: Duration) -> Result<Geometry, ConnectError> {
+        let deadline = now() + timeout;
+        let mut refusal = None;
+        loop {
+            let time = now();
+            self.driver.receive(time);
+            self.driver.transmit(time);
+            while let Some(notice) = self.driver.notices.pop_front() {
+                match notice {
+                    Notice::Connected(_) => {
+                        return Ok(self.driver.geometry().expect("known once connected"));
+                    }
+                    Notice::Rejected(..) => refusal = Some(notice),
+                    Notice::Failed(_) => {
+                        return Err(ConnectError::Refused(refusal.unwrap_or(notice)));
+                    }
+                    _ => {}
+                }
+            }
+            if time >= deadline {
+                return Err(ConnectError::TimedOut(self.driver.problem()));
+            }
+            let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
+            wait(self.driver.wait_fds(), now(), Some(next));
+        }
+    }
+
+    /// The disk.
+    ///
+    /// # Panics
+    /// Before the session is connected.
+    pub fn geometry(&self) -> Geometry {
+        self.driver.geometry().expect("the session is connected")
+    }
+
+    /// The memory to take buffers for requests from.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Takes a request; it travels with the next [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// Gives the request back when there are as many in progress as there may be.
+    pub fn submit(&mut self, request: Request, token: u64) -> Result<(), Request> {
+        let job = Job { request, token, sink: None };
+        self.driver.submit(now(), job).map_err(|job| job.request)
+    }
+
+    /// Sends what was submitted, takes what has come, and appends what is over to `done`. Never
+    /// waits. Returns whether there was anything.
+    pub fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
+        let time = now();
+        let sent = self.driver.transmit(time);
+        let received = self.driver.receive(time);
+        done.extend(self.driver.done.drain(..).map(|done| done.completion));
+        sent | received
+    }
+
+    /// As [`poll`](Self::poll), until something is over or `timeout` has passed; spins and then
+    /// sleeps.
+    pub fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) {
+        let (before, deadline) = (done.len(), now() + timeout);
+        loop {
+            let worked = self.poll(done);
+            if worked {
+                self.spin.worked();
+            }
+            if done.len() > before {
+                return;
+            }
+            let time = now();
+            if time >= deadline {
+                return;
+            }
+            if !worked && !self.spin.again(time.0) {
+                self.spin.sleeps();
+                let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
+                wait(self.driver.wait_fds(), time, Some(next));
+            }
+        }
+    }
+
+    /// What has happened to the session since the last call.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.driver.notices.pop_front()
+    }
+
+    /// What the session is doing.
+    pub fn report(&mut self) -> HostReport {
+        self.driver.report(now())
+    }
+
+    /// Ends the session: tells the target, and waits up to `timeout` until it knows. Requests in
+    /// progress fail.
+    pub fn disconnect(mut self, timeout: Duration) {
+        let deadline = now() + timeout;
+        self.driver.disconnect(now());
+        loop {
+            let time = now();
+            self.driver.transmit(time);
+            self.driver.receive(time);
+            if self.driver.notices.contains(&Notice::Closed) || time >= deadline {
+                return;
+            }
+            let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
+            wait(self.driver.wait_fds(), now(), Some(next));
+        }
+    }
+}
+
+/// Why a session does not come about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The target refused, or something else makes it pointless to go on.
+    Refused(Notice),
+    /// The time is over; what the last attempt failed with.
+    TimedOut(Option<Problem>),
+}

@@ -1,0 +1,126 @@
+//! The host's side: a session and its links, driven either by a thread of its own that any number
+//! of threads hand requests to ([`Host`], *queue* mode), or by the thread that makes the requests
+//! ([`InlineHost`], *inline* mode, without any hand-over). MSST 2014, sections II.C and IV.D.
+
+mod driver;
+mod inline;
+mod thread;
+
+use std::time::Duration;
+
+use tyche_link::Link;
+use tyche_proto::wire::{Mac, Reason, Reject};
+use tyche_proto::{ChannelStats, ExportState, Failure, Problem, SessionConfig};
+
+pub use inline::{ConnectError, InlineHost};
+pub use thread::{Host, HostControl};
+
+use crate::port::PortStats;
+
+/// A link that may reach the target.
+pub struct HostLink {
+    /// The link.
+    pub link: Box<dyn Link>,
+    /// The target's address, if it is known.
+    pub target: Option<Mac>,
+}
+
+/// How to run a session.
+pub struct HostOptions {
+    /// What the session wants.
+    pub session: SessionConfig,
+    /// The links to use, at least one.
+    pub links: Vec<HostLink>,
+    /// EtherType of the frames.
+    pub ethertype: u16,
+    /// Pages of memory for the data of requests.
+    pub arena_pages: usize,
+    /// The longest time to spin before sleeping; zero: never.
+    pub spin: Duration,
+}
+
+/// What a session tells its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A channel is live, for the first time or again.
+    Connected(ExportState),
+    /// The last live channel was lost; requests wait.
+    Lost(Problem),
+    /// The target refused a channel.
+    Rejected(Reason, String),
+    /// The export has another size.
+    Resized(u64),
+    /// The target has lost completed writes: the next flush fails.
+    CacheLost,
+    /// Everything has failed, and will.
+    Failed(Failure),
+    /// The session has ended.
+    Closed,
+}
+
+/// One of the session's links, for people.
+#[derive(Clone, Debug)]
+pub struct PathReport {
+    /// Name of the link.
+    pub link: String,
+    /// Its address.
+    pub mac: Mac,
+    /// Whether a channel is live on it.
+    pub live: bool,
+    /// Longest frame in bytes that was found to get through; zero if that is not known yet.
+    pub frame_len: usize,
+    /// Longest frame in bytes that the link itself takes.
+    pub frame_len_max: usize,
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Frames that may be in flight.
+    pub congestion_window: u32,
+    /// What the last attempt to connect failed with, or what the link suffers from.
+    pub problem: Option<String>,
+    /// Counters.
+    pub port: PortStats,
+}
+
+/// What a session is doing, for people.
+#[derive(Clone, Debug)]
+pub struct HostReport {
+    /// Whether a channel is live.
+    pub live: bool,
+    /// For how long the target has been lost.
+    pub lost_for: Option<Duration>,
+    /// How long it may stay lost before everything fails.
+    pub time_left: Option<Duration>,
+    /// Whether everything has failed.
+    pub over: bool,
+    /// The export, once connected.
+    pub export: Option<ExportState>,
+    /// Operations in progress.
+    pub operations: usize,
+    /// Counters of the protocol.
+    pub channel: ChannelStats,
+    /// Dropped frames by reason.
+    pub rejects: Vec<(Reject, u64)>,
+    /// Requests answered, and bytes moved by them: reads, writes, others.
+    pub requests: RequestCounts,
+    /// The links.
+    pub paths: Vec<PathReport>,
+}
+
+/// What was asked of the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestCounts {
+    /// Reads answered.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes answered.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes answered.
+    pub flushes: u64,
+    /// Discards and write-zeroes answered.
+    pub others: u64,
+    /// Requests that ended with an error.
+    pub errors: u64,
+}

@@ -1,0 +1,219 @@
+//! Queue mode: a thread of the session's own, that any thread hands requests to.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tyche_block::{Arena, Errno};
+
+use super::driver::{Done, Driver, Job};
+use super::{HostOptions, HostReport, Notice};
+use crate::clock::now;
+use crate::spin::Spin;
+use crate::volume::Volume;
+use crate::wait::wait;
+
+enum Command {
+    Report(SyncSender<HostReport>),
+    Disconnect,
+    Abort,
+}
+
+/// The running session. Dropping it aborts the session.
+pub struct Host {
+    volume: Arc<Volume>,
+    commands: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// Starts the session's thread, which begins to look for the target at once, and calls
+    /// `notify` with what happens, in order. `notify` must not wait.
+    ///
+    /// # Errors
+    /// What the system says when there is no thread or no eventfd to be had.
+    ///
+    /// # Panics
+    /// Without a link.
+    pub fn start(
+        options: HostOptions,
+        notify: impl FnMut(Notice) + Send + 'static,
+    ) -> io::Result<Self> {
+        assert!(!options.links.is_empty(), "a session needs a link");
+        let volume = Arc::new(Volume::new(Arena::new(options.arena_pages))?);
+        let (commands, receiver) = channel();
+        let notify = Box::new(notify);
+        let body = HostLoop {
+            spin: Spin::new(options.spin),
+            driver: Driver::new(options),
+            volume: Arc::clone(&volume),
+            held: None,
+            commands: receiver,
+            notify,
+            closed: false,
+        };
+        let thread =
+            std::thread::Builder::new().name("tyche-session".into()).spawn(move || body.run())?;
+        Ok(Self { volume, commands, thread: Some(thread) })
+    }
+
+    /// The disk. Its geometry is known after the first [`Notice::Connected`].
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// A handle for other threads.
+    pub fn control(&self) -> HostControl {
+        HostControl { volume: Arc::clone(&self.volume), commands: self.commands.clone() }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.control().abort();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the session's thread panicked");
+        }
+    }
+}
+
+/// Steers a session from any thread.
+#[derive(Clone)]
+pub struct HostControl {
+    volume: Arc<Volume>,
+    commands: Sender<Command>,
+}
+
+impl HostControl {
+    fn send(&self, command: Command) {
+        // Nobody listens any more once the session is over: then there is nothing to steer.
+        let _ = self.commands.send(command);
+        self.volume.doorbell.ring();
+    }
+
+    /// Ends the session with a farewell to the target. [`Notice::Closed`] follows.
+    pub fn disconnect(&self) {
+        self.send(Command::Disconnect);
+    }
+
+    /// Ends the session at once: everything in progress fails. [`Notice::Closed`] follows.
+    pub fn abort(&self) {
+        self.send(Command::Abort);
+    }
+
+    /// What the session is doing; `None` if it has ended or does not answer within a second.
+    pub fn report(&self) -> Option<HostReport> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(Command::Report(sender));
+        receiver.recv_timeout(Duration::from_secs(1)).ok()
+    }
+}
+
+struct HostLoop {
+    driver: Driver,
+    volume: Arc<Volume>,
+    /// Taken from the queue when the session was full.
+    held: Option<Job>,
+    commands: Receiver<Command>,
+    notify: Box<dyn FnMut(Notice) + Send>,
+    spin: Spin,
+    closed: bool,
+}
+
+impl HostLoop {
+    fn run(mut self) {
+        // Without the privilege there is no protection, but the disk works.
+        if let Err(error) = tyche_attach::avoid_reclaim_io() {
+            tracing::debug!(%error, "session without protection from memory reclaim");
+        }
+        while !self.closed {
+            if self.turn() {
+                self.spin.worked();
+            } else if !self.spin.again(now().0) {
+                self.sleep();
+            }
+        }
+        self.volume.close();
+        if let Some(job) = self.held.take() {
+            answer(job.done(Err(Errno::IO)));
+        }
+    }
+
+    /// Does what there is to do; false if there was nothing.
+    fn turn(&mut self) -> bool {
+        let now = now();
+        let mut worked = self.obey();
+        worked |= self.driver.receive(now);
+        self.settle();
+        worked |= self.take_submissions();
+        worked |= self.driver.transmit(now);
+        self.settle();
+        worked
+    }
+
+    fn obey(&mut self) -> bool {
+        let (mut worked, now) = (false, now());
+        while let Ok(command) = self.commands.try_recv() {
+            worked = true;
+            match command {
+                // Who asked may have lost patience.
+                Command::Report(to) => drop(to.send(self.driver.report(now))),
+                Command::Disconnect => self.driver.disconnect(now),
+                Command::Abort => self.driver.abort(now),
+            }
+            self.settle();
+        }
+        worked
+    }
+
+    fn take_submissions(&mut self) -> bool {
+        let (mut worked, now) = (false, now());
+        let volume = &self.volume;
+        let mut next = || volume.take().map(Job::from);
+        while let Some(job) = self.held.take().or_else(&mut next) {
+            if let Err(job) = self.driver.submit(now, job) {
+                self.held = Some(job);
+                return worked;
+            }
+            worked = true;
+        }
+        worked
+    }
+
+    /// Passes on answers and news.
+    fn settle(&mut self) {
+        for done in self.driver.done.drain(..) {
+            answer(done);
+        }
+        while let Some(notice) = self.driver.notices.pop_front() {
+            if matches!(notice, Notice::Connected(_) | Notice::Resized(_))
+                && let Some(geometry) = self.driver.geometry()
+            {
+                self.volume.set_geometry(geometry);
+            }
+            self.closed |= notice == Notice::Closed;
+            (self.notify)(notice);
+        }
+    }
+
+    fn sleep(&mut self) {
+        self.spin.sleeps();
+        let doorbell = &self.volume.doorbell;
+        doorbell.announce();
+        // A held request waits for another to end, so a full queue behind it is no work.
+        if self.held.is_some() || self.volume.is_empty() {
+            let deadline = self.driver.poll_timeout();
+            wait(self.driver.wait_fds().chain([doorbell.wait_fd()]), now(), deadline);
+        }
+        doorbell.awake();
+    }
+}
+
+/// Gives the answer to who asked.
+fn answer(done: Done) {
+    done.sink.expect("queued requests come with a sink").complete(done.completion);
+}
