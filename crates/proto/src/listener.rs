@@ -82,12 +82,20 @@ struct Open<R> {
     closing: bool,
 }
 
-/// What was decided about a connect. Each attempt is decided about once.
+/// What was decided about a connect. Each attempt is decided about once: the network may repeat
+/// a connect when its session is long gone.
 struct Decision {
     src: Mac,
     attempt: u64,
-    /// Why it was refused, if it was.
-    refused: Option<Rejection>,
+    verdict: Verdict,
+}
+
+enum Verdict {
+    /// Other channels have to be closed first.
+    Waiting,
+    Refused(Rejection),
+    /// The channel was opened, or the host has begun another attempt since.
+    Over,
 }
 
 /// What a channel looks like, for statistics.
@@ -329,13 +337,13 @@ impl<R: Rules> Listener<R> {
             let accept = open.accept.clone();
             return self.post(src, Flags::NONE, Control::Accept(accept));
         }
-        let decided =
-            self.decisions.iter().find(|it| (it.src, it.attempt) == (src, connect.attempt));
-        if let Some(decision) = decided {
-            if let Some(rejection) = decision.refused.clone() {
-                self.post(src, Flags::NONE, Control::Reject(rejection));
+        match &self.decision(src, connect.attempt).verdict {
+            Verdict::Waiting => {}
+            Verdict::Refused(rejection) => {
+                let rejection = rejection.clone();
+                return self.post(src, Flags::NONE, Control::Reject(rejection));
             }
-            return;
+            Verdict::Over => return,
         }
         let mut admission = registry.admit(connect, self.config.link, src);
         if matches!(admission, Admission::Wait) {
@@ -347,22 +355,34 @@ impl<R: Rules> Listener<R> {
             Admission::Wait => {}
             Admission::Refused(reason, detail) => {
                 let rejection = Rejection { attempt: connect.attempt, reason, detail };
-                self.decide(src, connect, Some(rejection.clone()));
+                self.decision(src, connect.attempt).verdict = Verdict::Refused(rejection.clone());
                 self.post(src, Flags::NONE, Control::Reject(rejection));
             }
             Admission::Granted(grant) => {
-                self.decide(src, connect, None);
+                self.decision(src, connect.attempt).verdict = Verdict::Over;
                 let accept = self.open(now, src, connect, grant, registry);
                 self.post(src, Flags::NONE, Control::Accept(accept));
             }
         }
     }
 
-    fn decide(&mut self, src: Mac, connect: &Connect, refused: Option<Rejection>) {
-        if self.decisions.len() == DECISIONS_MAX {
-            self.decisions.pop_front();
-        }
-        self.decisions.push_back(Decision { src, attempt: connect.attempt, refused });
+    /// What was decided about an attempt. A new one takes the place of those of the same host that
+    /// still wait.
+    fn decision(&mut self, src: Mac, attempt: u64) -> &mut Decision {
+        let known = self.decisions.iter().position(|it| (it.src, it.attempt) == (src, attempt));
+        let index = known.unwrap_or_else(|| {
+            for other in self.decisions.iter_mut().filter(|other| other.src == src) {
+                if matches!(other.verdict, Verdict::Waiting) {
+                    other.verdict = Verdict::Over;
+                }
+            }
+            if self.decisions.len() == DECISIONS_MAX {
+                self.decisions.pop_front();
+            }
+            self.decisions.push_back(Decision { src, attempt, verdict: Verdict::Waiting });
+            self.decisions.len() - 1
+        });
+        &mut self.decisions[index]
     }
 
     /// Closes a channel for its session. Answers only once it is closed and nothing of it is with
