@@ -55,6 +55,11 @@ pub(crate) fn uuid(kind: u64, number: u64) -> Uuid {
     Uuid::from_u128(u128::from(kind) << 64 | u128::from(number))
 }
 
+/// The number of a UUID.
+pub(crate) fn number(uuid: Uuid) -> u64 {
+    uuid.as_u128() as u64
+}
+
 impl<R: Rules> Host<R> {
     pub(crate) fn new(index: usize, plan: HostPlan, random: Random) -> Self {
         Self {

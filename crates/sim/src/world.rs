@@ -71,6 +71,8 @@ pub struct World<R: Rules = Sound> {
     former_writers: BTreeSet<Uuid>,
     /// The last session that was let in for writing while its host still wanted it.
     last_granted: u64,
+    /// The frame that the target handles is a connect that the network repeats.
+    repeated: bool,
     frames_in_flight: usize,
     spins: u32,
     /// Operations that busy hosts may still submit.
@@ -114,6 +116,7 @@ impl<R: Rules> World<R> {
             last_writer: None,
             former_writers: BTreeSet::new(),
             last_granted: 0,
+            repeated: false,
             frames_in_flight: 0,
             spins: 0,
             allowance: plan.operations,

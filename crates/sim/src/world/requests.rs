@@ -9,6 +9,7 @@ use tyche_wire::{ChannelId, Command, Data, Opcode, SECTOR_LEN, Status};
 use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
 use crate::frame::seal;
+use crate::host::number;
 use crate::network::{Delivery, TARGET};
 use crate::target::{Job, Memory, Process};
 use crate::trace::Happening;
@@ -23,6 +24,7 @@ impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
+        self.repeated = frame.only_in.is_some();
         process.listeners[frame.link].handle_frame(now, frame.head(), frame.payload());
         self.drive_target(frame.payload())
     }
@@ -133,9 +135,11 @@ impl<R: Rules> World<R> {
     fn note_grant(&mut self, link: usize, channel: ChannelId) {
         let owner = self.process.as_ref().and_then(|process| process.owner(link, channel));
         let Some((session, true)) = owner else { return };
-        let running = self.hosts.iter().filter_map(|host| host.running.as_ref());
-        let mut granted = running.filter(|running| running.session.config().session == session);
-        self.last_granted = granted.next().map_or(self.last_granted, |running| running.number);
+        let alive = self.hosts.iter().filter_map(|host| host.running.as_ref());
+        let mut alive = alive.map(|running| running.session.config().session);
+        if !self.repeated || alive.any(|other| other == session) {
+            self.last_granted = number(session);
+        }
     }
 
     /// The disk begins a request, or refuses it.
