@@ -115,11 +115,6 @@ impl History {
         self.open.len()
     }
 
-    /// The operation of that name.
-    pub(crate) fn find(&self, session: u64, op: OpId) -> Option<&Submitted> {
-        self.open.get(&(session, op))
-    }
-
     /// Whether the write of this stamp is over for its host.
     pub(crate) fn is_acknowledged(&self, stamp: u64) -> bool {
         self.acknowledged.contains(&stamp)

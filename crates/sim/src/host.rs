@@ -116,7 +116,9 @@ impl<R: Rules> Host<R> {
         }
         let longest = u64::from(self.plan.mix.len_max).min(size) / block;
         // Half of the requests are one block, and the rest of all lengths.
-        let blocks = if random.chance(0.5) { 1 } else { random.between(1, longest.max(1)) };
+        let short = !self.plan.whole && random.chance(0.5);
+        let shortest = if self.plan.whole { longest } else { 1 };
+        let blocks = if short { 1 } else { random.between(shortest, longest.max(1)) };
         // Half of the requests meet in the first eighth of the disk.
         let places = size / block - blocks.min(size / block) + 1;
         let places = if random.chance(0.5) { places.div_ceil(8) } else { places };

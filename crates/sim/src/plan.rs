@@ -80,6 +80,8 @@ pub struct HostPlan {
     pub mix: Mix,
     /// Whether it submits operations of its own.
     pub busy: bool,
+    /// All its reads and writes have the full length.
+    pub whole: bool,
 }
 
 /// How often which operation is submitted, relative to each other, and how long it is.
@@ -236,6 +238,7 @@ impl HostPlan {
                 len_max: 4096,
             },
             busy: false,
+            whole: false,
         }
     }
 
@@ -254,6 +257,7 @@ impl HostPlan {
             ctrl_loss_tmo: (tmo > 0).then(|| Duration::from_millis(tmo)),
             mix: Mix::draw(random, len_max.min(disk.size as u32)),
             busy: true,
+            whole: false,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use tyche_proto::{Instant, Operation, Rules, Sound};
+use tyche_proto::{Operation, Rules, Sound};
 use tyche_wire::{CommandFlags, Opcode};
 
 use crate::plan::{HostPlan, Plan};
@@ -77,7 +77,7 @@ impl<R: Rules> World<R> {
     }
 
     /// An auditor reads the whole disk, after all frames have come to rest.
-    fn read_back(&mut self) -> Result<(), Box<Violation>> {
+    pub(crate) fn read_back(&mut self) -> Result<(), Box<Violation>> {
         let plan = HostPlan { read_only: true, ..HostPlan::quiet() };
         let auditor = self.add_host(plan).map_err(|what| self.violation(what))?;
         if !self.run_until(CALM_MAX, |world| world.is_connected(auditor))? {
@@ -92,19 +92,5 @@ impl<R: Rules> World<R> {
             return Err(self.violation("the auditor's reads never end".into()).into());
         }
         self.check_end().map_err(|what| self.violation(what).into())
-    }
-
-    /// Has a host submit an operation.
-    ///
-    /// # Errors
-    /// If the host cannot, or what the checker found.
-    pub fn request(&mut self, host: usize, operation: Operation) -> Result<(), Box<Violation>> {
-        let result = self.submit_now(host, operation);
-        result.map_err(|what| self.violation(what).into())
-    }
-
-    /// The simulated clock.
-    pub fn now(&self) -> Instant {
-        self.clock()
     }
 }

@@ -6,6 +6,7 @@
 
 mod hosts;
 mod incidents;
+mod orders;
 mod requests;
 
 use std::collections::BTreeSet;
@@ -337,10 +338,6 @@ impl<R: Rules> World<R> {
     /// The last check: what the disk holds at the end.
     pub(crate) fn check_end(&self) -> Result<(), String> {
         self.history.check_disk(&self.disk)
-    }
-
-    pub(crate) fn clock(&self) -> Instant {
-        self.now
     }
 
     fn address(link: usize, port: Port) -> tyche_wire::Mac {

@@ -1,0 +1,65 @@
+//! Seeds: whatever they draw, nothing that must never happen happens; and what is broken on
+//! purpose is noticed.
+
+use tyche_sim::{Options, Report, canaries, hunt, run};
+
+/// Enough that every kind of fault and incident occurs often.
+const SEEDS: u64 = 300;
+
+fn run_all(seeds: std::ops::Range<u64>) -> Vec<Report> {
+    let run = |seed| run(seed, Options::default()).unwrap_or_else(|found| panic!("{found}"));
+    seeds.map(run).collect()
+}
+
+#[test]
+fn nothing_bad_happens_and_everything_bad_was_tried() {
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| run_all(0..SEEDS / 2));
+        let second = scope.spawn(|| run_all(SEEDS / 2..SEEDS));
+        (first.join().unwrap(), second.join().unwrap())
+    });
+    let reports: Vec<_> = first.into_iter().chain(second).collect();
+    let total = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
+    assert!(total(|report| report.operations) > SEEDS * 300);
+    assert!(total(|report| report.succeeded) > SEEDS * 250);
+    assert!(total(|report| report.target_crashes) > SEEDS / 2);
+    assert!(total(|report| report.caches_lost) > SEEDS / 10);
+    assert!(total(|report| report.losses_told) > SEEDS / 20);
+    assert!(total(|report| report.host_crashes) > SEEDS / 2);
+    assert!(total(|report| report.connections) > SEEDS * 4);
+    assert!(total(|report| report.failures) > SEEDS / 10);
+    assert!(total(|report| report.corrupted) > SEEDS);
+    assert!(total(|report| report.duplicated) > SEEDS);
+    assert!(total(|report| report.late) > SEEDS);
+    assert!(total(|report| report.disk_errors) > 0);
+    for report in &reports {
+        assert!(report.retransmissions <= report.frames, "{report}");
+        assert!(report.succeeded + report.failed + report.vanished >= report.operations);
+    }
+}
+
+#[test]
+fn a_seed_is_the_same_run_every_time() {
+    for seed in 0..20 {
+        let report = run(seed, Options::default()).unwrap();
+        assert_eq!(report, run(seed, Options::default()).unwrap(), "seed {seed}");
+    }
+    let hash = |seed| run(seed, Options::default()).unwrap().trace_hash;
+    assert_ne!(hash(1), hash(2));
+}
+
+#[test]
+fn every_canary_is_caught() {
+    for name in canaries() {
+        let caught = hunt(name, 0, 300).unwrap_or_else(|| panic!("{name} went unnoticed"));
+        println!("{name}: seed {}: {}", caught.seed, caught.violation.what);
+    }
+}
+
+#[test]
+fn a_violation_says_how_to_see_it_again() {
+    let caught = hunt("flush", 0, 50).unwrap();
+    let text = caught.violation.to_string();
+    assert!(text.contains(&format!("tyche sim --seed {}", caught.seed)), "{text}");
+    assert!(text.contains("VIOLATION") && text.lines().count() > 20, "{text}");
+}
