@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use tyche_wire::{
     Ack, Body, Command, CommandFlags, Completion, Control, Data, Entry, Event, Header, Mac, Opcode,
-    Reject, Ring, Status, Tag,
+    Position, Reject, Ring, Status, Tag,
 };
 
 use crate::channel::{Channel, ChannelConfig, Dead};
@@ -73,6 +73,8 @@ pub(crate) struct Initiator<R> {
     /// Slots of writes with data to be sent; the first part takes the command along. Served in
     /// turn, part by part, so that a large request does not hold small ones back.
     writes: VecDeque<u16>,
+    /// Position of the newest event.
+    event_at: Option<Position>,
 }
 
 impl<R: Rules> Initiator<R> {
@@ -94,6 +96,7 @@ impl<R: Rules> Initiator<R> {
             damq: Allocator::new(damq_pages),
             commands: VecDeque::with_capacity(queue_size.into()),
             writes: VecDeque::with_capacity(queue_size.into()),
+            event_at: None,
         }
     }
 
@@ -168,7 +171,12 @@ impl<R: Rules> Initiator<R> {
                             taken
                         }
                         Entry::Event(event) => {
-                            arrived(Arrived::Event(event));
+                            // Frames overtake each other, but an older size is not news.
+                            let older = |at: Position| header.position.ahead_of(at) < 0;
+                            if !self.event_at.is_some_and(older) {
+                                self.event_at = Some(header.position);
+                                arrived(Arrived::Event(event));
+                            }
                             Ok(())
                         }
                     };

@@ -281,7 +281,11 @@ impl<R: Rules> Path<R> {
         random: &mut dyn FnMut() -> u64,
     ) -> Result<(), Reject> {
         let State::Probing { offered, sizes, best, .. } = &mut self.state else {
-            return Err(Reject::Unexpected);
+            // Once the longest frame has come through, answers to the others still arrive.
+            return match &self.state {
+                State::Connecting { offered, .. } if offered.nonce == hello.nonce => Ok(()),
+                _ => Err(Reject::Unexpected),
+            };
         };
         let len = hello.frame_len as usize;
         let answer = header.flags.contains(Flags::REPLY)

@@ -389,6 +389,10 @@ impl<R: Rules> Session<R> {
         let Body::Control(control) = Body::parse(&header, payload)? else {
             return Err(Reject::Unexpected);
         };
+        if matches!(control, Control::Discover(_)) {
+            // Other hosts ask everybody.
+            return Ok(());
+        }
         if self.is_over() {
             return Err(Reject::Unexpected);
         }

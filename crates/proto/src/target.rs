@@ -340,7 +340,8 @@ impl<R: Rules> TargetChannel<R> {
             let Some(completion) = self.completions.pop_front() else { break };
             entries.push(Entry::Completion(completion));
         }
-        while self.capacity.fits_entry(entries.len(), data) {
+        // Events stay in one ring, whose positions tell the host which of two is the newer.
+        while data == 0 && self.capacity.fits_entry(entries.len(), data) {
             let Some(event) = self.events.pop_front() else { break };
             entries.push(Entry::Event(event));
         }
