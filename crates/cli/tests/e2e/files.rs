@@ -1,0 +1,100 @@
+//! Files whose content is known: written, and compared after the caches were left behind.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes in the longest file.
+const LEN_MAX: u64 = 8 << 20;
+
+/// A set of files, the same for the same seed.
+pub(crate) struct Files {
+    seed: u64,
+    files: Vec<(PathBuf, u64)>,
+}
+
+impl Files {
+    /// Many small files, some large ones, about `bytes` in all.
+    pub(crate) fn new(seed: u64, bytes: u64) -> Self {
+        let mut random = Random(seed);
+        let (mut files, mut total) = (Vec::new(), 0);
+        while total < bytes {
+            let number = files.len();
+            let bits = random.next() % (LEN_MAX.ilog2() as u64 + 1);
+            let len = random.next() % (1 << bits).max(1);
+            files.push((PathBuf::from(format!("dir{}/file{number}", number % 17)), len));
+            total += len + 64;
+        }
+        Self { seed, files }
+    }
+
+    /// Writes all files below `root`, and waits until they are on the disk.
+    pub(crate) fn write(&self, root: &Path) -> io::Result<()> {
+        self.write_with(root, |_| {})
+    }
+
+    /// The same; `at` is told the number of every file before it is written.
+    pub(crate) fn write_with(&self, root: &Path, mut at: impl FnMut(usize)) -> io::Result<()> {
+        for (number, (path, len)) in self.files.iter().enumerate() {
+            at(number);
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap())?;
+            let mut file = File::create(&path)?;
+            let mut content = self.content(number);
+            let mut left = usize::try_from(*len).unwrap();
+            let mut buffer = vec![0; left.min(1 << 20)];
+            while left > 0 {
+                let part = left.min(buffer.len());
+                content.fill(&mut buffer[..part]);
+                file.write_all(&buffer[..part])?;
+                left -= part;
+            }
+            if number % 64 == 0 {
+                file.sync_all()?;
+            }
+        }
+        rustix::fs::syncfs(File::open(root)?)?;
+        Ok(())
+    }
+
+    /// Compares all files below `root`.
+    pub(crate) fn assert_intact(&self, root: &Path) {
+        for (number, (path, len)) in self.files.iter().enumerate() {
+            let mut found = Vec::new();
+            File::open(root.join(path)).unwrap().read_to_end(&mut found).unwrap();
+            assert_eq!(found.len() as u64, *len, "length of {}", path.display());
+            let mut wanted = vec![0; found.len()];
+            // The same pieces as were written.
+            let mut content = self.content(number);
+            wanted.chunks_mut(1 << 20).for_each(|part| content.fill(part));
+            assert!(found == wanted, "{} differs", path.display());
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    fn content(&self, number: usize) -> Random {
+        Random(self.seed ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+}
+
+/// A fast generator whose every state follows from the seed (SplitMix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
+            part.copy_from_slice(&self.next().to_le_bytes()[..part.len()]);
+        }
+    }
+}

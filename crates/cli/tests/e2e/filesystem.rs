@@ -1,0 +1,120 @@
+//! A file system on the device: made, filled, compared after a reconnect, checked.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::files::Files;
+use crate::rig::{Rig, Side, rig, run};
+
+/// Of the disk: sparse.
+const SIZE: u64 = 1 << 30;
+/// Of the files.
+const BYTES: u64 = 96 << 20;
+
+/// Makes, fills, reconnects, compares, checks.
+fn round_trip(rig: &Rig, seed: u64) {
+    let files = Files::new(seed, BYTES);
+    let session = rig.connect(&[]);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
+    files.write(&rig.mount(&session.device, "rw")).unwrap();
+    rig.unmount();
+    session.disconnect();
+
+    let session = rig.connect(&["--read-only"]);
+    files.assert_intact(&rig.mount(&session.device, "ro"));
+    rig.unmount();
+    check_ext4(&session.device);
+    session.disconnect();
+    println!("{} files of {} MB intact", files.count(), BYTES >> 20);
+}
+
+pub(crate) fn check_ext4(device: &Path) {
+    run(Command::new("e2fsck").args(["-f", "-n"]).arg(device));
+}
+
+#[test]
+fn files_survive_a_reconnect_with_jumbo_frames() {
+    let rig = rig!(9000);
+    let _target = rig.serve_file(SIZE);
+    round_trip(&rig, 1);
+}
+
+#[test]
+fn files_survive_a_reconnect_with_standard_frames() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    round_trip(&rig, 2);
+}
+
+#[test]
+fn files_survive_losses_with_blocks_of_4_kib() {
+    let rig = rig!(9000);
+    let file = rig.file("disk.img", SIZE);
+    let export = format!("disk={}", file.display());
+    let _target = rig.serve(&["--export", &export, "--block-size", "4096", "--write-back"]);
+    rig.cable.lose_of_10000(100);
+    round_trip(&rig, 3);
+}
+
+/// What people do with a disk: unpack sources, and keep a repository. Under some loss.
+#[test]
+fn sources_unpack_and_a_repository_checks_under_loss() {
+    let rig = rig!(9000);
+    let _target = rig.serve_file(4 * SIZE);
+    rig.cable.lose_of_10000(10);
+    let session = rig.connect(&[]);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
+    let point = rig.mount(&session.device, "rw");
+
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let archive = rig.path("sources.tar");
+    let sources = sources();
+    run(Command::new("tar").arg("-C").arg(&sources).arg("-cf").arg(&archive).arg("."));
+    let unpacked = point.join("sources");
+    std::fs::create_dir(&unpacked).unwrap();
+    run(Command::new("tar").arg("-C").arg(&unpacked).arg("-xf").arg(&archive));
+    let repository = point.join("repository");
+    let mut clone = Command::new("git");
+    clone.args(["-c", "safe.directory=*", "clone", "-q", "--no-local"]).arg(root).arg(&repository);
+    run(&mut clone);
+    rig.unmount();
+    session.disconnect();
+
+    let session = rig.connect(&["--read-only"]);
+    rig.mount(&session.device, "ro");
+    run(Command::new("diff").arg("-r").arg("--no-dereference").arg(&sources).arg(&unpacked));
+    let mut fsck = Command::new("git");
+    run(fsck.arg("-C").arg(&repository).args(["-c", "safe.directory=*", "fsck", "--full"]));
+    rig.unmount();
+    check_ext4(&session.device);
+    let (stats, _) = rig.stats();
+    println!("session: {}", stats["channel"]);
+    session.disconnect();
+}
+
+/// A real source tree that every machine has that builds this: what our dependencies were built
+/// from, or our own sources.
+fn sources() -> std::path::PathBuf {
+    let home = std::env::var_os("CARGO_HOME").map(std::path::PathBuf::from);
+    let home = home.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")));
+    let registry = home.map(|home| home.join("registry/src")).filter(|path| path.is_dir());
+    registry.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+}
+
+/// One session's device is as good as another's: the links' ends have no say in what is written.
+#[test]
+fn a_device_can_be_found_by_its_name_in_list() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    let session = rig.connect(&[]);
+    let list = rig.ask(&["list"]);
+    assert_eq!(list["schema"], "tyche.list/1");
+    assert_eq!(list["sessions"][0]["device"], session.value["device"]);
+    assert_eq!(list["sessions"][0]["state"], "live");
+    assert_eq!(list["targets"][0]["name"], "e2e");
+    let text = run(&mut rig.tyche(Side::Host, &["list"]));
+    assert!(text.contains(session.device.to_str().unwrap()), "{text}");
+    session.disconnect();
+    let list = rig.ask(&["list"]);
+    assert_eq!(list["sessions"].as_array().map(Vec::len), Some(0), "{list}");
+}

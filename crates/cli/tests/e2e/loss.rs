@@ -1,0 +1,129 @@
+//! The target dies: it comes back and nothing was lost, or it does not and everything ends.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+
+use crate::files::Files;
+use crate::filesystem::check_ext4;
+use crate::rig::{PATIENCE, rig, run, wait_until};
+
+const SIZE: u64 = 1 << 30;
+/// The longest wait for EIO that is allowed with a limit of 5 s for a lost target.
+const EIO_LIMIT: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_killed_target_that_returns_loses_nothing() {
+    let rig = rig!(9000);
+    let target = rig.serve_file(SIZE);
+    let session = rig.connect(&[]);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
+    let point = rig.mount(&session.device, "rw");
+    let files = Files::new(4, 160 << 20);
+    let (sender, half) = channel();
+    let mut target = Some(target);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            files.write_with(&point, |number| {
+                if number == files.count() / 2 {
+                    sender.send(()).unwrap();
+                }
+            })
+        });
+        half.recv_timeout(PATIENCE).unwrap();
+        target.take().unwrap().kill();
+        wait_until("the loss is noticed", || rig.ask(&["list"])["sessions"][0]["state"] == "lost");
+        let export = format!("disk={}", rig.path("disk.img").display());
+        target = Some(rig.serve(&["--export", &export]));
+        writer.join().unwrap().unwrap();
+    });
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    rig.unmount();
+    session.disconnect();
+
+    let session = rig.connect(&["--read-only"]);
+    files.assert_intact(&rig.mount(&session.device, "ro"));
+    rig.unmount();
+    check_ext4(&session.device);
+    session.disconnect();
+}
+
+#[test]
+fn a_target_lost_for_good_ends_in_errors_not_in_waiting() {
+    let rig = rig!(9000);
+    let target = rig.serve_file(SIZE);
+    let session = rig.connect(&["--ctrl-loss-tmo", "5"]);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
+    let point = rig.mount(&session.device, "rw");
+    let direct = OFlags::DIRECT.bits().cast_signed();
+    let device = File::options().read(true).custom_flags(direct).open(&session.device).unwrap();
+    target.kill();
+    let killed = Instant::now();
+    thread::scope(|scope| {
+        // One that reads the device, one that writes files.
+        let reader = scope.spawn(|| {
+            let mut memory = vec![0; 8192];
+            let skip = memory.as_ptr().align_offset(4096);
+            let error = device.read_at(&mut memory[skip..skip + 4096], 64 << 20).unwrap_err();
+            (error, killed.elapsed())
+        });
+        let writer = scope.spawn(|| {
+            let file = File::create(point.join("file")).unwrap();
+            file.write_at(&[7; 1 << 20], 0).unwrap();
+            (file.sync_all().unwrap_err(), killed.elapsed())
+        });
+        let mut left = Vec::new();
+        wait_until("the loss is listed", || {
+            let list = rig.ask(&["list"]);
+            let session = &list["sessions"][0];
+            left.extend(session["time_left_s"].as_f64().filter(|_| session["state"] == "lost"));
+            session["state"] == "failed"
+        });
+        let counts_down = left.windows(2).all(|pair| pair[0] >= pair[1]);
+        assert!(left.len() > 2 && left[0] <= 5.0 && counts_down, "{left:?}");
+        println!("counted down from {:.1} s to {:.1} s", left[0], left[left.len() - 1]);
+        for (name, thread) in [("read", reader), ("fsync", writer)] {
+            let (error, after) = thread.join().unwrap();
+            println!("{name}: {error} after {after:.1?}");
+            let is_eio = error.raw_os_error() == Some(5);
+            let is_erofs = error.kind() == ErrorKind::ReadOnlyFilesystem;
+            assert!(is_eio || (name == "fsync" && is_erofs), "{error}");
+            assert!(after < EIO_LIMIT, "{name} took {after:?}");
+        }
+    });
+    drop(device);
+    let pid = session.pid();
+    let took = session.disconnect_by_force();
+    println!("disconnect --force took {took:.2?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "the daemon is gone");
+    rig.unmount();
+}
+
+#[test]
+fn a_daemon_that_is_killed_leaves_nothing_that_waits() {
+    let rig = rig!(9000);
+    let _target = rig.serve_file(SIZE);
+    let session = rig.connect(&[]);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
+    let point = rig.mount(&session.device, "rw");
+    let file = File::create(point.join("file")).unwrap();
+    file.write_at(&[7; 1 << 20], 0).unwrap();
+    let pid = rustix::process::Pid::from_raw(session.pid().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let error = file.sync_all().unwrap_err();
+    println!("fsync: {error}");
+    drop(file);
+    rig.unmount();
+    // The first look tells that it is dead and takes away what was left; the second is empty.
+    assert_eq!(rig.ask(&["list"])["sessions"][0]["state"], "dead");
+    assert_eq!(rig.ask(&["list"])["sessions"].as_array().map(Vec::len), Some(0));
+    // The same host may have the export again at once.
+    rig.connect(&[]).disconnect();
+}

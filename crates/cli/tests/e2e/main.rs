@@ -1,0 +1,16 @@
+//! End to end: the real program, real network interfaces, devices, file systems and clients.
+//!
+//! Each test has two network namespaces joined by a veth pair, a target in one, and sessions in
+//! the other. They need root, FUSE and loop devices; without, they say `SKIPPED` and why.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod demo;
+mod files;
+mod filesystem;
+mod garbage;
+mod idle;
+mod loss;
+mod nbd;
+mod refusals;
+mod rig;

@@ -1,0 +1,316 @@
+//! What an end-to-end test stands on: two network namespaces joined by a cable, and daemons,
+//! devices and mounts that are gone when it ends, however it ends.
+//!
+//! The daemons are the real program, found by their run-time directory, which is the test's own.
+//! One test runs at a time, also across programs: several measure time or load the machine.
+
+mod process;
+mod wire;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+pub(crate) use process::{Done, PATIENCE, finish, run, wait_readable, wait_until};
+pub(crate) use wire::Cable;
+
+/// What the tests export, unless they say otherwise.
+pub(crate) const DISK: &str = "disk";
+
+/// Which end of the cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Target,
+    Host,
+}
+
+/// Why there can be no such tests here.
+fn missing() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        Some("network namespaces and mounts need root")
+    } else if !Path::new("/dev/fuse").exists() {
+        Some("no /dev/fuse")
+    } else if !Path::new("/dev/loop-control").exists() {
+        Some("no /dev/loop-control")
+    } else {
+        None
+    }
+}
+
+/// Ends the test, saying why, where it can't run; makes its rig otherwise.
+macro_rules! rig {
+    ($mtu:expr) => {
+        match $crate::rig::Rig::new($mtu) {
+            Ok(rig) => rig,
+            Err(reason) => {
+                println!("SKIPPED: {reason}");
+                return;
+            }
+        }
+    };
+}
+pub(crate) use rig;
+
+/// One test's share of the machine.
+pub(crate) struct Rig {
+    /// Declared first, so dropped first: whoever waits for the disk must be let go before the
+    /// rest can be taken away.
+    daemons: Daemons,
+    pub(crate) cable: Cable,
+    dir: tempfile::TempDir,
+    _alone: File,
+}
+
+/// Processes and mounts that have to do with a directory.
+struct Daemons(PathBuf);
+
+impl Rig {
+    pub(crate) fn new(mtu: u32) -> Result<Self, &'static str> {
+        if let Some(reason) = missing() {
+            return Err(reason);
+        }
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let tag = format!("tyche-e2e-{}-{number}", std::process::id());
+        let lock = std::env::temp_dir().join("tyche-e2e.lock");
+        let alone = File::create(lock).unwrap();
+        flock(&alone, FlockOperation::LockExclusive).unwrap();
+        // On a disk: direct I/O and sparse files are part of what is tested.
+        let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
+        let daemons = Daemons(dir.path().to_owned());
+        Ok(Self { daemons, cable: Cable::lay(&tag, mtu), dir, _alone: alone })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A sparse file.
+    pub(crate) fn file(&self, name: &str, size: u64) -> PathBuf {
+        let path = self.path(name);
+        File::create_new(&path).unwrap().set_len(size).unwrap();
+        path
+    }
+
+    /// A command of ours at one end of the cable.
+    pub(crate) fn tyche(&self, side: Side, args: &[&str]) -> Command {
+        self.at(side, Path::new(env!("CARGO_BIN_EXE_tyche")), args)
+    }
+
+    /// Any command at one end of the cable.
+    pub(crate) fn at(&self, side: Side, program: &Path, args: &[&str]) -> Command {
+        let mut command = self.cable.inside(side, program);
+        command.args(args).env("TYCHE_RUNTIME_DIR", self.path("run"));
+        command
+    }
+
+    /// Serves a sparse file of that size.
+    pub(crate) fn serve_file(&self, size: u64) -> Target {
+        let file = self.file("disk.img", size);
+        self.serve(&["--export", &format!("{DISK}={}", file.display())])
+    }
+
+    /// Starts a target and waits until it serves.
+    pub(crate) fn serve(&self, args: &[&str]) -> Target {
+        let fixed = ["serve", "--link", self.cable.link(Side::Target), "--name", "e2e"];
+        let log = self.path("target.log");
+        let log_file = File::options().create(true).append(true).open(&log).unwrap();
+        let mut command = self.tyche(Side::Target, &[&fixed, args].concat());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
+        let mut target = Target { child: command.spawn().unwrap(), log };
+        let line = target.first_line();
+        assert!(line.starts_with("tyche: serving "), "{line:?}; {}", target.log());
+        target
+    }
+
+    /// Connects [`DISK`] as a loop device.
+    pub(crate) fn connect(&self, args: &[&str]) -> Session<'_> {
+        self.connect_as("loop", args)
+    }
+
+    pub(crate) fn connect_as(&self, kind: &str, args: &[&str]) -> Session<'_> {
+        let link = self.cable.link(Side::Host);
+        let fixed = ["connect", DISK, "--link", link, "--as", kind, "-o", "json"];
+        let done = finish(&mut self.tyche(Side::Host, &[&fixed, args].concat()), PATIENCE);
+        assert!(done.success(), "connect: {}\n{}", done.stderr, self.logs());
+        let value: Value = serde_json::from_str(&done.stdout).unwrap();
+        let device = PathBuf::from(value["device"].as_str().unwrap());
+        Session { rig: self, device, value }
+    }
+
+    /// What a command of ours says in JSON.
+    pub(crate) fn ask(&self, args: &[&str]) -> Value {
+        let text = run(&mut self.tyche(Side::Host, &[args, &["-o", "json"]].concat()));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// The counters of the only session, and of the only target.
+    pub(crate) fn stats(&self) -> (Value, Value) {
+        let mut stats = self.ask(&["stats"]);
+        (stats["sessions"][0].take(), stats["targets"][0].take())
+    }
+
+    /// Mounts a device.
+    pub(crate) fn mount(&self, device: &Path, options: &str) -> PathBuf {
+        let point = self.path("mnt");
+        fs::create_dir_all(&point).unwrap();
+        run(Command::new("mount").args(["-o", options]).arg(device).arg(&point));
+        point
+    }
+
+    pub(crate) fn unmount(&self) {
+        run(Command::new("umount").arg(self.path("mnt")));
+    }
+
+    /// The logs of the daemons.
+    pub(crate) fn logs(&self) -> String {
+        let mut text = fs::read_to_string(self.path("target.log")).unwrap_or_default();
+        for session in fs::read_dir(self.path("run/sessions")).into_iter().flatten().flatten() {
+            text += &fs::read_to_string(session.path().join("daemon.log")).unwrap_or_default();
+        }
+        text
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("logs of the daemons:\n{}", self.logs());
+        }
+        // Force, for the target may be lost. Nothing to end is fine.
+        let mut force = self.tyche(Side::Host, &["disconnect", "--all", "--force"]);
+        let _ = finish(&mut force, PATIENCE);
+        self.daemons.end();
+        if !std::thread::panicking() {
+            assert_eq!(self.daemons.living(), [], "processes are left");
+            assert_eq!(self.daemons.mounts(), [] as [PathBuf; 0], "mounts are left");
+        }
+    }
+}
+
+impl Daemons {
+    fn end(&self) {
+        for pid in self.living() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        for path in self.mounts() {
+            let _ = finish(Command::new("umount").arg(&path), Duration::from_secs(5));
+            let _ = unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while !self.living().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Processes whose run-time directory is in ours.
+    fn living(&self) -> Vec<Pid> {
+        let wanted = format!("TYCHE_RUNTIME_DIR={}/", self.0.display());
+        let is_one = |pid: &Pid| {
+            let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid()));
+            let environment = environment.unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|it| it.starts_with(wanted.as_bytes()))
+        };
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter_map(Pid::from_raw).filter(is_one).collect()
+    }
+
+    fn mounts(&self) -> Vec<PathBuf> {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let paths = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+        let mut below: Vec<_> = paths.filter(|path| path.starts_with(&self.0)).collect();
+        below.reverse();
+        below
+    }
+}
+
+/// A running target.
+pub(crate) struct Target {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Target {
+    fn first_line(&mut self) -> String {
+        let stdout = self.child.stdout.as_mut().unwrap();
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\n") {
+            assert!(wait_readable(&stdout, PATIENCE), "the target does not serve");
+            if stdout.read(&mut byte).unwrap() == 0 {
+                break;
+            }
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// As a power failure would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connected export.
+pub(crate) struct Session<'a> {
+    rig: &'a Rig,
+    pub(crate) device: PathBuf,
+    /// What `connect` printed.
+    pub(crate) value: Value,
+}
+
+impl Session<'_> {
+    pub(crate) fn pid(&self) -> u32 {
+        u32::try_from(self.value["pid"].as_u64().unwrap()).unwrap()
+    }
+
+    /// Disconnects in good order.
+    pub(crate) fn disconnect(self) {
+        let device = self.device.to_str().unwrap();
+        run(&mut self.rig.tyche(Side::Host, &["disconnect", device]));
+        self.await_device_gone();
+    }
+
+    /// Disconnects by force; returns how long that took.
+    pub(crate) fn disconnect_by_force(self) -> Duration {
+        let began = Instant::now();
+        let device = self.device.to_str().unwrap();
+        run(&mut self.rig.tyche(Side::Host, &["disconnect", device, "--force"]));
+        began.elapsed()
+    }
+
+    fn await_device_gone(&self) {
+        let name = self.device.file_name().unwrap().to_str().unwrap();
+        let bound = PathBuf::from(format!("/sys/block/{name}/loop/backing_file"));
+        wait_until("the device is free", || !bound.exists());
+    }
+}
