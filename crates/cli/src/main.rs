@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod connect;
 mod control;
 mod demo;
@@ -62,6 +63,7 @@ enum Command {
     Discover(discover::DiscoverArgs),
     List(sessions::ListArgs),
     Stats(sessions::StatsArgs),
+    Bench(bench::BenchArgs),
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
 }
@@ -75,6 +77,7 @@ impl Command {
             Self::Discover(args) => discover::run(args),
             Self::List(args) => sessions::list(args),
             Self::Stats(args) => sessions::stats(args),
+            Self::Bench(args) => bench::run(args),
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),
         }
@@ -88,6 +91,7 @@ impl Command {
             Self::Discover(args) => args.output,
             Self::List(args) => args.output,
             Self::Stats(args) => args.output,
+            Self::Bench(args) => args.output,
             Self::Sim(args) => args.output,
             Self::Demo(args) => args.output,
         }

@@ -148,7 +148,7 @@ fn rejects(counts: &[(Reject, u64)]) -> Map<String, Value> {
 }
 
 /// CPU time that this process has used, in seconds.
-fn cpu_seconds() -> f64 {
+pub(crate) fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The command in parentheses may contain anything; what follows is fixed.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();

@@ -106,7 +106,7 @@ fn run_all(args: &SimArgs) -> Result<Report, Box<Violation>> {
                             stop.store(true, Ordering::Relaxed);
                         }
                     }
-                    if talk && (seed - args.first) % 16 == 0 {
+                    if talk && (seed - args.first).is_multiple_of(16) {
                         eprint!("\r{} of {} seeds ", seed - args.first, args.seeds);
                     }
                 }

@@ -12,26 +12,19 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
 use tyche_block::Disk;
-use tyche_engine::{Found, Host, HostControl, HostLink, HostOptions, Notice};
-use tyche_proto::wire::{Name, Reason};
-use tyche_proto::{Failure, Problem, SessionConfig};
+use tyche_engine::{Host, HostControl, Notice};
+use tyche_proto::Problem;
 use uuid::Uuid;
 
-use super::{ConnectArgs, attach};
+use super::{ConnectArgs, SessionArgs, attach};
 use crate::control::{self, Request};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::show;
 use crate::runtime::{self, CONTROL, RuntimeDir};
-use crate::{identity, report, sessions};
+use crate::{report, sessions};
 
-/// Memory for the data of requests.
-const ARENA_PAGES: usize = (64 << 20) / 4096;
-/// Pages wanted for the target's data queue.
-const DAMQ_PAGES: u32 = (32 << 20) / 4096;
-/// Operations in progress at once; the rest waits in the queue.
-const OPERATIONS_MAX: u32 = 1024;
-/// How long to listen for other exports when the one wanted is not offered.
-const LOOK_AROUND: Duration = Duration::from_millis(500);
+/// How long without news before the daemon looks at what holds the session up.
+const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// How long the farewell to the target may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -99,12 +92,9 @@ impl Session {
             let _ = rustix::process::setsid();
         }
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let export = Name::new(&args.export).filter(|name| !name.is_empty()).ok_or_else(|| {
-            let message = "an export's name has 1 to 63 bytes and no control characters";
-            Error::new(Code::Usage, message)
-        })?;
-        let host_id = args.host_id.map_or_else(identity::host, Ok)?;
-        sessions::refuse_twice(&args.export, host_id)?;
+        let SessionArgs { export, .. } = &args.session;
+        let host_id = args.session.host()?;
+        sessions::refuse_twice(export, host_id)?;
         let id = Uuid::new_v4();
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
         let log = dir.path().join("daemon.log");
@@ -113,18 +103,18 @@ impl Session {
         }
         let (sender, inputs) = channel();
         let notices = sender.clone();
-        let host = Host::start(options(args, export, id, host_id)?, move |notice| {
+        let host = Host::start(args.session.options(id)?, move |notice| {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
-        await_connection(&host, &inputs, args, host_id)?;
-        tracing::info!(export = args.export, session = %id, "connected");
+        await_connection(&host, &inputs, &args.session)?;
+        tracing::info!(export, session = %id, "connected");
         let disk: Arc<dyn Disk> = host.volume().clone();
-        let attachment = attach::attach(args.kind, disk, &args.export, dir.path())?;
+        let attachment = attach::attach(args.kind, disk, export, dir.path())?;
         let device = attachment.device_path().to_owned();
         let session = Self {
             id,
-            export: args.export.clone(),
+            export: export.clone(),
             host,
             attachment,
             device,
@@ -296,60 +286,19 @@ fn disconnect(control: &HostControl, to_loop: &Mutex<Sender<Input>>, force: bool
     }
 }
 
-fn options(args: &ConnectArgs, export: Name, session: Uuid, host: Uuid) -> Result<HostOptions> {
-    let host_name = args.host_name.clone().unwrap_or_else(identity::host_name);
-    let session = SessionConfig {
-        host,
-        host_name: Name::truncated(&host_name),
-        session,
-        export,
-        target: None,
-        queue_size: args.queue_size,
-        damq_pages: DAMQ_PAGES,
-        operations_max: OPERATIONS_MAX,
-        read_only: args.read_only,
-        checksum: !args.no_checksum,
-        keep_alive: Duration::from_secs_f64(args.keep_alive_tmo),
-        reconnect_delay: Duration::from_secs_f64(args.reconnect_delay),
-        ctrl_loss_tmo: u64::try_from(args.ctrl_loss_tmo).ok().map(Duration::from_secs),
-    };
-    let links = args.link.open_all(&args.links)?;
-    if links.len() > 1 {
-        let names: Vec<_> = links.iter().map(|link| link.name()).collect();
-        let message = format!(
-            "one interface can be used for now, and there are {}: say which with --link",
-            names.join(", ")
-        );
-        return Err(Error::new(Code::Usage, message));
-    }
-    let links = links.into_iter().map(|link| HostLink { link, target: args.target }).collect();
-    Ok(HostOptions {
-        session,
-        links,
-        ethertype: args.link.ethertype,
-        arena_pages: ARENA_PAGES,
-        spin: args.link.spin(),
-    })
-}
-
 /// Waits until the session is live.
-fn await_connection(
-    host: &Host,
-    inputs: &Receiver<Input>,
-    args: &ConnectArgs,
-    host_id: Uuid,
-) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs_f64(args.timeout);
+fn await_connection(host: &Host, inputs: &Receiver<Input>, args: &SessionArgs) -> Result<()> {
+    let deadline = Instant::now() + args.timeout();
     let (mut refusal, mut looked) = (None, false);
     loop {
-        let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AROUND);
+        let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {
             Ok(Input::Notice(Notice::Connected(_))) => return Ok(()),
             Ok(Input::Notice(Notice::Rejected(reason, detail))) => {
-                refusal = Some(refused(&args.export, reason, &detail));
+                refusal = Some(args.refused(reason, &detail));
             }
             Ok(Input::Notice(Notice::Failed(failure))) => {
-                return Err(refusal.unwrap_or_else(|| failed(failure)));
+                return Err(refusal.unwrap_or_else(|| SessionArgs::failed(failure)));
             }
             Ok(Input::Signal) => return Err(Error::new(Code::Other, "interrupted")),
             Ok(_) => {}
@@ -359,14 +308,14 @@ fn await_connection(
             Err(RecvTimeoutError::Timeout) => {
                 let problem = problem(host);
                 let unoffered = problem == Some(Problem::NoOffer.to_string());
-                if unoffered && !std::mem::replace(&mut looked, true) {
-                    let found = look_around(args, host_id)?;
-                    if !found.is_empty() {
-                        return Err(unknown_export(&args.export, &found));
-                    }
+                if unoffered
+                    && !std::mem::replace(&mut looked, true)
+                    && let Some(error) = args.unknown_export()?
+                {
+                    return Err(error);
                 }
                 if Instant::now() >= deadline {
-                    return Err(unreachable(args, problem));
+                    return Err(args.unreachable(problem));
                 }
             }
         }
@@ -376,51 +325,4 @@ fn await_connection(
 /// What the last attempt to connect failed with.
 fn problem(host: &Host) -> Option<String> {
     host.control().report()?.paths.first()?.problem.clone()
-}
-
-fn look_around(args: &ConnectArgs, host: Uuid) -> Result<Vec<Found>> {
-    let links = args.link.open_all(&args.links)?;
-    Ok(tyche_engine::discover(links, args.link.ethertype, host, Name::EMPTY, LOOK_AROUND))
-}
-
-fn unknown_export(export: &str, found: &[Found]) -> Error {
-    let offered = found.iter().flat_map(|it| &it.offer.exports).map(|it| it.name.to_string());
-    let mut offered: Vec<_> = offered.collect();
-    offered.sort();
-    offered.dedup();
-    let message = if offered.is_empty() {
-        format!("no export `{export}`: the target offers nothing to this host")
-    } else {
-        format!("no export `{export}`; there are: {}", offered.join(", "))
-    };
-    Error::new(Code::NotFound, message)
-}
-
-fn unreachable(args: &ConnectArgs, problem: Option<String>) -> Error {
-    let why = problem.unwrap_or_else(|| "it does not answer in time".into());
-    let message = format!(
-        "cannot connect `{}` within {} s: {why}; check cables and VLAN, and that `tyche serve` \
-         runs on the same Ethernet with EtherType {:#06x}",
-        args.export, args.timeout, args.link.ethertype
-    );
-    Error::new(Code::Unreachable, message)
-}
-
-fn refused(export: &str, reason: Reason, detail: &str) -> Error {
-    let message = match reason {
-        Reason::Held => format!(
-            "export `{export}` is held by host {detail}; disconnect it there, or connect with \
-             --read-only"
-        ),
-        Reason::Denied => {
-            format!("export `{export}` is not for this host; add its UUID to the export's `hosts`")
-        }
-        _ => format!("the target refuses export `{export}`: {reason} {detail}"),
-    };
-    let code = if reason == Reason::UnknownExport { Code::NotFound } else { Code::Refused };
-    Error::new(code, message.trim_end())
-}
-
-fn failed(failure: Failure) -> Error {
-    Error::new(Code::Unreachable, failure.to_string())
 }

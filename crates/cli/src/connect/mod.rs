@@ -5,6 +5,7 @@
 
 mod attach;
 mod daemon;
+mod session;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -12,13 +13,11 @@ use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
 use serde_json::Value;
-use tyche_proto::wire::Mac;
-use uuid::Uuid;
 
 pub(crate) use attach::clean_stale;
+pub(crate) use session::SessionArgs;
 
 use crate::error::{Code, Context, Error, Result};
-use crate::links::LinkArgs;
 use crate::output::{Format, show};
 
 /// Connect an export and make it a block device of this machine.
@@ -27,69 +26,21 @@ use crate::output::{Format, show};
 /// the export is connected (`tyche disconnect` ends it).
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConnectArgs {
-    /// Name of the export, as `tyche discover` lists it.
-    pub(crate) export: String,
-
-    /// Interface that reaches the target. By default the only one that is up.
-    #[arg(long = "link", value_name = "INTERFACE")]
-    pub(crate) links: Vec<String>,
-
-    /// The target's Ethernet address; by default it is asked for by broadcast.
-    #[arg(long, value_name = "MAC", value_parser = mac)]
-    pub(crate) target: Option<Mac>,
+    #[command(flatten)]
+    session: SessionArgs,
 
     /// What to make of it.
     #[arg(long = "as", value_name = "KIND", default_value = "loop")]
-    pub(crate) kind: Kind,
-
-    /// Never write. Another host may write at the same time; what it writes may go unseen.
-    #[arg(long)]
-    pub(crate) read_only: bool,
-
-    /// Requests in flight at once, 1 to 1024.
-    #[arg(long, value_name = "NUMBER", default_value_t = 128,
-        value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) queue_size: u16,
-
-    /// Silence after which the target is taken for lost.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = keep_alive)]
-    pub(crate) keep_alive_tmo: f64,
-
-    /// Pause between two attempts to reach a lost target.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = positive)]
-    pub(crate) reconnect_delay: f64,
-
-    /// How long requests wait for a lost target before they fail with EIO; -1: for ever.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, allow_negative_numbers = true)]
-    pub(crate) ctrl_loss_tmo: i64,
-
-    /// How long to try before giving up on connecting at all.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
-    pub(crate) timeout: f64,
-
-    /// Do not cover data with checksums (headers and commands always are).
-    #[arg(long)]
-    pub(crate) no_checksum: bool,
-
-    /// Be this host rather than this machine.
-    #[arg(long, value_name = "UUID")]
-    pub(crate) host_id: Option<Uuid>,
-
-    /// Name of this host that the target shows to others.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) host_name: Option<String>,
+    kind: Kind,
 
     /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in
     /// use; a second one does in any case.
     #[arg(long)]
-    pub(crate) foreground: bool,
+    foreground: bool,
 
     /// Be the daemon that another `tyche connect` waits for.
     #[arg(long, hide = true, conflicts_with = "foreground")]
     daemon: bool,
-
-    #[command(flatten)]
-    pub(crate) link: LinkArgs,
 
     /// How to print.
     #[arg(short, long, default_value_t)]
@@ -105,24 +56,6 @@ pub(crate) enum Kind {
     Fuse,
     /// An NBD server on a Unix socket, for QEMU, nbdcopy, fio and others.
     NbdSocket,
-}
-
-fn mac(text: &str) -> Result<Mac, String> {
-    Mac::parse(text).ok_or_else(|| "an address looks like 02:00:5e:10:00:01".into())
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if number > 0.0 && number < 1e9 => Ok(number),
-        _ => Err("a number of seconds greater than 0".into()),
-    }
-}
-
-fn keep_alive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if (0.1..=3600.0).contains(&number) => Ok(number),
-        _ => Err("0.1 to 3600 seconds".into()),
-    }
 }
 
 pub(crate) fn run(args: &ConnectArgs) -> Result<()> {

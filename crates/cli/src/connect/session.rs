@@ -1,0 +1,207 @@
+//! The options of every command that connects to an export, what they mean to the engine, and what
+//! the user is told when nothing comes of it.
+
+use std::time::Duration;
+
+use clap::Args;
+use tyche_engine::{HostLink, HostOptions};
+use tyche_proto::wire::{Mac, Name, Reason};
+use tyche_proto::{Failure, SessionConfig};
+use uuid::Uuid;
+
+use crate::error::{Code, Error, Result};
+use crate::identity;
+use crate::links::LinkArgs;
+
+/// Memory for the data of requests.
+const ARENA_PAGES: usize = (64 << 20) / 4096;
+/// Pages wanted for the target's data queue.
+const DAMQ_PAGES: u32 = (32 << 20) / 4096;
+/// Operations in progress at once; the rest waits in the queue.
+const OPERATIONS_MAX: u32 = 1024;
+/// How long to listen for other exports when the one wanted is not offered.
+const LOOK_AROUND: Duration = Duration::from_millis(500);
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SessionArgs {
+    /// Name of the export, as `tyche discover` lists it.
+    pub(crate) export: String,
+
+    /// Interface that reaches the target. By default the only one that is up.
+    #[arg(long = "link", value_name = "INTERFACE")]
+    pub(crate) links: Vec<String>,
+
+    /// The target's Ethernet address; by default it is asked for by broadcast.
+    #[arg(long, value_name = "MAC", value_parser = mac)]
+    pub(crate) target: Option<Mac>,
+
+    /// Never write. Another host may write at the same time; what it writes may go unseen.
+    #[arg(long)]
+    pub(crate) read_only: bool,
+
+    /// Requests in flight at once, 1 to 1024.
+    #[arg(long, value_name = "NUMBER", default_value_t = 128,
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) queue_size: u16,
+
+    /// Silence after which the target is taken for lost.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = keep_alive)]
+    pub(crate) keep_alive_tmo: f64,
+
+    /// Pause between two attempts to reach a lost target.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = positive)]
+    pub(crate) reconnect_delay: f64,
+
+    /// How long requests wait for a lost target before they fail with EIO; -1: for ever.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, allow_negative_numbers = true)]
+    pub(crate) ctrl_loss_tmo: i64,
+
+    /// How long to try before giving up on connecting at all.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
+    pub(crate) timeout: f64,
+
+    /// Do not cover data with checksums (headers and commands always are).
+    #[arg(long)]
+    pub(crate) no_checksum: bool,
+
+    /// Be this host rather than this machine.
+    #[arg(long, value_name = "UUID")]
+    pub(crate) host_id: Option<Uuid>,
+
+    /// Name of this host that the target shows to others.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host_name: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+fn mac(text: &str) -> Result<Mac, String> {
+    Mac::parse(text).ok_or_else(|| "an address looks like 02:00:5e:10:00:01".into())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number < 1e9 => Ok(number),
+        _ => Err("a number of seconds greater than 0".into()),
+    }
+}
+
+fn keep_alive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if (0.1..=3600.0).contains(&number) => Ok(number),
+        _ => Err("0.1 to 3600 seconds".into()),
+    }
+}
+
+impl SessionArgs {
+    /// How long to try.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.timeout)
+    }
+
+    /// The export's name, checked.
+    pub(crate) fn export_name(&self) -> Result<Name> {
+        Name::new(&self.export).filter(|name| !name.is_empty()).ok_or_else(|| {
+            let message = "an export's name has 1 to 63 bytes and no control characters";
+            Error::new(Code::Usage, message)
+        })
+    }
+
+    /// Who asks.
+    pub(crate) fn host(&self) -> Result<Uuid> {
+        self.host_id.map_or_else(identity::host, Ok)
+    }
+
+    /// What the engine needs for a session with the identity `session`.
+    pub(crate) fn options(&self, session: Uuid) -> Result<HostOptions> {
+        let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
+        let session = SessionConfig {
+            host: self.host()?,
+            host_name: Name::truncated(&host_name),
+            session,
+            export: self.export_name()?,
+            target: None,
+            queue_size: self.queue_size,
+            damq_pages: DAMQ_PAGES,
+            operations_max: OPERATIONS_MAX,
+            read_only: self.read_only,
+            checksum: !self.no_checksum,
+            keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
+            reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
+            ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
+        };
+        let links = self.link.open_all(&self.links)?;
+        if links.len() > 1 {
+            let names: Vec<_> = links.iter().map(|link| link.name()).collect();
+            let message = format!(
+                "one interface can be used for now, and there are {}: say which with --link",
+                names.join(", ")
+            );
+            return Err(Error::new(Code::Usage, message));
+        }
+        let links = links.into_iter().map(|link| HostLink { link, target: self.target }).collect();
+        Ok(HostOptions {
+            session,
+            links,
+            ethertype: self.link.ethertype,
+            arena_pages: ARENA_PAGES,
+            spin: self.link.spin(),
+        })
+    }
+
+    /// Asks around for other exports when the one wanted is not offered. `None`: nobody answers.
+    pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
+        let links = self.link.open_all(&self.links)?;
+        let (ethertype, host) = (self.link.ethertype, self.host()?);
+        let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND);
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let offered = found.iter().flat_map(|it| &it.offer.exports).map(|it| it.name.to_string());
+        let mut offered: Vec<_> = offered.collect();
+        offered.sort();
+        offered.dedup();
+        let message = if offered.is_empty() {
+            format!("no export `{}`: the target offers nothing to this host", self.export)
+        } else {
+            format!("no export `{}`; there are: {}", self.export, offered.join(", "))
+        };
+        Ok(Some(Error::new(Code::NotFound, message)))
+    }
+
+    /// The target does not answer in time.
+    pub(crate) fn unreachable(&self, problem: Option<String>) -> Error {
+        let why = problem.unwrap_or_else(|| "it does not answer in time".into());
+        let message = format!(
+            "cannot connect `{}` within {} s: {why}; check cables and VLAN, and that `tyche \
+             serve` runs on the same Ethernet with EtherType {:#06x}",
+            self.export, self.timeout, self.link.ethertype
+        );
+        Error::new(Code::Unreachable, message)
+    }
+
+    /// The target refused.
+    pub(crate) fn refused(&self, reason: Reason, detail: &str) -> Error {
+        let export = &self.export;
+        let message = match reason {
+            Reason::Held => format!(
+                "export `{export}` is held by host {detail}; disconnect it there, or connect \
+                 with --read-only"
+            ),
+            Reason::Denied => format!(
+                "export `{export}` is not for this host; add its UUID to the export's `hosts`"
+            ),
+            _ => format!("the target refuses export `{export}`: {reason} {detail}"),
+        };
+        let code = match reason {
+            Reason::UnknownExport => Code::NotFound,
+            _ => Code::Refused,
+        };
+        Error::new(code, message.trim_end())
+    }
+
+    /// The session is over before it began.
+    pub(crate) fn failed(failure: Failure) -> Error {
+        Error::new(Code::Unreachable, failure.to_string())
+    }
+}
