@@ -29,6 +29,7 @@ pub use host::{
 };
 pub use port::PortStats;
 pub use target::{
-    SessionReport, Target, TargetExport, TargetLinkReport, TargetOptions, TargetReport,
+    RememberWriter, SessionReport, Target, TargetExport, TargetLinkReport, TargetOptions,
+    TargetReport,
 };
 pub use volume::Volume;

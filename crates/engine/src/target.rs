@@ -42,7 +42,13 @@ pub struct TargetExport {
     pub shared: bool,
     /// The hosts that may connect; empty: all.
     pub hosts: Vec<Uuid>,
+    /// The session that was last let in for writing, before this process.
+    pub last_writer: Option<Uuid>,
 }
+
+/// Keeps, over restarts, which session was last let in to write an export (by index). Called
+/// before that session learns that it is in, and may wait for a disk.
+pub type RememberWriter = Box<dyn FnMut(usize, Uuid) + Send>;
 
 /// How to run a target.
 pub struct TargetOptions {
@@ -56,6 +62,29 @@ pub struct TargetOptions {
     pub ethertype: u16,
     /// The longest time to spin before sleeping; zero: never.
     pub spin: Duration,
+    /// Keeps who wrote last.
+    pub remember_writer: RememberWriter,
+}
+
+/// What the loops of a target share: asked in handshakes only.
+struct Shared {
+    registry: Registry,
+    remember_writer: RememberWriter,
+    /// What was remembered last, by export.
+    remembered: Vec<Option<Uuid>>,
+}
+
+impl Shared {
+    /// Remembers who was let in since the last call.
+    fn remember(&mut self) {
+        for (export, remembered) in self.remembered.iter_mut().enumerate() {
+            let last = self.registry.last_writer(export);
+            if let Some(session) = last.filter(|_| last != *remembered) {
+                (self.remember_writer)(export, session);
+                *remembered = last;
+            }
+        }
+    }
 }
 
 /// A channel of the target, for people.
@@ -126,7 +155,7 @@ impl Worker {
 /// The running target. Dropping it stops it: channels are closed once their requests are back
 /// from the disk.
 pub struct Target {
-    registry: Arc<Mutex<Registry>>,
+    shared: Arc<Mutex<Shared>>,
     stores: Arc<[Arc<dyn Store>]>,
     workers: Vec<Worker>,
 }
@@ -137,15 +166,18 @@ impl Target {
     /// # Errors
     /// What the system says when there is no thread or no eventfd to be had.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
-        let TargetOptions { target, exports, links, ethertype, spin } = options;
+        let TargetOptions { target, exports, links, ethertype, spin, remember_writer } = options;
         let identity = target.uuid;
         let mut registry = Registry::new(target);
-        let mut stores = Vec::new();
+        let (mut stores, mut remembered) = (Vec::new(), Vec::new());
         for export in exports {
-            registry.add_export(export_config(&export));
+            let index = registry.add_export(export_config(&export));
+            registry.restore_last_writer(index, export.last_writer);
+            remembered.push(export.last_writer);
             stores.push(export.store);
         }
-        let (registry, stores) = (Arc::new(Mutex::new(registry)), Arc::<[_]>::from(stores));
+        let shared = Arc::new(Mutex::new(Shared { registry, remember_writer, remembered }));
+        let stores = Arc::<[_]>::from(stores);
         let bells = links.iter().map(|_| Doorbell::new().map(Arc::new));
         let doorbells: Arc<[Arc<Doorbell>]> = bells.collect::<io::Result<_>>()?;
         let mut workers = Vec::new();
@@ -163,7 +195,7 @@ impl Target {
                     secrets(),
                 ),
                 port,
-                registry: Arc::clone(&registry),
+                shared: Arc::clone(&shared),
                 doorbells: Arc::clone(&doorbells),
                 index,
                 disks: stores.iter().map(|store| StoreSide::new(Arc::clone(store))).collect(),
@@ -180,7 +212,7 @@ impl Target {
             let doorbell = Arc::clone(&doorbells[index]);
             workers.push(Worker { commands: sender, doorbell, thread: Some(thread) });
         }
-        Ok(Self { registry, stores, workers })
+        Ok(Self { shared, stores, workers })
     }
 
     /// What the target is doing. Links whose thread does not answer within a second are left out.
@@ -191,7 +223,7 @@ impl Target {
             receiver.recv_timeout(Duration::from_secs(1)).ok()
         });
         let links = links.collect();
-        let registry = lock(&self.registry);
+        let registry = &lock(&self.shared).registry;
         let sessions = registry.exports().enumerate().flat_map(|(index, export)| {
             registry.sessions(index).iter().map(|session| SessionReport {
                 export: export.name.to_string(),
@@ -211,7 +243,7 @@ impl Target {
     /// If there is no such export.
     pub fn refresh_size(&self, export: usize) -> u64 {
         let size = self.stores[export].geometry().size;
-        let mut registry = lock(&self.registry);
+        let registry = &mut lock(&self.shared).registry;
         if registry.export(export).size != size {
             registry.resize(export, size);
             for worker in &self.workers {
@@ -237,8 +269,8 @@ impl Drop for Target {
     }
 }
 
-fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
-    registry.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn export_config(export: &TargetExport) -> ExportConfig {
@@ -317,7 +349,7 @@ struct ChannelMemory {
 struct TargetLoop {
     listener: Listener,
     port: Port,
-    registry: Arc<Mutex<Registry>>,
+    shared: Arc<Mutex<Shared>>,
     doorbells: Arc<[Arc<Doorbell>]>,
     /// Of this link.
     index: usize,
@@ -493,13 +525,15 @@ impl TargetLoop {
     }
 
     fn serve_requests(&mut self, now: Instant) {
-        if self.listener.has_requests() || lock(&self.registry).closing_links().next().is_some() {
-            let mut registry = lock(&self.registry);
-            self.listener.serve_requests(now, &mut registry);
-            for link in registry.closing_links().filter(|&link| link != self.index) {
+        let displaced = || lock(&self.shared).registry.closing_links().next().is_some();
+        if self.listener.has_requests() || displaced() {
+            let mut shared = lock(&self.shared);
+            self.listener.serve_requests(now, &mut shared.registry);
+            shared.remember();
+            for link in shared.registry.closing_links().filter(|&link| link != self.index) {
                 self.doorbells[link].ring();
             }
-            drop(registry);
+            drop(shared);
             self.settle(None);
         }
     }

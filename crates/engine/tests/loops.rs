@@ -32,6 +32,7 @@ fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
         store,
         shared: false,
         hosts: Vec::new(),
+        last_writer: None,
     };
     Target::start(TargetOptions {
         target: TargetConfig {
@@ -45,6 +46,7 @@ fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
         links: vec![link],
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
+        remember_writer: Box::new(|_, _| ()),
     })
     .unwrap()
 }

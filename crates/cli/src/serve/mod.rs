@@ -1,6 +1,7 @@
 //! `tyche serve`: export disks.
 
 mod config;
+mod writers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,8 +116,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let links = args.link.open_all(&config.link)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
     let (ethertype, spin) = (args.link.ethertype, args.link.spin());
-    let target = Target::start(TargetOptions { target, exports, links, ethertype, spin })?;
-    let target = Arc::new(target);
+    // What is gone with the process cannot be overwritten by a stale host after it.
+    let lasting = |config: &Export| matches!(config.source(), Ok(Source::File(_)));
+    let lasting = config
+        .export
+        .iter()
+        .zip(&exports)
+        .map(|(config, export)| lasting(config).then_some(export.uuid));
+    let remember_writer = writers::rememberer(lasting.collect());
+    let options = TargetOptions { target, exports, links, ethertype, spin, remember_writer };
+    let target = Arc::new(Target::start(options)?);
     let answering = Arc::downgrade(&target);
     let reported = name.clone();
     control::serve(&dir.path().join(runtime::CONTROL), move |request| match request {
@@ -168,7 +177,8 @@ fn open_exports(exports: &[Export]) -> Result<Vec<TargetExport>> {
         let (store, uuid) = open_store(export)?;
         let uuid = export.uuid.unwrap_or(uuid);
         let (shared, hosts) = (export.shared, export.hosts.clone());
-        opened.push(TargetExport { name, uuid, store, shared, hosts });
+        let last_writer = writers::recall(uuid)?;
+        opened.push(TargetExport { name, uuid, store, shared, hosts, last_writer });
     }
     Ok(opened)
 }
