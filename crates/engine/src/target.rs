@@ -398,9 +398,7 @@ impl TargetLoop {
                 Command::Notify(export, event) => self.listener.notify(export, event),
                 Command::Stop => {
                     self.stopping = true;
-                    for channel in 0..self.channels.len() {
-                        self.listener.close(ChannelId(channel as u16));
-                    }
+                    self.listener.shut_down(now());
                 }
             }
         }

@@ -12,7 +12,7 @@ use tyche_engine::{Host, HostLink, HostOptions, Notice, Target, TargetExport, Ta
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{SessionConfig, TargetConfig};
+use tyche_proto::{Problem, SessionConfig, TargetConfig};
 use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Kind, Rule};
 use tyche_store::memory::MemoryStore;
@@ -320,6 +320,7 @@ fn a_target_that_ends_says_so_and_another_takes_over() {
     let client = Client::start(Box::new(b), PATIENCE).connected();
     client.write(4096, &[3; 4096]).unwrap();
     drop(first);
+    client.await_notice(|notice| *notice == Notice::Lost(Problem::Disconnected));
     client.submit(Operation::Read, 4096, Data::In(4096), 1);
     let second = target(Shared::new(&shared), store);
     client.await_notice(|notice| matches!(notice, Notice::Connected(_)));

@@ -462,6 +462,15 @@ impl<R: Rules> Listener<R> {
         }
     }
 
+    /// Closes all channels, and tells their hosts: the target ends.
+    pub fn shut_down(&mut self, now: Instant) {
+        for open in self.channels.iter_mut().flatten().filter(|open| !open.closing) {
+            let farewell = open.target.channel.unsequenced(now, Kind::Disconnect, Flags::NONE);
+            open.target.farewell = Some(farewell);
+            open.closing = true;
+        }
+    }
+
     /// The disk has executed a request. Completions of closed channels are welcome: they are what
     /// the channel still waits for. Returns whether the request keeps its pages, for its data are
     /// to be sent; if not, they are free at once.

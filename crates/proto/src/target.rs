@@ -90,7 +90,7 @@ pub(crate) struct TargetChannel<R> {
     events: VecDeque<Event>,
     actions: VecDeque<Action>,
     executing: usize,
-    /// The answer to the host's disconnect, to be sent before the channel goes.
+    /// A disconnect, or the answer to the host's, to be sent before the channel goes.
     pub(crate) farewell: Option<Header>,
 }
 
