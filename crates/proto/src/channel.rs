@@ -28,7 +28,9 @@ const NACK_INTERVAL: Duration = Duration::from_millis(1);
 /// that is longer. The peer may be heard all the while: a switch that has begun to drop long
 /// frames lets keepalives through. Lower: a channel is given up for a burst of losses.
 const STALL_MIN: Duration = Duration::from_secs(2);
-/// Timer expiries without progress after which the window is closed to its minimum.
+/// Timer expiries without progress after which the window is closed to its minimum. A flight that
+/// is larger than that closes it at the first: the frames go out again a few at a time, for they
+/// may be late rather than lost.
 const EXPIRIES_STALLED: u32 = 3;
 
 /// Both sides' view of one channel, as settled in the handshake.
@@ -354,10 +356,10 @@ impl<R: Rules> Channel<R> {
         if self.retransmit_at.is_some_and(|at| at <= now) {
             self.expiries += 1;
             self.stats.timeouts += 1;
-            for ring in &mut self.tx {
-                ring.mark_oldest_lost();
-            }
-            if self.expiries == EXPIRIES_STALLED {
+            // All of the flight, not just its head: what counts as in flight fills the window, and
+            // a window that is full of lost frames lets none of them be sent again.
+            let lost: u32 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
+            if lost > Congestion::WINDOW_MIN || self.expiries == EXPIRIES_STALLED {
                 self.congestion.stalled();
             }
             self.arm_retransmit(now);
@@ -377,5 +379,52 @@ impl<R: Rules> Channel<R> {
         let dead = self.heard_at + self.config.keep_alive;
         let timers = earliest(earliest(self.nack_at, self.retransmit_at), acking);
         timers.map_or(keep_alive, |at| at.min(keep_alive)).min(dead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_wire::Event;
+
+    use super::*;
+    use crate::rules::Sound;
+
+    fn config() -> ChannelConfig {
+        let side = |n| (ChannelId(n), Cookie(u64::from(n)));
+        ChannelConfig {
+            own: side(1),
+            peer: side(2),
+            rx_rings: [256; 2],
+            tx_rings: [256; 2],
+            keep_alive: Duration::from_secs(60),
+            checksum: true,
+        }
+    }
+
+    #[test]
+    fn a_flight_that_is_lost_whole_is_sent_again_whole() {
+        let mut channel = Channel::<Sound>::new(config(), Instant(0));
+        let entry = [Entry::Event(Event::Removed)];
+        while channel.may_send(Ring::Command) {
+            channel.send(Instant(0), Ring::Command, &entry);
+        }
+        let flight = channel.in_flight();
+        assert_eq!(flight, 128);
+        let mut now = Instant(0);
+        let mut positions = Vec::new();
+        while positions.len() < flight as usize {
+            now = channel.poll_timeout().max(now);
+            channel.handle_timeout(now).unwrap();
+            while let Some(header) = channel.resend(now, &mut Vec::new(), |_| true) {
+                positions.push(header.position);
+                // The peer acknowledges each: the window opens again.
+                let acks = [header.position.plus(1), Position(0)];
+                let ack = Header { acks, packet: header.packet, ..Header::new(Kind::Ack) };
+                channel.receive(now, &ack).unwrap();
+            }
+        }
+        assert_eq!(positions, (0..flight).map(Position).collect::<Vec<_>>());
+        assert!(now.since(Instant(0)) < Duration::from_millis(20), "one expiry, not one a frame");
+        assert_eq!(channel.in_flight(), 0);
     }
 }

@@ -2,8 +2,6 @@
 
 use tyche_wire::PacketNumber;
 
-/// Frames that may always be in flight: enough to learn about losses from what follows them.
-const WINDOW_MIN: u32 = 8;
 /// Frames in flight before anything is known about the path.
 const WINDOW_INITIAL: u32 = 128;
 
@@ -21,6 +19,9 @@ pub(crate) struct Congestion {
 }
 
 impl Congestion {
+    /// Frames that may always be in flight: enough to learn about losses from what follows them.
+    pub(crate) const WINDOW_MIN: u32 = 8;
+
     /// `max`: frames that both rings hold together.
     pub(crate) fn new(max: u32) -> Self {
         Self {
@@ -56,15 +57,15 @@ impl Congestion {
             return;
         }
         self.answered = next;
-        self.window = (self.window * 7 / 10).max(WINDOW_MIN);
+        self.window = (self.window * 7 / 10).max(Self::WINDOW_MIN);
         self.threshold = self.window;
         self.credit = 0;
     }
 
     /// Nothing came back for several timers in a row.
     pub(crate) fn stalled(&mut self) {
-        self.threshold = (self.window / 2).max(WINDOW_MIN);
-        self.window = WINDOW_MIN;
+        self.threshold = (self.window / 2).max(Self::WINDOW_MIN);
+        self.window = Self::WINDOW_MIN;
         self.credit = 0;
     }
 }

@@ -234,16 +234,16 @@ impl TxRing {
         true
     }
 
-    /// Gives up on the oldest position in flight: it will be sent again.
-    pub(crate) fn mark_oldest_lost(&mut self) -> bool {
+    /// Gives up on all positions in flight: they will be sent again, the oldest first. Returns how
+    /// many they were.
+    pub(crate) fn mark_all_lost(&mut self) -> u32 {
+        let marked = self.in_flight;
         let mut position = self.tail;
-        while position != self.head {
-            if self.mark_lost(position) {
-                return true;
-            }
+        while self.in_flight > 0 {
+            self.mark_lost(position);
             position = position.plus(1);
         }
-        false
+        marked
     }
 
     /// The oldest position to be sent again.
