@@ -146,9 +146,9 @@ impl Network {
     }
 
     /// Sends a frame; says what became of it.
-    pub(crate) fn send(&mut self, now: Instant, link: usize, from: Port, frame: Vec<u8>) -> Fate {
+    pub(crate) fn send(&mut self, now: Instant, link: usize, from: Port, frame: &[u8]) -> Fate {
         self.counts.frames += 1;
-        let fate = self.judge(now, link, from, &frame);
+        let fate = self.judge(now, link, from, frame);
         let destination = Mac::destination(frame.first_chunk().expect("a head"));
         let to: Vec<Port> = match destination {
             Mac::BROADCAST => (0..self.links[link].ports).filter(|&port| port != from).collect(),
@@ -159,7 +159,7 @@ impl Network {
             return fate;
         }
         for to in to {
-            let mut bytes: Box<[u8]> = frame.clone().into();
+            let mut bytes: Box<[u8]> = frame.into();
             match fate {
                 Fate::Corrupted => self.corrupt(&mut bytes),
                 Fate::Duplicated => {

@@ -13,6 +13,9 @@ use crate::host::{export_name, uuid};
 use crate::plan::{LinkPlan, TargetPlan};
 use crate::random::Random;
 
+/// Channels that the target opens at once.
+pub(crate) const CHANNELS_MAX: usize = 64;
+
 /// The pages of a channel's data queue.
 pub(crate) struct Memory {
     pages: Vec<u8>,
@@ -86,7 +89,7 @@ impl<R: Rules> Process<R> {
             name: Name::new("target").expect("a name"),
             queue_size_max: plan.queue_size_max,
             damq_pages_max: plan.damq_pages_max,
-            channels_max: 64,
+            channels_max: CHANNELS_MAX,
         };
         let listener = |(link, plan_of_link): (usize, &LinkPlan)| {
             let mut random = random.fork();

@@ -184,7 +184,7 @@ impl<R: Rules> World<R> {
     }
 
     /// Hands a frame to the network.
-    fn send(&mut self, link: usize, from: Port, frame: Vec<u8>) -> Result<(), String> {
+    fn send(&mut self, link: usize, from: Port, frame: &[u8]) -> Result<(), String> {
         let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
         let header = Header::parse(head).map_err(|reject| format!("sent a bad frame: {reject}"))?;
         let len = frame.len();

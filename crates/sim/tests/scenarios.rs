@@ -1,5 +1,7 @@
 //! Directed scenarios: one thing happens, and it has the consequence that it must have.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use tyche_proto::wire::{CommandFlags, Opcode, Reason, Status};
@@ -53,7 +55,7 @@ fn has(world: &World, host: usize, event: &SessionEvent) -> bool {
 fn a_clean_link_carries_all_operations_without_a_retransmission() {
     let mut world = connected(Plan::clean(1));
     for len in [512, 4096, 8192 + 512, 65536, MIB, MIB + 512, 3 * MIB] {
-        for offset in [0, 512, 4096 - 512, MIB as u64 - 512] {
+        for offset in [0, 512, 4096 - 512, u64::from(MIB) - 512] {
             assert_eq!(perform(&mut world, operation(Opcode::Write, offset, len)), Status::Success);
             assert_eq!(perform(&mut world, operation(Opcode::Read, offset, len)), Status::Success);
         }

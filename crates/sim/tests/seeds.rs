@@ -1,6 +1,8 @@
 //! Seeds: whatever they draw, nothing that must never happen happens; and what is broken on
 //! purpose is noticed.
 
+#![allow(clippy::unwrap_used)]
+
 use tyche_sim::{Options, Report, canaries, hunt, run};
 
 /// Enough that every kind of fault and incident occurs often.

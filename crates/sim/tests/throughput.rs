@@ -3,6 +3,8 @@
 //!
 //! `BLESS=1 cargo test -p tyche-sim --test throughput` writes the table anew.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fmt::Write;
 use std::time::Duration;
 

@@ -144,7 +144,7 @@ impl<R: Rules> World<R> {
         if !running.pending.is_empty() {
             return Err(format!("a session ended with {} unanswered", running.pending.len()));
         }
-        self.end_session(running);
+        self.end_session(&running);
         let pause = Duration::from_millis(self.hosts[index].random.between(1, 1000));
         if self.hosts[index].plan.busy && !self.calm {
             self.plan_in(pause, Event::Start(index));
@@ -153,7 +153,7 @@ impl<R: Rules> World<R> {
     }
 
     /// Nothing of a session is known any more, neither to its host nor to the checker.
-    pub(super) fn end_session(&mut self, running: Running<R>) {
+    pub(super) fn end_session(&mut self, running: &Running<R>) {
         self.past_stats += running.session.stats();
         self.report.vanished += self.history.vanish(running.number) as u64;
     }
@@ -218,7 +218,7 @@ impl<R: Rules> World<R> {
                     Ok(())
                 };
                 let frame = seal(source, &self.out, append)?;
-                self.send(link, index as Port + 1, frame)?;
+                self.send(link, index as Port + 1, &frame)?;
             }
         }
         Ok(())
@@ -240,7 +240,7 @@ impl<R: Rules> World<R> {
         let Some(running) = self.hosts[index].running.take() else { return };
         self.note(Happening::Incident(format!("host {index} dies")));
         self.report.host_crashes += 1;
-        self.end_session(running);
+        self.end_session(&running);
     }
 
     /// The host ends its session.

@@ -11,7 +11,7 @@ use crate::content::{Content, SECTOR, examine};
 use crate::frame::seal;
 use crate::host::number;
 use crate::network::{Delivery, TARGET};
-use crate::target::{Job, Memory, Process};
+use crate::target::{CHANNELS_MAX, Job, Memory, Process};
 use crate::trace::Happening;
 
 /// A listener's deadline that has passed already is served after that long.
@@ -173,6 +173,7 @@ impl<R: Rules> World<R> {
             return self.end_job(id, status);
         }
         self.check_begin(id)?;
+        self.check_load()?;
         let hiccup = self.random.chance(self.disk.plan().hiccups);
         let mean = self.disk.plan().latency * if hiccup { 1000 } else { 1 };
         let time = self.random.around(mean.min(HICCUP_MAX));
@@ -203,6 +204,17 @@ impl<R: Rules> World<R> {
         }
         if self.last_writer != Some(*session) {
             self.former_writers.extend(self.last_writer.replace(*session));
+        }
+        Ok(())
+    }
+
+    /// A channel has no more requests at the disk than it has slots.
+    fn check_load(&self) -> Result<(), String> {
+        let Some(process) = &self.process else { return Ok(()) };
+        let slots = usize::from(self.plan.target.queue_size_max) * process.memory.len();
+        if process.memory.len() > CHANNELS_MAX || process.jobs.len() > slots {
+            let (jobs, channels) = (process.jobs.len(), process.memory.len());
+            return Err(format!("{jobs} requests of {channels} channels are at the disk"));
         }
         Ok(())
     }
@@ -276,7 +288,7 @@ impl<R: Rules> World<R> {
                     Ok(())
                 };
                 let frame = seal(Self::address(link, TARGET), &self.out, append)?;
-                self.send(link, TARGET, frame)?;
+                self.send(link, TARGET, &frame)?;
             }
         }
         Ok(sent)
