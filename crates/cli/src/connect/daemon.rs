@@ -51,11 +51,14 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
         }
         Err(error) => return Err(error),
     };
+    let announcement = session.announcement();
+    for warning in super::narrow_links(&announcement) {
+        tracing::warn!("{warning}");
+    }
     if detached {
-        println!("{}", session.announcement());
+        println!("{announcement}");
         release_stdio()?;
     } else {
-        let announcement = session.announcement();
         let device = session.device.display().to_string();
         show(args.output, || announcement, || format!("{device}\n"));
         let _ = stdout().flush();

@@ -83,7 +83,28 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
         let _ = child.wait();
         return Err(Error::new(code, message));
     }
+    for warning in narrow_links(&value) {
+        eprintln!("tyche: {warning}");
+    }
     let device = value["device"].as_str().unwrap_or_default().to_owned();
     show(args.output, || value, || format!("{device}\n"));
     Ok(())
+}
+
+/// Links whose path takes only shorter frames than the interface here, in words: found by probing,
+/// and worked around.
+fn narrow_links(session: &Value) -> Vec<String> {
+    let links = session["links"].as_array().map_or(&[][..], Vec::as_slice);
+    let narrow = |link: &Value| {
+        let interface = link["interface"].as_str()?;
+        let (found, own) = (link["frame_len"].as_u64()?, link["frame_len_max"].as_u64()?);
+        (found > 0 && found < own).then(|| {
+            format!(
+                "{interface} takes frames of {own} bytes, but the way to the target drops those \
+                 longer than {found}: the target's interface or a switch has a smaller MTU. \
+                 Frames of {found} bytes are used instead, which costs speed"
+            )
+        })
+    };
+    links.iter().filter_map(narrow).collect()
 }

@@ -116,7 +116,7 @@ impl Measure<'_> {
         let percent = self.done.saturating_mul(100) / self.total.max(1);
         if percent >= self.said + PLAIN_PART && percent < 100 {
             self.said = percent - percent % PLAIN_PART;
-            line(&format!("             {} {percent} %", self.name));
+            line(&format!("             {} {} %", self.name, self.said));
         }
     }
 }

@@ -111,16 +111,15 @@ fn an_interrupted_demo_leaves_nothing() {
     let signals = [Signal::INT, Signal::TERM, Signal::HUP];
     for (number, place) in places.iter().chain(&later).enumerate() {
         let (mut child, lines) = start(&tree, &["--loss", "0.1"]);
-        loop {
-            let line = lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no line {place}"));
-            if line.contains(place) {
-                break;
-            }
+        let mut said = Vec::new();
+        while !said.last().is_some_and(|line: &String| line.contains(place)) {
+            let line = lines.recv_timeout(PATIENCE);
+            said.push(line.unwrap_or_else(|error| panic!("{place}: {error} after {said:#?}")));
         }
         thread::sleep(Duration::from_millis(5 * (number as u64 % 4)));
         kill_process(Pid::from_child(&child), signals[number % 3]).unwrap();
         wait_until("the demo ends", || child.try_wait().unwrap().is_some());
-        let said: Vec<_> = lines.iter().collect();
+        said.extend(lines.iter());
         assert_eq!(leftovers(child.id()), [] as [String; 0], "after {place:?}: {said:?}");
         let status = child.wait().unwrap();
         assert_eq!(status.code(), Some(1), "after {place:?}: {said:?}");

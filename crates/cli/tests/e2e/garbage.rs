@@ -188,7 +188,8 @@ fn garbage_is_counted_and_changes_nothing() {
     ] {
         let (total, overruns) = (counts.values().sum::<u64>(), link["overruns"].as_u64().unwrap());
         println!("{name}: {sent} sent, {total} rejected, {overruns} overrun: {counts:?}");
-        assert!(total + overruns >= sent as u64, "{name} counts all of {sent}");
+        // A golden frame may be as good after the change as before; a random one is not.
+        assert!(total + overruns >= RANDOM_FRAMES as u64, "{name} counts what is wrong");
         assert!(counts.len() > 5, "{name} tells reasons apart");
     }
     assert!(target.is_running(), "{}", target.log());

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -63,6 +64,7 @@ fn a_target_lost_for_good_ends_in_errors_not_in_waiting() {
     let point = rig.mount(&session.device, "rw");
     let direct = OFlags::DIRECT.bits().cast_signed();
     let device = File::options().read(true).custom_flags(direct).open(&session.device).unwrap();
+    let file = File::create(point.join("file")).unwrap();
     target.kill();
     let killed = Instant::now();
     thread::scope(|scope| {
@@ -74,7 +76,6 @@ fn a_target_lost_for_good_ends_in_errors_not_in_waiting() {
             (error, killed.elapsed())
         });
         let writer = scope.spawn(|| {
-            let file = File::create(point.join("file")).unwrap();
             file.write_at(&[7; 1 << 20], 0).unwrap();
             (file.sync_all().unwrap_err(), killed.elapsed())
         });
@@ -97,12 +98,12 @@ fn a_target_lost_for_good_ends_in_errors_not_in_waiting() {
             assert!(after < EIO_LIMIT, "{name} took {after:?}");
         }
     });
-    drop(device);
+    drop((device, file));
     let pid = session.pid();
     let took = session.disconnect_by_force();
     println!("disconnect --force took {took:.2?}");
     assert!(took < Duration::from_secs(3), "{took:?}");
-    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "the daemon is gone");
+    wait_until("the daemon is gone", || !Path::new(&format!("/proc/{pid}")).exists());
     rig.unmount();
 }
 

@@ -82,7 +82,7 @@ fn fio_verifies_random_sizes_at_depth_32() {
     let _target = rig.serve_file(SIZE);
     let session = rig.connect_as("nbd-socket", &[]);
     let mut fio = Command::new("fio");
-    fio.args(["--name=verify", "--ioengine=nbd", "--rw=randrw", "--bsrange=512-1M"]);
+    fio.args(["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-1M"]);
     fio.args([
         "--iodepth=32",
         "--verify=crc32c",

@@ -45,7 +45,7 @@ impl Cable {
         let middle = format!("{}-m", self.tag);
         ip(&["netns", "add", &middle]);
         let (ends, bridge) = (&mtu_ends.to_string(), &mtu_bridge.to_string());
-        ip(&["-n", &middle, "link", "add", "br", "type", "bridge"]);
+        ip(&["-n", &middle, "link", "add", "name", "br", "type", "bridge"]);
         for (side, port) in [(Side::Target, "port-t"), (Side::Host, "port-h")] {
             let namespace = self.namespace(side);
             let first = ["-n", &middle, "link", "add", port, "mtu", bridge, "type", "veth"];
@@ -54,7 +54,7 @@ impl Cable {
             ip(&["-n", &middle, "link", "set", port, "master", "br", "up"]);
             self.up(side);
         }
-        ip(&["-n", &middle, "link", "set", "br", "mtu", bridge, "up"]);
+        ip(&["-n", &middle, "link", "set", "dev", "br", "mtu", bridge, "up"]);
     }
 
     /// The interface at one end.
