@@ -55,7 +55,9 @@ fn check_text(file: &str, text: &str) -> Vec<String> {
     }
     for (number, line) in (1..).zip(text.lines()) {
         let columns = line.chars().count();
-        if is_code && columns > COLUMNS_MAX {
+        // A row of a table cannot be broken.
+        let is_row = line.trim_start().starts_with("//! |");
+        if is_code && columns > COLUMNS_MAX && !is_row {
             findings.push(format!("{file}:{number}: {columns} columns; {COLUMNS_MAX} at most"));
         }
         for (a, b) in MACHINE_PATHS {
