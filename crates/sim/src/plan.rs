@@ -184,7 +184,7 @@ impl Plan {
         let mut random = Random::new(seed);
         let random = &mut random;
         let hosts = random.pick(&[1, 1, 2, 2, 3]);
-        let links = random.pick(&[1, 1, 2, 2, 3]);
+        let links = random.pick(&[1, 2, 2, 3]);
         let disk = DiskPlan::draw(random);
         Self {
             seed,
@@ -210,7 +210,7 @@ impl DiskPlan {
             write_cache: random.chance(0.5),
             latency: Duration::from_micros(random.pick(&[20, 100, 1000, 10_000])),
             errors: if random.chance(0.2) { 0.002 } else { 0.0 },
-            hiccups: if random.chance(0.3) { 0.01 } else { 0.0 },
+            hiccups: if random.chance(0.4) { random.pick(&[0.01, 0.05]) } else { 0.0 },
             flush_lies: false,
         }
     }
@@ -244,7 +244,7 @@ impl HostPlan {
 
     fn draw(random: &mut Random, index: u64, disk: &DiskPlan) -> Self {
         let len_max = random.pick(&[4096, 16 << 10, 64 << 10, 256 << 10, 3 << 20]);
-        let keep_alive = random.pick(&[100, 300, 1000, 3000]);
+        let keep_alive = random.pick(&[100, 100, 300, 1000, 3000]);
         let tmo = random.pick(&[0, 0, 500, 2000, 10_000]);
         Self {
             read_only: index > 0 && random.chance(0.4),
