@@ -9,6 +9,7 @@ mod session;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
@@ -58,11 +59,17 @@ pub(crate) enum Kind {
     NbdSocket,
 }
 
+/// This program: by its name, which is what `ps` shows, unless it was replaced meanwhile.
+fn program() -> PathBuf {
+    let named = std::env::current_exe().ok().filter(|path| path.exists());
+    named.unwrap_or_else(|| "/proc/self/exe".into())
+}
+
 pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
     if args.daemon || args.foreground {
         return daemon::run(args, args.daemon);
     }
-    let mut child = Command::new("/proc/self/exe")
+    let mut child = Command::new(program())
         .arg0("tyche")
         .args(std::env::args_os().skip(1))
         .arg("--daemon")
