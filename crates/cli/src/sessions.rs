@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::connect::clean_stale;
+use crate::attach::clean_stale;
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, Table, bytes, show};

@@ -16,7 +16,8 @@ use tyche_engine::{Host, HostControl, Notice};
 use tyche_proto::Problem;
 use uuid::Uuid;
 
-use super::{ConnectArgs, SessionArgs, attach};
+use super::{ConnectArgs, SessionArgs};
+use crate::attach::attach;
 use crate::control::{self, Request};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::show;
@@ -113,7 +114,7 @@ impl Session {
         await_connection(&host, &inputs, &args.session)?;
         tracing::info!(export, session = %id, "connected");
         let disk: Arc<dyn Disk> = host.volume().clone();
-        let attachment = attach::attach(args.kind, disk, export, dir.path())?;
+        let attachment = attach(args.kind, disk, export, dir.path())?;
         let device = attachment.device_path().to_owned();
         let session = Self {
             id,

@@ -3,7 +3,6 @@
 //! The command starts a daemon, one for each session, and waits until it says that the device is
 //! usable, or why not. With `--foreground` the command is the daemon.
 
-mod attach;
 mod daemon;
 mod session;
 
@@ -12,12 +11,12 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::Value;
 
-pub(crate) use attach::clean_stale;
 pub(crate) use session::SessionArgs;
 
+use crate::attach::Kind;
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, show};
 
@@ -46,17 +45,6 @@ pub(crate) struct ConnectArgs {
     /// How to print.
     #[arg(short, long, default_value_t)]
     pub(crate) output: Format,
-}
-
-/// What the export becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
-    /// A loop device: a block device on any kernel.
-    Loop,
-    /// A file in a FUSE file system.
-    Fuse,
-    /// An NBD server on a Unix socket, for QEMU, nbdcopy, fio and others.
-    NbdSocket,
 }
 
 /// This program: by its name, which is what `ps` shows, unless it was replaced meanwhile.

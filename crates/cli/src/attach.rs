@@ -3,16 +3,27 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use tyche_attach::fuse::FuseMount;
 use tyche_attach::nbd::NbdServer;
 use tyche_attach::{Attachment, LoopAttachment};
 use tyche_block::Disk;
 
-use super::Kind;
 use crate::error::Result;
 
+/// What the export becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// A loop device: a block device on any kernel.
+    Loop,
+    /// A file in a FUSE file system.
+    Fuse,
+    /// An NBD server on a Unix socket, for QEMU, nbdcopy, fio and others.
+    NbdSocket,
+}
+
 /// Attaches `disk`; what the attachment needs in the file system goes below `dir`.
-pub(super) fn attach(
+pub(crate) fn attach(
     kind: Kind,
     disk: Arc<dyn Disk>,
     export: &str,
