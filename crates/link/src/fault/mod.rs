@@ -3,8 +3,9 @@
 //! What happens to a frame is its *fate*. The fate of the n-th frame in a direction is a pure
 //! function of the seed, n, and the [`FaultPlan`] at that moment: the same seed and the same
 //! frames give the same faults, whatever the batches and the clock; the clock decides only when
-//! frames leave that are delayed, or that wait in vain for frames to overtake them. The plan is shared and can
-//! be changed while traffic flows, e.g. to let everything heal and see whether it finishes.
+//! frames leave that are delayed, or that wait in vain for frames to overtake them. The plan is
+//! shared and can be changed while traffic flows, e.g. to let everything heal and see whether it
+//! finishes.
 //!
 //! ```text
 //!  send ──► fate ──► [ lane, in order of departure ] ──► inner link
