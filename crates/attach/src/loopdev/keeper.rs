@@ -11,6 +11,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread;
@@ -22,9 +23,10 @@ use crate::{Error, Stopped, descriptors};
 /// Other processes that look for a free loop device may take the one just found.
 const ATTEMPTS_MAX: usize = 64;
 
-/// How long a device must stay open after our close to count as in use: `udev` looks at devices
-/// when they change, for some milliseconds.
-const BUSY_GRACE: Duration = Duration::from_millis(500);
+/// How long a device that is not mounted must stay open after our close to count as in use. `udev`
+/// looks at devices when they change, for some milliseconds; a program that was started in a mount
+/// namespace of its own (`ip netns exec`) keeps a copy of an unmounted file system until it ends.
+pub(super) const BUSY_GRACE: Duration = Duration::from_secs(3);
 
 /// Between two looks.
 const BUSY_RETRY: Duration = Duration::from_millis(20);
@@ -33,8 +35,8 @@ const BUSY_RETRY: Duration = Duration::from_millis(20);
 pub(super) enum Command {
     /// Take over the size of the file.
     Resize(SyncSender<Result<(), Error>>),
-    /// Let go of the device, unless others have it open.
-    Release(SyncSender<Result<Stopped, Error>>),
+    /// Let go of the device, unless others have it open for longer than `patience`.
+    Release { patience: Duration, answer: SyncSender<Result<Stopped, Error>> },
 }
 
 /// What is to be bound.
@@ -76,7 +78,7 @@ pub(super) fn run(
             Command::Resize(answer) => {
                 let _ = answer.send(held.resize(&binding.file));
             }
-            Command::Release(answer) => match held.release() {
+            Command::Release { patience, answer } => match held.release(patience) {
                 Ok(None) => {
                     let _ = answer.send(Ok(Stopped::Gone));
                     return;
@@ -140,10 +142,11 @@ impl Held {
 
     /// Closes the device, and takes hold of it again if it is still bound, because others use it.
     /// The device's cache is written out before, as with every last close.
-    fn release(self) -> Result<Option<Self>, Error> {
+    fn release(self, patience: Duration) -> Result<Option<Self>, Error> {
         let Self { path, device, backing } = self;
+        let patience = if is_mounted(&device) { Duration::ZERO } else { patience };
         drop(device);
-        let deadline = Instant::now() + BUSY_GRACE;
+        let deadline = Instant::now() + patience;
         loop {
             let device = match File::open(&path) {
                 Ok(device) => device,
@@ -156,7 +159,7 @@ impl Held {
                 // It may be bound to a file of somebody else by now.
                 Ok(found) if found != Some(backing) => return Ok(None),
                 Err(error) => return Err(explain("look at", &path, error)),
-                Ok(_) if Instant::now() > deadline => {
+                Ok(_) if Instant::now() >= deadline => {
                     return Ok(Some(Self { path, device, backing }));
                 }
                 Ok(_) => {}
@@ -165,6 +168,15 @@ impl Held {
             thread::sleep(BUSY_RETRY);
         }
     }
+}
+
+/// Whether a file system on the device is mounted here: then nobody is about to let go of it. Not
+/// all file systems say which device they are on.
+fn is_mounted(device: &File) -> bool {
+    let Ok(number) = device.metadata().map(|it| it.rdev()) else { return false };
+    let number = format!("{}:{}", libc::major(number), libc::minor(number));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|mount| mount.split(' ').nth(2) == Some(&number))
 }
 
 /// The longest request of a device, in KiB.

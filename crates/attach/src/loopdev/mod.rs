@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use self::keeper::{Binding, Command};
+use self::keeper::{BUSY_GRACE, Binding, Command};
 use crate::{Error, Stopped};
 
 /// How long binding may take. The kernel reads the partition table, so the disk must answer.
@@ -99,8 +99,12 @@ impl LoopDevice {
     /// again. With `force`, the device is let go all the same.
     pub fn detach(&mut self, force: bool) -> Result<Stopped, Error> {
         let action = format!("detach {}", self.path.display());
-        let timeout = if force { FORCED_DETACH_TIMEOUT } else { DETACH_TIMEOUT };
-        let answer = match self.ask(Command::Release, timeout) {
+        let (patience, timeout) = match force {
+            true => (Duration::ZERO, FORCED_DETACH_TIMEOUT),
+            false => (BUSY_GRACE, DETACH_TIMEOUT),
+        };
+        let release = |answer| Command::Release { patience, answer };
+        let answer = match self.ask(release, timeout) {
             // The keeper has ended: the device was let go before.
             None | Some(Err(RecvTimeoutError::Disconnected)) => Ok(Stopped::Gone),
             Some(Ok(answer)) => answer,
