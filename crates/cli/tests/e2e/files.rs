@@ -20,7 +20,7 @@ impl Files {
         let (mut files, mut total) = (Vec::new(), 0);
         while total < bytes {
             let number = files.len();
-            let bits = random.next() % (LEN_MAX.ilog2() as u64 + 1);
+            let bits = random.next() % u64::from(LEN_MAX.ilog2() + 1);
             let len = random.next() % (1 << bits).max(1);
             files.push((PathBuf::from(format!("dir{}/file{number}", number % 17)), len));
             total += len + 64;
