@@ -31,9 +31,9 @@ fn client(server: &TcpServer) -> TcpClient {
     TcpClient::connect(&[server.address()], &TcpOptions::default()).unwrap()
 }
 
-/// Buffers so small that hardly a write is complete.
+/// Buffers of about two long frames: a batch is hardly ever written in one go.
 fn narrow() -> TcpOptions {
-    TcpOptions { socket_buffer: 2048, ..TcpOptions::default() }
+    TcpOptions { socket_buffer: 128 << 10, ..TcpOptions::default() }
 }
 
 /// Makes a client known to the server; returns its address there.
