@@ -10,13 +10,14 @@ use uuid::Uuid;
 
 use crate::error::Result;
 use crate::identity;
-use crate::links::LinkArgs;
+use crate::links::{End, LinkArgs};
 use crate::output::{Format, Table, bytes, show};
 
 /// List the targets that answer, and their exports.
 #[derive(Args, Debug)]
 pub(crate) struct DiscoverArgs {
-    /// Interface to ask on; may be repeated. By default all that are up.
+    /// Interface to ask on, or tcp:HOST:PORT of a target; may be repeated. By default all
+    /// interfaces that are up.
     #[arg(long = "link", value_name = "INTERFACE")]
     links: Vec<String>,
 
@@ -37,7 +38,7 @@ pub(crate) struct DiscoverArgs {
 }
 
 pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
-    let links = args.link.open_all(&args.links)?;
+    let links = args.link.open_all(&args.links, End::Host)?;
     let host = args.host_id.map_or_else(identity::host, Ok)?;
     let timeout = Duration::try_from_secs_f64(args.timeout).unwrap_or(Duration::ZERO);
     let found = tyche_engine::discover(links, args.link.ethertype, host, Name::EMPTY, timeout);

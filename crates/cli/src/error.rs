@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde_json::json;
-use tyche_link::packet;
+use tyche_link::{packet, tcp};
 use tyche_store::file;
 
 /// Result of everything in this program.
@@ -20,7 +20,7 @@ pub(crate) enum Code {
     NotFound = 3,
     /// A privilege is missing.
     Permission = 4,
-    /// The interface cannot be used.
+    /// The interface or address cannot be used.
     Link = 5,
     /// The target does not answer.
     Unreachable = 6,
@@ -120,6 +120,20 @@ impl From<packet::OpenError> for Error {
             packet::OpenError::NotPermitted => Code::Permission,
             packet::OpenError::EtherType(_) => Code::Usage,
             _ => Code::Link,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<tcp::OpenError> for Error {
+    fn from(error: tcp::OpenError) -> Self {
+        let code = match &error {
+            tcp::OpenError::Listen { source, .. } => match source.kind() {
+                std::io::ErrorKind::PermissionDenied => Code::Permission,
+                _ => Code::Link,
+            },
+            tcp::OpenError::Connect { .. } | tcp::OpenError::NoAddress => Code::Unreachable,
+            tcp::OpenError::System { .. } => Code::Other,
         };
         Self::new(code, error.to_string())
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -382,7 +383,7 @@ impl TargetLoop {
         if self.listener.poll_timeout().is_some_and(|at| at <= now) {
             self.listener.handle_timeout(now);
         }
-        self.serve_requests(now);
+        worked |= self.serve_requests(now);
         worked |= self.transmit(now);
         worked
     }
@@ -522,9 +523,10 @@ impl TargetLoop {
         worked
     }
 
-    fn serve_requests(&mut self, now: Instant) {
-        let displaced = || lock(&self.shared).registry.closing_links().next().is_some();
-        if self.listener.has_requests() || displaced() {
+    /// Does what needs the registry; false if there was nothing.
+    fn serve_requests(&mut self, now: Instant) -> bool {
+        let worked = self.listener.has_requests() || self.is_displaced();
+        if worked {
             let mut shared = lock(&self.shared);
             self.listener.serve_requests(now, &mut shared.registry);
             shared.remember();
@@ -534,6 +536,7 @@ impl TargetLoop {
             drop(shared);
             self.settle(None);
         }
+        worked
     }
 
     fn transmit(&mut self, now: Instant) -> bool {
@@ -550,17 +553,29 @@ impl TargetLoop {
 
     fn sleep(&mut self) {
         self.spin.sleeps();
-        let doorbell = &self.doorbells[self.index];
+        let doorbell = Arc::clone(&self.doorbells[self.index]);
         doorbell.announce();
+        // Whoever came before that has not rung.
+        if !self.obey() && !self.is_displaced() {
+            self.await_work(doorbell.wait_fd());
+        }
+        doorbell.awake();
+    }
+
+    /// Whether another link's loop has decided that channels of this one are to be closed.
+    fn is_displaced(&self) -> bool {
+        lock(&self.shared).registry.closing_links().any(|link| link == self.index)
+    }
+
+    fn await_work(&self, doorbell: BorrowedFd<'_>) {
         let deadline = match (self.listener.poll_timeout(), self.port.poll_timeout()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
         let queues = self.disks.iter().filter_map(|disk| disk.queue.as_ref());
         let stores = queues.filter_map(|queue| queue.wait_fd());
-        let sources = self.port.wait_fd().into_iter().chain(stores).chain([doorbell.wait_fd()]);
+        let sources = self.port.wait_fd().into_iter().chain(stores).chain([doorbell]);
         wait(sources, now(), deadline);
-        doorbell.awake();
     }
 
     fn report(&mut self) -> TargetLinkReport {

@@ -8,6 +8,7 @@
 //! | link | what it is |
 //! |---|---|
 //! | [`packet`] | an AF_PACKET socket on a network interface |
+//! | [`tcp`] | the same frames in TCP streams |
 //! | [`memory`] | two ends in one process |
 //! | [`fault`] | a wrapper that loses, repeats, reorders, corrupts and delays |
 //! | [`pcap`] | a wrapper that records to a file that Wireshark reads |
@@ -17,6 +18,7 @@ pub mod fault;
 pub mod memory;
 pub mod packet;
 pub mod pcap;
+pub mod tcp;
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 use crate::identity;
-use crate::links::LinkArgs;
+use crate::links::{End, LinkArgs, is_tcp};
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
@@ -26,7 +26,8 @@ pub(crate) struct SessionArgs {
     /// Name of the export, as `tyche discover` lists it.
     pub(crate) export: String,
 
-    /// Interface that reaches the target. By default the only one that is up.
+    /// Interface that reaches the target, or tcp:HOST:PORT where it listens. By default the only
+    /// interface that is up.
     #[arg(long = "link", value_name = "INTERFACE")]
     pub(crate) links: Vec<String>,
 
@@ -130,7 +131,7 @@ impl SessionArgs {
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
         };
-        let links = self.link.open_all(&self.links)?;
+        let links = self.link.open_all(&self.links, End::Host)?;
         if links.len() > 1 {
             let names: Vec<_> = links.iter().map(|link| link.name()).collect();
             let message = format!(
@@ -151,7 +152,7 @@ impl SessionArgs {
 
     /// Asks around for other exports when the one wanted is not offered. `None`: nobody answers.
     pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
-        let links = self.link.open_all(&self.links)?;
+        let links = self.link.open_all(&self.links, End::Host)?;
         let (ethertype, host) = (self.link.ethertype, self.host()?);
         let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND);
         if found.is_empty() {
@@ -172,11 +173,16 @@ impl SessionArgs {
     /// The target does not answer in time.
     pub(crate) fn unreachable(&self, problem: Option<String>) -> Error {
         let why = problem.unwrap_or_else(|| "it does not answer in time".into());
-        let message = format!(
-            "cannot connect `{}` within {} s: {why}; check cables and VLAN, and that `tyche \
-             serve` runs on the same Ethernet with EtherType {:#06x}",
-            self.export, self.timeout, self.link.ethertype
-        );
+        let remedy = match self.links.first() {
+            Some(link) if is_tcp(link) => format!("check that `tyche serve` listens at {link}"),
+            _ => format!(
+                "check cables and VLAN, and that `tyche serve` runs on the same Ethernet with \
+                 EtherType {:#06x}",
+                self.link.ethertype
+            ),
+        };
+        let message =
+            format!("cannot connect `{}` within {} s: {why}; {remedy}", self.export, self.timeout);
         Error::new(Code::Unreachable, message)
     }
 

@@ -14,7 +14,7 @@ use crate::error::{Code, Error, Result};
 pub(crate) struct Config {
     /// Name of the target; the host's by default.
     pub(crate) name: Option<String>,
-    /// Interfaces to serve on; by default all that are up.
+    /// Interfaces to serve on, or `tcp:ADDRESS:PORT`; by default all interfaces that are up.
     #[serde(default)]
     pub(crate) link: Vec<String>,
     /// What connections may take.

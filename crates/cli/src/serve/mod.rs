@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::control::{self, Request};
 use crate::error::{Code, Context, Error, Result};
-use crate::links::LinkArgs;
+use crate::links::{End, LinkArgs};
 use crate::output::bytes;
 use crate::runtime::{self, RuntimeDir};
 use crate::{identity, report};
@@ -34,7 +34,7 @@ pub(crate) use config::binary;
 /// One disk is quickly said on the command line; for more, or for access lists, write a TOML file:
 ///
 ///   name = "store1"            # default: the host's name
-///   link = ["eth0", "eth1"]    # default: all interfaces that are up
+///   link = ["eth0", "eth1"]    # or "tcp:0.0.0.0:8650"; default: all interfaces that are up
 ///   [[export]]
 ///   name = "vm1"
 ///   path = "/srv/vm1.img"      # or a block device, mem:1G, null:1T
@@ -56,7 +56,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Interface to serve on; may be repeated. By default all that are up.
+    /// Interface to serve on, or tcp:ADDRESS:PORT to listen at; may be repeated. By default all
+    /// interfaces that are up.
     #[arg(long = "link", value_name = "INTERFACE")]
     links: Vec<String>,
 
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .iter()
         .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
         .collect();
-    let links = args.link.open_all(&config.link)?;
+    let links = args.link.open_all(&config.link, End::Target)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
     let (ethertype, spin) = (args.link.ethertype, args.link.spin());
     // What is gone with the process cannot be overwritten by a stale host after it.

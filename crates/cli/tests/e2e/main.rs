@@ -14,3 +14,4 @@ mod loss;
 mod nbd;
 mod refusals;
 mod rig;
+mod tcp;

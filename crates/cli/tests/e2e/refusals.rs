@@ -17,7 +17,7 @@ const OTHER_HOST: &str = "11111111-2222-4333-8444-555555555555";
 
 /// Runs a command of ours that must fail with `code`, in words that contain `parts`; with
 /// `-o json` it must fail with the same words as JSON.
-fn refused(rig: &Rig, side: Side, args: &[&str], code: i32, parts: &[&str]) {
+pub(crate) fn refused(rig: &Rig, side: Side, args: &[&str], code: i32, parts: &[&str]) {
     expect(&finish(&mut rig.tyche(side, args), PATIENCE), args, code, parts);
     if args[0] != "serve" {
         let args = [args, &["-o", "json"]].concat();

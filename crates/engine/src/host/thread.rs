@@ -202,14 +202,15 @@ impl HostLoop {
 
     fn sleep(&mut self) {
         self.spin.sleeps();
-        let doorbell = &self.volume.doorbell;
-        doorbell.announce();
-        // A held request waits for another to end, so a full queue behind it is no work.
-        if self.held.is_some() || self.volume.is_empty() {
+        let volume = Arc::clone(&self.volume);
+        volume.doorbell.announce();
+        // Whoever came before that has not rung. A held request waits for another to end, so a
+        // full queue behind it is no work.
+        if !self.obey() && (self.held.is_some() || volume.is_empty()) {
             let deadline = self.driver.poll_timeout();
-            wait(self.driver.wait_fds().chain([doorbell.wait_fd()]), now(), deadline);
+            wait(self.driver.wait_fds().chain([volume.doorbell.wait_fd()]), now(), deadline);
         }
-        doorbell.awake();
+        volume.doorbell.awake();
     }
 }
 

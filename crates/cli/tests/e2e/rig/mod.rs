@@ -137,9 +137,18 @@ impl Rig {
     }
 
     pub(crate) fn connect_as(&self, kind: &str, args: &[&str]) -> Session<'_> {
-        let link = self.cable.link(Side::Host);
+        self.connect_at((Side::Host, self.cable.link(Side::Host)), kind, args)
+    }
+
+    /// Connects [`DISK`] on one end's link of that name.
+    pub(crate) fn connect_at(
+        &self,
+        (side, link): (Side, &str),
+        kind: &str,
+        args: &[&str],
+    ) -> Session<'_> {
         let fixed = ["connect", DISK, "--link", link, "--as", kind, "-o", "json"];
-        let done = finish(&mut self.tyche(Side::Host, &[&fixed, args].concat()), PATIENCE);
+        let done = finish(&mut self.tyche(side, &[&fixed, args].concat()), PATIENCE);
         assert!(done.success(), "connect: {}\n{}", done.stderr, self.logs());
         let value: Value = serde_json::from_str(&done.stdout).unwrap();
         let device = PathBuf::from(value["device"].as_str().unwrap());
@@ -148,7 +157,11 @@ impl Rig {
 
     /// What a command of ours says in JSON.
     pub(crate) fn ask(&self, args: &[&str]) -> Value {
-        let text = run(&mut self.tyche(Side::Host, &[args, &["-o", "json"]].concat()));
+        self.ask_at(Side::Host, args)
+    }
+
+    pub(crate) fn ask_at(&self, side: Side, args: &[&str]) -> Value {
+        let text = run(&mut self.tyche(side, &[args, &["-o", "json"]].concat()));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 

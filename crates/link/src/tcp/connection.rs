@@ -1,0 +1,205 @@
+//! One connection, either end's: frames out of and into a socket.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use super::input::{Input, Malformed};
+use super::output::{Output, prefix};
+use super::{PREFIX, socket};
+use crate::{Mac, RxBatch, TxFrame};
+
+/// Frames that one system call sends at most.
+const GATHER_FRAMES: usize = 64;
+/// Vectors that they have at most.
+const GATHER_VECTORS: usize = 256;
+/// Bytes of an Ethernet address; the source comes after the destination.
+const ADDRESS: usize = 6;
+
+/// See the module.
+pub(super) struct Connection {
+    socket: OwnedFd,
+    /// What frames of the peer carry as their source.
+    mac: Mac,
+    input: Input,
+    output: Output,
+    /// Whether the socket may have something to read.
+    readable: bool,
+    /// Whether it was asked to tell when it takes output.
+    pub(super) watches_output: bool,
+    /// When something last came.
+    heard: Instant,
+}
+
+/// Why a connection is over.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The peer sent nonsense.
+    Malformed,
+    /// The network or the peer ended it.
+    Gone(io::Error),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Gone(error)
+    }
+}
+
+impl From<Malformed> for Broken {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+impl Connection {
+    pub(super) fn new(socket: OwnedFd, mac: Mac) -> Self {
+        Self {
+            socket,
+            mac,
+            input: Input::new(),
+            output: Output::default(),
+            readable: true,
+            watches_output: false,
+            heard: Instant::now(),
+        }
+    }
+
+    pub(super) fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    pub(super) fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// The socket may have something to read.
+    pub(super) fn set_readable(&mut self) {
+        self.readable = true;
+    }
+
+    /// Whether output waits for the peer to read.
+    pub(super) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Whether frames wait that were already read.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.input.is_ready()
+    }
+
+    /// Adds the frames that have come to the batch, as far as it has room. Reads from the socket
+    /// once at most, so that others get their turn.
+    pub(super) fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {
+        self.unpack(batch)?;
+        if self.readable && batch.len() < batch.capacity() {
+            let room = self.input.room();
+            let size = room.len();
+            let count = socket::receive(&self.socket, room)?;
+            // Less than there was room for: all that there was.
+            self.readable = count == Some(size);
+            if let Some(count) = count {
+                self.input.filled(count);
+                self.heard = Instant::now();
+                self.unpack(batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unpack(&mut self, batch: &mut RxBatch) -> Result<(), Malformed> {
+        while batch.len() < batch.capacity() {
+            let Some(frame) = self.input.pop()? else { break };
+            frame[ADDRESS..2 * ADDRESS].copy_from_slice(&self.mac);
+            // A frame that is too long for the batch is lost, as it would be on an interface.
+            let _ = batch.push([&*frame]);
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, as far as the peer reads.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while self.has_output() {
+            let (first, second) = self.output.slices();
+            let sent = socket::send(&self.socket, &[IoSlice::new(first), IoSlice::new(second)])?;
+            if sent == 0 {
+                break;
+            }
+            self.output.sent(sent);
+        }
+        Ok(())
+    }
+
+    /// Sends frames in order, or keeps them to be sent when the peer reads. Returns how many
+    /// found room, from the first on.
+    pub(super) fn send<'a>(
+        &mut self,
+        frames: impl Iterator<Item = TxFrame<'a>>,
+    ) -> io::Result<usize> {
+        let mut frames = frames.peekable();
+        let mut taken = 0;
+        self.flush()?;
+        while !self.has_output() && frames.peek().is_some() {
+            taken += self.gather(&mut frames)?;
+        }
+        // What follows the first that does not fit is not taken either: frames stay in order.
+        Ok(taken + frames.take_while(|frame| self.output.push(frame, 0)).count())
+    }
+
+    /// Sends some frames straight from where they lie; keeps the rest of what it took.
+    fn gather<'a>(
+        &mut self,
+        frames: &mut std::iter::Peekable<impl Iterator<Item = TxFrame<'a>>>,
+    ) -> io::Result<usize> {
+        let mut chosen = [None::<TxFrame<'a>>; GATHER_FRAMES];
+        let mut prefixes = [[0; PREFIX]; GATHER_FRAMES];
+        let (mut count, mut parts) = (0, 0);
+        while count < GATHER_FRAMES {
+            let fits = |frame: &TxFrame<'_>| parts + parts_max(frame) <= GATHER_VECTORS;
+            let Some(frame) = frames.next_if(fits) else { break };
+            prefixes[count] = prefix(&frame);
+            parts += parts_max(&frame);
+            chosen[count] = Some(frame);
+            count += 1;
+        }
+        let chosen = &chosen[..count];
+        if count == 0 {
+            // More vectors than go into one call, and nothing else waits: there is room.
+            let frame = frames.next().expect("only called with a frame");
+            assert!(self.output.push(&frame, 0), "an empty buffer holds any frame");
+            self.flush()?;
+            return Ok(1);
+        }
+        let mut vectors = [IoSlice::new(&[]); GATHER_VECTORS];
+        let mut used = 0;
+        for (prefix, frame) in prefixes.iter().zip(chosen.iter().flatten()) {
+            for part in [prefix.as_slice()].into_iter().chain(frame.parts()) {
+                vectors[used] = IoSlice::new(part);
+                used += 1;
+            }
+        }
+        let mut sent = socket::send(&self.socket, &vectors[..used])?;
+        for frame in chosen.iter().flatten() {
+            let gone = sent.min(PREFIX + frame.len());
+            sent -= gone;
+            if gone < PREFIX + frame.len() {
+                assert!(self.output.push(frame, gone), "one call's frames fit an empty buffer");
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// The most vectors of a frame on the wire: length, head, data and tail.
+fn parts_max(frame: &TxFrame<'_>) -> usize {
+    frame.data().len() + 3
+}
+
+// What one call gathers finds room in an empty output buffer, so no frame is cut off half-way.
+const _: () = assert!(GATHER_FRAMES * (PREFIX + super::FRAME_LEN_MAX) <= super::OUTPUT_BYTES);
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,101 @@
+//! Why a link does not open, and what to do about it.
+
+use std::net::SocketAddr;
+use std::{error, fmt, io};
+
+/// Why a link does not open.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The target's end cannot listen.
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The host's end cannot connect.
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no address to try.
+    NoAddress,
+    /// A system call failed that should not.
+    System {
+        /// Which.
+        call: &'static str,
+        /// How.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen { address, source } => {
+                write!(f, "cannot listen at tcp:{address}: ")?;
+                match source.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        f.write_str("another process does; choose another port")
+                    }
+                    io::ErrorKind::AddrNotAvailable => write!(
+                        f,
+                        "this machine does not have that address; `ip address` lists those it \
+                         has, and {} means all",
+                        if address.is_ipv4() { "0.0.0.0" } else { "[::]" }
+                    ),
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("ports below 1024 need root; choose another port")
+                    }
+                    _ => write!(f, "{source}"),
+                }
+            }
+            Self::Connect { address, source } => {
+                write!(f, "cannot connect to tcp:{address}: ")?;
+                match source.kind() {
+                    io::ErrorKind::ConnectionRefused => write!(
+                        f,
+                        "nobody listens there; `tyche serve --link tcp:ADDRESS:{}` on that \
+                         machine does",
+                        address.port()
+                    ),
+                    io::ErrorKind::TimedOut => {
+                        f.write_str("no answer in time; check the address, routes and firewalls")
+                    }
+                    _ => write!(f, "{source}"),
+                }
+            }
+            Self::NoAddress => f.write_str("the name has no address"),
+            Self::System { call, source } => write!(f, "{call}: {source}"),
+        }
+    }
+}
+
+impl error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Listen { source, .. }
+            | Self::Connect { source, .. }
+            | Self::System { source, .. } => Some(source),
+            Self::NoAddress => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_remedy() {
+        let address = "192.0.2.1:7000".parse().unwrap();
+        let source = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let message = OpenError::Connect { address, source }.to_string();
+        assert!(message.contains("tyche serve --link tcp:ADDRESS:7000"), "{message}");
+        let source = io::Error::from(io::ErrorKind::AddrInUse);
+        let message = OpenError::Listen { address, source }.to_string();
+        assert!(message.contains("tcp:192.0.2.1:7000: another process"), "{message}");
+    }
+}

@@ -1,0 +1,84 @@
+//! One descriptor that is readable while there is something to do on any of a link's sockets, or
+//! with frames that it has already read.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+
+/// Sockets that one look finds at most.
+const EVENTS_MAX: usize = 64;
+
+/// What the backlog is known by.
+pub(super) const BACKLOG: u64 = u64::MAX;
+
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// See the module.
+pub(super) struct Readiness {
+    epoll: OwnedFd,
+    /// Readable while `raised`: the kernel does not know of frames in our own buffers.
+    backlog: OwnedFd,
+    raised: bool,
+    /// Keys of what the last look found.
+    found: [u64; EVENTS_MAX],
+}
+
+impl Readiness {
+    pub(super) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let backlog = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &backlog, EventData::new_u64(BACKLOG), EventFlags::IN)?;
+        Ok(Self { epoll, backlog, raised: false, found: [BACKLOG; EVENTS_MAX] })
+    }
+
+    /// Looks after a socket from now on, until it is closed.
+    pub(super) fn add(&self, socket: impl AsFd, key: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(key), EventFlags::IN)?)
+    }
+
+    /// Whether it matters that the socket takes output.
+    pub(super) fn set_output(&self, socket: impl AsFd, key: u64, wanted: bool) -> io::Result<()> {
+        let flags = if wanted { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+        Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(key), flags)?)
+    }
+
+    /// Whether frames that were already read wait.
+    pub(super) fn set_backlog(&mut self, waiting: bool) -> io::Result<()> {
+        if waiting && !self.raised {
+            rustix::io::write(&self.backlog, &1u64.to_ne_bytes())?;
+        } else if !waiting && self.raised {
+            rustix::io::read(&self.backlog, &mut [0; 8])?;
+        }
+        self.raised = waiting;
+        Ok(())
+    }
+
+    /// Looks for sockets that something can be done with now. Returns how many were found, up to
+    /// [`EVENTS_MAX`]; the others come next time.
+    pub(super) fn poll(&mut self) -> io::Result<usize> {
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
+        let events = match epoll::wait(&self.epoll, &mut events[..], Some(&NOW)) {
+            Ok((events, _)) => events,
+            Err(rustix::io::Errno::INTR) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        for (key, event) in self.found.iter_mut().zip(&*events) {
+            *key = event.data.u64();
+        }
+        Ok(events.len())
+    }
+
+    /// The key of a socket that was found; also [`BACKLOG`].
+    pub(super) fn key(&self, index: usize) -> u64 {
+        self.found[index]
+    }
+}
+
+impl AsFd for Readiness {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

@@ -1,0 +1,268 @@
+//! A target's end: a socket that listens, and the connections that it has accepted.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::connection::{Broken, Connection};
+use super::readiness::{BACKLOG, Readiness};
+use super::{CONNECTION, FRAME_LEN_MAX, OpenError, SERVER, SILENCE_MAX, TcpOptions, TcpStats};
+use super::{capacity, sendable, socket};
+use crate::{FRAMES_MAX, Link, Mac, RxBatch, TxBatch};
+
+/// Connections accepted in one call at most: the others want their turn, too.
+const ACCEPTS_MAX: usize = 16;
+/// What the socket that listens is known by; connections by their slot.
+const LISTENER: u64 = BACKLOG - 1;
+
+const BROADCAST: Mac = [0xff; 6];
+
+/// Where a frame goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Slot(u8),
+    All,
+    Nobody,
+}
+
+/// A link over many TCP connections, for a target.
+pub struct TcpServer {
+    name: String,
+    address: SocketAddr,
+    listener: OwnedFd,
+    /// Connections; a gap is used again.
+    slots: Box<[Option<Box<Connection>>]>,
+    /// The slot that is asked first for frames, so that each gets its turn.
+    turn: usize,
+    /// Connections accepted so far.
+    serial: u32,
+    /// Of each frame of the batch that is being sent.
+    routes: Vec<Route>,
+    readiness: Readiness,
+    stats: TcpStats,
+}
+
+impl TcpServer {
+    /// Listens at the first of `addresses` that is possible; port 0 stands for any that is free.
+    ///
+    /// # Errors
+    /// Why the last of them does not work, and what to do about it.
+    ///
+    /// # Panics
+    /// If `connections_max` is not 1 to 255.
+    pub fn listen(addresses: &[SocketAddr], options: &TcpOptions) -> Result<Self, OpenError> {
+        let places = options.connections_max;
+        assert!((1..=255).contains(&places), "a server of {places} connections");
+        let readiness =
+            Readiness::new().map_err(|source| OpenError::System { call: "epoll", source })?;
+        let mut failed = OpenError::NoAddress;
+        for address in addresses {
+            match socket::listen(address, options) {
+                Ok((listener, address)) => {
+                    readiness
+                        .add(&listener, LISTENER)
+                        .map_err(|source| OpenError::System { call: "epoll_ctl", source })?;
+                    return Ok(Self {
+                        name: format!("tcp:{address}"),
+                        address,
+                        listener,
+                        slots: (0..places).map(|_| None).collect(),
+                        turn: 0,
+                        serial: 0,
+                        routes: Vec::with_capacity(FRAMES_MAX),
+                        readiness,
+                        stats: TcpStats::default(),
+                    });
+                }
+                Err(source) => failed = OpenError::Listen { address: *address, source },
+            }
+        }
+        Err(failed)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+
+    /// What went wrong since the link opened.
+    pub fn stats(&self) -> TcpStats {
+        self.stats
+    }
+
+    /// Sees to the sockets that are ready; true if there are new connections to accept.
+    fn look(&mut self) -> io::Result<bool> {
+        let mut accepts = false;
+        for index in 0..self.readiness.poll()? {
+            match self.readiness.key(index) {
+                BACKLOG => {}
+                LISTENER => accepts = true,
+                slot => {
+                    let slot = slot as usize;
+                    if let Some(connection) = &mut self.slots[slot] {
+                        connection.set_readable();
+                        let flushed = connection.flush();
+                        self.settle(slot, flushed.map_err(Broken::from));
+                    }
+                }
+            }
+        }
+        Ok(accepts)
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        for _ in 0..ACCEPTS_MAX {
+            let Some(socket) = socket::accept(&self.listener)? else { break };
+            let Some(slot) = self.place() else {
+                // Closing it is the answer.
+                self.stats.refused += 1;
+                continue;
+            };
+            self.readiness.add(&socket, slot as u64)?;
+            self.serial = self.serial.wrapping_add(1);
+            let [a, b, c, d] = self.serial.to_be_bytes();
+            let mac = [CONNECTION, slot as u8, a, b, c, d];
+            self.slots[slot] = Some(Box::new(Connection::new(socket, mac)));
+        }
+        Ok(())
+    }
+
+    /// A place for another connection.
+    fn place(&mut self) -> Option<usize> {
+        if let Some(gap) = self.slots.iter().position(Option::is_none) {
+            return Some(gap);
+        }
+        let heard = |slot: &usize| self.slots[*slot].as_ref().map(|it| it.heard());
+        let quietest = (0..self.slots.len()).min_by_key(heard)?;
+        let silent = heard(&quietest)?.elapsed() >= SILENCE_MAX;
+        self.stats.displaced += u64::from(silent);
+        silent.then_some(quietest)
+    }
+
+    /// Ends a connection that is broken; else makes the descriptor tell when it takes output.
+    fn settle(&mut self, slot: usize, result: Result<(), Broken>) {
+        let Some(connection) = &mut self.slots[slot] else { return };
+        let result = result.and_then(|()| {
+            let wanted = connection.has_output();
+            if wanted != connection.watches_output {
+                self.readiness.set_output(&**connection, slot as u64, wanted)?;
+                connection.watches_output = wanted;
+            }
+            Ok(())
+        });
+        if let Err(broken) = result {
+            self.stats.malformed += u64::from(matches!(broken, Broken::Malformed));
+            self.slots[slot] = None;
+        }
+    }
+
+    /// Decides where each of the first `count` frames goes.
+    fn route(&mut self, batch: &TxBatch<'_>, count: usize) {
+        self.routes.clear();
+        for frame in batch.frames().take(count) {
+            let destination: &Mac = frame.head().first_chunk().expect("a head");
+            let slot = usize::from(destination[1]);
+            let known = self.slots.get(slot).and_then(Option::as_ref);
+            self.routes.push(if *destination == BROADCAST {
+                Route::All
+            } else if known.is_some_and(|connection| connection.mac() == *destination) {
+                Route::Slot(destination[1])
+            } else {
+                Route::Nobody
+            });
+        }
+    }
+}
+
+impl Link for TcpServer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn mac(&self) -> Mac {
+        SERVER
+    }
+
+    fn frame_len_max(&self) -> usize {
+        FRAME_LEN_MAX
+    }
+
+    fn receive_capacity(&self, frame_len: usize) -> usize {
+        capacity(frame_len)
+    }
+
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        batch.clear();
+        let accepted = if self.look()? { self.accept() } else { Ok(()) };
+        let (first, places) = (self.turn, self.slots.len());
+        for offset in 0..places {
+            if batch.len() == batch.capacity() {
+                break;
+            }
+            let slot = (first + offset) % places;
+            if let Some(connection) = &mut self.slots[slot] {
+                let received = connection.receive(batch);
+                self.settle(slot, received);
+            }
+            self.turn = (slot + 1) % places;
+        }
+        let waiting = self.slots.iter().flatten().any(|it| it.has_backlog());
+        self.readiness.set_backlog(waiting)?;
+        match accepted {
+            // It stays ready, so that the next call tells.
+            Err(error) if batch.is_empty() => Err(error),
+            _ => Ok(batch.len()),
+        }
+    }
+
+    /// What a connection has no room for is lost for that one, as on a switch's port. The frames
+    /// at the end of the batch that nobody took count as not taken, so that with one peer it is
+    /// exactly those.
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        let count = sendable(batch)?;
+        self.route(batch, count);
+        let is_lost = |route: &Route| *route == Route::Nobody;
+        self.stats.lost += self.routes.iter().filter(|route| is_lost(route)).count() as u64;
+        // One more than the last frame that found room.
+        let mut taken = self.routes.iter().rposition(is_lost).map_or(0, |index| index + 1);
+        for slot in 0..self.slots.len() {
+            let Some(connection) = &mut self.slots[slot] else { continue };
+            let goes = |index: &usize| match self.routes[*index] {
+                Route::Slot(other) => usize::from(other) == slot,
+                route => route == Route::All,
+            };
+            let wanted = (0..count).filter(goes).count();
+            if wanted == 0 {
+                continue;
+            }
+            let sent = connection.send((0..count).filter(goes).map(|index| batch.frame(index)));
+            // A connection that breaks takes everything with it.
+            let found_room = *sent.as_ref().unwrap_or(&wanted);
+            if let Some(last) = (0..count).filter(goes).take(found_room).last() {
+                taken = taken.max(last + 1);
+            }
+            self.stats.lost += (wanted - sent.as_ref().unwrap_or(&0)) as u64;
+            self.settle(slot, sent.map(drop).map_err(Broken::from));
+        }
+        Ok(taken)
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.readiness.as_fd()
+    }
+
+    fn overruns(&mut self) -> u64 {
+        0
+    }
+}
+
+impl std::fmt::Debug for TcpServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TcpServer({}, {} connections)", self.name, self.connections())
+    }
+}
