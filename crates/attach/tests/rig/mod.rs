@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
@@ -73,8 +74,14 @@ impl Rig {
         path
     }
 
+    /// Unmounts. Another test's child, between its fork and its exec, may still have a file of
+    /// ours open: that passes.
     pub(crate) fn unmount(&self, path: &Path) {
-        unmount(path, UnmountFlags::NOFOLLOW).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(error) = unmount(path, UnmountFlags::NOFOLLOW) {
+            assert!(error == Errno::BUSY && Instant::now() < deadline, "unmount: {error}");
+            thread::sleep(POLL);
+        }
     }
 }
 

@@ -180,7 +180,13 @@ impl Rig {
     }
 
     pub(crate) fn unmount(&self) {
-        run(Command::new("umount").arg(self.path("mnt")));
+        // A child of another test, between its fork and its exec, has our open files, too: what
+        // is busy because of that is so for a moment.
+        wait_until("the file system can be unmounted", || {
+            let done = finish(Command::new("umount").arg(self.path("mnt")), PATIENCE);
+            assert!(done.success() || done.stderr.contains("busy"), "{}", done.stderr);
+            done.success()
+        });
     }
 
     /// The logs of the daemons.
