@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::{Result, succeeds};
 
 /// A program, and the package that brings it.
-type Need = (&'static str, &'static str);
+pub(crate) type Need = (&'static str, &'static str);
 
 /// What the demo runs.
 pub(crate) const DEMO: &[Need] = &[

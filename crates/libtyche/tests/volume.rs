@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use tyche::{Errno, HostLink, Mode, OpenError, Operation, Options, REQUESTS_MAX, Request, Volume};
+use tyche::{
+    Errno, HostLink, Mode, OpenError, Operation, Options, REQUESTS_MAX, Request, Volume, Why,
+};
 use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
@@ -142,22 +144,38 @@ fn more_requests_than_there_may_be_are_given_back() {
         }
         // None has been picked up, so there is room for none, however many have ended.
         let refused = volume.submit(read(&volume, 0, 512), 0).unwrap_err();
-        assert_eq!(refused.why, tyche::Why::Full);
+        assert_eq!(refused.why, Why::Full);
         assert!(refused.request.buffer.is_some(), "the buffer comes back");
         let mut done = Vec::new();
         assert_eq!(volume.wait(&mut done, 10, 10, PATIENCE), Ok(10));
-        volume.submit(flush(), 0).unwrap();
-        assert_eq!(drain(&volume).len(), REQUESTS_MAX - 10, "one token is used twice");
+        volume.submit(flush(), u64::MAX).unwrap();
+        assert_eq!(drain(&volume).len(), REQUESTS_MAX - 10 + 1);
     }
 }
 
 #[test]
 fn an_inline_volume_has_one_driver_at_a_time() {
-    let (_target, volume) = pair(Mode::Inline);
+    let (ours, theirs) = memory::pair(9014).unwrap();
+    let plan = FaultPlan::new();
+    let ours = FaultLink::new(ours, 1, Side::Both, plan.clone()).unwrap();
+    let (_target, volume) = (target(Box::new(theirs)), open(Mode::Inline, Box::new(ours)));
     assert!(volume.wait_fd().is_none());
     let mut done = Vec::new();
-    // Nothing in flight is nothing to wait for.
-    assert_eq!(volume.wait(&mut done, 1, 1, PATIENCE), Ok(0));
+    assert_eq!(volume.wait(&mut done, 1, 1, PATIENCE), Ok(0), "nothing in flight: no wait");
+    plan.set_cut(true);
+    volume.submit(flush(), 1).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| volume.wait(&mut Vec::new(), 1, 1, PATIENCE));
+        let start = std::time::Instant::now();
+        while volume.poll(&mut done, 1) != Err(Why::Busy) {
+            assert!(start.elapsed() < PATIENCE, "the other thread drives");
+            std::thread::yield_now();
+        }
+        let refused = volume.submit(read(&volume, 0, 512), 2).unwrap_err();
+        assert_eq!((refused.why, volume.in_flight()), (Why::Busy, 1));
+        plan.heal();
+        assert_eq!(waiter.join().unwrap(), Ok(1));
+    });
 }
 
 #[test]
