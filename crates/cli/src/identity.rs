@@ -11,12 +11,12 @@ pub(crate) use identity::derived;
 
 /// This machine's UUID as a host.
 pub(crate) fn host() -> Result<Uuid> {
-    identity::host().map_err(explain)
+    explain(identity::host())
 }
 
 /// The UUID of the target of that name on this machine.
 pub(crate) fn target(name: &str) -> Result<Uuid> {
-    identity::target(name).map_err(explain)
+    explain(identity::target(name))
 }
 
 /// The name that others see.
@@ -24,10 +24,12 @@ pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn explain(error: io::Error) -> Error {
-    let code = match error.kind() {
-        io::ErrorKind::InvalidData => Code::Config,
-        _ => Code::Other,
-    };
-    Error::new(code, error.to_string())
+fn explain<T>(known: io::Result<T>) -> Result<T> {
+    known.map_err(|error| {
+        let code = match error.kind() {
+            io::ErrorKind::InvalidData => Code::Config,
+            _ => Code::Other,
+        };
+        Error::new(code, error.to_string())
+    })
 }

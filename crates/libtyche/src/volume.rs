@@ -28,7 +28,7 @@ pub struct Volume {
 }
 
 enum Session {
-    Inline(Inline),
+    Inline(Box<Inline>),
     Queue(Queue),
 }
 
@@ -39,7 +39,7 @@ impl Volume {
         timeout: Duration,
     ) -> Result<Self, OpenError> {
         let session = match mode {
-            Mode::Inline => Session::Inline(Inline::connect(options, timeout)?),
+            Mode::Inline => Session::Inline(Box::new(Inline::connect(options, timeout)?)),
             Mode::Queue => Session::Queue(Queue::connect(options, timeout)?),
         };
         Ok(Self { session, in_flight: AtomicUsize::new(0) })

@@ -120,8 +120,10 @@ unsafe fn say(text: &str, to: *mut c_char, size: usize) {
     if to.is_null() || size == 0 {
         return;
     }
-    let len = (0..size).rev().find(|&len| text.is_char_boundary(len)).unwrap_or(0);
-    // SAFETY: `len` is within the text and below `size`, so text and zero fit; the two do not overlap, for one is ours.
+    let longest = text.len().min(size - 1);
+    let len = (0..=longest).rev().find(|&len| text.is_char_boundary(len)).unwrap_or(0);
+    // SAFETY: `len` is within the text and below `size`, so text and zero fit; the two do not
+    // overlap, for the text is ours.
     unsafe {
         ptr::copy_nonoverlapping(text.as_ptr().cast(), to, len);
         to.add(len).write(0);

@@ -31,20 +31,21 @@ pub(super) unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
-/// Changes an option; `-EINVAL` if the pointer is null or `change` does not like the value.
+/// Changes an option; `-EINVAL` if the pointer is null, or if `change` does not like the value and
+/// says so with `false`: then the options stay as they were.
 ///
 /// # Safety
 /// `options` is null or came from `tyche_options_new`, and nobody else uses it meanwhile.
-unsafe fn set(
-    options: *mut tyche_options,
-    change: impl FnOnce(&mut Options) -> Option<()>,
-) -> c_int {
+unsafe fn set(options: *mut tyche_options, change: impl FnOnce(&mut Options) -> bool) -> c_int {
     // SAFETY: valid and unshared as the caller of this function promises, or null.
     let options = unsafe { options.as_mut() };
-    match options.and_then(|it| change(&mut it.options)) {
-        Some(()) => 0,
-        None => -libc::EINVAL,
+    let Some(options) = options else { return -libc::EINVAL };
+    let mut changed = options.options.clone();
+    if !change(&mut changed) {
+        return -libc::EINVAL;
     }
+    options.options = changed;
+    0
 }
 
 /// Options with their defaults, for the export of that name. NULL if the name is none. Does not
@@ -77,7 +78,10 @@ pub unsafe extern "C" fn tyche_options_add_link(
     // SAFETY: both as the header demands.
     unsafe {
         let name = text(interface).filter(|name| !name.is_empty());
-        set(options, |it| name.map(|name| it.links.push(name.to_owned())))
+        set(options, |it| {
+            it.links.extend(name.map(str::to_owned));
+            name.is_some()
+        })
     }
 }
 
@@ -90,7 +94,12 @@ pub unsafe extern "C" fn tyche_options_set_mode(options: *mut tyche_options, mod
         _ => None,
     };
     // SAFETY: as the header demands.
-    unsafe { set(options, |it| mode.map(|mode| it.mode = mode)) }
+    unsafe {
+        set(options, |it| {
+            it.mode = mode.unwrap_or(it.mode);
+            mode.is_some()
+        })
+    }
 }
 
 /// Requests with the target at once, 1 to 1024; 128 by default.
@@ -99,12 +108,13 @@ pub unsafe extern "C" fn tyche_options_set_queue_size(
     options: *mut tyche_options,
     queue_size: u16,
 ) -> c_int {
-    let change = |it: &mut Options| {
-        it.queue_size = queue_size;
-        (1..=1024).contains(&queue_size).then_some(())
-    };
     // SAFETY: as the header demands.
-    unsafe { set(options, change) }
+    unsafe {
+        set(options, |it| {
+            it.queue_size = queue_size;
+            (1..=1024).contains(&queue_size)
+        })
+    }
 }
 
 /// Bytes of memory of the volume's own, which data of unregistered buffers pass through; 64 MiB by
@@ -115,7 +125,12 @@ pub unsafe extern "C" fn tyche_options_set_memory(
     bytes: usize,
 ) -> c_int {
     // SAFETY: as the header demands.
-    unsafe { set(options, |it| (bytes > 0).then(|| it.memory = bytes)) }
+    unsafe {
+        set(options, |it| {
+            it.memory = bytes;
+            bytes > 0
+        })
+    }
 }
 
 /// The longest time to spin for more work before sleeping; 0, the default: never.
@@ -126,7 +141,12 @@ pub unsafe extern "C" fn tyche_options_set_spin_us(
 ) -> c_int {
     let spin = Duration::from_micros(microseconds.into());
     // SAFETY: as the header demands.
-    unsafe { set(options, |it| Some(it.spin = spin)) }
+    unsafe {
+        set(options, |it| {
+            it.spin = spin;
+            true
+        })
+    }
 }
 
 /// Whether checksums cover data; they do by default. Headers and commands always are covered.
@@ -136,7 +156,12 @@ pub unsafe extern "C" fn tyche_options_set_checksum(
     checksum: bool,
 ) -> c_int {
     // SAFETY: as the header demands.
-    unsafe { set(options, |it| Some(it.checksum = checksum)) }
+    unsafe {
+        set(options, |it| {
+            it.checksum = checksum;
+            true
+        })
+    }
 }
 
 /// Whether never to write.
@@ -146,7 +171,12 @@ pub unsafe extern "C" fn tyche_options_set_read_only(
     read_only: bool,
 ) -> c_int {
     // SAFETY: as the header demands.
-    unsafe { set(options, |it| Some(it.read_only = read_only)) }
+    unsafe {
+        set(options, |it| {
+            it.read_only = read_only;
+            true
+        })
+    }
 }
 
 /// How long opening may take; 10000 by default.
@@ -157,7 +187,12 @@ pub unsafe extern "C" fn tyche_options_set_timeout_ms(
 ) -> c_int {
     let timeout = Duration::from_millis(milliseconds.into());
     // SAFETY: as the header demands.
-    unsafe { set(options, |it| Some(it.timeout = timeout)) }
+    unsafe {
+        set(options, |it| {
+            it.timeout = timeout;
+            true
+        })
+    }
 }
 
 /// How long requests wait for a lost target before they fail with EIO; -1: for ever; 600000 by
@@ -168,12 +203,13 @@ pub unsafe extern "C" fn tyche_options_set_loss_timeout_ms(
     milliseconds: i64,
 ) -> c_int {
     let timeout = u64::try_from(milliseconds).ok().map(Duration::from_millis);
-    let change = |it: &mut Options| {
-        it.ctrl_loss_tmo = timeout;
-        (milliseconds >= -1).then_some(())
-    };
     // SAFETY: as the header demands.
-    unsafe { set(options, change) }
+    unsafe {
+        set(options, |it| {
+            it.ctrl_loss_tmo = timeout;
+            milliseconds >= -1
+        })
+    }
 }
 
 /// Be the host of that UUID rather than this machine.
@@ -185,6 +221,9 @@ pub unsafe extern "C" fn tyche_options_set_host(
     // SAFETY: both as the header demands.
     unsafe {
         let uuid = text(uuid).and_then(|text| Uuid::parse_str(text).ok());
-        set(options, |it| uuid.map(|uuid| it.host = Some(uuid)))
+        set(options, |it| {
+            it.host = uuid;
+            uuid.is_some()
+        })
     }
 }
