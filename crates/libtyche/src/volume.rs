@@ -101,7 +101,8 @@ impl Volume {
     }
 
     /// As [`poll`](Self::poll), but waits until `min` completions are there, or as many as there
-    /// are requests in flight, or `timeout` has passed.
+    /// are requests in flight, or `timeout` has passed. Where several threads wait, one may take
+    /// what another waits for, which then waits for its timeout: let each wait for one.
     ///
     /// # Errors
     /// [`Why::Busy`].

@@ -36,7 +36,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// An open export. Made by tyche_open(), freed by tyche_close(). In queue mode any number of
 /// threads may use it at once; in inline mode one at a time: a call in the middle of another
-/// thread's returns -EBUSY.
+/// thread's returns -EBUSY. After a fork(), the child must leave it alone, tyche_close() included.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct tyche_volume {
     volume: Volume,
@@ -315,7 +315,7 @@ pub unsafe extern "C" fn tyche_poll(
 }
 
 /// As tyche_poll(), but waits until `min` requests have ended, or as many as are in flight, or
-/// `timeout_ms` milliseconds have passed.
+/// `timeout_ms` milliseconds have passed. Several threads that wait should each wait for one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_wait(
     volume: *const tyche_volume,
