@@ -364,13 +364,18 @@ struct TargetLoop {
 
 impl TargetLoop {
     fn run(mut self) {
-        while !(self.stopping && self.channels.iter().all(Option::is_none)) {
+        while !self.is_over() {
             if self.turn() {
                 self.spin.worked();
-            } else if !self.spin.again(now().0) {
+            } else if !self.is_over() && !self.spin.again(now().0) {
+                // Closing the last channel is no work, and nothing would end this sleep.
                 self.sleep();
             }
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping && self.channels.iter().all(Option::is_none)
     }
 
     /// Does what there is to do; false if there was nothing.
