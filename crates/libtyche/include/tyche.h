@@ -47,7 +47,7 @@ typedef struct tyche_options tyche_options;
 /**
  * An open export. Made by tyche_open(), freed by tyche_close(). In queue mode any number of
  * threads may use it at once; in inline mode one at a time: a call in the middle of another
- * thread's returns -EBUSY.
+ * thread's returns -EBUSY. After a fork(), the child must leave it alone, tyche_close() included.
  */
 typedef struct tyche_volume tyche_volume;
 
@@ -196,7 +196,7 @@ int tyche_poll(const struct tyche_volume *volume,
 
 /**
  * As tyche_poll(), but waits until `min` requests have ended, or as many as are in flight, or
- * `timeout_ms` milliseconds have passed.
+ * `timeout_ms` milliseconds have passed. Several threads that wait should each wait for one.
  */
 int tyche_wait(const struct tyche_volume *volume,
                struct tyche_completion *completions,
@@ -207,7 +207,8 @@ int tyche_wait(const struct tyche_volume *volume,
 /**
  * In queue mode, a descriptor that becomes readable when a request has ended: for poll(2) and its
  * kin, never to be read or closed. Call this before every sleep, for it is what makes the
- * descriptor speak. -EOPNOTSUPP in inline mode: use tyche_wait().
+ * descriptor speak; now and then it speaks for nothing. -EOPNOTSUPP in inline mode: use
+ * tyche_wait().
  */
 int tyche_wait_fd(const struct tyche_volume *volume);
 

@@ -228,7 +228,8 @@ impl Sink for Done {
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.arrived.notify_all();
         }
-        if self.armed.load(Ordering::SeqCst) {
+        // What was pushed may have been taken before the descriptor was armed for what comes next.
+        if self.armed.load(Ordering::SeqCst) && !self.queue.is_empty() {
             self.ring();
         }
     }

@@ -177,9 +177,11 @@ int main(int argc, char **argv)
 
 	if (mode == TYCHE_QUEUE) {
 		CHECK(tyche_read(volume, registered, BLOCK, 0, 8) == 0);
-		struct pollfd fd = { .fd = tyche_wait_fd(volume), .events = POLLIN };
-		CHECK(fd.fd >= 0 && poll(&fd, 1, PATIENCE_MS) == 1);
-		CHECK(tyche_poll(volume, &done, 1) == 1 && done.token == 8);
+		while (tyche_poll(volume, &done, 1) == 0) {
+			struct pollfd fd = { .fd = tyche_wait_fd(volume), .events = POLLIN };
+			CHECK(fd.fd >= 0 && poll(&fd, 1, PATIENCE_MS) == 1);
+		}
+		CHECK(done.token == 8 && done.result == 0);
 	} else {
 		CHECK(tyche_wait_fd(volume) == -EOPNOTSUPP);
 	}

@@ -331,7 +331,8 @@ pub unsafe extern "C" fn tyche_wait(
 
 /// In queue mode, a descriptor that becomes readable when a request has ended: for poll(2) and its
 /// kin, never to be read or closed. Call this before every sleep, for it is what makes the
-/// descriptor speak. -EOPNOTSUPP in inline mode: use tyche_wait().
+/// descriptor speak; now and then it speaks for nothing. -EOPNOTSUPP in inline mode: use
+/// tyche_wait().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_wait_fd(volume: *const tyche_volume) -> c_int {
     use std::os::fd::AsRawFd;
