@@ -2,6 +2,8 @@
 //!
 //! It uses the standard library alone, for it is compiled before anything else can be said.
 
+mod fio;
+mod library;
 mod lint;
 mod packages;
 mod suite;
@@ -20,6 +22,9 @@ usage: cargo xtask COMMAND
   demo [ARGS..]   build, and run `tyche demo ARGS` (as root; `cargo xtask demo --help`)
   test            run all tests (as root); with CI=true an unlisted skip is a failure
   lint            check format, lints and the house rules
+  install-lib --prefix DIR
+                  build the library for C, and install it with header and pkg-config file
+  fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
 Programs of Debian that are missing are installed with apt-get; which ones is said before.";
 
@@ -27,10 +32,13 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let command = args.next().unwrap_or_default();
     let rest: Vec<_> = args.collect();
+    let prefix = library::prefix(&rest);
     let done = match command.to_str() {
         Some("demo") => demo(&rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),
+        Some("fio-engine") if rest.is_empty() => fio::build(),
+        Some("install-lib") if prefix.is_some() => library::install(&prefix.unwrap_or_default()),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

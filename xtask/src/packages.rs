@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::{Result, succeeds};
 
 /// A program, and the package that brings it.
-type Need = (&'static str, &'static str);
+pub(crate) type Need = (&'static str, &'static str);
 
 /// What the demo runs.
 pub(crate) const DEMO: &[Need] = &[
@@ -25,8 +25,10 @@ pub(crate) const DEMO: &[Need] = &[
     ("xfs_repair", "xfsprogs"),
 ];
 
-/// What only the tests run: clients of NBD, and what unpacks and checks real trees.
+/// What only the tests run: clients of NBD, what unpacks and checks real trees, and a compiler for
+/// a program that uses the library from C.
 pub(crate) const TEST: &[Need] = &[
+    ("cc", "gcc"),
     ("fio", "fio"),
     ("git", "git"),
     ("nbd-client", "nbd-client"),
@@ -38,6 +40,7 @@ pub(crate) const TEST: &[Need] = &[
     ("setpriv", "util-linux"),
     ("tar", "tar"),
     ("timeout", "coreutils"),
+    ("unshare", "util-linux"),
 ];
 
 /// Directories of programs that a root shell may not have in its `PATH`.

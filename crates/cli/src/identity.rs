@@ -1,38 +1,22 @@
-//! Who this machine is to others: identities that stay the same over restarts.
+//! Who this machine is to others, with errors for its user.
 
-use std::fs;
-use std::path::Path;
+use std::io;
 
+use tyche_engine::identity;
 use uuid::Uuid;
 
-use crate::error::{Code, Context, Result};
+use crate::error::{Code, Error, Result};
 
-/// Set by an administrator who wants another identity than the machine's.
-const HOST_ID: &str = "/etc/tyche/host-id";
-/// Made once where the machine has no identity of its own.
-const HOST_ID_MADE: &str = "/var/lib/tyche/host-id";
-/// Of systemd; the base of what we show to others, never shown itself.
-const MACHINE_ID: &str = "/etc/machine-id";
-/// Namespace of the UUIDs that are derived from something else.
-const NAMESPACE: Uuid = Uuid::from_u128(0x7479_6368_6500_4000_8000_b5b5_88b5_0001);
-
-/// The UUID that a name stands for, always the same.
-pub(crate) fn derived(kind: &str, of: &[u8]) -> Uuid {
-    Uuid::new_v5(&Uuid::new_v5(&NAMESPACE, kind.as_bytes()), of)
-}
+pub(crate) use identity::derived;
 
 /// This machine's UUID as a host.
 pub(crate) fn host() -> Result<Uuid> {
-    if let Ok(text) = fs::read_to_string(HOST_ID) {
-        return Uuid::parse_str(text.trim())
-            .context(Code::Config, format_args!("{HOST_ID}: write one UUID into it"));
-    }
-    Ok(derived("host", machine()?.as_bytes()))
+    explain(identity::host())
 }
 
 /// The UUID of the target of that name on this machine.
 pub(crate) fn target(name: &str) -> Result<Uuid> {
-    Ok(derived("target", format!("{}/{name}", machine()?).as_bytes()))
+    explain(identity::target(name))
 }
 
 /// The name that others see.
@@ -40,19 +24,12 @@ pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// What tells this machine from all others.
-fn machine() -> Result<String> {
-    for path in [MACHINE_ID, HOST_ID_MADE] {
-        match fs::read_to_string(path) {
-            Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
-            _ => {}
-        }
-    }
-    let id = Uuid::new_v4().to_string();
-    let path = Path::new(HOST_ID_MADE);
-    path.parent()
-        .map_or(Ok(()), fs::create_dir_all)
-        .and_then(|()| fs::write(path, &id))
-        .context(Code::Other, format_args!("keep this machine's identity in {HOST_ID_MADE}"))?;
-    Ok(id)
+fn explain<T>(known: io::Result<T>) -> Result<T> {
+    known.map_err(|error| {
+        let code = match error.kind() {
+            io::ErrorKind::InvalidData => Code::Config,
+            _ => Code::Other,
+        };
+        Error::new(code, error.to_string())
+    })
 }

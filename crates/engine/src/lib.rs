@@ -15,6 +15,7 @@ mod clock;
 mod discovery;
 mod doorbell;
 mod host;
+pub mod identity;
 mod port;
 mod random;
 mod spin;

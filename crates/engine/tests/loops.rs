@@ -5,6 +5,7 @@
 mod rig;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -183,4 +184,20 @@ impl Link for Shared {
     fn overruns(&mut self) -> u64 {
         0
     }
+}
+
+#[test]
+fn a_target_stops_though_its_host_is_silent() {
+    let (a, b) = memory::pair(9014).unwrap();
+    let plan = FaultPlan::new();
+    let b = FaultLink::new(b, 1, Side::Both, plan.clone()).unwrap();
+    let target = target(Box::new(a), Arc::new(MemoryStore::new(SIZE, 512).unwrap()));
+    let _client = Client::start(Box::new(b), PATIENCE).connected();
+    plan.set_cut(true);
+    let (sender, stopped) = channel();
+    std::thread::spawn(move || {
+        drop(target);
+        let _ = sender.send(());
+    });
+    stopped.recv_timeout(PATIENCE).expect("the target stops");
 }

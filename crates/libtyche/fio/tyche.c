@@ -1,0 +1,360 @@
+/*
+ * fio engine "tyche": load on an export of a Tyche target, straight from fio, without a block
+ * device or the kernel's block layer in the way.
+ *
+ * Licence: this file is part of Tyche, and yours under MIT or Apache-2.0 like the rest of it. It
+ * includes headers of fio, which are under the GNU General Public License, version 2, and is of no
+ * use without them: the shared object made from both is a work based on fio, and is for you to
+ * build (`cargo xtask fio-engine`) and use; whoever hands it on has to do so under fio's licence,
+ * with this file under MIT. None of fio's code is part of Tyche.
+ *
+ * One job is one session with one export. The session is opened in the job's own process or thread
+ * (init), never in fio's parent: what the parent wants to know, the size, it gets from a session
+ * of its own, which is closed again. fio's buffers are one registered buffer of the volume, so
+ * with block sizes of whole pages data are sent from and land where fio looks for them.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fio.h"
+#include "optgroup.h"
+
+#include "tyche.h"
+
+/* How long one wait for completions lasts before fio is asked whether it wants to end. */
+#define WAIT_MS 1000
+/* Characters of a message from the library. */
+#define MESSAGE_MAX 512
+
+struct tyche_fio_options {
+	void *pad; /* fio takes an option at offset 0 for none */
+	char *export;
+	char *link;
+	char *host;
+	unsigned int mode;
+	unsigned int queue_size;
+	unsigned int spin_us;
+	unsigned int checksum;
+};
+
+#define ENGINE_OPTION .category = FIO_OPT_C_ENGINE, .group = FIO_OPT_G_INVALID
+
+static struct fio_option options[] = {
+	{
+		.name = "export",
+		.lname = "Name of the export",
+		.type = FIO_OPT_STR_STORE,
+		.off1 = offsetof(struct tyche_fio_options, export),
+		.help = "Name of the export; by default the job's filename",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "link",
+		.lname = "Interfaces",
+		.type = FIO_OPT_STR_STORE,
+		.off1 = offsetof(struct tyche_fio_options, link),
+		.help = "Interfaces that reach the target, with colons between them",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "host_id",
+		.lname = "UUID of the host",
+		.type = FIO_OPT_STR_STORE,
+		.off1 = offsetof(struct tyche_fio_options, host),
+		.help = "Be this host rather than this machine",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "mode",
+		.lname = "Who drives the session",
+		.type = FIO_OPT_STR,
+		.off1 = offsetof(struct tyche_fio_options, mode),
+		.help = "Who drives the session: fio's thread, or one of the session's own",
+		.def = "inline",
+		.posval = {
+			{ .ival = "inline", .oval = TYCHE_INLINE, .help = "fio's thread" },
+			{ .ival = "queue", .oval = TYCHE_QUEUE, .help = "a thread of its own" },
+		},
+		ENGINE_OPTION,
+	},
+	{
+		.name = "queue_size",
+		.lname = "Requests with the target",
+		.type = FIO_OPT_INT,
+		.off1 = offsetof(struct tyche_fio_options, queue_size),
+		.help = "Requests with the target at once; 0: as many as iodepth says",
+		.def = "0",
+		.minval = 0,
+		.maxval = 1024,
+		ENGINE_OPTION,
+	},
+	{
+		.name = "spin_us",
+		.lname = "Microseconds to spin",
+		.type = FIO_OPT_INT,
+		.off1 = offsetof(struct tyche_fio_options, spin_us),
+		.help = "Longest time to spin before sleeping, in microseconds",
+		.def = "0",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "checksum",
+		.lname = "Checksums of data",
+		.type = FIO_OPT_BOOL,
+		.off1 = offsetof(struct tyche_fio_options, checksum),
+		.help = "Cover data with checksums on their way",
+		.def = "1",
+		ENGINE_OPTION,
+	},
+	{ .name = NULL },
+};
+
+/* A job's session, in td->io_ops_data. */
+struct session {
+	tyche_volume *volume;
+	/* fio's buffers, once allocated. */
+	void *memory;
+	/* What the last getevents found. */
+	tyche_completion *done;
+};
+
+/* fio's thread_data has an error number and a message that is printed in the end. */
+static int fail(struct thread_data *td, int error, const char *what)
+{
+	log_err("fio: tyche: %s\n", what);
+	td_verror(td, error, "tyche");
+	return 1;
+}
+
+static int add_links(tyche_options *o, const char *links)
+{
+	char *list = strdup(links), *rest = list, *name;
+	int ret = list ? 0 : -ENOMEM;
+
+	while (!ret && (name = strsep(&rest, ":,")))
+		if (*name)
+			ret = tyche_options_add_link(o, name);
+	free(list);
+	return ret;
+}
+
+/* Opens a session as the job's options say. Returns 0, or 1 after telling fio. */
+static int open_volume(struct thread_data *td, tyche_volume **volume)
+{
+	struct tyche_fio_options *eo = td->eo;
+	const char *export = eo->export;
+	unsigned int queue_size = eo->queue_size ? eo->queue_size : td->o.iodepth;
+	char message[MESSAGE_MAX] = "an option makes no sense";
+	tyche_options *o;
+	int ret;
+
+	if (td->o.nr_files != 1)
+		return fail(td, EINVAL, "a job has one export: nrfiles and several filenames are not for it");
+	if (!export)
+		export = td->files[0]->file_name;
+	o = tyche_options_new(export);
+	if (!o)
+		return fail(td, EINVAL, "the export's name makes no sense");
+	ret = tyche_options_set_mode(o, eo->mode);
+	if (!ret)
+		ret = tyche_options_set_queue_size(o, queue_size > 1024 ? 1024 : queue_size);
+	if (!ret)
+		ret = tyche_options_set_spin_us(o, eo->spin_us);
+	if (!ret)
+		ret = tyche_options_set_checksum(o, eo->checksum);
+	if (!ret)
+		ret = tyche_options_set_read_only(o, !(td_write(td) || td_trim(td)));
+	if (!ret && eo->host)
+		ret = tyche_options_set_host(o, eo->host);
+	if (!ret && eo->link)
+		ret = add_links(o, eo->link);
+	if (!ret)
+		ret = tyche_open(o, volume, message, sizeof(message));
+	tyche_options_free(o);
+	return ret ? fail(td, -ret, message) : 0;
+}
+
+/* The one hook that runs in fio's parent as well, where there is no session yet. */
+static int tyche_get_file_size(struct thread_data *td, struct fio_file *f)
+{
+	struct session *s = td->io_ops_data;
+	tyche_volume *volume = s ? s->volume : NULL;
+	tyche_geometry geometry;
+	int ret;
+
+	if (fio_file_size_known(f))
+		return 0;
+	if (!volume && open_volume(td, &volume))
+		return 1;
+	ret = tyche_get_geometry(volume, &geometry);
+	if (!s)
+		tyche_close(volume);
+	if (ret)
+		return fail(td, -ret, "the export has no size");
+	f->real_file_size = geometry.size;
+	fio_file_set_size_known(f);
+	return 0;
+}
+
+static int tyche_init(struct thread_data *td)
+{
+	struct session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return fail(td, ENOMEM, "no memory");
+	s->done = calloc(td->o.iodepth, sizeof(*s->done));
+	if (!s->done || open_volume(td, &s->volume)) {
+		free(s->done);
+		free(s);
+		return 1;
+	}
+	td->io_ops_data = s;
+	return 0;
+}
+
+static void tyche_cleanup(struct thread_data *td)
+{
+	struct session *s = td->io_ops_data;
+
+	if (!s)
+		return;
+	tyche_close(s->volume);
+	free(s->done);
+	free(s);
+	td->io_ops_data = NULL;
+}
+
+static int tyche_iomem_alloc(struct thread_data *td, size_t len)
+{
+	struct session *s = td->io_ops_data;
+
+	s->memory = tyche_buffer_alloc(s->volume, len);
+	td->orig_buffer = s->memory;
+	return s->memory ? 0 : 1;
+}
+
+/* Runs after cleanup on some of fio's ways out; then the buffer went with the volume. */
+static void tyche_iomem_free(struct thread_data *td)
+{
+	struct session *s = td->io_ops_data;
+
+	if (s) {
+		tyche_buffer_free(s->volume, s->memory);
+		s->memory = NULL;
+	}
+	td->orig_buffer = NULL;
+}
+
+static enum fio_q_status tyche_queue(struct thread_data *td, struct io_u *io_u)
+{
+	struct session *s = td->io_ops_data;
+	uint64_t token = (uintptr_t)io_u;
+	int ret;
+
+	fio_ro_check(td, io_u);
+	switch (io_u->ddir) {
+	case DDIR_READ:
+		ret = tyche_read(s->volume, io_u->xfer_buf, io_u->xfer_buflen, io_u->offset, token);
+		break;
+	case DDIR_WRITE:
+		ret = tyche_write(s->volume, io_u->xfer_buf, io_u->xfer_buflen, io_u->offset,
+				  td->o.sync_io ? TYCHE_FUA : 0, token);
+		break;
+	case DDIR_TRIM:
+		ret = tyche_discard(s->volume, io_u->xfer_buflen, io_u->offset, token);
+		break;
+	case DDIR_SYNC:
+	case DDIR_DATASYNC:
+		ret = tyche_flush(s->volume, token);
+		break;
+	default:
+		ret = -EOPNOTSUPP;
+	}
+	if (!ret)
+		return FIO_Q_QUEUED;
+	if (ret == -EAGAIN)
+		return FIO_Q_BUSY;
+	io_u->error = -ret;
+	return FIO_Q_COMPLETED;
+}
+
+/* Inline, requests travel with the next poll: this is it. */
+static int tyche_commit(struct thread_data *td)
+{
+	struct session *s = td->io_ops_data;
+	int ret = tyche_poll(s->volume, NULL, 0);
+
+	return ret < 0 ? ret : 0;
+}
+
+static int tyche_getevents(struct thread_data *td, unsigned int min, unsigned int max,
+			   const struct timespec *timeout)
+{
+	struct session *s = td->io_ops_data;
+	unsigned int wait_ms = WAIT_MS, found = 0;
+	int ret;
+
+	if (timeout)
+		wait_ms = timeout->tv_sec * 1000 + timeout->tv_nsec / 1000000;
+	if (max > td->o.iodepth)
+		max = td->o.iodepth;
+	do {
+		ret = tyche_wait(s->volume, s->done + found, min > found ? min - found : 0,
+				 max - found, wait_ms);
+		if (ret < 0)
+			return ret;
+		found += ret;
+	} while (found < min && !timeout && !td->terminate);
+	return found;
+}
+
+static struct io_u *tyche_event(struct thread_data *td, int event)
+{
+	struct session *s = td->io_ops_data;
+	tyche_completion *done = &s->done[event];
+	struct io_u *io_u = (struct io_u *)(uintptr_t)done->token;
+
+	io_u->error = -done->result;
+	io_u->resid = done->result ? io_u->xfer_buflen : 0;
+	return io_u;
+}
+
+/* There is no file: the session is the open file. */
+static int tyche_open_file(struct thread_data *td, struct fio_file *f)
+{
+	return 0;
+}
+
+static int tyche_close_file(struct thread_data *td, struct fio_file *f)
+{
+	return 0;
+}
+
+static int tyche_invalidate(struct thread_data *td, struct fio_file *f)
+{
+	return 0;
+}
+
+/* fio finds the engine by this name. */
+struct ioengine_ops ioengine = {
+	.name = "tyche",
+	.version = FIO_IOOPS_VERSION,
+	.flags = FIO_DISKLESSIO | FIO_NOEXTEND | FIO_NODISKUTIL | FIO_RAWIO,
+	.init = tyche_init,
+	.cleanup = tyche_cleanup,
+	.queue = tyche_queue,
+	.commit = tyche_commit,
+	.getevents = tyche_getevents,
+	.event = tyche_event,
+	.open_file = tyche_open_file,
+	.close_file = tyche_close_file,
+	.invalidate = tyche_invalidate,
+	.get_file_size = tyche_get_file_size,
+	.iomem_alloc = tyche_iomem_alloc,
+	.iomem_free = tyche_iomem_free,
+	.options = options,
+	.option_struct_size = sizeof(struct tyche_fio_options),
+};

@@ -1,0 +1,286 @@
+/*
+ * Tyche: remote disks over plain Ethernet. The host's side as a library.
+ *
+ * Open an export, submit requests with tokens of your choice, poll for completions, close. Nothing
+ * blocks but tyche_open(), tyche_wait() and tyche_close(). Functions that return an int return a
+ * negative error number on failure, and -EINVAL if a pointer is NULL that may not be.
+ *
+ * A handle is valid from the function that makes it to the one that frees it. A broken invariant
+ * of the library ends the process: it never unwinds into its caller.
+ *
+ * MIT or Apache-2.0. Made from the library's source by cbindgen: change it there.
+ */
+
+#ifndef TYCHE_H
+#define TYCHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * For writes and zeroes: complete only when on stable storage.
+ */
+#define TYCHE_FUA 1
+
+/**
+ * For zeroes: blocks may be deallocated.
+ */
+#define TYCHE_UNMAP 2
+
+/**
+ * The calling thread drives the session: the shortest way, for one thread that polls.
+ */
+#define TYCHE_INLINE 0
+
+/**
+ * The volume has a thread of its own, which any number of threads hand requests to.
+ */
+#define TYCHE_QUEUE 1
+
+/**
+ * How to open a volume. Made by tyche_options_new(), freed by tyche_options_free(), used by one
+ * thread at a time.
+ */
+typedef struct tyche_options tyche_options;
+
+/**
+ * An open export. Made by tyche_open(), freed by tyche_close(). In queue mode any number of
+ * threads may use it at once; in inline mode one at a time: a call in the middle of another
+ * thread's returns -EBUSY. After a fork(), the child must leave it alone, tyche_close() included.
+ */
+typedef struct tyche_volume tyche_volume;
+
+/**
+ * What a disk is like.
+ */
+typedef struct tyche_geometry {
+  /**
+   * Bytes, a multiple of the block size.
+   */
+  uint64_t size;
+  /**
+   * Bytes in a block, 512 or 4096: the unit of offsets and lengths.
+   */
+  uint32_t block_size;
+  /**
+   * Requests that modify fail with EROFS.
+   */
+  bool read_only;
+  /**
+   * Completed writes may be volatile until the next flush.
+   */
+  bool write_cache;
+  /**
+   * Discard does something.
+   */
+  bool discard;
+} tyche_geometry;
+
+/**
+ * The end of a request.
+ */
+typedef struct tyche_completion {
+  /**
+   * What the request was submitted with.
+   */
+  uint64_t token;
+  /**
+   * 0, or a negative error number. After an error the content of a read's buffer is undefined.
+   */
+  int32_t result;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} tyche_completion;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Connects to an export and waits until that is done: returns 0 and the volume in *volume, or a
+ * negative error number and a sentence in `error`, cut to `error_size` bytes with the final zero.
+ * `error` may be NULL. The options stay the caller's.
+ */
+int tyche_open(const struct tyche_options *options,
+               struct tyche_volume **volume,
+               char *error,
+               size_t error_size);
+
+/**
+ * Ends the session, with a farewell to the target that takes up to a second, and frees the volume
+ * and all its registered buffers; NULL does nothing. Completions that have not been polled are
+ * lost, and it is unknown what became of requests in flight: their memory is not touched any more.
+ */
+void tyche_close(struct tyche_volume *volume);
+
+/**
+ * What the disk is like now; its size may grow while it is open.
+ */
+int tyche_get_geometry(const struct tyche_volume *volume,
+                       struct tyche_geometry *geometry);
+
+/**
+ * Memory for data that are to land without another copy: zeroed, and aligned to 4096 bytes.
+ * Requests may use any part of it; those parts that begin at a multiple of 4096 bytes, and whose
+ * pages no other request in flight uses, are used in place, others are copied like unregistered
+ * memory. NULL if `len` is zero or more than 16 GiB.
+ */
+void *tyche_buffer_alloc(const struct tyche_volume *volume,
+                         size_t len);
+
+/**
+ * Frees a registered buffer; NULL does nothing. No request in flight may use it.
+ */
+void tyche_buffer_free(const struct tyche_volume *volume, void *buffer);
+
+/**
+ * Reads `len` bytes at `offset` of the disk into `buffer`, which must be left alone until the
+ * request has ended. Any memory will do; of a registered buffer it is filled in place.
+ *
+ * Returns 0: the end will come out of tyche_poll() or tyche_wait() with this token. -EAGAIN: too
+ * much is in progress, poll and try again. -EBUSY: another thread is in a call on this volume,
+ * which is in inline mode. -EINVAL: a pointer is NULL, or the request is longer than the volume's
+ * memory. The same holds for the requests below.
+ */
+int tyche_read(const struct tyche_volume *volume,
+               void *buffer,
+               uint32_t len,
+               uint64_t offset,
+               uint64_t token);
+
+/**
+ * Writes `len` bytes from `buffer` to `offset` of the disk. Memory of a registered buffer must be
+ * left alone until the request has ended; other memory is copied before this returns. Flags:
+ * TYCHE_FUA.
+ */
+int tyche_write(const struct tyche_volume *volume,
+                const void *buffer,
+                uint32_t len,
+                uint64_t offset,
+                uint32_t flags,
+                uint64_t token);
+
+/**
+ * Makes every write that has ended before durable.
+ */
+int tyche_flush(const struct tyche_volume *volume, uint64_t token);
+
+/**
+ * The content of the range is no longer needed: reads may return anything until it is rewritten.
+ */
+int tyche_discard(const struct tyche_volume *volume,
+                  uint32_t len,
+                  uint64_t offset,
+                  uint64_t token);
+
+/**
+ * The range reads as zeroes from then on. Flags: TYCHE_FUA, TYCHE_UNMAP.
+ */
+int tyche_write_zeroes(const struct tyche_volume *volume,
+                       uint32_t len,
+                       uint64_t offset,
+                       uint32_t flags,
+                       uint64_t token);
+
+/**
+ * Picks up to `max` requests that have ended and returns how many; never waits. In inline mode
+ * this sends what was submitted and takes what has come, also with a `max` of 0: call it a few
+ * times a second at least.
+ */
+int tyche_poll(const struct tyche_volume *volume,
+               struct tyche_completion *completions,
+               uint32_t max);
+
+/**
+ * As tyche_poll(), but waits until `min` requests have ended, or as many as are in flight, or
+ * `timeout_ms` milliseconds have passed. Several threads that wait should each wait for one.
+ */
+int tyche_wait(const struct tyche_volume *volume,
+               struct tyche_completion *completions,
+               uint32_t min,
+               uint32_t max,
+               uint32_t timeout_ms);
+
+/**
+ * In queue mode, a descriptor that becomes readable when a request has ended: for poll(2) and its
+ * kin, never to be read or closed. Call this before every sleep, for it is what makes the
+ * descriptor speak; now and then it speaks for nothing. -EOPNOTSUPP in inline mode: use
+ * tyche_wait().
+ */
+int tyche_wait_fd(const struct tyche_volume *volume);
+
+/**
+ * Options with their defaults, for the export of that name. NULL if the name is none. Does not
+ * keep the string.
+ */
+struct tyche_options *tyche_options_new(const char *name);
+
+/**
+ * Frees options; NULL does nothing. Volumes opened with them stay open.
+ */
+void tyche_options_free(struct tyche_options *options);
+
+/**
+ * Adds an interface that reaches the target. Without any, the only one that is up is used.
+ */
+int tyche_options_add_link(struct tyche_options *options,
+                           const char *interface);
+
+/**
+ * Who drives the session: TYCHE_INLINE (the default) or TYCHE_QUEUE.
+ */
+int tyche_options_set_mode(struct tyche_options *options, int mode);
+
+/**
+ * Requests with the target at once, 1 to 1024; 128 by default.
+ */
+int tyche_options_set_queue_size(struct tyche_options *options, uint16_t queue_size);
+
+/**
+ * Bytes of memory of the volume's own, which data of unregistered buffers pass through; 64 MiB by
+ * default. No single request may be longer.
+ */
+int tyche_options_set_memory(struct tyche_options *options,
+                             size_t bytes);
+
+/**
+ * The longest time to spin for more work before sleeping; 0, the default: never.
+ */
+int tyche_options_set_spin_us(struct tyche_options *options, uint32_t microseconds);
+
+/**
+ * Whether checksums cover data; they do by default. Headers and commands always are covered.
+ */
+int tyche_options_set_checksum(struct tyche_options *options,
+                               bool checksum);
+
+/**
+ * Whether never to write.
+ */
+int tyche_options_set_read_only(struct tyche_options *options, bool read_only);
+
+/**
+ * How long opening may take; 10000 by default.
+ */
+int tyche_options_set_timeout_ms(struct tyche_options *options, uint32_t milliseconds);
+
+/**
+ * How long requests wait for a lost target before they fail with EIO; -1: for ever; 600000 by
+ * default.
+ */
+int tyche_options_set_loss_timeout_ms(struct tyche_options *options,
+                                      int64_t milliseconds);
+
+/**
+ * Be the host of that UUID rather than this machine.
+ */
+int tyche_options_set_host(struct tyche_options *options, const char *uuid);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TYCHE_H */

@@ -1,0 +1,101 @@
+//! Why a volume does not open, and why it does not take a request.
+
+use std::io;
+
+use thiserror::Error;
+use tyche_block::{Errno, Request};
+use tyche_engine::{ConnectError, Notice};
+use tyche_link::packet;
+use tyche_proto::wire::Reason;
+
+/// Why a volume does not open.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// An option has a value that makes no sense.
+    #[error("{0}")]
+    Option(String),
+    /// An interface cannot be used.
+    #[error(transparent)]
+    Link(#[from] packet::OpenError),
+    /// This machine's identity cannot be read or kept.
+    #[error("the identity of this host: {0}")]
+    Identity(io::Error),
+    /// The system gives no thread or descriptor.
+    #[error("start a session: {0}")]
+    System(io::Error),
+    /// The target refuses.
+    #[error("the target refuses the export: {reason}{}", detail(.1), reason = .0)]
+    Refused(Reason, String),
+    /// The session is over before it began.
+    #[error("the session failed: {0}")]
+    Failed(String),
+    /// The target does not answer in time.
+    #[error(
+        "the target does not answer in time{}; check cables and VLAN, and that `tyche serve` runs \
+         on the same Ethernet", detail(.0)
+    )]
+    TimedOut(String),
+}
+
+fn detail(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+impl OpenError {
+    /// The nearest error number of Linux.
+    pub fn errno(&self) -> Errno {
+        Errno(match self {
+            Self::Option(_) => libc::EINVAL,
+            Self::Link(packet::OpenError::NotPermitted) => libc::EPERM,
+            Self::Link(packet::OpenError::NoSuchInterface { .. }) => libc::ENODEV,
+            Self::Link(_) => libc::ENETDOWN,
+            Self::Identity(error) | Self::System(error) => return Errno::from_io(error),
+            Self::Refused(Reason::UnknownExport, _) => libc::ENOENT,
+            Self::Refused(Reason::Held, _) => libc::EBUSY,
+            Self::Refused(Reason::Denied, _) => libc::EACCES,
+            Self::Refused(..) | Self::Failed(_) => libc::ECONNREFUSED,
+            Self::TimedOut(_) => libc::ETIMEDOUT,
+        })
+    }
+
+    /// What a notice that ends all hope means.
+    pub(crate) fn from_notice(notice: Notice) -> Self {
+        match notice {
+            Notice::Rejected(reason, detail) => Self::Refused(reason, detail),
+            Notice::Failed(failure) => Self::Failed(failure.to_string()),
+            notice => Self::Failed(format!("{notice:?}")),
+        }
+    }
+}
+
+impl From<ConnectError> for OpenError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Refused(notice) => Self::from_notice(notice),
+            ConnectError::TimedOut(problem) => {
+                Self::TimedOut(problem.map(|problem| problem.to_string()).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Why a call on a volume did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Why {
+    /// As many requests are in progress as there may be: poll, then try again.
+    #[error("as many requests are in progress as there may be")]
+    Full,
+    /// Another thread is in a call on the same volume, which is in inline mode.
+    #[error("another thread drives this volume, which is in inline mode")]
+    Busy,
+}
+
+/// A request that was not taken.
+#[derive(Debug, Error)]
+#[error("{why}")]
+pub struct Refused {
+    /// Why not.
+    pub why: Why,
+    /// The request, with its buffer.
+    pub request: Request,
+}

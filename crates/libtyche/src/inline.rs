@@ -1,0 +1,100 @@
+//! Inline mode: the caller's thread drives the session.
+//!
+//! A lock that is never waited for guards the session, so that a second thread gets an error
+//! rather than a turn: who wants turns wants queue mode.
+
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use tyche_block::{Arena, Completion, Geometry, Request};
+use tyche_engine::{HostOptions, HostReport, InlineHost, Notice};
+
+use crate::error::{OpenError, Refused, Why};
+use crate::volume::REQUESTS_MAX;
+
+pub(crate) struct Inline {
+    state: Mutex<State>,
+    /// A copy, for it can be asked for at any time.
+    geometry: Mutex<Geometry>,
+    arena: Arena,
+}
+
+struct State {
+    host: InlineHost,
+    /// Completions that have not been handed out, oldest first.
+    ready: Vec<Completion>,
+}
+
+impl Inline {
+    pub(crate) fn connect(options: HostOptions, timeout: Duration) -> Result<Self, OpenError> {
+        let mut host = InlineHost::new(options);
+        let geometry = Mutex::new(host.connect(timeout)?);
+        let (arena, ready) = (host.arena().clone(), Vec::with_capacity(REQUESTS_MAX));
+        Ok(Self { state: Mutex::new(State { host, ready }), geometry, arena })
+    }
+
+    fn state(&self) -> Result<MutexGuard<'_, State>, Why> {
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::WouldBlock) => Err(Why::Busy),
+            Err(TryLockError::Poisoned(_)) => panic!("the session's invariants are broken"),
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        *self.geometry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
+        let taken = match self.state() {
+            Ok(mut state) => state.host.submit(request, token).map_err(|it| (Why::Full, it)),
+            Err(why) => Err((why, request)),
+        };
+        taken.map_err(|(why, request)| Refused { why, request })
+    }
+
+    pub(crate) fn collect(
+        &self,
+        min: usize,
+        max: usize,
+        timeout: Duration,
+        take: &mut dyn FnMut(Completion),
+    ) -> Result<usize, Why> {
+        let mut state = self.state()?;
+        let State { host, ready } = &mut *state;
+        host.poll(ready);
+        if ready.len() < min {
+            let start = Instant::now();
+            while let Some(left) = timeout.checked_sub(start.elapsed())
+                && ready.len() < min
+            {
+                host.wait(ready, left);
+            }
+        }
+        while let Some(notice) = host.poll_notice() {
+            match notice {
+                Notice::Connected(_) | Notice::Resized(_) => {
+                    let mut geometry = self.geometry.lock().unwrap_or_else(PoisonError::into_inner);
+                    *geometry = host.geometry();
+                }
+                notice => tracing::info!(?notice, "session"),
+            }
+        }
+        let count = ready.len().min(max);
+        ready.drain(..count).for_each(take);
+        Ok(count)
+    }
+
+    pub(crate) fn report(&self) -> Option<HostReport> {
+        self.state().ok().map(|mut state| state.host.report())
+    }
+
+    pub(crate) fn close(self, timeout: Duration) {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.host.disconnect(timeout);
+    }
+}

@@ -1,0 +1,170 @@
+//! What a program says before it opens a volume.
+
+use std::time::Duration;
+
+use tyche_engine::{HostLink, HostOptions, identity};
+use tyche_link::packet::{PacketLink, PacketOptions, interfaces, receive_buffer_for};
+use tyche_proto::SessionConfig;
+use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX, Mac, Name};
+use uuid::Uuid;
+
+use crate::error::OpenError;
+use crate::volume::{REQUESTS_MAX, Volume};
+
+/// Frames of the longest kind that a receive buffer should hold: two full windows.
+const RECEIVE_FRAMES: usize = 1024;
+/// Pages wanted for the target's data queue: 32 MiB.
+const DAMQ_PAGES: u32 = (32 << 20) / 4096;
+/// The most memory that a volume takes for buffers of its own.
+const MEMORY_MAX: usize = 64 << 30;
+
+/// Who drives the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The thread that calls: the shortest way, for one thread that polls.
+    #[default]
+    Inline,
+    /// A thread of the volume's own, which any number of threads hand requests to.
+    Queue,
+}
+
+/// How to open a volume.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the export, as `tyche discover` lists it.
+    pub export: String,
+    /// Interfaces that reach the target; none: the only one that is up. One can be used for now.
+    pub links: Vec<String>,
+    /// The target's Ethernet address; `None`: it is asked for by broadcast.
+    pub target: Option<[u8; 6]>,
+    /// EtherType of the frames, the same on both sides; 0x88b5 by default.
+    pub ethertype: u16,
+    /// Who drives the session.
+    pub mode: Mode,
+    /// Requests with the target at once, 1 to 1024; 128 by default.
+    pub queue_size: u16,
+    /// Bytes of memory of the volume's own for the data of requests; 64 MiB by default.
+    pub memory: usize,
+    /// The longest time to spin for more work before sleeping; zero, the default: never.
+    pub spin: Duration,
+    /// Whether checksums cover data; they do by default. Headers and commands always are covered.
+    pub checksum: bool,
+    /// Never write.
+    pub read_only: bool,
+    /// How long opening may take; 10 s by default.
+    pub timeout: Duration,
+    /// Silence after which the target is taken for lost, 0.1 s to an hour; 3 s by default.
+    pub keep_alive: Duration,
+    /// How long requests wait for a lost target before they fail with EIO; `None`: for ever. 600 s
+    /// by default.
+    pub ctrl_loss_tmo: Option<Duration>,
+    /// Be this host rather than this machine.
+    pub host: Option<Uuid>,
+}
+
+impl Options {
+    /// The defaults, for the export of that name.
+    pub fn new(export: impl Into<String>) -> Self {
+        Self {
+            export: export.into(),
+            links: Vec::new(),
+            target: None,
+            ethertype: ETHERTYPE,
+            mode: Mode::default(),
+            queue_size: 128,
+            memory: 64 << 20,
+            spin: Duration::ZERO,
+            checksum: true,
+            read_only: false,
+            timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(3),
+            ctrl_loss_tmo: Some(Duration::from_secs(600)),
+            host: None,
+        }
+    }
+
+    /// Opens the interfaces and connects to the export. Waits for up to `timeout`.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; each says what to do about it.
+    pub fn open(&self) -> Result<Volume, OpenError> {
+        let mut links = self.links.clone();
+        if links.is_empty() {
+            let all = interfaces().map_err(OpenError::System)?;
+            links.extend(all.into_iter().filter(|it| it.running).map(|it| it.name));
+        }
+        let [link] = &links[..] else {
+            let message = if links.is_empty() {
+                "no Ethernet interface is up; `ip link set NAME up` starts one".to_owned()
+            } else {
+                format!("one link can be used for now, and there are {}", links.join(", "))
+            };
+            return Err(OpenError::Option(message));
+        };
+        let target = self.target.map(Mac);
+        self.open_on(vec![HostLink { link: Box::new(self.link(link)?), target }])
+    }
+
+    /// As [`open`](Self::open), over links that are open already.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    ///
+    /// # Panics
+    /// Without a link.
+    pub fn open_on(&self, links: Vec<HostLink>) -> Result<Volume, OpenError> {
+        let options = HostOptions {
+            session: self.session()?,
+            links,
+            ethertype: self.ethertype,
+            arena_pages: self.memory.div_ceil(tyche_block::PAGE),
+            spin: self.spin,
+        };
+        Volume::connect(options, self.mode, self.timeout)
+    }
+
+    fn link(&self, interface: &str) -> Result<PacketLink, OpenError> {
+        let mut options = PacketOptions::new(interface);
+        options.ethertype = self.ethertype;
+        let all = interfaces().map_err(OpenError::System)?;
+        let mtu = all.into_iter().find(|it| it.name == interface).map(|it| it.mtu);
+        let frame_len = mtu.map_or(FRAME_LEN_MAX, |mtu| (mtu + 14).min(FRAME_LEN_MAX));
+        options.receive_buffer = receive_buffer_for(RECEIVE_FRAMES, frame_len);
+        let link = PacketLink::open(&options)?;
+        for shortfall in link.shortfalls() {
+            tracing::warn!(interface, "{shortfall}");
+        }
+        Ok(link)
+    }
+
+    fn session(&self) -> Result<SessionConfig, OpenError> {
+        let export = Name::new(&self.export).filter(|name| !name.is_empty());
+        let export = export.ok_or_else(|| {
+            let message = "an export's name has 1 to 63 bytes and no control characters";
+            OpenError::Option(message.to_owned())
+        })?;
+        let bounded = |right: bool, message: &str| {
+            if right { Ok(()) } else { Err(OpenError::Option(message.to_owned())) }
+        };
+        bounded((1..=1024).contains(&self.queue_size), "a queue size is 1 to 1024")?;
+        bounded((1..=MEMORY_MAX).contains(&self.memory), "memory is 1 byte to 64 GiB")?;
+        let keep_alive = Duration::from_millis(100)..=Duration::from_secs(3600);
+        bounded(keep_alive.contains(&self.keep_alive), "a keep-alive time is 0.1 s to an hour")?;
+        let host_name = rustix::system::uname();
+        Ok(SessionConfig {
+            host: self.host.map_or_else(identity::host, Ok).map_err(OpenError::Identity)?,
+            host_name: Name::truncated(&host_name.nodename().to_string_lossy()),
+            session: Uuid::new_v4(),
+            export,
+            target: None,
+            queue_size: self.queue_size,
+            damq_pages: DAMQ_PAGES,
+            operations_max: REQUESTS_MAX as u32,
+            read_only: self.read_only,
+            checksum: self.checksum,
+            keep_alive: self.keep_alive,
+            reconnect_delay: Duration::from_millis(500),
+            ctrl_loss_tmo: self.ctrl_loss_tmo,
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! Queue mode: any thread hands requests to the session's own, and picks up completions.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use rustix::event::{EventfdFlags, eventfd};
+use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
+use tyche_engine::{Host, HostOptions, HostReport, Notice};
+
+use crate::error::OpenError;
+use crate::volume::REQUESTS_MAX;
+
+pub(crate) struct Queue {
+    host: Host,
+    life: Arc<Life>,
+    done: Arc<Done>,
+    /// The same, as the session knows it.
+    sink: Arc<dyn Sink>,
+}
+
+impl Queue {
+    pub(crate) fn connect(options: HostOptions, timeout: Duration) -> Result<Self, OpenError> {
+        let done = Arc::new(Done::new().map_err(OpenError::System)?);
+        let life = Arc::new(Life::default());
+        let told = Arc::clone(&life);
+        let host = Host::start(options, move |notice| told.tell(notice));
+        let host = host.map_err(OpenError::System)?;
+        if !life.wait(timeout, |stage| !stage.is_connecting()) {
+            let report = host.control().report();
+            let problem = report.and_then(|it| it.paths.into_iter().find_map(|path| path.problem));
+            return Err(OpenError::TimedOut(problem.unwrap_or_default()));
+        }
+        match &*life.stage() {
+            Stage::Over(notice) => return Err(OpenError::from_notice(notice.clone())),
+            Stage::Closed => return Err(OpenError::from_notice(Notice::Closed)),
+            Stage::Connecting(_) | Stage::Connected => {}
+        }
+        let sink: Arc<dyn Sink> = Arc::<Done>::clone(&done);
+        Ok(Self { host, life, done, sink })
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.host.volume().geometry()
+    }
+
+    pub(crate) fn arena(&self) -> &Arena {
+        self.host.volume().arena()
+    }
+
+    pub(crate) fn submit(&self, request: Request, token: u64) {
+        self.host.volume().submit(request, token, &self.sink);
+    }
+
+    pub(crate) fn collect(
+        &self,
+        min: usize,
+        max: usize,
+        timeout: Duration,
+        take: &mut dyn FnMut(Completion),
+    ) -> usize {
+        let mut count = self.done.take(max, take);
+        if count < min {
+            let deadline = Instant::now() + timeout;
+            while count < min && self.done.wait(deadline) {
+                count += self.done.take(max - count, take);
+            }
+        }
+        count
+    }
+
+    pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.done.arm()
+    }
+
+    pub(crate) fn report(&self) -> Option<HostReport> {
+        self.host.control().report()
+    }
+
+    pub(crate) fn close(self, timeout: Duration) {
+        self.host.control().disconnect();
+        // If it is not over by then, it is ended when the host is dropped.
+        self.life.wait(timeout, |stage| *stage == Stage::Closed);
+    }
+}
+
+/// What has become of the session, for who opens or closes it.
+#[derive(Default)]
+struct Life {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+#[derive(PartialEq, Eq)]
+enum Stage {
+    /// With the last refusal.
+    Connecting(Option<Notice>),
+    Connected,
+    /// It failed before it ever was connected, or after.
+    Over(Notice),
+    Closed,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::Connecting(None)
+    }
+}
+
+impl Stage {
+    fn is_connecting(&self) -> bool {
+        matches!(self, Self::Connecting(_))
+    }
+}
+
+impl Life {
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, notice: Notice) {
+        let mut stage = self.stage();
+        *stage = match notice {
+            Notice::Connected(_) => Stage::Connected,
+            // A refusal comes before the failure that follows from it, and says more. Not every
+            // refusal is final.
+            Notice::Rejected(..) if stage.is_connecting() => Stage::Connecting(Some(notice)),
+            Notice::Failed(_) => match std::mem::take(&mut *stage) {
+                Stage::Connecting(Some(refusal)) => Stage::Over(refusal),
+                _ => Stage::Over(notice),
+            },
+            Notice::Closed => Stage::Closed,
+            notice => {
+                tracing::info!(?notice, "session");
+                return;
+            }
+        };
+        self.changed.notify_all();
+    }
+
+    /// Waits until the stage is as wanted; false if it is not in time.
+    fn wait(&self, timeout: Duration, wanted: impl Fn(&Stage) -> bool) -> bool {
+        let waited = self.changed.wait_timeout_while(self.stage(), timeout, |it| !wanted(it));
+        let (stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        wanted(&stage)
+    }
+}
+
+/// Completions on their way from the session's thread to whoever picks them up.
+struct Done {
+    queue: ArrayQueue<Completion>,
+    /// Threads in [`wait`](Self::wait).
+    waiters: AtomicUsize,
+    lock: Mutex<()>,
+    arrived: Condvar,
+    /// Somebody is about to sleep on `fd`.
+    armed: AtomicBool,
+    fd: OwnedFd,
+}
+
+impl Done {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            queue: ArrayQueue::new(REQUESTS_MAX),
+            waiters: AtomicUsize::new(0),
+            lock: Mutex::new(()),
+            arrived: Condvar::new(),
+            armed: AtomicBool::new(false),
+            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    fn take(&self, max: usize, take: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = 0;
+        while count < max
+            && let Some(completion) = self.queue.pop()
+        {
+            take(completion);
+            count += 1;
+        }
+        count
+    }
+
+    /// Waits until a completion is there; false if `deadline` has come before.
+    fn wait(&self, deadline: Instant) -> bool {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.arrived.wait_timeout_while(guard, left, |()| self.queue.is_empty());
+        drop(waited);
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        !self.queue.is_empty()
+    }
+
+    /// Makes the descriptor speak at the next completion, or at once if one is there.
+    fn arm(&self) -> BorrowedFd<'_> {
+        let mut count = [0; 8];
+        // It fails when the descriptor has nothing to say, as it should be.
+        let _ = rustix::io::read(&self.fd, &mut count);
+        self.armed.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !self.queue.is_empty() {
+            self.ring();
+        }
+        self.fd.as_fd()
+    }
+
+    fn ring(&self) {
+        if self.armed.swap(false, Ordering::SeqCst) {
+            // An eventfd refuses only if it is readable already.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Sink for Done {
+    fn complete(&self, completion: Completion) {
+        let pushed = self.queue.push(completion);
+        assert!(pushed.is_ok(), "no more completions than requests taken");
+        // Sleepers announce themselves first and look second; here it is the other way round. So
+        // one of the two always sees the other.
+        fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.arrived.notify_all();
+        }
+        // What was pushed may have been taken before the descriptor was armed for what comes next.
+        if self.armed.load(Ordering::SeqCst) && !self.queue.is_empty() {
+            self.ring();
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The library as a C program sees it: `smoke.c`, built against the header and the static library,
+//! run over a virtual cable whose other end is a target of this process.
+//!
+//! The test runs itself once more in a network namespace of its own, which is gone with it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tyche_engine::{Target, TargetExport, TargetOptions};
+use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_proto::TargetConfig;
+use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
+use tyche_store::memory::MemoryStore;
+
+const NAME: &str = "a_c_program_uses_all_of_the_library";
+/// Set in the run inside of the namespace.
+const INSIDE: &str = "TYCHE_TEST_INSIDE";
+/// The ends of the cable.
+const LINKS: [&str; 2] = ["tylib-t", "tylib-h"];
+/// What the static library needs of the system.
+const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+
+#[test]
+fn a_c_program_uses_all_of_the_library() {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside();
+    }
+    if !rustix::process::geteuid().is_root() {
+        return println!("SKIPPED: network namespaces need root");
+    }
+    if Command::new("cc").arg("--version").output().is_err() {
+        return println!("SKIPPED: no C compiler (cc)");
+    }
+    let mut again = Command::new("unshare");
+    again.arg("--net").arg(std::env::current_exe().unwrap());
+    let said = run(again.args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1"));
+    assert!(said.contains("1 passed"), "{NAME} is the name of this test: {said}");
+}
+
+fn inside() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile(dir.path());
+    let [ours, theirs] = LINKS;
+    ip(&[
+        "link", "add", ours, "mtu", "9000", "type", "veth", "peer", "name", theirs, "mtu", "9000",
+    ]);
+    ip(&["link", "set", ours, "up"]);
+    ip(&["link", "set", theirs, "up"]);
+    let _target = target(ours);
+    for mode in ["inline", "queue"] {
+        run(Command::new(&program).args(["disk", theirs, mode]));
+    }
+}
+
+/// Builds the program with all warnings, which the header must not cause either.
+fn compile(dir: &Path) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = dir.join("smoke");
+    let exe = std::env::current_exe().unwrap();
+    let library = exe.ancestors().skip(1).take(2).map(|dir| dir.join("libtyche.a"));
+    let library = library.into_iter().find(|it| it.exists()).expect("built with the test");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-D_GNU_SOURCE", "-I"]);
+    cc.arg(root.join("include")).arg(root.join("tests/smoke.c")).arg(library).args(SYSTEM);
+    run(cc.arg("-o").arg(&program));
+    program
+}
+
+fn target(interface: &str) -> Target {
+    let name = |text| Name::new(text).unwrap();
+    Target::start(TargetOptions {
+        target: TargetConfig {
+            uuid: Uuid::from_u128(1),
+            name: name("target"),
+            queue_size_max: 64,
+            damq_pages_max: 1024,
+            channels_max: 4,
+        },
+        exports: vec![TargetExport {
+            name: name("disk"),
+            uuid: Uuid::from_u128(7),
+            store: Arc::new(MemoryStore::new(16 << 20, 4096).unwrap()),
+            shared: false,
+            hosts: Vec::new(),
+            last_writer: None,
+        }],
+        links: vec![Box::new(PacketLink::open(&PacketOptions::new(interface)).unwrap())],
+        ethertype: ETHERTYPE,
+        spin: Duration::ZERO,
+        remember_writer: Box::new(|_, _| ()),
+    })
+    .unwrap()
+}
+
+fn ip(args: &[&str]) {
+    run(Command::new("ip").args(args));
+}
+
+/// Runs a command that must succeed; returns what it prints.
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{command:?}: {}\n{said}{shown}", output.status);
+    shown.into_owned()
+}

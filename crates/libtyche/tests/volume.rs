@@ -1,0 +1,264 @@
+//! Both modes against a real target in the same process, over links in memory.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use tyche::{
+    Errno, HostLink, Mode, OpenError, Operation, Options, REQUESTS_MAX, Request, Volume, Why,
+};
+use tyche_engine::{Target, TargetExport, TargetOptions};
+use tyche_link::fault::{FaultLink, FaultPlan, Side};
+use tyche_link::{Link, memory};
+use tyche_proto::TargetConfig;
+use tyche_proto::wire::{ETHERTYPE, Name, Reason, Uuid};
+use tyche_store::memory::MemoryStore;
+
+const SIZE: u64 = 8 << 20;
+/// Longer than anything takes that is not stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn target(link: Box<dyn Link>) -> Target {
+    let name = |text| Name::new(text).unwrap();
+    Target::start(TargetOptions {
+        target: TargetConfig {
+            uuid: Uuid::from_u128(1),
+            name: name("target"),
+            queue_size_max: 64,
+            damq_pages_max: 1024,
+            channels_max: 4,
+        },
+        exports: vec![TargetExport {
+            name: name("disk"),
+            uuid: Uuid::from_u128(7),
+            store: Arc::new(MemoryStore::new(SIZE, 512).unwrap()),
+            shared: false,
+            hosts: Vec::new(),
+            last_writer: None,
+        }],
+        links: vec![link],
+        ethertype: ETHERTYPE,
+        spin: Duration::ZERO,
+        remember_writer: Box::new(|_, _| ()),
+    })
+    .unwrap()
+}
+
+fn options(mode: Mode) -> Options {
+    let mut options = Options::new("disk");
+    options.mode = mode;
+    options.memory = 16 << 20;
+    options.queue_size = 32;
+    options.host = Some(Uuid::from_u128(2));
+    options.timeout = PATIENCE;
+    options
+}
+
+fn open(mode: Mode, link: Box<dyn Link>) -> Volume {
+    options(mode).open_on(vec![HostLink { link, target: None }]).unwrap()
+}
+
+/// A target, and a volume that is open on it.
+fn pair(mode: Mode) -> (Target, Volume) {
+    let (ours, theirs) = memory::pair(9014).unwrap();
+    (target(Box::new(theirs)), open(mode, Box::new(ours)))
+}
+
+fn write(volume: &Volume, offset: u64, fill: u8, len: usize) -> Request {
+    let mut buffer = volume.arena().alloc(len).unwrap();
+    buffer.fill(fill);
+    let operation = Operation::Write { fua: false };
+    Request { operation, offset, len: len as u32, buffer: Some(buffer) }
+}
+
+fn read(volume: &Volume, offset: u64, len: usize) -> Request {
+    let buffer = volume.arena().alloc(len);
+    Request { operation: Operation::Read, offset, len: len as u32, buffer }
+}
+
+fn flush() -> Request {
+    Request { operation: Operation::Flush, offset: 0, len: 0, buffer: None }
+}
+
+/// Waits for all that is in flight: tokens with results and the first byte of each buffer.
+fn drain(volume: &Volume) -> BTreeMap<u64, (Result<(), Errno>, Option<u8>)> {
+    let mut done = Vec::new();
+    volume.wait(&mut done, usize::MAX, usize::MAX, PATIENCE).unwrap();
+    assert_eq!(volume.in_flight(), 0, "everything ends in time");
+    done.into_iter()
+        .map(|it| (it.token, (it.result, it.buffer.and_then(|buffer| buffer.first().copied()))))
+        .collect()
+}
+
+#[test]
+fn what_is_written_is_read_in_both_modes_despite_losses() {
+    for mode in [Mode::Inline, Mode::Queue] {
+        let (ours, theirs) = memory::pair(1514).unwrap();
+        let plan = FaultPlan::new();
+        plan.set_drop_ppm(20_000);
+        let ours = FaultLink::new(ours, 42, Side::Both, plan).unwrap();
+        let (_target, volume) = (target(Box::new(theirs)), open(mode, Box::new(ours)));
+        assert_eq!((volume.geometry().size, volume.geometry().block_size), (SIZE, 512));
+        for token in 0..100u64 {
+            let len = 512 << (token % 6);
+            volume.submit(write(&volume, token << 15, token as u8, len), token).unwrap();
+        }
+        let done = drain(&volume);
+        assert_eq!(done.len(), 100);
+        assert!(done.values().all(|(result, _)| result.is_ok()), "{mode:?}: {done:?}");
+        for token in 0..100u64 {
+            let len = 512 << (token % 6);
+            volume.submit(read(&volume, token << 15, len), token).unwrap();
+        }
+        for (token, (result, first)) in drain(&volume) {
+            assert_eq!((result, first), (Ok(()), Some(token as u8)), "{mode:?}");
+        }
+        volume.close(PATIENCE);
+    }
+}
+
+#[test]
+fn requests_that_make_no_sense_end_with_an_error() {
+    for mode in [Mode::Inline, Mode::Queue] {
+        let (_target, volume) = pair(mode);
+        volume.submit(read(&volume, 1, 512), 1).unwrap();
+        volume.submit(write(&volume, SIZE, 0, 512), 2).unwrap();
+        volume.submit(flush(), 3).unwrap();
+        let done = drain(&volume);
+        assert_eq!(done[&1].0, Err(Errno::INVAL));
+        assert_eq!(done[&2].0, Err(Errno::NOSPC));
+        assert_eq!(done[&3].0, Ok(()));
+    }
+}
+
+#[test]
+fn more_requests_than_there_may_be_are_given_back() {
+    for mode in [Mode::Inline, Mode::Queue] {
+        let (_target, volume) = pair(mode);
+        for token in 0..REQUESTS_MAX as u64 {
+            volume.submit(flush(), token).unwrap();
+        }
+        // None has been picked up, so there is room for none, however many have ended.
+        let refused = volume.submit(read(&volume, 0, 512), 0).unwrap_err();
+        assert_eq!(refused.why, Why::Full);
+        assert!(refused.request.buffer.is_some(), "the buffer comes back");
+        let mut done = Vec::new();
+        assert_eq!(volume.wait(&mut done, 10, 10, PATIENCE), Ok(10));
+        volume.submit(flush(), u64::MAX).unwrap();
+        assert_eq!(drain(&volume).len(), REQUESTS_MAX - 10 + 1);
+    }
+}
+
+#[test]
+fn an_inline_volume_has_one_driver_at_a_time() {
+    let (ours, theirs) = memory::pair(9014).unwrap();
+    let plan = FaultPlan::new();
+    let ours = FaultLink::new(ours, 1, Side::Both, plan.clone()).unwrap();
+    let (_target, volume) = (target(Box::new(theirs)), open(Mode::Inline, Box::new(ours)));
+    assert!(volume.wait_fd().is_none());
+    let mut done = Vec::new();
+    assert_eq!(volume.wait(&mut done, 1, 1, PATIENCE), Ok(0), "nothing in flight: no wait");
+    plan.set_cut(true);
+    volume.submit(flush(), 1).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| volume.wait(&mut Vec::new(), 1, 1, PATIENCE));
+        let start = std::time::Instant::now();
+        while volume.poll(&mut done, 1) != Err(Why::Busy) {
+            assert!(start.elapsed() < PATIENCE, "the other thread drives");
+            std::thread::yield_now();
+        }
+        let refused = volume.submit(read(&volume, 0, 512), 2).unwrap_err();
+        assert_eq!((refused.why, volume.in_flight()), (Why::Busy, 1));
+        plan.heal();
+        assert_eq!(waiter.join().unwrap(), Ok(1));
+    });
+}
+
+#[test]
+fn the_descriptor_speaks_when_something_has_ended() {
+    let (_target, volume) = pair(Mode::Queue);
+    let mut done = Vec::new();
+    for token in 0..200 {
+        volume.submit(read(&volume, 0, 4096), token).unwrap();
+        while volume.poll(&mut done, 8).unwrap() == 0 {
+            let fd = volume.wait_fd().unwrap();
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            let timeout = rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 };
+            assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "slept on a completion");
+        }
+    }
+    assert_eq!(done.len(), 200);
+}
+
+#[test]
+fn a_queue_serves_threads_that_submit_and_threads_that_wait() {
+    let (_target, volume) = pair(Mode::Queue);
+    let each = 500;
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let volume = &volume;
+            scope.spawn(move || {
+                for number in 0..each {
+                    let mut request = read(volume, (thread * each + number) * 512, 512);
+                    while let Err(refused) = volume.submit(request, number) {
+                        request = refused.request;
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let (taken, all) = (AtomicUsize::new(0), 3 * each as usize);
+        let waiter = || {
+            let mut done = Vec::new();
+            while taken.load(Ordering::Relaxed) < all {
+                let count = volume.wait(&mut done, 1, 64, Duration::from_millis(50)).unwrap();
+                taken.fetch_add(count, Ordering::Relaxed);
+            }
+            assert!(done.iter().all(|it| it.result.is_ok()));
+            done.len()
+        };
+        std::thread::scope(|waiters| {
+            let other = waiters.spawn(waiter);
+            assert_eq!(waiter() + other.join().unwrap(), all);
+        });
+    });
+}
+
+#[test]
+fn why_a_volume_does_not_open_is_said() {
+    for mode in [Mode::Inline, Mode::Queue] {
+        let (ours, theirs) = memory::pair(9014).unwrap();
+        let _target = target(Box::new(theirs));
+        let wrong = Options { export: "dusk".to_owned(), ..options(mode) };
+        let wrong = Options { timeout: Duration::from_secs(2), ..wrong };
+        let error = wrong.open_on(vec![HostLink { link: Box::new(ours), target: None }]).err();
+        assert!(
+            matches!(
+                error,
+                Some(OpenError::Refused(Reason::UnknownExport, _) | OpenError::TimedOut(_))
+            ),
+            "{mode:?}: {error:?}"
+        );
+        let (silent, _other) = memory::pair(9014).unwrap();
+        let hasty = Options { timeout: Duration::from_millis(100), ..options(mode) };
+        let error = hasty.open_on(vec![HostLink { link: Box::new(silent), target: None }]).err();
+        assert!(matches!(error, Some(OpenError::TimedOut(_))), "{mode:?}: {error:?}");
+    }
+    let nameless = Options::new("").open_on(Vec::new()).err();
+    assert!(matches!(nameless, Some(OpenError::Option(_))));
+}
+
+#[test]
+fn closing_with_requests_in_flight_ends() {
+    for mode in [Mode::Inline, Mode::Queue] {
+        let (_target, volume) = pair(mode);
+        for token in 0..64 {
+            volume.submit(read(&volume, 0, 65536), token).unwrap();
+        }
+        volume.close(PATIENCE);
+    }
+}
