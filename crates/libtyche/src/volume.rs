@@ -135,8 +135,8 @@ impl Volume {
 
     /// A descriptor that becomes readable when a completion is there, for `poll(2)` and its kin.
     /// Call this before every sleep: the call arms the descriptor, which is silent otherwise, so
-    /// that nobody pays for it who does not sleep. It may speak for nothing now and then. `None` in inline mode, where sleeping would stop
-    /// the session: use [`wait`](Self::wait).
+    /// that nobody pays for it who does not sleep. It may speak for nothing now and then. `None`
+    /// in inline mode, where sleeping would stop the session: use [`wait`](Self::wait).
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.session {
             Session::Inline(_) => None,
