@@ -147,7 +147,7 @@ fn a_file_system_lives_on_the_loop_device() {
         }
         rig.unmount(&mnt);
         assert_eq!(attachment.stop(false).unwrap(), Stopped::Gone);
-        assert!(!rig::is_bound(&device), "{name} is still bound");
+        assert!(!rig.is_bound(&device), "{name} is still bound");
         assert!(!rig.dir().join("run").exists());
         disk.wait_all_buffers_back();
     }
@@ -334,7 +334,7 @@ fn force_ends_a_disk_that_does_not_answer() {
     let error = result.recv_timeout(PATIENCE).expect("the reader gets an answer").unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EIO));
     reader.join().unwrap();
-    rig::wait_until("the device is gone", || !rig::is_bound(&device));
+    rig::wait_until("the device is gone", || !rig.is_bound(&device));
     assert_eq!(attachment.stop(true).unwrap(), Stopped::Gone);
     disk.release();
     disk.wait_all_buffers_back();
@@ -351,11 +351,11 @@ fn force_on_a_mounted_device_leaves_errors_and_then_nothing() {
     run("mkfs.ext4", &["-q", device.to_str().unwrap()]);
     let mnt = rig.mount_ext4(&device);
     assert_eq!(attachment.stop(true).unwrap(), Stopped::InUse);
-    assert!(rig::is_bound(&device));
+    assert!(rig.is_bound(&device));
     let mut buffer = Buffer::new(4096);
     direct(&device).read_at(buffer.bytes(), 0).unwrap_err();
     rig.unmount(&mnt);
-    rig::wait_until("the device is gone", || !rig::is_bound(&device));
+    rig::wait_until("the device is gone", || !rig.is_bound(&device));
 }
 
 #[test]
@@ -451,7 +451,7 @@ fn a_killed_process_leaves_nobody_waiting() {
             });
             assert!(!status.unwrap().success());
         }
-        rig::wait_until("the device is gone", || !rig::is_bound(&device));
+        rig::wait_until("the device is gone", || !rig.is_bound(&device));
         assert!(LoopAttachment::clean_stale(&dir).unwrap(), "there is a dead mount");
         assert!(!LoopAttachment::clean_stale(&dir).unwrap());
     }
@@ -477,6 +477,6 @@ fn a_process_killed_below_a_mounted_file_system_leaves_nobody_waiting() {
     server.kill();
     let _ = File::create(mnt.join("other")).and_then(|file| file.sync_all()).unwrap_err();
     rig.unmount(&mnt);
-    rig::wait_until("the device is gone", || !rig::is_bound(&device));
+    rig::wait_until("the device is gone", || !rig.is_bound(&device));
     assert!(LoopAttachment::clean_stale(&dir).unwrap());
 }

@@ -74,6 +74,15 @@ impl Rig {
         path
     }
 
+    /// Whether the device is still bound to a file of this test. Its number may have gone to
+    /// another test, whose file can be seen; once our mount is gone, what is left of the path of
+    /// our file leads nowhere.
+    pub(crate) fn is_bound(&self, device: &Path) -> bool {
+        let Ok(path) = fs::read_to_string(backing_file(device)) else { return false };
+        let path = Path::new(path.trim());
+        path.starts_with(self.dir()) || !path.exists()
+    }
+
     /// Unmounts. Another test's child, between its fork and its exec, may still have a file of
     /// ours open: that passes.
     pub(crate) fn unmount(&self, path: &Path) {
@@ -94,7 +103,7 @@ impl Drop for Rig {
             let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
             let _ = unmount(path, flags);
         }
-        for device in self.devices.borrow().iter().filter(|device| is_bound(device)) {
+        for device in self.devices.borrow().iter().filter(|device| self.is_bound(device)) {
             let backing = fs::read_to_string(backing_file(device)).unwrap_or_default();
             // Once its mount is gone, the path in there is a fragment of what it was.
             if backing.contains("disk") {
@@ -107,11 +116,6 @@ impl Drop for Rig {
 fn backing_file(device: &Path) -> PathBuf {
     let name = device.file_name().unwrap().to_str().unwrap();
     PathBuf::from(format!("/sys/block/{name}/loop/backing_file"))
-}
-
-/// Whether a loop device is bound to a file.
-pub(crate) fn is_bound(device: &Path) -> bool {
-    backing_file(device).exists()
 }
 
 /// Waits for something that no event tells.
