@@ -9,6 +9,7 @@ use tyche_wire::{
     Ring,
 };
 
+use crate::batching::BatchPolicy;
 use crate::congestion::Congestion;
 use crate::ring::{Arrival, RxRing, TxRing};
 use crate::rtt::Rtt;
@@ -48,6 +49,8 @@ pub(crate) struct ChannelConfig {
     pub(crate) keep_alive: Duration,
     /// Whether data sections are covered by the payload checksum.
     pub(crate) checksum: bool,
+    /// How our requests or answers share frames.
+    pub(crate) batch: BatchPolicy,
 }
 
 /// The channel is over.
@@ -409,6 +412,7 @@ mod tests {
             tx_rings: [256; 2],
             keep_alive: Duration::from_secs(60),
             checksum: true,
+            batch: BatchPolicy::Natural,
         }
     }
 
