@@ -16,11 +16,11 @@ const TARGET: Mac = Mac([2, 0, 0, 0, 0, 2]);
 pub(crate) const CASES: &[Case] = &[
     case("checksum_page", 1, checksum_page),
     case("emit_16_commands", 1, || emit(commands())),
-    case("parse_16_commands", 1, || parse(commands())),
+    case("parse_16_commands", 1, || parse(&commands())),
     case("emit_16_completions", 1, || emit(completions())),
-    case("parse_16_completions", 1, || parse(completions())),
+    case("parse_16_completions", 1, || parse(&completions())),
     case("emit_2_pages", 1, || emit(pages())),
-    case("parse_2_pages", 1, || parse(pages())),
+    case("parse_2_pages", 1, || parse(&pages())),
 ];
 
 /// The checksum of a page by itself, the greater part of every frame with data.
@@ -104,9 +104,9 @@ fn emit(content: Content) -> Round {
     })
 }
 
-fn parse(content: Content) -> Round {
+fn parse(content: &Content) -> Round {
     let (mut head, mut tail) = ([0; HEAD_LEN], [0; ENTRIES_MAX * ENTRY_LEN]);
-    let len = write(&content, &mut head, &mut tail);
+    let len = write(content, &mut head, &mut tail);
     let payload = [content.data.concat(), tail[..len].to_vec()].concat();
     Box::new(move |count| {
         count(&mut || {
