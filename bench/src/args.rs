@@ -136,7 +136,7 @@ impl Args {
     }
 
     /// What was asked for, as somebody would type it.
-    pub(crate) fn command(&self) -> String {
+    pub(crate) fn typed(&self) -> String {
         let mut command = "cargo xtask bench".to_owned();
         if self.quick {
             command.push_str(" --quick");
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn the_command_can_be_typed_again() {
         let args = Args::parse_from(["bench", "--turns", "2", "--jobs", "a,b", "--mtu", "9000"]);
-        let command = args.command();
+        let command = args.typed();
         assert_eq!(command, "cargo xtask bench --turns 2 --runtime 2 --mtu 9000 --jobs a,b");
     }
 }

@@ -103,7 +103,7 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
     fs::create_dir_all(out).doing(out.display())?;
     let turns = args.turns();
     let runtime_ms = runtime.as_millis() as u64;
-    let mut results = Results::new(machine, args.command(), turns, runtime_ms);
+    let mut results = Results::new(machine, args.typed(), turns, runtime_ms);
     let estimate: Duration = sets.iter().map(|set| measure::estimate(set, turns)).sum();
     let minutes = estimate.as_secs().div_ceil(60);
     println!("bench: {} sets, {turns} turns, about {minutes} minutes", sets.len());

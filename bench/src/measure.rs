@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::floor::{Floor, Outcome};
+use crate::job::{Job, Pattern};
 use crate::network::{INTERFACE, Network, Side, traffic};
 use crate::peer::{PATIENCE, Programs, Server};
 use crate::plan::{Contest, Entry, Set};
@@ -48,6 +49,10 @@ impl FioLatency {
     }
 }
 
+/// The least that fio can do.
+const NOTHING: Job = Job::new(Pattern::Randread, 4096, 1);
+const NO_TIME: Duration = Duration::from_millis(1);
+
 /// Servers that run, and what is needed to measure them.
 pub(crate) struct Stage<'a> {
     set: &'a Set,
@@ -55,6 +60,8 @@ pub(crate) struct Stage<'a> {
     stop: &'a Stop,
     // Before the network, which they live in: fields are dropped in order.
     servers: Vec<Server>,
+    /// For each server, what fio costs that does next to nothing, in seconds: it gauges clocks.
+    fio_cpu_s: Vec<f64>,
     network: Network,
     scratch: tempfile::TempDir,
 }
@@ -64,12 +71,17 @@ impl<'a> Stage<'a> {
     pub(crate) fn set_up(set: &'a Set, programs: &'a Programs, stop: &'a Stop) -> Result<Self> {
         let network = Network::lay(set.link, stop)?;
         let scratch = tempfile::tempdir().doing("a temporary directory")?;
-        let mut stage = Self { set, programs, stop, servers: Vec::new(), network, scratch };
+        let (servers, fio_cpu_s) = (Vec::new(), Vec::new());
+        let mut stage = Self { set, programs, stop, servers, fio_cpu_s, network, scratch };
         stage.network.set_offloads(true, stop)?;
         for (number, peer) in (0..).zip(&set.peers) {
             let network = &stage.network;
             let server = Server::start(peer, number, set.size_mib, network, programs, stop)?;
             server.fill(network, programs, stop)?;
+            let output = stage.scratch.path().join("fio.json");
+            let mut fio = server.load(&NOTHING, NO_TIME, &output, network, programs);
+            let finished = Running::start(&mut fio)?.succeed(stop, PATIENCE)?;
+            stage.fio_cpu_s.push(finished.cpu_s);
             stage.servers.push(server);
         }
         Ok(stage)
@@ -149,7 +161,7 @@ impl<'a> Stage<'a> {
                 p99: numbers.lat_ns.percentile("99.000000"),
                 p999: numbers.lat_ns.percentile("99.900000"),
             },
-            host_cpu_s: finished.cpu_s,
+            host_cpu_s: (finished.cpu_s - self.fio_cpu_s[entry.peer]).max(0.0),
             target_cpu_s: cpu_after - cpu_before,
             frames: traffic_after.frames - traffic_before.frames,
             wire_bytes: traffic_after.bytes - traffic_before.bytes,

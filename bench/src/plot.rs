@@ -14,14 +14,16 @@ const TITLE: (&str, u32) = ("sans-serif", 18);
 const CAPTION: (&str, u32) = ("sans-serif", 15);
 /// Steps of the finest kind on a place's part of the x axis; columns are made of some of them.
 const STEPS: i32 = 100;
-/// For the series in order; told apart by people who do not see all colours.
-const COLORS: [RGBColor; 5] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(120, 120, 120),
-    RGBColor(204, 121, 167),
+/// For everybody that is no peer; told apart, like the others, by people who do not see all
+/// colours.
+const GREY: RGBColor = RGBColor(120, 120, 120);
+/// For peers, and variants of Tyche in the order that they come in: the same in every plot.
+const COLORS: [(&str, RGBColor); 3] = [
+    ("tyche", RGBColor(0, 114, 178)),
+    ("tsockets", RGBColor(230, 159, 0)),
+    ("nbd", RGBColor(0, 158, 115)),
 ];
+const VARIANTS: [RGBColor; 2] = [RGBColor(204, 121, 167), RGBColor(213, 94, 0)];
 
 /// How values are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,21 +71,26 @@ impl Plot {
         if max <= 0.0 {
             return Ok(false);
         }
-        let size = (PANEL.0 * self.panels.len() as u32, PANEL.1 + 30);
+        let known = |panel: &&Panel| {
+            panel.series.iter().any(|series| series.values.iter().any(Option::is_some))
+        };
+        let panels: Vec<_> = self.panels.iter().filter(known).collect();
+        let size = (PANEL.0 * panels.len() as u32, PANEL.1 + 30);
         let area = SVGBackend::new(path, size).into_drawing_area();
-        self.draw(&area, max).map_err(|error| Failure::Failed(error.to_string()))?;
+        self.draw(&panels, &area, max).map_err(|error| Failure::Failed(error.to_string()))?;
         area.present().doing(path.display())?;
         Ok(true)
     }
 
     fn draw(
         &self,
+        panels: &[&Panel],
         area: &DrawingArea<SVGBackend<'_>, Shift>,
         max: f64,
     ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>> {
         area.fill(&WHITE)?;
         let area = area.titled(&self.title, TITLE)?;
-        for (panel, area) in self.panels.iter().zip(area.split_evenly((1, self.panels.len()))) {
+        for (panel, area) in panels.iter().zip(area.split_evenly((1, panels.len()))) {
             self.draw_panel(panel, &area, max)?;
         }
         Ok(())
@@ -102,7 +109,7 @@ impl Plot {
             .x_label_area_size(40)
             .y_label_area_size(60)
             // Room above for the legend.
-            .build_cartesian_2d(0..places * STEPS, 0.0..max * 1.3)?;
+            .build_cartesian_2d(0..places * STEPS, 0.0..max * 1.5)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -111,10 +118,11 @@ impl Plot {
             .y_desc(&self.y)
             // Twice as many as there are places: every other one is in the middle of a place.
             .x_labels(panel.places.len() * 2 + 1)
+            .y_label_formatter(&|y| format!("{y}"))
             .x_label_formatter(&|x| label(*x, &panel.places))
             .draw()?;
         for (number, series) in panel.series.iter().enumerate() {
-            let color = COLORS[number % COLORS.len()];
+            let color = color(&series.name, number);
             let values = series.values.iter().enumerate();
             let known = values.filter_map(|(place, value)| Some((place as i32, (*value)?)));
             let middle = |place: i32| place * STEPS + STEPS / 2;
@@ -152,6 +160,13 @@ impl Plot {
             .background_style(WHITE.mix(0.8))
             .draw()
     }
+}
+
+/// The colour of the series of that name, which is one of a plot's by number.
+fn color(name: &str, number: usize) -> RGBColor {
+    let own = COLORS.iter().find(|(peer, _)| *peer == name).map(|(_, color)| *color);
+    let variant = name.starts_with("tyche-").then(|| VARIANTS[number % VARIANTS.len()]);
+    own.or(variant).unwrap_or(GREY)
 }
 
 fn swatch((x, y): (i32, i32), color: RGBColor) -> Rectangle<(i32, i32)> {

@@ -55,7 +55,8 @@ pub(crate) struct Measurement {
     pub(crate) iops: f64,
     pub(crate) bytes_per_s: f64,
     pub(crate) lat_ns: Latency,
-    /// CPU time of fio and of the server, from fio's start to its end.
+    /// CPU time of fio and of the server from fio's start to its end, without what fio takes to
+    /// start and end.
     pub(crate) host_cpu_s: f64,
     pub(crate) target_cpu_s: f64,
     /// What passed the cable, both directions, as the interfaces count: a segment that TCP leaves

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
 use super::socket::{Socket, count, head};
-use super::{HEAD, PAGES_MAX};
+use super::{HEAD, PAGES_MAX, Pages};
 
 /// Frames in a batch.
 pub(super) const FRAMES: usize = 64;
@@ -105,14 +105,13 @@ pub(super) struct Incoming {
     // Pointed at by the messages, as above; and these are what the kernel writes to.
     _parts: Vec<[libc::iovec; 2]>,
     heads: Vec<[u8; HEAD]>,
-    _payloads: Vec<u8>,
+    _payloads: Pages,
 }
 
 impl Incoming {
     pub(super) fn new() -> Self {
         let mut heads = vec![[0; HEAD]; FRAMES];
-        // Not zeroes, so that every page is touched before the first frame comes.
-        let mut payloads = vec![1; FRAMES * ROOM];
+        let mut payloads = Pages::new(FRAMES * ROOM);
         let mut parts = vec![[NOWHERE; 2]; FRAMES];
         let places = heads.iter_mut().zip(payloads.chunks_exact_mut(ROOM));
         for (parts, (head, payload)) in parts.iter_mut().zip(places) {

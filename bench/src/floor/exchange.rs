@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::batch::{FRAMES, Incoming, Outgoing};
 use super::socket::Socket;
-use super::{COMMAND, Floor, LOST, Outcome, PAGE, Random, SILENCE_MAX, disk};
+use super::{COMMAND, Floor, LOST, Outcome, PAGE, Pages, Random, SILENCE_MAX};
 
 pub(super) fn serve(socket: &Socket, floor: &Floor, ready: impl FnOnce()) -> io::Result<()> {
-    let (disk, mut random) = (disk(), Random::new());
+    let (disk, mut random) = (Pages::disk(), Random::new());
     let pages_in_all = (disk.len() / PAGE) as u64;
     let mut any_page = || {
         let start = (random.next() % pages_in_all) as usize * PAGE;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | echo | one frame of 128 bytes at a time | by one of 64 bytes and a page |
 //! | exchange | frames of so many commands, up to a depth | by frames of so many pages from anywhere in 1 GiB |
-//! | stream | once | by full frames, as fast as they go |
+//! | stream | now and then for more | by full frames, as fast as they arrive |
 //!
 //! There are no checksums, no order and no retransmission, and both sides spin. Each side is a
 //! process of its own: `comparison floor serve` answers until it is ended, `comparison floor ask`
@@ -172,9 +172,39 @@ fn silence() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer from the other side of the floor")
 }
 
-/// Memory as a disk has it: 1 GiB of it, every page touched.
-fn disk() -> Vec<u8> {
-    vec![0x5a; 1 << 30]
+/// Memory that begins where a page does, every page of it touched.
+struct Pages {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Pages {
+    fn new(len: usize) -> Self {
+        // Not zeroes: those would be one page of the kernel's until they are written.
+        let memory = vec![0x5a; len + PAGE];
+        let start = memory.as_ptr().align_offset(PAGE);
+        Self { memory, start, len }
+    }
+
+    /// As much as a disk of 1 GiB has.
+    fn disk() -> Self {
+        Self::new(1 << 30)
+    }
+}
+
+impl std::ops::Deref for Pages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+}
+
+impl std::ops::DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
 }
 
 /// Xorshift: cheap, and random enough.

@@ -1,31 +1,39 @@
-//! Full frames, one way, as fast as they go. Counted where they arrive.
+//! Full frames, one way, as fast as they arrive.
+//!
+//! A sender that nobody holds back is faster than a receiver on a core like its own: then frames
+//! are dropped, those that are not have left every cache by the time they are read, and less gets
+//! through than could. So the receiver grants frames, few at a time, and that is all it says.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::batch::{Incoming, Outgoing};
+use super::batch::{FRAMES, Incoming, Outgoing};
 use super::socket::Socket;
-use super::{Floor, Outcome, PAGE, Random, SILENCE_MAX, disk};
+use super::{Floor, LOST, Outcome, PAGE, Pages, SILENCE_MAX};
 
 /// Time to get going before what arrives counts.
 const WARM_UP: Duration = Duration::from_millis(100);
+/// Frames under way at most.
+const WINDOW: u32 = 4 * FRAMES as u32;
+/// Frames granted at a time: one grant for as many costs next to nothing.
+const GRANT: u32 = FRAMES as u32;
 
-/// Begins when asked, and goes on until ended.
+/// Sends what is granted.
 pub(super) fn serve(socket: &Socket, floor: &Floor, ready: impl FnOnce()) -> io::Result<()> {
-    let (disk, mut random) = (disk(), Random::new());
-    let payload = floor.payload();
+    let (disk, payload) = (Pages::disk(), floor.payload());
     let (mut incoming, mut outgoing) = (Incoming::new(), Outgoing::new());
+    let (mut granted, mut next) = (0, 0);
     ready();
-    while incoming.receive(socket)?.next().is_none() {}
-    // From one end of the memory to the other, as a sequential read would.
-    let mut next = (random.next() as usize % disk.len()) / PAGE * PAGE;
     loop {
-        while !outgoing.is_full() {
+        granted += incoming.receive(socket)?.map(|(count, _)| count).sum::<u32>();
+        while granted > 0 && !outgoing.is_full() {
+            // From one end of the memory to the other, as a sequential read would.
             if next + payload > disk.len() {
                 next = 0;
             }
             outgoing.push(1, disk[next..next + payload].chunks(PAGE));
             next += payload;
+            granted -= 1;
         }
         outgoing.flush(socket)?;
     }
@@ -33,29 +41,39 @@ pub(super) fn serve(socket: &Socket, floor: &Floor, ready: impl FnOnce()) -> io:
 
 pub(super) fn ask(socket: &Socket, time: Duration) -> io::Result<Outcome> {
     let (mut incoming, mut outgoing) = (Incoming::new(), Outgoing::new());
-    outgoing.push(1, std::iter::empty());
-    outgoing.flush(socket)?;
-    let asked = Instant::now();
-    // Nothing counts until the frames flow, and have for a while.
-    let mut begun: Option<Instant> = None;
+    let (mut under_way, mut lost) = (0u32, 0u64);
     let (mut frames, mut bytes) = (0u64, 0u64);
-    loop {
-        let (mut came, mut payload) = (0, 0);
+    let begin = Instant::now() + WARM_UP;
+    let (mut now, mut heard) = (Instant::now(), Instant::now());
+    while now < begin + time {
+        while under_way + GRANT <= WINDOW {
+            outgoing.push(GRANT, std::iter::empty());
+            under_way += GRANT;
+        }
+        outgoing.flush(socket)?;
+        let (mut came, mut payload) = (0u32, 0);
         for (_, len) in incoming.receive(socket)? {
             came += 1;
             payload += len as u64;
         }
-        let now = Instant::now();
-        match begun {
-            None if came > 0 => begun = Some(now + WARM_UP),
-            None if now.duration_since(asked) > SILENCE_MAX => return Err(super::silence()),
-            Some(begun) if now > begun + time => break,
-            Some(begun) if now >= begun => {
-                frames += came;
-                bytes += payload;
-            }
-            _ => {}
+        under_way = under_way.saturating_sub(came);
+        now = Instant::now();
+        if now >= begin {
+            frames += u64::from(came);
+            bytes += payload;
         }
+        if came > 0 {
+            heard = now;
+        } else if now.duration_since(heard) > LOST {
+            if frames == 0 && now.duration_since(begin) > SILENCE_MAX {
+                return Err(super::silence());
+            }
+            lost += u64::from(under_way);
+            (under_way, heard) = (0, now);
+        }
+    }
+    if frames == 0 {
+        return Err(super::silence());
     }
     let seconds = time.as_secs_f64();
     Ok(Outcome {
@@ -63,6 +81,6 @@ pub(super) fn ask(socket: &Socket, time: Duration) -> io::Result<Outcome> {
         bytes_per_s: bytes as f64 / seconds,
         mean_ns: 0.0,
         frames_per_answer: 1.0,
-        lost: 0,
+        lost,
     })
 }
