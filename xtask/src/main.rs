@@ -2,6 +2,7 @@
 //!
 //! It uses the standard library alone, for it is compiled before anything else can be said.
 
+mod bench;
 mod fio;
 mod instructions;
 mod library;
@@ -28,6 +29,7 @@ usage: cargo xtask COMMAND
                   checked in; or check them in anew
   install-lib --prefix DIR
                   build the library for C, and install it with header and pkg-config file
+  bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
 Programs of Debian that are missing are installed with apt-get; which ones is said before.";
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     let prefix = library::prefix(&rest);
     let done = match command.to_str() {
         Some("demo") => demo(&rest),
+        Some("bench") => bench::run(&rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),
         Some("instructions") if rest.is_empty() || rest == ["--bless"] => {
