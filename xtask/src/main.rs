@@ -4,6 +4,7 @@
 
 mod bench;
 mod fio;
+mod instructions;
 mod library;
 mod lint;
 mod packages;
@@ -23,6 +24,9 @@ usage: cargo xtask COMMAND
   demo [ARGS..]   build, and run `tyche demo ARGS` (as root; `cargo xtask demo --help`)
   test            run all tests (as root); with CI=true an unlisted skip is a failure
   lint            check format, lints and the house rules
+  instructions [--bless]
+                  count the instructions of the hot path, and compare with the counts that are
+                  checked in; or check them in anew
   install-lib --prefix DIR
                   build the library for C, and install it with header and pkg-config file
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
@@ -40,6 +44,9 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(&rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),
+        Some("instructions") if rest.is_empty() || rest == ["--bless"] => {
+            instructions::run(!rest.is_empty())
+        }
         Some("fio-engine") if rest.is_empty() => fio::build(),
         Some("install-lib") if prefix.is_some() => library::install(&prefix.unwrap_or_default()),
         _ => {

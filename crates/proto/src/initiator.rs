@@ -11,9 +11,10 @@ use tyche_wire::{
     Position, Reject, Ring, Status, Tag,
 };
 
+use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Allocator;
-use crate::outgoing::{Capacity, Outgoing};
+use crate::outgoing::{Capacity, LARGE, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::time::Instant;
@@ -65,6 +66,7 @@ pub(crate) struct Initiator<R> {
     pub(crate) channel: Channel<R>,
     target: Mac,
     capacity: Capacity,
+    batching: Batching,
     slots: Box<[Slot]>,
     free: VecDeque<u16>,
     damq: Allocator,
@@ -91,6 +93,7 @@ impl<R: Rules> Initiator<R> {
             channel: Channel::new(config, now),
             target,
             capacity: Capacity::new(frame_len),
+            batching: Batching::new(config.batch, now),
             slots: (0..queue_size).map(slot).collect(),
             free: (0..queue_size).collect(),
             damq: Allocator::new(damq_pages),
@@ -163,10 +166,10 @@ impl<R: Rules> Initiator<R> {
                     let taken = match entry {
                         Entry::Command(_) => Err(Reject::Unexpected),
                         Entry::Completion(completion) => {
-                            self.handle_completion(completion, &mut arrived)
+                            self.handle_completion(now, completion, &mut arrived)
                         }
                         Entry::Data(data) => {
-                            let taken = self.handle_data(&data, source, &mut arrived);
+                            let taken = self.handle_data(now, &data, source, &mut arrived);
                             source += data.len;
                             taken
                         }
@@ -201,6 +204,7 @@ impl<R: Rules> Initiator<R> {
 
     fn handle_data(
         &mut self,
+        now: Instant,
         data: &Data,
         source: u32,
         arrived: &mut impl FnMut(Arrived),
@@ -216,12 +220,13 @@ impl<R: Rules> Initiator<R> {
         slot.moved += data.len;
         let Data { offset, len, .. } = *data;
         arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });
-        self.finish_if_complete(data.tag.slot, arrived);
+        self.finish_if_complete(now, data.tag.slot, arrived);
         Ok(())
     }
 
     fn handle_completion(
         &mut self,
+        now: Instant,
         completion: Completion,
         arrived: &mut impl FnMut(Arrived),
     ) -> Result<(), Reject> {
@@ -231,12 +236,12 @@ impl<R: Rules> Initiator<R> {
             return Err(Reject::Mismatch);
         }
         slot.status = Some(completion.status);
-        self.finish_if_complete(completion.tag.slot, arrived);
+        self.finish_if_complete(now, completion.tag.slot, arrived);
         Ok(())
     }
 
     /// A read ends when its completion and all of its data are here, in whatever order.
-    fn finish_if_complete(&mut self, index: u16, arrived: &mut impl FnMut(Arrived)) {
+    fn finish_if_complete(&mut self, now: Instant, index: u16, arrived: &mut impl FnMut(Arrived)) {
         let slot = &mut self.slots[usize::from(index)];
         let (Some(piece), Some(status)) = (slot.piece, slot.status) else { return };
         if piece.opcode == Opcode::Read && status == Status::Success && slot.moved < piece.len {
@@ -246,6 +251,7 @@ impl<R: Rules> Initiator<R> {
         if piece.data_len() > 0 {
             self.damq.give_back(slot.damq_page, piece.data_len());
         }
+        self.batching.ended(now, self.outstanding());
         self.free.push_back(index);
         if piece.opcode == Opcode::Write && status != Status::Success {
             self.writes.retain(|&other| other != index);
@@ -269,7 +275,7 @@ impl<R: Rules> Initiator<R> {
             out.header = header;
             return true;
         }
-        if let Some(ring) = self.compose(&mut out.entries) {
+        if let Some(ring) = self.compose(now, &mut out.entries) {
             out.header = self.channel.send(now, ring, &out.entries);
             return true;
         }
@@ -281,13 +287,19 @@ impl<R: Rules> Initiator<R> {
     }
 
     /// Fills a new frame's entries: data of writes as far as they fit, then commands.
-    fn compose(&mut self, entries: &mut Vec<Entry>) -> Option<Ring> {
+    fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
         entries.clear();
+        if self.is_held(now) {
+            return None;
+        }
         let mut data = 0;
         if !self.writes.is_empty() && self.channel.may_send(Ring::Data) {
             while let Some(&slot) = self.writes.front() {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
+                if !self.batching.shares() {
+                    return Some(Ring::Data);
+                }
             }
         }
         if data == 0 && (self.commands.is_empty() || !self.channel.may_send(Ring::Command)) {
@@ -296,8 +308,18 @@ impl<R: Rules> Initiator<R> {
         while self.capacity.fits_entry(entries.len(), data) {
             let Some(slot) = self.commands.pop_front() else { break };
             entries.push(Entry::Command(self.command(slot)));
+            if !self.batching.shares() {
+                break;
+            }
         }
         Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Whether what is ready has to wait for more.
+    fn is_held(&mut self, now: Instant) -> bool {
+        let ready = self.commands.len() + self.writes.len();
+        let large = self.writes.front().is_some_and(|&slot| self.command(slot).len > LARGE);
+        self.batching.holds(now, ready, self.outstanding() - ready, large)
     }
 
     /// Adds the next part of a write's data, with its command if it is the first part.
@@ -338,6 +360,7 @@ impl<R: Rules> Initiator<R> {
     }
 
     pub(crate) fn poll_timeout(&self) -> Instant {
-        self.channel.poll_timeout()
+        let timeout = self.channel.poll_timeout();
+        self.batching.poll_timeout().map_or(timeout, |at| at.min(timeout))
     }
 }

@@ -441,6 +441,7 @@ impl<R: Rules> Listener<R> {
             tx_rings: connect.rings,
             keep_alive: Duration::from_millis(connect.keep_alive_ms.into()),
             checksum,
+            batch: registry.target().batch,
         };
         let Grant { export, writer, queue_size, damq_pages } = grant;
         let frame_len = accept.frame_len as usize;
