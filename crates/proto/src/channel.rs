@@ -191,8 +191,19 @@ impl<R: Rules> Channel<R> {
         Ok(())
     }
 
-    /// Takes the bitmaps of a nack whose header was received.
-    pub(crate) fn receive_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
+    /// Takes the body of a frame whose header was received. Only a nack has one on a channel.
+    pub(crate) fn receive_control(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        control: &Control,
+    ) -> Result<(), Reject> {
+        let Control::Ack(nack) = control else { return Err(Reject::Unexpected) };
+        self.receive_nack(now, header, nack);
+        Ok(())
+    }
+
+    fn receive_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
         let before = self.in_flight();
         let (mut frames, next) = (0, self.packet);
         let (congestion, stats) = (&mut self.congestion, &mut self.stats);
