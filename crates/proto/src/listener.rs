@@ -449,7 +449,7 @@ impl<R: Rules> Listener<R> {
             peer: (connect.channel, connect.cookie),
             rx_rings: self.config.rings,
             tx_rings: connect.rings,
-            keep_alive: Duration::from_millis(connect.keep_alive_ms.into()),
+            keep_alive_ns: u64::from(connect.keep_alive_ms) * 1_000_000,
             checksum,
             batch: registry.target().batch,
         };
