@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Ack, Body, Command, CommandFlags, Completion, Control, Data, Entry, Event, Header, Mac, Opcode,
-    Position, Reject, Ring, Status, Tag,
+    Body, Command, CommandFlags, Completion, Data, Entry, Event, Header, Mac, Opcode, Position,
+    Reject, Ring, Status, Tag,
 };
 
 use crate::batching::Batching;
@@ -155,11 +155,7 @@ impl<R: Rules> Initiator<R> {
         }
         match body {
             Body::Empty => Ok(()),
-            Body::Control(Control::Ack(nack)) => {
-                self.handle_nack(now, header, nack);
-                Ok(())
-            }
-            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
@@ -188,10 +184,6 @@ impl<R: Rules> Initiator<R> {
                 result
             }
         }
-    }
-
-    fn handle_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
-        self.channel.receive_nack(now, header, nack);
     }
 
     fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {

@@ -7,8 +7,7 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, Completion, Control, Data, Entry, Event, Header, Mac, Opcode, Reject, Ring,
-    Status, Tag,
+    Body, Command, Completion, Data, Entry, Event, Header, Mac, Opcode, Reject, Ring, Status, Tag,
 };
 
 use crate::batching::Batching;
@@ -151,11 +150,7 @@ impl<R: Rules> TargetChannel<R> {
         }
         match body {
             Body::Empty => Ok(()),
-            Body::Control(Control::Ack(nack)) => {
-                self.channel.receive_nack(now, header, nack);
-                Ok(())
-            }
-            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
