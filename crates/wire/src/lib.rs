@@ -32,6 +32,7 @@ mod discover;
 mod entry;
 mod ethernet;
 mod fence;
+mod flags;
 mod frame;
 mod header;
 mod hello;
