@@ -138,6 +138,9 @@ impl Round {
     }
 }
 
+/// How long to wait for the first round, however short the measurement: who answers may sleep.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
 /// A round on its way.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -210,7 +213,8 @@ impl Exchange<'_> {
         let mut answers = Vec::with_capacity(FRAMES_MAX);
         let (mut bytes, mut rounds, mut busy) = (0, 0, Duration::ZERO);
         let (mut now, mut looked) = (start, start);
-        while now.duration_since(start) < time && !shared.stop.load(Ordering::Relaxed) {
+        let mut at_least = time.max(ANSWER_MAX);
+        while now.duration_since(start) < at_least && !shared.stop.load(Ordering::Relaxed) {
             self.host.wait_echoes(&mut answers, LOST_AFTER);
             now = Instant::now();
             for echo in answers.drain(..) {
@@ -220,7 +224,7 @@ impl Exchange<'_> {
                 bytes += place.round.bytes_per_reply;
                 place.missing -= 1;
                 if place.missing == 0 {
-                    rounds += 1;
+                    (rounds, at_least) = (rounds + 1, time);
                     busy += now.duration_since(place.begun);
                     self.begin(index, now)?;
                 }
