@@ -7,10 +7,11 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, Completion, Control, Data, Entry, Event, Flags, Header, Kind, Mac, Opcode,
-    Reject, Ring, Status, Tag,
+    Body, Command, Completion, Data, Entry, Event, Flags, Header, Kind, Mac, Opcode, Reject, Ring,
+    Status, Tag,
 };
 
+use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Owners;
 use crate::echo::Echoes;
@@ -18,6 +19,7 @@ use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::time::Instant;
+use crate::turns::Turns;
 
 /// What the owner of the memory and of the disk has to do, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,10 +85,11 @@ pub(crate) struct TargetChannel<R> {
     pub(crate) channel: Channel<R>,
     host: Mac,
     capacity: Capacity,
+    batching: Batching,
     slots: Box<[Slot]>,
     owners: Owners,
-    /// Reads whose data are being sent, served in turn, part by part.
-    sending: VecDeque<u16>,
+    /// Reads whose data are being sent.
+    sending: Turns,
     completions: VecDeque<Completion>,
     events: VecDeque<Event>,
     actions: VecDeque<Action>,
@@ -118,9 +121,10 @@ impl<R: Rules> TargetChannel<R> {
             channel: Channel::new(config, now),
             host,
             capacity: Capacity::new(frame_len),
+            batching: Batching::new(config.batch, now),
             slots: (0..queue_size).map(slot).collect(),
             owners: Owners::new(damq_pages),
-            sending: VecDeque::with_capacity(slots),
+            sending: Turns::new(slots),
             completions: VecDeque::with_capacity(slots),
             events: VecDeque::new(),
             actions: VecDeque::with_capacity(slots * 2),
@@ -151,14 +155,11 @@ impl<R: Rules> TargetChannel<R> {
         }
         match body {
             Body::Empty => Ok(()),
-            Body::Control(Control::Ack(nack)) => {
-                self.channel.receive_nack(now, header, nack);
-                Ok(())
-            }
+            Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
             Body::Echo { echo, .. } if !header.flags.contains(Flags::REPLY) => {
                 self.echoes.answer(*echo, self.capacity.frame_len())
             }
-            Body::Echo { .. } | Body::Control(_) => Err(Reject::Unexpected),
+            Body::Echo { .. } => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
@@ -284,7 +285,7 @@ impl<R: Rules> TargetChannel<R> {
         let opcode = slot.command.map(|command| command.opcode);
         if opcode == Some(Opcode::Read) && status == Status::Success {
             slot.state = State::Sending;
-            self.sending.push_back(tag.slot);
+            self.sending.push(tag.slot, slot.held);
             return true;
         }
         slot.state = State::Done;
@@ -317,7 +318,7 @@ impl<R: Rules> TargetChannel<R> {
             out.header = header;
             return true;
         }
-        if let Some(ring) = self.compose(&mut out.entries) {
+        if let Some(ring) = self.compose(now, &mut out.entries) {
             out.header = self.channel.send(now, ring, &out.entries);
             return true;
         }
@@ -334,13 +335,19 @@ impl<R: Rules> TargetChannel<R> {
     }
 
     /// Fills a new frame's entries: data of reads as far as they fit, then completions.
-    fn compose(&mut self, entries: &mut Vec<Entry>) -> Option<Ring> {
+    fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
         entries.clear();
+        if self.is_held(now) {
+            return None;
+        }
         let mut data = 0;
         if !self.sending.is_empty() && self.channel.may_send(Ring::Data) {
-            while let Some(&slot) = self.sending.front() {
+            while let Some(slot) = self.sending.next() {
                 let Some(len) = self.compose_read(slot, entries, data) else { break };
                 data += len as usize;
+                if !self.batching.shares() {
+                    break;
+                }
             }
         }
         let small = !self.completions.is_empty() || !self.events.is_empty();
@@ -350,6 +357,11 @@ impl<R: Rules> TargetChannel<R> {
         while self.capacity.fits_entry(entries.len(), data) {
             let Some(completion) = self.completions.pop_front() else { break };
             entries.push(Entry::Completion(completion));
+            let depth = self.executing + self.sending.len() + self.completions.len() + 1;
+            self.batching.ended(now, depth);
+            if !self.batching.shares() {
+                break;
+            }
         }
         // Events stay in one ring, whose positions tell the host which of two is the newer.
         while data == 0 && self.capacity.fits_entry(entries.len(), data) {
@@ -357,6 +369,13 @@ impl<R: Rules> TargetChannel<R> {
             entries.push(Entry::Event(event));
         }
         Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Whether what is ready has to wait for more.
+    fn is_held(&mut self, now: Instant) -> bool {
+        let ready = self.sending.len() + self.completions.len();
+        let urgent = self.sending.has_large() || !self.events.is_empty();
+        self.batching.holds(now, ready, self.executing, urgent)
     }
 
     /// Adds the next part of a read's data. The last part queues the completion, which rides in
@@ -368,10 +387,8 @@ impl<R: Rules> TargetChannel<R> {
         let (offset, total) = (slot.moved, slot.held);
         entries.push(Entry::Data(Data { tag, offset, len, total, damq_page: 0 }));
         slot.moved += len;
-        self.sending.pop_front();
-        if slot.moved < total {
-            self.sending.push_back(index);
-        } else {
+        self.sending.served(slot.moved == total);
+        if slot.moved == total {
             slot.state = State::Done;
             self.completions.push_back(Completion { tag, status: Status::Success });
         }
@@ -383,6 +400,7 @@ impl<R: Rules> TargetChannel<R> {
     }
 
     pub(crate) fn poll_timeout(&self) -> Instant {
-        self.channel.poll_timeout()
+        let timeout = self.channel.poll_timeout();
+        self.batching.poll_timeout().map_or(timeout, |at| at.min(timeout))
     }
 }

@@ -10,8 +10,8 @@ use tyche_proto::wire::{
     Uuid,
 };
 use tyche_proto::{
-    ExportConfig, Instant, Listener, ListenerConfig, Outgoing, PathConfig, Registry, Session,
-    SessionConfig, SessionEvent, TargetConfig,
+    BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, Outgoing, PathConfig, Registry,
+    Session, SessionConfig, SessionEvent, TargetConfig,
 };
 
 const FRAME_LEN: usize = 1514;
@@ -47,6 +47,7 @@ fn session() -> SessionConfig {
         operations_max: 8,
         read_only: false,
         checksum: true,
+        batch: BatchPolicy::default(),
         keep_alive: Duration::from_secs(3),
         reconnect_delay: Duration::from_millis(20),
         ctrl_loss_tmo: None,
@@ -60,6 +61,7 @@ fn registry() -> Registry {
         queue_size_max: 8,
         damq_pages_max: 256,
         channels_max: 1,
+        batch: BatchPolicy::default(),
     });
     registry.add_export(ExportConfig {
         name: name("disk"),
@@ -135,7 +137,7 @@ impl Pair {
                 self.asked = Some(self.out.header);
             }
             let frame = seal(&self.out, HOST);
-            self.to_target(&frame);
+            self.deliver(&frame);
         }
         self.listener.serve_requests(now, &mut self.registry);
         while self.listener.poll_event().is_some() {}
@@ -151,7 +153,7 @@ impl Pair {
         answers
     }
 
-    fn to_target(&mut self, frame: &[u8]) {
+    fn deliver(&mut self, frame: &[u8]) {
         let (head, payload) = frame.split_first_chunk().unwrap();
         self.listener.handle_frame(self.now, head, payload);
     }
@@ -177,7 +179,7 @@ impl Pair {
         let is_reply = header.flags.contains(Flags::REPLY);
         let filling = vec![0; if is_reply { echo.reply_len as usize - Echo::LEN_MIN } else { 0 }];
         header.seal((TARGET, HOST, ETHERTYPE), [&filling[..]], &tail, &mut head);
-        self.to_target(&[&head[..], &filling, &tail].concat());
+        self.deliver(&[&head[..], &filling, &tail].concat());
     }
 }
 
@@ -234,7 +236,7 @@ fn a_host_takes_answers_only() {
     assert!(pair.session.echo(0, echo(1, 1, 88), 88));
     pair.session.poll_transmit(pair.now, 0, &mut pair.out);
     let frame = seal(&pair.out, HOST);
-    pair.to_target(&frame);
+    pair.deliver(&frame);
     assert!(pair.listener.poll_transmit(pair.now, &mut pair.out));
     pair.out.header.flags = Flags::NONE;
     let frame = seal(&pair.out, TARGET);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tyche_block::{Completion, Operation, Request};
 use tyche_engine::{HostLink, HostOptions, InlineHost};
 use tyche_link::packet::{PacketLink, PacketOptions};
-use tyche_proto::SessionConfig;
 use tyche_proto::wire::{ETHERTYPE, Name};
+use tyche_proto::{BatchPolicy, SessionConfig};
 use uuid::Uuid;
 
 use crate::refusals::refused;
@@ -40,6 +40,7 @@ fn connect(rig: &Rig) -> InlineHost {
         operations_max: u32::from(QUEUE_SIZE),
         read_only: true,
         checksum: true,
+        batch: BatchPolicy::default(),
         // Nobody looks after a session while it is another one's turn.
         keep_alive: Duration::from_secs(600),
         reconnect_delay: Duration::from_secs(1),
