@@ -7,13 +7,14 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, CommandFlags, Completion, Data, Entry, Event, Header, Mac, Opcode, Position,
-    Reject, Ring, Status, Tag,
+    Body, Command, CommandFlags, Completion, Data, Echo, Entry, Event, Flags, Header, Kind, Mac,
+    Opcode, Position, Reject, Ring, Status, Tag,
 };
 
 use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Allocator;
+use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
@@ -50,6 +51,8 @@ pub(crate) enum Arrived {
     Done(Piece, Status),
     /// Something happened to the export.
     Event(Event),
+    /// An answer to an echo.
+    Echo(Echo),
 }
 
 struct Slot {
@@ -75,6 +78,7 @@ pub(crate) struct Initiator<R> {
     commands: VecDeque<u16>,
     /// Slots of writes with data to be sent; the first part takes the command along.
     writes: Turns,
+    echoes: Echoes,
     /// Position of the newest event.
     event_at: Option<Position>,
 }
@@ -100,6 +104,7 @@ impl<R: Rules> Initiator<R> {
             damq: Allocator::new(damq_pages),
             commands: VecDeque::with_capacity(queue_size.into()),
             writes: Turns::new(queue_size.into()),
+            echoes: Echoes::default(),
             event_at: None,
         }
     }
@@ -146,6 +151,13 @@ impl<R: Rules> Initiator<R> {
         true
     }
 
+    /// Asks for an echo with a frame of `frame_len` bytes; false if the frames would be too long,
+    /// or too many wait to be sent.
+    pub(crate) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
+        let fits = self.capacity.frame_len() >= frame_len.max(echo.reply_len as usize);
+        fits && self.echoes.ask(echo, frame_len)
+    }
+
     /// Takes a frame of this channel whose payload has been checked.
     pub(crate) fn handle_frame(
         &mut self,
@@ -160,6 +172,12 @@ impl<R: Rules> Initiator<R> {
         match body {
             Body::Empty => Ok(()),
             Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
+            Body::Echo { echo, .. } if header.flags.contains(Flags::REPLY) => {
+                self.echoes.answered()?;
+                arrived(Arrived::Echo(*echo));
+                Ok(())
+            }
+            Body::Echo { .. } => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
@@ -266,7 +284,7 @@ impl<R: Rules> Initiator<R> {
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         out.destination = self.target;
-        out.control = None;
+        (out.control, out.echo) = (None, None);
         let slots = &self.slots;
         let wanted = |entry: &Entry| match entry {
             Entry::Command(Command { tag, .. }) | Entry::Data(Data { tag, .. }) => {
@@ -285,6 +303,11 @@ impl<R: Rules> Initiator<R> {
         }
         if let Some((header, control)) = self.channel.poll_upkeep(now) {
             out.set_control(self.target, header, control);
+            return true;
+        }
+        if let Some(echo) = self.echoes.next() {
+            let header = self.channel.unsequenced(now, Kind::Echo, Flags::NONE);
+            out.set_echo(self.target, header, echo);
             return true;
         }
         false
