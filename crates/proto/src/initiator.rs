@@ -7,17 +7,18 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Ack, Body, Command, CommandFlags, Completion, Control, Data, Entry, Event, Header, Mac, Opcode,
-    Position, Reject, Ring, Status, Tag,
+    Body, Command, CommandFlags, Completion, Data, Entry, Event, Header, Mac, Opcode, Position,
+    Reject, Ring, Status, Tag,
 };
 
 use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Allocator;
-use crate::outgoing::{Capacity, LARGE, Outgoing};
+use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::time::Instant;
+use crate::turns::Turns;
 
 /// A request of at most 1 MiB: an operation or a piece of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +73,8 @@ pub(crate) struct Initiator<R> {
     damq: Allocator,
     /// Slots whose command has to be sent, and carries no data.
     commands: VecDeque<u16>,
-    /// Slots of writes with data to be sent; the first part takes the command along. Served in
-    /// turn, part by part, so that a large request does not hold small ones back.
-    writes: VecDeque<u16>,
+    /// Slots of writes with data to be sent; the first part takes the command along.
+    writes: Turns,
     /// Position of the newest event.
     event_at: Option<Position>,
 }
@@ -98,7 +98,7 @@ impl<R: Rules> Initiator<R> {
             free: (0..queue_size).collect(),
             damq: Allocator::new(damq_pages),
             commands: VecDeque::with_capacity(queue_size.into()),
-            writes: VecDeque::with_capacity(queue_size.into()),
+            writes: Turns::new(queue_size.into()),
             event_at: None,
         }
     }
@@ -133,9 +133,11 @@ impl<R: Rules> Initiator<R> {
             },
         };
         self.free.pop_front();
-        let queue =
-            if piece.opcode == Opcode::Write { &mut self.writes } else { &mut self.commands };
-        queue.push_back(slot);
+        if piece.opcode == Opcode::Write {
+            self.writes.push(slot, piece.len);
+        } else {
+            self.commands.push_back(slot);
+        }
         let slot = &mut self.slots[usize::from(slot)];
         slot.generation = slot.generation.wrapping_add(1);
         (slot.piece, slot.damq_page, slot.moved, slot.status) = (Some(piece), damq_page, 0, None);
@@ -155,11 +157,7 @@ impl<R: Rules> Initiator<R> {
         }
         match body {
             Body::Empty => Ok(()),
-            Body::Control(Control::Ack(nack)) => {
-                self.handle_nack(now, header, nack);
-                Ok(())
-            }
-            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
@@ -188,10 +186,6 @@ impl<R: Rules> Initiator<R> {
                 result
             }
         }
-    }
-
-    fn handle_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
-        self.channel.receive_nack(now, header, nack);
     }
 
     fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {
@@ -254,7 +248,7 @@ impl<R: Rules> Initiator<R> {
         self.batching.ended(now, self.outstanding());
         self.free.push_back(index);
         if piece.opcode == Opcode::Write && status != Status::Success {
-            self.writes.retain(|&other| other != index);
+            self.writes.remove(index);
         }
         arrived(Arrived::Done(piece, status));
     }
@@ -294,7 +288,7 @@ impl<R: Rules> Initiator<R> {
         }
         let mut data = 0;
         if !self.writes.is_empty() && self.channel.may_send(Ring::Data) {
-            while let Some(&slot) = self.writes.front() {
+            while let Some(slot) = self.writes.next() {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
                 if !self.batching.shares() {
@@ -318,8 +312,7 @@ impl<R: Rules> Initiator<R> {
     /// Whether what is ready has to wait for more.
     fn is_held(&mut self, now: Instant) -> bool {
         let ready = self.commands.len() + self.writes.len();
-        let large = self.writes.front().is_some_and(|&slot| self.command(slot).len > LARGE);
-        self.batching.holds(now, ready, self.outstanding() - ready, large)
+        self.batching.holds(now, ready, self.outstanding() - ready, self.writes.has_large())
     }
 
     /// Adds the next part of a write's data, with its command if it is the first part.
@@ -335,10 +328,7 @@ impl<R: Rules> Initiator<R> {
         let Command { tag, len: total, damq_page, .. } = command;
         entries.push(Entry::Data(Data { tag, offset: slot.moved, len, total, damq_page }));
         slot.moved += len;
-        self.writes.pop_front();
-        if slot.moved < total {
-            self.writes.push_back(index);
-        }
+        self.writes.served(slot.moved == total);
         Some(len)
     }
 

@@ -38,6 +38,7 @@ mod session;
 mod stats;
 mod target;
 mod time;
+mod turns;
 
 pub use batching::BatchPolicy;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};

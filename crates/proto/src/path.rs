@@ -358,7 +358,7 @@ impl<R: Rules> Path<R> {
             peer: (accept.channel, accept.cookie),
             rx_rings: connect.rings,
             tx_rings: accept.rings,
-            keep_alive: Duration::from_millis(accept.keep_alive_ms.into()),
+            keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
             checksum: accept.flags.contains(tyche_wire::AcceptFlags::CHECKSUM),
             batch: session.batch,
         };

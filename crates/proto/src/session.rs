@@ -389,9 +389,20 @@ impl<R: Rules> Session<R> {
         if header.kind.on_channel() {
             return self.handle_channel_frame(path, &header, payload);
         }
-        let Body::Control(control) = Body::parse(&header, payload)? else {
+        let Body::Control(pdu) = Body::parse(&header, payload)? else {
             return Err(Reject::Unexpected);
         };
+        self.handle_control(path, src, &header, pdu.decode())
+    }
+
+    /// Takes a frame that belongs to no channel.
+    fn handle_control(
+        &mut self,
+        path: usize,
+        src: Mac,
+        header: &Header,
+        control: Control,
+    ) -> Result<(), Reject> {
         if matches!(control, Control::Discover(_)) {
             // Other hosts ask everybody.
             return Ok(());
@@ -415,7 +426,7 @@ impl<R: Rules> Session<R> {
             return self.fenced(fenced);
         }
         let (now, link) = (self.now, &mut self.paths[path]);
-        match link.handle_control(now, src, &header, control, &self.config, &mut self.random)? {
+        match link.handle_control(now, src, header, control, &self.config, &mut self.random)? {
             Some(PathEvent::Accepted(accept)) => self.accepted(path, &accept),
             Some(PathEvent::Rejected(rejection)) => self.rejected(path, rejection),
             None => {}

@@ -7,17 +7,17 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, Completion, Control, Data, Entry, Event, Header, Mac, Opcode, Reject, Ring,
-    Status, Tag,
+    Body, Command, Completion, Data, Entry, Event, Header, Mac, Opcode, Reject, Ring, Status, Tag,
 };
 
 use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Owners;
-use crate::outgoing::{Capacity, LARGE, Outgoing};
+use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::time::Instant;
+use crate::turns::Turns;
 
 /// What the owner of the memory and of the disk has to do, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +86,8 @@ pub(crate) struct TargetChannel<R> {
     batching: Batching,
     slots: Box<[Slot]>,
     owners: Owners,
-    /// Reads whose data are being sent, served in turn, part by part.
-    sending: VecDeque<u16>,
+    /// Reads whose data are being sent.
+    sending: Turns,
     completions: VecDeque<Completion>,
     events: VecDeque<Event>,
     actions: VecDeque<Action>,
@@ -121,7 +121,7 @@ impl<R: Rules> TargetChannel<R> {
             batching: Batching::new(config.batch, now),
             slots: (0..queue_size).map(slot).collect(),
             owners: Owners::new(damq_pages),
-            sending: VecDeque::with_capacity(slots),
+            sending: Turns::new(slots),
             completions: VecDeque::with_capacity(slots),
             events: VecDeque::new(),
             actions: VecDeque::with_capacity(slots * 2),
@@ -151,11 +151,7 @@ impl<R: Rules> TargetChannel<R> {
         }
         match body {
             Body::Empty => Ok(()),
-            Body::Control(Control::Ack(nack)) => {
-                self.channel.receive_nack(now, header, nack);
-                Ok(())
-            }
-            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
@@ -281,7 +277,7 @@ impl<R: Rules> TargetChannel<R> {
         let opcode = slot.command.map(|command| command.opcode);
         if opcode == Some(Opcode::Read) && status == Status::Success {
             slot.state = State::Sending;
-            self.sending.push_back(tag.slot);
+            self.sending.push(tag.slot, slot.held);
             return true;
         }
         slot.state = State::Done;
@@ -333,7 +329,7 @@ impl<R: Rules> TargetChannel<R> {
         }
         let mut data = 0;
         if !self.sending.is_empty() && self.channel.may_send(Ring::Data) {
-            while let Some(&slot) = self.sending.front() {
+            while let Some(slot) = self.sending.next() {
                 let Some(len) = self.compose_read(slot, entries, data) else { break };
                 data += len as usize;
                 if !self.batching.shares() {
@@ -365,9 +361,8 @@ impl<R: Rules> TargetChannel<R> {
     /// Whether what is ready has to wait for more.
     fn is_held(&mut self, now: Instant) -> bool {
         let ready = self.sending.len() + self.completions.len();
-        let large =
-            self.sending.front().is_some_and(|&slot| self.slots[usize::from(slot)].held > LARGE);
-        self.batching.holds(now, ready, self.executing, large || !self.events.is_empty())
+        let urgent = self.sending.has_large() || !self.events.is_empty();
+        self.batching.holds(now, ready, self.executing, urgent)
     }
 
     /// Adds the next part of a read's data. The last part queues the completion, which rides in
@@ -379,10 +374,8 @@ impl<R: Rules> TargetChannel<R> {
         let (offset, total) = (slot.moved, slot.held);
         entries.push(Entry::Data(Data { tag, offset, len, total, damq_page: 0 }));
         slot.moved += len;
-        self.sending.pop_front();
-        if slot.moved < total {
-            self.sending.push_back(index);
-        } else {
+        self.sending.served(slot.moved == total);
+        if slot.moved == total {
             slot.state = State::Done;
             self.completions.push_back(Completion { tag, status: Status::Success });
         }

@@ -3,10 +3,10 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
+use tyche_proto::BatchPolicy;
 use uuid::Uuid;
 
 use crate::options::{Mode, Options};
-use tyche_proto::BatchPolicy;
 
 /// The calling thread drives the session: the shortest way, for one thread that polls.
 pub const TYCHE_INLINE: c_int = 0;
