@@ -37,6 +37,7 @@ struct tyche_fio_options {
 	unsigned int mode;
 	unsigned int queue_size;
 	unsigned int spin_us;
+	unsigned int hand_over;
 	unsigned int checksum;
 };
 
@@ -97,6 +98,15 @@ static struct fio_option options[] = {
 		.type = FIO_OPT_INT,
 		.off1 = offsetof(struct tyche_fio_options, spin_us),
 		.help = "Longest time to spin before sleeping, in microseconds",
+		.def = "0",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "hand_over",
+		.lname = "Hand work over between threads",
+		.type = FIO_OPT_BOOL,
+		.off1 = offsetof(struct tyche_fio_options, hand_over),
+		.help = "Receive and complete in threads of their own: slower, to measure by how much",
 		.def = "0",
 		ENGINE_OPTION,
 	},
@@ -163,6 +173,8 @@ static int open_volume(struct thread_data *td, tyche_volume **volume)
 		ret = tyche_options_set_queue_size(o, queue_size > 1024 ? 1024 : queue_size);
 	if (!ret)
 		ret = tyche_options_set_spin_us(o, eo->spin_us);
+	if (!ret)
+		ret = tyche_options_set_hand_over(o, eo->hand_over);
 	if (!ret)
 		ret = tyche_options_set_checksum(o, eo->checksum);
 	if (!ret)

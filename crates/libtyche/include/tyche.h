@@ -252,6 +252,13 @@ int tyche_options_set_memory(struct tyche_options *options,
 int tyche_options_set_spin_us(struct tyche_options *options, uint32_t microseconds);
 
 /**
+ * Whether to hand work over between threads, as the first Tyche did: one receives, and with
+ * TYCHE_QUEUE another completes. Slower, and there to measure by how much; off by default.
+ */
+int tyche_options_set_hand_over(struct tyche_options *options,
+                                bool hand_over);
+
+/**
  * Whether checksums cover data; they do by default. Headers and commands always are covered.
  */
 int tyche_options_set_checksum(struct tyche_options *options,

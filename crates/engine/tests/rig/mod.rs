@@ -89,6 +89,7 @@ impl Client {
             ethertype: ETHERTYPE,
             arena_pages: 4096,
             spin: Duration::from_micros(20),
+            hand_over: false,
         };
         let host = Host::start(options, move |notice| {
             let _ = sender.send(notice);
