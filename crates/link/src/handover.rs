@@ -121,8 +121,9 @@ impl Link for HandOverLink {
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
         let fd = self.belt.filled.wait_fd();
-        // Like a socket with an error.
-        if self.belt.is_down.load(Ordering::SeqCst) {
+        // A link that is down speaks up, as a socket with an error does; and so does one that waits
+        // to learn from a first call what batches look like.
+        if !self.lent || self.belt.is_down.load(Ordering::SeqCst) {
             self.belt.filled.ring();
         }
         fd
