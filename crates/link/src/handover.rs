@@ -13,7 +13,8 @@
 //!
 //! Whole batches change hands, no bytes are copied. There are [`BATCHES`] of them; while all are
 //! filled, frames wait in the socket's buffer, as they do without the thread. Both sides spin
-//! before they sleep, as the loops of the engine do.
+//! before they sleep, as the loops of the engine do, and yield the core while they spin: the
+//! thread that they wait for may be in need of it.
 //!
 //! One thread receives for one link, or for several: MSST 2014 compares the two in Fig. 11.
 
@@ -21,7 +22,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tyche_wake::{Doorbell, Inbox, SOURCES_MAX, Spin, now_ns, sleep};
@@ -105,6 +106,7 @@ impl Link for HandOverLink {
             }
         }
         let Some(mut filled) = self.belt.filled.pop() else {
+            thread::yield_now();
             return self.belt.trouble();
         };
         let shape = |batch: &RxBatch| (batch.capacity(), batch.payload_max());
@@ -205,7 +207,7 @@ impl ReceiveThread {
         let bell = Arc::new(Doorbell::new()?);
         let body = ReceiveLoop { lanes, bell: Arc::clone(&bell), spin: Spin::new(spin) };
         let thread =
-            std::thread::Builder::new().name("tyche-receive".into()).spawn(move || body.run())?;
+            thread::Builder::new().name("tyche-receive".into()).spawn(move || body.run())?;
         Ok(Self { bell, thread: Some(thread) })
     }
 }
@@ -235,7 +237,9 @@ impl ReceiveLoop {
             }
             if worked {
                 self.spin.worked();
-            } else if !self.spin.again(now_ns()) {
+            } else if self.spin.again(now_ns()) {
+                thread::yield_now();
+            } else {
                 self.sleep();
             }
         }

@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
@@ -110,7 +110,7 @@ impl HandOverQueue {
             spin: Spin::new(spin),
         };
         let worker =
-            std::thread::Builder::new().name("tyche-store".into()).spawn(move || worker.run())?;
+            thread::Builder::new().name("tyche-store".into()).spawn(move || worker.run())?;
         let submitted = Vec::with_capacity(depth);
         Ok(Self { shared, submitted, depth, in_flight: 0, worker: Some(worker) })
     }
@@ -207,7 +207,10 @@ impl Worker {
         while !self.is_over() {
             if self.turn() {
                 self.spin.worked();
-            } else if !self.spin.again(now_ns()) {
+            } else if self.spin.again(now_ns()) {
+                // Who orders may be in need of the core.
+                thread::yield_now();
+            } else {
                 self.sleep();
             }
         }

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tyche_wake::{Inbox, Spin, now_ns, sleep};
@@ -35,7 +35,7 @@ impl WorkQueue {
         let inbox = Inbox::new(QUEUE_LEN)?;
         let shared = Arc::new(Shared { inbox, closed: AtomicBool::new(false) });
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("tyche-complete".into())
             .spawn(move || theirs.run(Spin::new(spin)))?;
         Ok(Self { shared, thread: Some(thread) })
@@ -86,7 +86,10 @@ impl Shared {
                 spin.worked();
             } else if closed {
                 return;
-            } else if !spin.again(now_ns()) {
+            } else if spin.again(now_ns()) {
+                // The session's thread may be in need of the core.
+                thread::yield_now();
+            } else {
                 spin.sleeps();
                 let fd = self.inbox.wait_fd();
                 if !self.closed.load(Ordering::SeqCst) {
