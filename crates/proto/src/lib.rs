@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batching;
 mod cache;
 mod channel;
 mod congestion;
@@ -37,7 +38,9 @@ mod session;
 mod stats;
 mod target;
 mod time;
+mod turns;
 
+pub use batching::BatchPolicy;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
 pub use operation::{OpId, Operation};
 pub use outgoing::Outgoing;

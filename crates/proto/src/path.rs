@@ -229,7 +229,7 @@ impl<R: Rules> Path<R> {
                 self.handle_hello(now, src, header, &hello, session, random)?;
                 Ok(None)
             }
-            Control::Accept(accept) => self.handle_accept(now, src, &accept),
+            Control::Accept(accept) => self.handle_accept(now, src, &accept, session),
             Control::Reject(rejection) => match &self.state {
                 State::Connecting { connect, offered, .. }
                     if connect.attempt == rejection.attempt && offered.mac == src =>
@@ -309,14 +309,9 @@ impl<R: Rules> Path<R> {
         };
         self.frame_len = best;
         let mut flags = ConnectFlags::default();
-        let mut set = |condition, flag: ConnectFlags| {
-            if condition {
-                flags.0 |= flag.0;
-            }
-        };
-        set(session.read_only, ConnectFlags::READ_ONLY);
-        set(session.checksum, ConnectFlags::CHECKSUM);
-        set(session.target.is_some(), ConnectFlags::RESUME);
+        flags.set(ConnectFlags::READ_ONLY, session.read_only);
+        flags.set(ConnectFlags::CHECKSUM, session.checksum);
+        flags.set(ConnectFlags::RESUME, session.target.is_some());
         let connect = Connect {
             attempt: random(),
             host: session.host,
@@ -341,6 +336,7 @@ impl<R: Rules> Path<R> {
         now: Instant,
         src: Mac,
         accept: &Accept,
+        session: &SessionConfig,
     ) -> Result<Option<PathEvent>, Reject> {
         let State::Connecting { offered, connect, .. } = &self.state else {
             return Err(Reject::Unexpected);
@@ -357,8 +353,9 @@ impl<R: Rules> Path<R> {
             peer: (accept.channel, accept.cookie),
             rx_rings: connect.rings,
             tx_rings: accept.rings,
-            keep_alive: Duration::from_millis(accept.keep_alive_ms.into()),
+            keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
             checksum: accept.flags.contains(tyche_wire::AcceptFlags::CHECKSUM),
+            batch: session.batch,
         };
         let initiator = Initiator::new(
             config,

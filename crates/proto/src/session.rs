@@ -19,6 +19,7 @@ use tyche_wire::{
     Header, Kind, Mac, Name, REQUEST_LEN_MAX, Reason, Reject, Rejection, Status, Uuid,
 };
 
+use crate::batching::BatchPolicy;
 use crate::cache::Cache;
 use crate::initiator::{Arrived, Piece};
 use crate::operation::{Op, OpId, Operation, Progress};
@@ -66,6 +67,8 @@ pub struct SessionConfig {
     pub reconnect_delay: Duration,
     /// How long to try to get back to a lost target before everything fails; `None`: for ever.
     pub ctrl_loss_tmo: Option<Duration>,
+    /// How requests share frames.
+    pub batch: BatchPolicy,
 }
 
 /// Why an operation is not taken.
@@ -148,7 +151,7 @@ pub enum SessionEvent {
     /// The last live channel was lost: operations wait.
     Lost(Problem),
     /// A connect was refused. The session goes on trying unless it also fails.
-    Rejected(Rejection),
+    Rejected(Box<Rejection>),
     /// The export has another size.
     Resized(u64),
     /// The session is over: everything has failed.
@@ -386,9 +389,20 @@ impl<R: Rules> Session<R> {
         if header.kind.on_channel() {
             return self.handle_channel_frame(path, &header, payload);
         }
-        let Body::Control(control) = Body::parse(&header, payload)? else {
+        let Body::Control(pdu) = Body::parse(&header, payload)? else {
             return Err(Reject::Unexpected);
         };
+        self.handle_control(path, src, &header, pdu.decode())
+    }
+
+    /// Takes a frame that belongs to no channel.
+    fn handle_control(
+        &mut self,
+        path: usize,
+        src: Mac,
+        header: &Header,
+        control: Control,
+    ) -> Result<(), Reject> {
         if matches!(control, Control::Discover(_)) {
             // Other hosts ask everybody.
             return Ok(());
@@ -412,7 +426,7 @@ impl<R: Rules> Session<R> {
             return self.fenced(fenced);
         }
         let (now, link) = (self.now, &mut self.paths[path]);
-        match link.handle_control(now, src, &header, control, &self.config, &mut self.random)? {
+        match link.handle_control(now, src, header, control, &self.config, &mut self.random)? {
             Some(PathEvent::Accepted(accept)) => self.accepted(path, &accept),
             Some(PathEvent::Rejected(rejection)) => self.rejected(path, rejection),
             None => {}
@@ -538,7 +552,7 @@ impl<R: Rules> Session<R> {
 
     fn rejected(&mut self, path: usize, rejection: Rejection) {
         let reason = rejection.reason;
-        self.events.push_back(SessionEvent::Rejected(rejection));
+        self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
         let may_pass = matches!(reason, Reason::UnknownExport | Reason::Held | Reason::NoResources);
         if may_pass && self.state != State::New {
             self.paths[path].fail(self.now, Problem::NoAccept, self.config.reconnect_delay);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tyche_engine::{HostLink, HostOptions};
+use tyche_link::tcp::Place;
 use tyche_proto::wire::{Mac, Name, Reason};
 use tyche_proto::{Failure, SessionConfig};
 use uuid::Uuid;
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use crate::error::{Code, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::identity;
-use crate::links::{End, LinkArgs, is_tcp};
+use crate::links::{End, LinkArgs};
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
@@ -134,6 +135,7 @@ impl SessionArgs {
             keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
+            batch: self.link.batch(),
         };
         let links = self.link.open_all(&self.links, End::Host)?;
         if links.len() > 1 {
@@ -180,7 +182,9 @@ impl SessionArgs {
     pub(crate) fn unreachable(&self, problem: Option<String>) -> Error {
         let why = problem.unwrap_or_else(|| "it does not answer in time".into());
         let remedy = match self.links.first() {
-            Some(link) if is_tcp(link) => format!("check that `tyche serve` listens at {link}"),
+            Some(link) if Place::is_named_by(link) => {
+                format!("check that `tyche serve` listens at {link}")
+            }
             _ => format!(
                 "check cables and VLAN, and that `tyche serve` runs on the same Ethernet with \
                  EtherType {:#06x}",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_proto::Problem;
+use tyche_proto::{Instant, Problem};
 use tyche_wake::Spin;
 
 use super::driver::{Driver, Job};
@@ -87,7 +87,10 @@ impl InlineHost {
     /// Sends what was submitted, takes what has come, and appends what is over to `done`. Never
     /// waits. Returns whether there was anything.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
-        let time = now();
+        self.poll_at(now(), done)
+    }
+
+    fn poll_at(&mut self, time: Instant, done: &mut Vec<Completion>) -> bool {
         let sent = self.driver.transmit(time);
         let received = self.driver.receive(time);
         done.extend(self.driver.done.drain(..).map(|done| done.completion));
@@ -99,21 +102,18 @@ impl InlineHost {
     pub fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) {
         let (before, deadline) = (done.len(), now() + timeout);
         loop {
-            let worked = self.poll(done);
+            let time = now();
+            let worked = self.poll_at(time, done);
             if worked {
                 self.spin.worked();
             }
-            if done.len() > before {
-                return;
-            }
-            let time = now();
-            if time >= deadline {
+            if done.len() > before || time >= deadline {
                 return;
             }
             if !worked && !self.spin.again(time.0) {
                 self.spin.sleeps();
                 let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
-                wait(self.driver.wait_fds(), time, Some(next));
+                wait(self.driver.wait_fds(), now(), Some(next));
             }
         }
     }
