@@ -1,4 +1,4 @@
-//! Two network namespaces joined by veth pairs, usually one: the host in one, the target in the other.
+//! Two network namespaces joined by a veth pair or more: the host in one, the target in the other.
 //!
 //! Each side's programs run on a core of their own. A link may be shaped to a rate, in both
 //! directions, by a token bucket; its queue then holds as much as an interface's usually does, so

@@ -210,9 +210,10 @@ fn shaped(runtime: Duration, offered: Offered) -> Vec<Set> {
     ]
 }
 
-/// Who drives the session and who receives, at what cost, MSST 2014.
+/// Who drives the session and who receives, at what cost, MSST 2014. Nobody spins: threads that
+/// share a core would spin at each other's expense.
 fn threads(runtime: Duration, offered: Offered) -> Set {
-    let tyche = || Peer::new(Protocol::Tyche, SPIN_US);
+    let tyche = || Peer::new(Protocol::Tyche, 0);
     let mut peers = vec![tyche(), tyche().queueing()];
     if offered.hand_over {
         peers.push(tyche().handing_over("each"));
@@ -224,9 +225,9 @@ fn threads(runtime: Duration, offered: Offered) -> Set {
     Set { name: "10g-threads", link, size_mib: SIZE_SHAPED_MIB, runtime, peers, contests }
 }
 
-/// Who receives from two links, MSST 2014.
+/// Who receives from two links, MSST 2014. Nobody spins, as above.
 fn receivers(runtime: Duration) -> Set {
-    let tyche = || Peer::new(Protocol::Tyche, SPIN_US);
+    let tyche = || Peer::new(Protocol::Tyche, 0);
     let peers = vec![tyche(), tyche().handing_over("one"), tyche().handing_over("each")];
     let mut all = jobs(&[Read, Write], 4 * KIB, &[32]);
     all.extend(jobs(&[Read, Write], MIB, &[8]));

@@ -13,6 +13,7 @@ use tyche::{
 };
 use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
+use tyche_link::tcp::{TcpOptions, TcpServer};
 use tyche_link::{Link, memory};
 use tyche_proto::wire::{ETHERTYPE, Name, Reason, Uuid};
 use tyche_proto::{BatchPolicy, TargetConfig};
@@ -260,6 +261,27 @@ fn why_a_volume_does_not_open_is_said() {
     assert!(matches!(error, Some(OpenError::Option(_))), "no half of it receives: {error:?}");
     let nameless = Options::new("").open_on(Vec::new()).err();
     assert!(matches!(nameless, Some(OpenError::Option(_))));
+}
+
+#[test]
+fn a_link_over_tcp_is_named_by_its_place() {
+    let anywhere = ["127.0.0.1:0".parse().unwrap()];
+    let server = TcpServer::listen(&anywhere, &TcpOptions::default()).unwrap();
+    // Named `tcp:ADDRESS:PORT`, with the port that the kernel chose.
+    let place = server.name().to_owned();
+    let target = target(Box::new(server));
+    let mut options = options(Mode::Inline);
+    options.links = vec![place.clone()];
+    let volume = options.open().unwrap();
+    volume.submit(write(&volume, 4096, 0x5a, 4096), 1).unwrap();
+    assert_eq!(drain(&volume)[&1].0, Ok(()));
+    volume.close(PATIENCE);
+    drop(target);
+    let error = options.open().err().unwrap();
+    assert_eq!(error.errno(), Errno(libc::ECONNREFUSED), "{error}");
+    options.links = vec!["tcp:nowhere".to_owned()];
+    let error = options.open().err().unwrap();
+    assert!(matches!(&error, OpenError::Option(text) if text.contains("tcp:HOST:PORT")), "{error}");
 }
 
 #[test]
