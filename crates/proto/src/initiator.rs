@@ -61,8 +61,8 @@ struct Slot {
     damq_page: u32,
     /// Bytes of a write handed to frames, bytes of a read received.
     moved: u32,
-    /// The completion, if it came before the last data.
-    status: Option<Status>,
+    /// The request succeeded, but not all of its data are here.
+    succeeded: bool,
 }
 
 /// See the module.
@@ -92,7 +92,8 @@ impl<R: Rules> Initiator<R> {
         frame_len: usize,
         now: Instant,
     ) -> Self {
-        let slot = |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, status: None };
+        let slot =
+            |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, succeeded: false };
         Self {
             channel: Channel::new(config, now),
             target,
@@ -145,7 +146,8 @@ impl<R: Rules> Initiator<R> {
         }
         let slot = &mut self.slots[usize::from(slot)];
         slot.generation = slot.generation.wrapping_add(1);
-        (slot.piece, slot.damq_page, slot.moved, slot.status) = (Some(piece), damq_page, 0, None);
+        (slot.piece, slot.damq_page) = (Some(piece), damq_page);
+        (slot.moved, slot.succeeded) = (0, false);
         true
     }
 
@@ -206,6 +208,7 @@ impl<R: Rules> Initiator<R> {
         }
     }
 
+    /// Finds the request that the peer speaks of.
     fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {
         let slot = self.slots.get_mut(usize::from(tag.slot)).ok_or(Reject::Tag)?;
         match slot.piece {
@@ -230,9 +233,12 @@ impl<R: Rules> Initiator<R> {
             return Err(Reject::Mismatch);
         }
         slot.moved += data.len;
+        let is_over = slot.succeeded && slot.moved == piece.len;
         let Data { offset, len, .. } = *data;
         arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });
-        self.finish_if_complete(now, data.tag.slot, arrived);
+        if is_over {
+            self.finish(now, data.tag.slot, Status::Success, arrived);
+        }
         Ok(())
     }
 
@@ -242,24 +248,28 @@ impl<R: Rules> Initiator<R> {
         completion: Completion,
         arrived: &mut impl FnMut(Arrived),
     ) -> Result<(), Reject> {
-        let (slot, piece) = self.slot_of(completion.tag)?;
-        let unsent = piece.opcode == Opcode::Write && slot.moved < piece.len;
-        if unsent && completion.status == Status::Success {
-            return Err(Reject::Mismatch);
+        let Completion { tag, status } = completion;
+        let (slot, piece) = self.slot_of(tag)?;
+        let lacks_data = status == Status::Success && slot.moved < piece.len;
+        match piece.opcode {
+            // Data that were not sent can't have been written.
+            Opcode::Write if lacks_data => return Err(Reject::Mismatch),
+            // A completion may overtake data.
+            Opcode::Read if lacks_data => slot.succeeded = true,
+            _ => self.finish(now, tag.slot, status, arrived),
         }
-        slot.status = Some(completion.status);
-        self.finish_if_complete(now, completion.tag.slot, arrived);
         Ok(())
     }
 
-    /// A read ends when its completion and all of its data are here, in whatever order.
-    fn finish_if_complete(&mut self, now: Instant, index: u16, arrived: &mut impl FnMut(Arrived)) {
+    fn finish(
+        &mut self,
+        now: Instant,
+        index: u16,
+        status: Status,
+        arrived: &mut impl FnMut(Arrived),
+    ) {
         let slot = &mut self.slots[usize::from(index)];
-        let (Some(piece), Some(status)) = (slot.piece, slot.status) else { return };
-        if piece.opcode == Opcode::Read && status == Status::Success && slot.moved < piece.len {
-            return;
-        }
-        slot.piece = None;
+        let piece = slot.piece.take().expect("a request ends once");
         if piece.data_len() > 0 {
             self.damq.give_back(slot.damq_page, piece.data_len());
         }

@@ -151,7 +151,7 @@ pub enum SessionEvent {
     /// The last live channel was lost: operations wait.
     Lost(Problem),
     /// A connect was refused. The session goes on trying unless it also fails.
-    Rejected(Rejection),
+    Rejected(Box<Rejection>),
     /// An answer to an [echo](Session::echo) has come.
     Echoed(Echo),
     /// The export has another size.
@@ -566,7 +566,7 @@ impl<R: Rules> Session<R> {
 
     fn rejected(&mut self, path: usize, rejection: Rejection) {
         let reason = rejection.reason;
-        self.events.push_back(SessionEvent::Rejected(rejection));
+        self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
         let may_pass = matches!(reason, Reason::UnknownExport | Reason::Held | Reason::NoResources);
         if may_pass && self.state != State::New {
             self.paths[path].fail(self.now, Problem::NoAccept, self.config.reconnect_delay);

@@ -34,6 +34,7 @@ mod echo;
 mod entry;
 mod ethernet;
 mod fence;
+mod flags;
 mod frame;
 mod header;
 mod hello;
