@@ -11,8 +11,8 @@
 //! | exchange of writes | the data of several requests, in full frames | their completions in one |
 //! | stream | as much as can be, in the direction of the data | only what keeps it going |
 //!
-//! All of it is measured several times and the best is the floor, for it is what the machine can do.
-//! A round that is lost is begun anew after a while and counts for nothing.
+//! All of it is measured several times and the best is the floor, for it is what the machine can
+//! do. A round that is lost is begun anew after a while and counts for nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ const ROUND_FRAMES_MAX: usize = ECHO_REPLIES_MAX as usize;
 /// After this time a round is taken for lost. Longer than 128 frames of 9000 bytes take at
 /// 1 Gbit/s; a round that is lost keeps its place for so long.
 const LOST_AFTER: Duration = Duration::from_millis(50);
+/// How long to wait for the first round, however short the measurement: who answers may sleep.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// What a request adds to its data: two entries.
 const PER_REQUEST: usize = 2 * ENTRY_LEN;
 
@@ -137,9 +139,6 @@ impl Round {
         (wanted as usize).clamp(1, most)
     }
 }
-
-/// How long to wait for the first round, however short the measurement: who answers may sleep.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// A round on its way.
 #[derive(Clone, Copy, Debug)]
