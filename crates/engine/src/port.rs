@@ -10,7 +10,7 @@ use tyche_proto::wire::{
     Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN, Header, Mac,
     emit_entries,
 };
-use tyche_proto::{Instant, Outgoing};
+use tyche_proto::{Instant, Outgoing, OutgoingEcho};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
@@ -146,6 +146,7 @@ impl Port {
                 let addresses = (out.destination, src, self.ethertype);
                 match &out.control {
                     _ if !more => {}
+                    _ if out.echo.is_some() => push_echo(&mut batch, out, addresses),
                     None => push_entries(&mut batch, out, addresses, &data),
                     Some(Control::Hello(hello)) => probe = Some((hello.clone(), addresses)),
                     Some(control) => push_body(&mut batch, &out.header, control, addresses),
@@ -206,6 +207,16 @@ fn push_entries<'b, 'd: 'b>(
     }
     out.header.seal(addresses, parts.iter().copied(), &tail[..tail_len], &mut head);
     batch.push(&head, parts, &tail[..tail_len]);
+}
+
+/// Adds an echo to the batch: any bytes in front of its entry.
+fn push_echo(batch: &mut TxBatch<'_>, out: &Outgoing, addresses: (Mac, Mac, u16)) {
+    let OutgoingEcho { echo, filling } = out.echo.expect("the caller has looked");
+    let (mut head, mut tail) = ([0; HEAD_LEN], [0; ENTRY_LEN]);
+    echo.emit(&mut tail);
+    let filling = &PADDING[..filling];
+    out.header.seal(addresses, [filling], &tail, &mut head);
+    batch.push(&head, [filling], &tail);
 }
 
 /// Adds a frame with a body to the batch; the body is copied.

@@ -112,8 +112,12 @@ pub struct TargetLinkReport {
     pub mac: Mac,
     /// What is wrong with it, if anything.
     pub problem: Option<String>,
+    /// Requests answered.
+    pub requests: u64,
     /// Frames and bytes.
     pub port: PortStats,
+    /// What went wrong on the link, by name.
+    pub link_counters: Vec<(&'static str, u64)>,
     /// Counters of the protocol.
     pub channel: ChannelStats,
     /// Dropped frames by reason.
@@ -204,6 +208,7 @@ impl Target {
                 commands,
                 out: Outgoing::new(),
                 done: Vec::with_capacity(STORE_DEPTH),
+                requests: 0,
                 spin: Spin::new(spin),
                 stopping: false,
             };
@@ -359,6 +364,8 @@ struct TargetLoop {
     commands: Receiver<Command>,
     out: Outgoing,
     done: Vec<Completion>,
+    /// Requests answered.
+    requests: u64,
     spin: Spin,
     stopping: bool,
 }
@@ -512,6 +519,7 @@ impl TargetLoop {
             disk.work(&mut self.done);
         }
         let worked = !self.done.is_empty();
+        self.requests += self.done.len() as u64;
         for Completion { token, result, buffer } in self.done.drain(..) {
             let (channel, tag) = split(token);
             let memory = self.channels[usize::from(channel.0)].as_mut();
@@ -583,7 +591,9 @@ impl TargetLoop {
             link: self.port.link().name().to_owned(),
             mac: Mac(self.port.link().mac()),
             problem: self.port.trouble().map(|kind| kind.to_string()),
+            requests: self.requests,
             port: self.port.stats(),
+            link_counters: self.port.link().counters(),
             channel: self.listener.stats(),
             rejects: self.listener.rejects().iter().collect(),
             channels: self.listener.channels().collect(),

@@ -69,4 +69,9 @@ pub trait Link: Send {
 
     /// Frames that the kernel dropped because the receive buffer was full, since the link opened.
     fn overruns(&mut self) -> u64;
+
+    /// What else went wrong on the link since it opened, by name: what its kind of link can tell.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }

@@ -7,12 +7,13 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Ack, Body, Command, CommandFlags, Completion, Control, Data, Entry, Event, Header, Mac, Opcode,
-    Position, Reject, Ring, Status, Tag,
+    Ack, Body, Command, CommandFlags, Completion, Control, Data, Echo, Entry, Event, Flags, Header,
+    Kind, Mac, Opcode, Position, Reject, Ring, Status, Tag,
 };
 
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Allocator;
+use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
@@ -48,6 +49,8 @@ pub(crate) enum Arrived {
     Done(Piece, Status),
     /// Something happened to the export.
     Event(Event),
+    /// An answer to an echo.
+    Echo(Echo),
 }
 
 struct Slot {
@@ -73,6 +76,7 @@ pub(crate) struct Initiator<R> {
     /// Slots of writes with data to be sent; the first part takes the command along. Served in
     /// turn, part by part, so that a large request does not hold small ones back.
     writes: VecDeque<u16>,
+    echoes: Echoes,
     /// Position of the newest event.
     event_at: Option<Position>,
 }
@@ -96,6 +100,7 @@ impl<R: Rules> Initiator<R> {
             damq: Allocator::new(damq_pages),
             commands: VecDeque::with_capacity(queue_size.into()),
             writes: VecDeque::with_capacity(queue_size.into()),
+            echoes: Echoes::default(),
             event_at: None,
         }
     }
@@ -139,6 +144,13 @@ impl<R: Rules> Initiator<R> {
         true
     }
 
+    /// Asks for an echo with a frame of `frame_len` bytes; false if the frames would be too long,
+    /// or too many wait to be sent.
+    pub(crate) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
+        let fits = self.capacity.frame_len() >= frame_len.max(echo.reply_len as usize);
+        fits && self.echoes.ask(echo, frame_len)
+    }
+
     /// Takes a frame of this channel whose payload has been checked.
     pub(crate) fn handle_frame(
         &mut self,
@@ -156,7 +168,12 @@ impl<R: Rules> Initiator<R> {
                 self.handle_nack(now, header, nack);
                 Ok(())
             }
-            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Echo { echo, .. } if header.flags.contains(Flags::REPLY) => {
+                self.echoes.answered()?;
+                arrived(Arrived::Echo(*echo));
+                Ok(())
+            }
+            Body::Echo { .. } | Body::Control(_) => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
@@ -256,7 +273,7 @@ impl<R: Rules> Initiator<R> {
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         out.destination = self.target;
-        out.control = None;
+        (out.control, out.echo) = (None, None);
         let slots = &self.slots;
         let wanted = |entry: &Entry| match entry {
             Entry::Command(Command { tag, .. }) | Entry::Data(Data { tag, .. }) => {
@@ -275,6 +292,11 @@ impl<R: Rules> Initiator<R> {
         }
         if let Some((header, control)) = self.channel.poll_upkeep(now) {
             out.set_control(self.target, header, control);
+            return true;
+        }
+        if let Some(echo) = self.echoes.next() {
+            let header = self.channel.unsequenced(now, Kind::Echo, Flags::NONE);
+            out.set_echo(self.target, header, echo);
             return true;
         }
         false

@@ -24,6 +24,7 @@ mod cache;
 mod channel;
 mod congestion;
 mod damq;
+mod echo;
 mod initiator;
 mod listener;
 mod operation;
@@ -38,6 +39,7 @@ mod stats;
 mod target;
 mod time;
 
+pub use echo::OutgoingEcho;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
 pub use operation::{OpId, Operation};
 pub use outgoing::Outgoing;

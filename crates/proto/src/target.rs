@@ -7,12 +7,13 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, Completion, Control, Data, Entry, Event, Header, Mac, Opcode, Reject, Ring,
-    Status, Tag,
+    Body, Command, Completion, Control, Data, Entry, Event, Flags, Header, Kind, Mac, Opcode,
+    Reject, Ring, Status, Tag,
 };
 
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Owners;
+use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
@@ -90,6 +91,7 @@ pub(crate) struct TargetChannel<R> {
     events: VecDeque<Event>,
     actions: VecDeque<Action>,
     executing: usize,
+    echoes: Echoes,
     /// A disconnect, or the answer to the host's, to be sent before the channel goes.
     pub(crate) farewell: Option<Header>,
 }
@@ -123,6 +125,7 @@ impl<R: Rules> TargetChannel<R> {
             events: VecDeque::new(),
             actions: VecDeque::with_capacity(slots * 2),
             executing: 0,
+            echoes: Echoes::default(),
             farewell: None,
         }
     }
@@ -152,7 +155,10 @@ impl<R: Rules> TargetChannel<R> {
                 self.channel.receive_nack(now, header, nack);
                 Ok(())
             }
-            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Echo { echo, .. } if !header.flags.contains(Flags::REPLY) => {
+                self.echoes.answer(*echo, self.capacity.frame_len())
+            }
+            Body::Echo { .. } | Body::Control(_) => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
@@ -298,7 +304,7 @@ impl<R: Rules> TargetChannel<R> {
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         out.destination = self.host;
-        out.control = None;
+        (out.control, out.echo) = (None, None);
         let slots = &self.slots;
         let current = |tag: Tag| slots[usize::from(tag.slot)].generation == tag.generation;
         let wanted = |entry: &Entry| match entry {
@@ -317,6 +323,11 @@ impl<R: Rules> TargetChannel<R> {
         }
         if let Some((header, control)) = self.channel.poll_upkeep(now) {
             out.set_control(self.host, header, control);
+            return true;
+        }
+        if let Some(echo) = self.echoes.next() {
+            let header = self.channel.unsequenced(now, Kind::Echo, Flags::REPLY);
+            out.set_echo(self.host, header, echo);
             return true;
         }
         false

@@ -80,7 +80,7 @@ fn mac(text: &str) -> Result<Mac, String> {
     Mac::parse(text).ok_or_else(|| "an address looks like 02:00:5e:10:00:01".into())
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number < 1e9 => Ok(number),
         _ => Err("a number of seconds greater than 0".into()),
@@ -196,6 +196,10 @@ impl SessionArgs {
             ),
             Reason::Denied => format!(
                 "export `{export}` is not for this host; add its UUID to the export's `hosts`"
+            ),
+            Reason::NoResources => format!(
+                "the target has no room for another session on export `{export}`; raise \
+                 `channels` in the [limits] of its configuration, or disconnect one"
             ),
             _ => format!("the target refuses export `{export}`: {reason} {detail}"),
         };

@@ -79,6 +79,8 @@ pub struct PathReport {
     pub problem: Option<String>,
     /// Counters.
     pub port: PortStats,
+    /// What went wrong on the link, by name.
+    pub link_counters: Vec<(&'static str, u64)>,
 }
 
 /// What a session is doing, for people.

@@ -227,6 +227,10 @@ impl<L: Link> Link for FaultLink<L> {
     fn overruns(&mut self) -> u64 {
         self.inner.overruns()
     }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
 }
 
 impl<L: Link> std::fmt::Debug for FaultLink<L> {

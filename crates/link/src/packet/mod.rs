@@ -298,6 +298,11 @@ impl Link for PacketLink {
         self.overruns += self.socket.drops().map_or(0, u64::from);
         self.overruns
     }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Malformed { short, long } = self.malformed;
+        vec![("malformed_short", short), ("malformed_long", long)]
+    }
 }
 
 impl std::fmt::Debug for PacketLink {
