@@ -41,7 +41,9 @@ impl AcceptFlags {
     pub const WRITE_CACHE: Self = Self(4);
     /// Discard does something.
     pub const DISCARD: Self = Self(8);
-    const ALL: Self = Self(15);
+    /// Completions say how long their requests were in each stage of the target.
+    pub const STAGES: Self = Self(16);
+    const ALL: Self = Self(31);
 
     /// Whether all of `other` are set.
     pub fn contains(self, other: Self) -> bool {

@@ -36,7 +36,9 @@ impl ConnectFlags {
     pub const CHECKSUM: Self = Self(2);
     /// The session had a channel before; refused if another host has written since.
     pub const RESUME: Self = Self(4);
-    const ALL: Self = Self(7);
+    /// Completions are to say how long their requests were in each stage of the target.
+    pub const STAGES: Self = Self(8);
+    const ALL: Self = Self(15);
 
     /// Whether all of `other` are set.
     pub fn contains(self, other: Self) -> bool {
