@@ -48,6 +48,8 @@ pub(crate) struct ChannelConfig {
     pub(crate) keep_alive: Duration,
     /// Whether data sections are covered by the payload checksum.
     pub(crate) checksum: bool,
+    /// Whether completions say where their requests' time went.
+    pub(crate) stages: bool,
 }
 
 /// The channel is over.
@@ -398,6 +400,7 @@ mod tests {
             tx_rings: [256; 2],
             keep_alive: Duration::from_secs(60),
             checksum: true,
+            stages: false,
         }
     }
 

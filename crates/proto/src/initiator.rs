@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use tyche_wire::{
     Ack, Body, Command, CommandFlags, Completion, Control, Data, Echo, Entry, Event, Flags, Header,
-    Kind, Mac, Opcode, Position, Reject, Ring, Status, Tag,
+    Kind, Mac, Opcode, Position, Reject, Ring, Status, Tag, Times,
 };
 
 use crate::channel::{Channel, ChannelConfig, Dead};
@@ -17,6 +17,7 @@ use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
+use crate::stages::{Exchange, Exchanges};
 use crate::time::Instant;
 
 /// A request of at most 1 MiB: an operation or a piece of one.
@@ -45,8 +46,8 @@ pub(crate) enum Arrived {
     /// Data of a read: `len` bytes from `source` in the frame's data section belong at `offset`
     /// of the operation.
     Data { op: u32, offset: u32, len: u32, source: u32 },
-    /// A piece ended.
-    Done(Piece, Status),
+    /// A piece ended; where its time went, on channels that tell.
+    Done(Piece, Status, Option<Exchange>),
     /// Something happened to the export.
     Event(Event),
     /// An answer to an echo.
@@ -79,6 +80,8 @@ pub(crate) struct Initiator<R> {
     echoes: Echoes,
     /// Position of the newest event.
     event_at: Option<Position>,
+    /// Where the time of requests goes, on channels that tell.
+    exchanges: Option<Exchanges>,
 }
 
 impl<R: Rules> Initiator<R> {
@@ -92,6 +95,7 @@ impl<R: Rules> Initiator<R> {
     ) -> Self {
         let slot = |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, status: None };
         Self {
+            exchanges: config.stages.then(|| Exchanges::new(queue_size)),
             channel: Channel::new(config, now),
             target,
             capacity: Capacity::new(frame_len),
@@ -125,7 +129,7 @@ impl<R: Rules> Initiator<R> {
     }
 
     /// Takes a request; false if there is no slot or no `damq` room for it now.
-    pub(crate) fn submit(&mut self, piece: Piece) -> bool {
+    pub(crate) fn submit(&mut self, now: Instant, piece: Piece) -> bool {
         let Some(&slot) = self.free.front() else { return false };
         let damq_page = match piece.data_len() {
             0 => 0,
@@ -138,6 +142,9 @@ impl<R: Rules> Initiator<R> {
         let queue =
             if piece.opcode == Opcode::Write { &mut self.writes } else { &mut self.commands };
         queue.push_back(slot);
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.issued(slot, now);
+        }
         let slot = &mut self.slots[usize::from(slot)];
         slot.generation = slot.generation.wrapping_add(1);
         (slot.piece, slot.damq_page, slot.moved, slot.status) = (Some(piece), damq_page, 0, None);
@@ -242,12 +249,18 @@ impl<R: Rules> Initiator<R> {
         completion: Completion,
         arrived: &mut impl FnMut(Arrived),
     ) -> Result<(), Reject> {
+        if self.exchanges.is_none() && completion.times != Times::ZERO {
+            return Err(Reject::Unexpected);
+        }
         let (slot, piece) = self.slot_of(completion.tag)?;
         let unsent = piece.opcode == Opcode::Write && slot.moved < piece.len;
         if unsent && completion.status == Status::Success {
             return Err(Reject::Mismatch);
         }
         slot.status = Some(completion.status);
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.answered(completion.tag.slot, completion.times);
+        }
         self.finish_if_complete(completion.tag.slot, arrived);
         Ok(())
     }
@@ -267,7 +280,8 @@ impl<R: Rules> Initiator<R> {
         if piece.opcode == Opcode::Write && status != Status::Success {
             self.writes.retain(|&other| other != index);
         }
-        arrived(Arrived::Done(piece, status));
+        let exchange = self.exchanges.as_ref().map(|exchanges| exchanges.of(index));
+        arrived(Arrived::Done(piece, status, exchange));
     }
 
     /// Composes the next frame; false if there is none to send now.
@@ -286,7 +300,7 @@ impl<R: Rules> Initiator<R> {
             out.header = header;
             return true;
         }
-        if let Some(ring) = self.compose(&mut out.entries) {
+        if let Some(ring) = self.compose(now, &mut out.entries) {
             out.header = self.channel.send(now, ring, &out.entries);
             return true;
         }
@@ -303,13 +317,14 @@ impl<R: Rules> Initiator<R> {
     }
 
     /// Fills a new frame's entries: data of writes as far as they fit, then commands.
-    fn compose(&mut self, entries: &mut Vec<Entry>) -> Option<Ring> {
+    fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
         entries.clear();
         let mut data = 0;
         if !self.writes.is_empty() && self.channel.may_send(Ring::Data) {
             while let Some(&slot) = self.writes.front() {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
+                self.sent(slot, now);
             }
         }
         if data == 0 && (self.commands.is_empty() || !self.channel.may_send(Ring::Command)) {
@@ -318,8 +333,16 @@ impl<R: Rules> Initiator<R> {
         while self.capacity.fits_entry(entries.len(), data) {
             let Some(slot) = self.commands.pop_front() else { break };
             entries.push(Entry::Command(self.command(slot)));
+            self.sent(slot, now);
         }
         Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Another frame of a request was composed; the last one counts.
+    fn sent(&mut self, slot: u16, now: Instant) {
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.sent(slot, now);
+        }
     }
 
     /// Adds the next part of a write's data, with its command if it is the first part.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, FRAME_LEN_MIN, Flags,
-    Header, Hello, Kind, Mac, Offer, Reject, Rejection, Uuid,
+    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover,
+    FRAME_LEN_MIN, Flags, Header, Hello, Kind, Mac, Offer, Reject, Rejection, Uuid,
 };
 
 use crate::channel::{ChannelConfig, Dead};
@@ -317,6 +317,7 @@ impl<R: Rules> Path<R> {
         set(session.read_only, ConnectFlags::READ_ONLY);
         set(session.checksum, ConnectFlags::CHECKSUM);
         set(session.target.is_some(), ConnectFlags::RESUME);
+        set(session.stages, ConnectFlags::STAGES);
         let connect = Connect {
             attempt: random(),
             host: session.host,
@@ -345,10 +346,12 @@ impl<R: Rules> Path<R> {
         let State::Connecting { offered, connect, .. } = &self.state else {
             return Err(Reject::Unexpected);
         };
+        let stages = accept.flags.contains(AcceptFlags::STAGES);
         let fits = accept.attempt == connect.attempt
             && offered.mac == src
             && accept.queue_size <= connect.queue_size
-            && accept.frame_len <= connect.frame_len;
+            && accept.frame_len <= connect.frame_len
+            && (!stages || connect.flags.contains(ConnectFlags::STAGES));
         if !fits {
             return Err(Reject::Unexpected);
         }
@@ -358,7 +361,8 @@ impl<R: Rules> Path<R> {
             rx_rings: connect.rings,
             tx_rings: accept.rings,
             keep_alive: Duration::from_millis(accept.keep_alive_ms.into()),
-            checksum: accept.flags.contains(tyche_wire::AcceptFlags::CHECKSUM),
+            checksum: accept.flags.contains(AcceptFlags::CHECKSUM),
+            stages,
         };
         let initiator = Initiator::new(
             config,

@@ -355,7 +355,7 @@ impl Export {
 
 impl ExportConfig {
     /// What an accept says about the export to a session that may or may not write.
-    pub(crate) fn accept_flags(&self, writer: bool, checksum: bool) -> AcceptFlags {
+    pub(crate) fn accept_flags(&self, writer: bool, checksum: bool, stages: bool) -> AcceptFlags {
         let mut flags = 0;
         let mut set = |condition, flag: AcceptFlags| {
             if condition {
@@ -364,6 +364,7 @@ impl ExportConfig {
         };
         set(!writer, AcceptFlags::READ_ONLY);
         set(checksum, AcceptFlags::CHECKSUM);
+        set(stages, AcceptFlags::STAGES);
         set(self.write_cache, AcceptFlags::WRITE_CACHE);
         set(self.discard, AcceptFlags::DISCARD);
         AcceptFlags(flags)

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use tyche_wire::{
     Body, Command, Completion, Control, Data, Entry, Event, Flags, Header, Kind, Mac, Opcode,
-    Reject, Ring, Status, Tag,
+    Reject, Ring, Status, Tag, Times,
 };
 
 use crate::channel::{Channel, ChannelConfig, Dead};
@@ -17,6 +17,7 @@ use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
+use crate::stages::Answers;
 use crate::time::Instant;
 
 /// What the owner of the memory and of the disk has to do, in this order.
@@ -92,6 +93,8 @@ pub(crate) struct TargetChannel<R> {
     actions: VecDeque<Action>,
     executing: usize,
     echoes: Echoes,
+    /// Where the time of requests went, on channels that tell.
+    answers: Option<Answers>,
     /// A disconnect, or the answer to the host's, to be sent before the channel goes.
     pub(crate) farewell: Option<Header>,
 }
@@ -115,6 +118,7 @@ impl<R: Rules> TargetChannel<R> {
         };
         let slots = usize::from(queue_size);
         Self {
+            answers: config.stages.then(|| Answers::new(queue_size)),
             channel: Channel::new(config, now),
             host,
             capacity: Capacity::new(frame_len),
@@ -275,6 +279,13 @@ impl<R: Rules> TargetChannel<R> {
         self.actions.pop_front()
     }
 
+    /// Notes where a request's time went until `now`, when it is about to complete.
+    pub(crate) fn note_times(&mut self, now: Instant, tag: Tag, times: Times) {
+        if let Some(answers) = &mut self.answers {
+            answers.put(tag.slot, now, times);
+        }
+    }
+
     /// The disk has executed the request. Returns whether it keeps its pages: they hold data to
     /// be sent.
     pub(crate) fn complete(&mut self, tag: Tag, status: Status) -> bool {
@@ -292,7 +303,7 @@ impl<R: Rules> TargetChannel<R> {
             self.owners.give_back(slot.page, slot.held);
             slot.held = 0;
         }
-        self.completions.push_back(Completion { tag, status });
+        self.completions.push_back(Completion { tag, status, times: Times::ZERO });
         false
     }
 
@@ -317,7 +328,7 @@ impl<R: Rules> TargetChannel<R> {
             out.header = header;
             return true;
         }
-        if let Some(ring) = self.compose(&mut out.entries) {
+        if let Some(ring) = self.compose(now, &mut out.entries) {
             out.header = self.channel.send(now, ring, &out.entries);
             return true;
         }
@@ -334,7 +345,7 @@ impl<R: Rules> TargetChannel<R> {
     }
 
     /// Fills a new frame's entries: data of reads as far as they fit, then completions.
-    fn compose(&mut self, entries: &mut Vec<Entry>) -> Option<Ring> {
+    fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
         entries.clear();
         let mut data = 0;
         if !self.sending.is_empty() && self.channel.may_send(Ring::Data) {
@@ -348,7 +359,10 @@ impl<R: Rules> TargetChannel<R> {
             return None;
         }
         while self.capacity.fits_entry(entries.len(), data) {
-            let Some(completion) = self.completions.pop_front() else { break };
+            let Some(mut completion) = self.completions.pop_front() else { break };
+            if let Some(answers) = &mut self.answers {
+                completion.times = answers.take(completion.tag.slot, now);
+            }
             entries.push(Entry::Completion(completion));
         }
         // Events stay in one ring, whose positions tell the host which of two is the newer.
@@ -373,7 +387,8 @@ impl<R: Rules> TargetChannel<R> {
             self.sending.push_back(index);
         } else {
             slot.state = State::Done;
-            self.completions.push_back(Completion { tag, status: Status::Success });
+            let (status, times) = (Status::Success, Times::ZERO);
+            self.completions.push_back(Completion { tag, status, times });
         }
         Some(len)
     }

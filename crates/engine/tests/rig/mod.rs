@@ -79,6 +79,7 @@ impl Client {
             operations_max: 64,
             read_only: false,
             checksum: true,
+            stages: false,
             keep_alive: Duration::from_secs(1),
             reconnect_delay: Duration::from_millis(20),
             ctrl_loss_tmo: Some(ctrl_loss_tmo),
