@@ -98,6 +98,8 @@ pub struct PacketLink {
     shortfalls: Vec<BufferShortfall>,
     overruns: u64,
     malformed: Malformed,
+    /// Whether the kernel says when frames arrive.
+    stamped: bool,
 }
 
 /// What the interface was like.
@@ -149,6 +151,7 @@ impl PacketLink {
             shortfalls: receive.into_iter().chain(send).collect(),
             overruns: 0,
             malformed: Malformed::default(),
+            stamped: false,
         })
     }
 
@@ -254,7 +257,7 @@ impl Link for PacketLink {
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
-        let mut result = self.socket.receive(batch);
+        let mut result = self.socket.receive(batch, self.stamped);
         if let Err(error) = &result {
             match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR) if self.attached => return Ok(0),
@@ -262,7 +265,7 @@ impl Link for PacketLink {
                 // sounds like "nothing there" is looked into until the interface is back.
                 Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => {
                     self.attach()?;
-                    result = self.socket.receive(batch);
+                    result = self.socket.receive(batch, self.stamped);
                 }
                 _ => {}
             }
@@ -297,6 +300,12 @@ impl Link for PacketLink {
         // The kernel forgets its count when it is read. A socket that can't be asked lost none.
         self.overruns += self.socket.drops().map_or(0, u64::from);
         self.overruns
+    }
+
+    fn stamp_arrivals(&mut self, on: bool) -> bool {
+        let done = self.socket.set_option(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, on.into());
+        self.stamped = on && done.is_ok();
+        done.is_ok()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
