@@ -34,6 +34,8 @@ struct tyche_fio_options {
 	char *export;
 	char *link;
 	char *host;
+	unsigned int ethertype;
+	unsigned int qdisc;
 	unsigned int mode;
 	unsigned int queue_size;
 	unsigned int spin_us;
@@ -56,7 +58,27 @@ static struct fio_option options[] = {
 		.lname = "Interfaces",
 		.type = FIO_OPT_STR_STORE,
 		.off1 = offsetof(struct tyche_fio_options, link),
-		.help = "Interfaces that reach the target, with colons between them",
+		.help = "Interfaces that reach the target, with commas between them, or tcp:HOST:PORT",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "ethertype",
+		.lname = "EtherType",
+		.type = FIO_OPT_INT,
+		.off1 = offsetof(struct tyche_fio_options, ethertype),
+		.help = "EtherType of the frames, the same as the target's",
+		.def = "0x88b5",
+		.minval = 0x600,
+		.maxval = 0xffff,
+		ENGINE_OPTION,
+	},
+	{
+		.name = "qdisc",
+		.lname = "Use the queueing discipline",
+		.type = FIO_OPT_BOOL,
+		.off1 = offsetof(struct tyche_fio_options, qdisc),
+		.help = "Send through the interface's queueing discipline, so that tc applies",
+		.def = "0",
 		ENGINE_OPTION,
 	},
 	{
@@ -134,7 +156,7 @@ static int add_links(tyche_options *o, const char *links)
 	char *list = strdup(links), *rest = list, *name;
 	int ret = list ? 0 : -ENOMEM;
 
-	while (!ret && (name = strsep(&rest, ":,")))
+	while (!ret && (name = strsep(&rest, ",")))
 		if (*name)
 			ret = tyche_options_add_link(o, name);
 	free(list);
@@ -159,6 +181,10 @@ static int open_volume(struct thread_data *td, tyche_volume **volume)
 	if (!o)
 		return fail(td, EINVAL, "the export's name makes no sense");
 	ret = tyche_options_set_mode(o, eo->mode);
+	if (!ret)
+		ret = tyche_options_set_ethertype(o, eo->ethertype);
+	if (!ret)
+		ret = tyche_options_set_qdisc(o, eo->qdisc);
 	if (!ret)
 		ret = tyche_options_set_queue_size(o, queue_size > 1024 ? 1024 : queue_size);
 	if (!ret)

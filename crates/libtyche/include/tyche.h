@@ -224,10 +224,23 @@ struct tyche_options *tyche_options_new(const char *name);
 void tyche_options_free(struct tyche_options *options);
 
 /**
- * Adds an interface that reaches the target. Without any, the only one that is up is used.
+ * Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. Without any, the
+ * only interface that is up is used.
  */
 int tyche_options_add_link(struct tyche_options *options,
                            const char *interface);
+
+/**
+ * EtherType of the frames, 0x0600 or higher, the same on both sides; 0x88b5 by default.
+ */
+int tyche_options_set_ethertype(struct tyche_options *options, uint16_t ethertype);
+
+/**
+ * Whether to send through the interface's queueing discipline, so that traffic control (tc)
+ * applies; costs some speed, and is off by default.
+ */
+int tyche_options_set_qdisc(struct tyche_options *options,
+                            bool qdisc);
 
 /**
  * Who drives the session: TYCHE_INLINE (the default) or TYCHE_QUEUE.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tyche_engine::{HostLink, HostOptions, identity};
+use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces, receive_buffer_for};
+use tyche_link::tcp::{Place, TcpClient, TcpOptions};
 use tyche_proto::SessionConfig;
 use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX, Mac, Name};
 use uuid::Uuid;
@@ -33,12 +35,16 @@ pub enum Mode {
 pub struct Options {
     /// Name of the export, as `tyche discover` lists it.
     pub export: String,
-    /// Interfaces that reach the target; none: the only one that is up. One can be used for now.
+    /// Interfaces that reach the target, or `tcp:HOST:PORT` where it listens; none: the only
+    /// interface that is up. One can be used for now.
     pub links: Vec<String>,
     /// The target's Ethernet address; `None`: it is asked for by broadcast.
     pub target: Option<[u8; 6]>,
     /// EtherType of the frames, the same on both sides; 0x88b5 by default.
     pub ethertype: u16,
+    /// Send through the interface's queueing discipline, so that traffic control (tc) applies;
+    /// costs some speed, and is off by default.
+    pub qdisc: bool,
     /// Who drives the session.
     pub mode: Mode,
     /// Requests with the target at once, 1 to 1024; 128 by default.
@@ -70,6 +76,7 @@ impl Options {
             links: Vec::new(),
             target: None,
             ethertype: ETHERTYPE,
+            qdisc: false,
             mode: Mode::default(),
             queue_size: 128,
             memory: 64 << 20,
@@ -102,7 +109,7 @@ impl Options {
             return Err(OpenError::Option(message));
         };
         let target = self.target.map(Mac);
-        self.open_on(vec![HostLink { link: Box::new(self.link(link)?), target }])
+        self.open_on(vec![HostLink { link: self.link(link)?, target }])
     }
 
     /// As [`open`](Self::open), over links that are open already.
@@ -123,9 +130,21 @@ impl Options {
         Volume::connect(options, self.mode, self.timeout)
     }
 
-    fn link(&self, interface: &str) -> Result<PacketLink, OpenError> {
+    fn link(&self, name: &str) -> Result<Box<dyn Link>, OpenError> {
+        match Place::parse(name, 1).map_err(|it| OpenError::Option(it.to_string()))? {
+            Some(place) => {
+                // A name without an address is the same as one whose addresses do not answer.
+                let addresses = place.resolve().unwrap_or_default();
+                Ok(Box::new(TcpClient::connect(&addresses, &TcpOptions::default())?))
+            }
+            None => Ok(Box::new(self.packet_link(name)?)),
+        }
+    }
+
+    fn packet_link(&self, interface: &str) -> Result<PacketLink, OpenError> {
         let mut options = PacketOptions::new(interface);
         options.ethertype = self.ethertype;
+        options.qdisc_bypass = !self.qdisc;
         let all = interfaces().map_err(OpenError::System)?;
         let mtu = all.into_iter().find(|it| it.name == interface).map(|it| it.mtu);
         let frame_len = mtu.map_or(FRAME_LEN_MAX, |mtu| (mtu + 14).min(FRAME_LEN_MAX));

@@ -14,8 +14,8 @@ use tyche::{
 use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
-use tyche_proto::TargetConfig;
 use tyche_proto::wire::{ETHERTYPE, Name, Reason, Uuid};
+use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
 
 const SIZE: u64 = 8 << 20;
@@ -31,6 +31,7 @@ fn target(link: Box<dyn Link>) -> Target {
             queue_size_max: 64,
             damq_pages_max: 1024,
             channels_max: 4,
+            batch: BatchPolicy::default(),
         },
         exports: vec![TargetExport {
             name: name("disk"),

@@ -9,6 +9,7 @@ use tyche_wire::{
     Ring,
 };
 
+use crate::batching::BatchPolicy;
 use crate::congestion::Congestion;
 use crate::ring::{Arrival, RxRing, TxRing};
 use crate::rtt::Rtt;
@@ -29,8 +30,8 @@ const NACK_INTERVAL: Duration = Duration::from_millis(1);
 /// frames lets keepalives through. Lower: a channel is given up for a burst of losses.
 const STALL_MIN: Duration = Duration::from_secs(2);
 /// Timer expiries without progress after which the window is closed to its minimum. A flight that
-/// is larger than that closes it at the first: the frames go out again a few at a time, for they
-/// may be late rather than lost.
+/// is larger than that closes it when it is given up, at the second: the frames go out again a few
+/// at a time, for they may be late rather than lost.
 const EXPIRIES_STALLED: u32 = 3;
 
 /// Both sides' view of one channel, as settled in the handshake.
@@ -50,6 +51,8 @@ pub(crate) struct ChannelConfig {
     pub(crate) checksum: bool,
     /// Whether completions say where their requests' time went.
     pub(crate) stages: bool,
+    /// How our requests or answers share frames.
+    pub(crate) batch: BatchPolicy,
 }
 
 /// The channel is over.
@@ -358,15 +361,26 @@ impl<R: Rules> Channel<R> {
         if self.retransmit_at.is_some_and(|at| at <= now) {
             self.expiries += 1;
             self.stats.timeouts += 1;
-            // All of the flight, not just its head: what counts as in flight fills the window, and
-            // a window that is full of lost frames lets none of them be sent again.
-            let lost: u32 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
-            if lost > Congestion::WINDOW_MIN || self.expiries == EXPIRIES_STALLED {
-                self.congestion.stalled();
+            if self.expiries == 1 {
+                // The frames may just be late, or their ack may be lost. The last of each ring is
+                // sent again: its ack tells, or a nack names what is missing (RFC 8985, section
+                // 7: tail loss probe).
+                self.tx.iter_mut().for_each(TxRing::mark_newest_lost);
+            } else {
+                self.give_up_flight();
             }
             self.arm_retransmit(now);
         }
         Ok(())
+    }
+
+    /// All of the flight is to be sent again, not just its head: what counts as in flight fills
+    /// the window, and a window that is full of lost frames lets none of them be sent again.
+    fn give_up_flight(&mut self) {
+        let lost: u32 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
+        if lost > Congestion::WINDOW_MIN || self.expiries == EXPIRIES_STALLED {
+            self.congestion.stalled();
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) or [`poll_upkeep`](Self::poll_upkeep) has
@@ -401,19 +415,48 @@ mod tests {
             keep_alive: Duration::from_secs(60),
             checksum: true,
             stages: false,
+            batch: BatchPolicy::Natural,
         }
     }
 
-    #[test]
-    fn a_flight_that_is_lost_whole_is_sent_again_whole() {
+    /// A channel with a full window in flight, and how many frames that is.
+    fn full_flight() -> (Channel<Sound>, u32) {
         let mut channel = Channel::<Sound>::new(config(), Instant(0));
         let entry = [Entry::Event(Event::Removed)];
         while channel.may_send(Ring::Command) {
             channel.send(Instant(0), Ring::Command, &entry);
         }
-        let flight = channel.in_flight();
-        assert_eq!(flight, 128);
+        assert_eq!(channel.in_flight(), 128);
+        (channel, 128)
+    }
+
+    /// Lets the next timer expire, and returns what is sent again.
+    fn expire(channel: &mut Channel<Sound>, now: &mut Instant) -> Vec<Header> {
+        *now = channel.poll_timeout().max(*now);
+        channel.handle_timeout(*now).unwrap();
+        std::iter::from_fn(|| channel.resend(*now, &mut Vec::new(), |_| true)).collect()
+    }
+
+    #[test]
+    fn late_acks_cost_one_probe() {
+        let (mut channel, flight) = full_flight();
         let mut now = Instant(0);
+        let probes = expire(&mut channel, &mut now);
+        assert_eq!(probes.len(), 1);
+        assert_eq!(probes[0].position, Position(flight - 1));
+        assert!(probes[0].flags.contains(Flags::ACK_REQUEST));
+        let acks = [Position(flight), Position(0)];
+        let ack = Header { acks, packet: PacketNumber(1), ..Header::new(Kind::Ack) };
+        channel.receive(now, &ack).unwrap();
+        assert_eq!((channel.in_flight(), channel.congestion_window()), (0, 128 + 128));
+        assert_eq!(channel.poll_timeout(), now + Duration::from_secs(60) / 3);
+    }
+
+    #[test]
+    fn a_flight_that_is_lost_whole_is_sent_again_whole() {
+        let (mut channel, flight) = full_flight();
+        let mut now = Instant(0);
+        assert_eq!(expire(&mut channel, &mut now).len(), 1, "the probe is lost, too");
         let mut positions = Vec::new();
         while positions.len() < flight as usize {
             now = channel.poll_timeout().max(now);
@@ -426,8 +469,10 @@ mod tests {
                 channel.receive(now, &ack).unwrap();
             }
         }
+        positions.sort_unstable_by_key(|position| position.0);
+        positions.dedup();
         assert_eq!(positions, (0..flight).map(Position).collect::<Vec<_>>());
-        assert!(now.since(Instant(0)) < Duration::from_millis(20), "one expiry, not one a frame");
+        assert!(now.since(Instant(0)) < Duration::from_millis(60), "two expiries, not one a frame");
         assert_eq!(channel.in_flight(), 0);
     }
 }

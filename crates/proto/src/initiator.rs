@@ -11,10 +11,11 @@ use tyche_wire::{
     Kind, Mac, Opcode, Position, Reject, Ring, Status, Tag, Times,
 };
 
+use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Allocator;
 use crate::echo::Echoes;
-use crate::outgoing::{Capacity, Outgoing};
+use crate::outgoing::{Capacity, LARGE, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::stages::{Exchange, Exchanges};
@@ -69,6 +70,7 @@ pub(crate) struct Initiator<R> {
     pub(crate) channel: Channel<R>,
     target: Mac,
     capacity: Capacity,
+    batching: Batching,
     slots: Box<[Slot]>,
     free: VecDeque<u16>,
     damq: Allocator,
@@ -99,6 +101,7 @@ impl<R: Rules> Initiator<R> {
             channel: Channel::new(config, now),
             target,
             capacity: Capacity::new(frame_len),
+            batching: Batching::new(config.batch, now),
             slots: (0..queue_size).map(slot).collect(),
             free: (0..queue_size).collect(),
             damq: Allocator::new(damq_pages),
@@ -187,10 +190,10 @@ impl<R: Rules> Initiator<R> {
                     let taken = match entry {
                         Entry::Command(_) => Err(Reject::Unexpected),
                         Entry::Completion(completion) => {
-                            self.handle_completion(completion, &mut arrived)
+                            self.handle_completion(now, completion, &mut arrived)
                         }
                         Entry::Data(data) => {
-                            let taken = self.handle_data(&data, source, &mut arrived);
+                            let taken = self.handle_data(now, &data, source, &mut arrived);
                             source += data.len;
                             taken
                         }
@@ -225,6 +228,7 @@ impl<R: Rules> Initiator<R> {
 
     fn handle_data(
         &mut self,
+        now: Instant,
         data: &Data,
         source: u32,
         arrived: &mut impl FnMut(Arrived),
@@ -240,12 +244,13 @@ impl<R: Rules> Initiator<R> {
         slot.moved += data.len;
         let Data { offset, len, .. } = *data;
         arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });
-        self.finish_if_complete(data.tag.slot, arrived);
+        self.finish_if_complete(now, data.tag.slot, arrived);
         Ok(())
     }
 
     fn handle_completion(
         &mut self,
+        now: Instant,
         completion: Completion,
         arrived: &mut impl FnMut(Arrived),
     ) -> Result<(), Reject> {
@@ -261,12 +266,12 @@ impl<R: Rules> Initiator<R> {
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.answered(completion.tag.slot, completion.times);
         }
-        self.finish_if_complete(completion.tag.slot, arrived);
+        self.finish_if_complete(now, completion.tag.slot, arrived);
         Ok(())
     }
 
     /// A read ends when its completion and all of its data are here, in whatever order.
-    fn finish_if_complete(&mut self, index: u16, arrived: &mut impl FnMut(Arrived)) {
+    fn finish_if_complete(&mut self, now: Instant, index: u16, arrived: &mut impl FnMut(Arrived)) {
         let slot = &mut self.slots[usize::from(index)];
         let (Some(piece), Some(status)) = (slot.piece, slot.status) else { return };
         if piece.opcode == Opcode::Read && status == Status::Success && slot.moved < piece.len {
@@ -276,6 +281,7 @@ impl<R: Rules> Initiator<R> {
         if piece.data_len() > 0 {
             self.damq.give_back(slot.damq_page, piece.data_len());
         }
+        self.batching.ended(now, self.outstanding());
         self.free.push_back(index);
         if piece.opcode == Opcode::Write && status != Status::Success {
             self.writes.retain(|&other| other != index);
@@ -319,12 +325,18 @@ impl<R: Rules> Initiator<R> {
     /// Fills a new frame's entries: data of writes as far as they fit, then commands.
     fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
         entries.clear();
+        if self.is_held(now) {
+            return None;
+        }
         let mut data = 0;
         if !self.writes.is_empty() && self.channel.may_send(Ring::Data) {
             while let Some(&slot) = self.writes.front() {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
                 self.sent(slot, now);
+                if !self.batching.shares() {
+                    return Some(Ring::Data);
+                }
             }
         }
         if data == 0 && (self.commands.is_empty() || !self.channel.may_send(Ring::Command)) {
@@ -334,6 +346,9 @@ impl<R: Rules> Initiator<R> {
             let Some(slot) = self.commands.pop_front() else { break };
             entries.push(Entry::Command(self.command(slot)));
             self.sent(slot, now);
+            if !self.batching.shares() {
+                break;
+            }
         }
         Some(if data > 0 { Ring::Data } else { Ring::Command })
     }
@@ -343,6 +358,13 @@ impl<R: Rules> Initiator<R> {
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.sent(slot, now);
         }
+    }
+
+    /// Whether what is ready has to wait for more.
+    fn is_held(&mut self, now: Instant) -> bool {
+        let ready = self.commands.len() + self.writes.len();
+        let large = self.writes.front().is_some_and(|&slot| self.command(slot).len > LARGE);
+        self.batching.holds(now, ready, self.outstanding() - ready, large)
     }
 
     /// Adds the next part of a write's data, with its command if it is the first part.
@@ -383,6 +405,7 @@ impl<R: Rules> Initiator<R> {
     }
 
     pub(crate) fn poll_timeout(&self) -> Instant {
-        self.channel.poll_timeout()
+        let timeout = self.channel.poll_timeout();
+        self.batching.poll_timeout().map_or(timeout, |at| at.min(timeout))
     }
 }

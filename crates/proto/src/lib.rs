@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batching;
 mod cache;
 mod channel;
 mod congestion;
@@ -40,6 +41,7 @@ mod stats;
 mod target;
 mod time;
 
+pub use batching::BatchPolicy;
 pub use echo::OutgoingEcho;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
 pub use operation::{OpId, Operation};

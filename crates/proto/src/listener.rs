@@ -446,6 +446,7 @@ impl<R: Rules> Listener<R> {
             keep_alive: Duration::from_millis(connect.keep_alive_ms.into()),
             checksum,
             stages,
+            batch: registry.target().batch,
         };
         let Grant { export, writer, queue_size, damq_pages } = grant;
         let frame_len = accept.frame_len as usize;

@@ -5,6 +5,8 @@ use tyche_wire::{
 };
 
 use crate::echo::OutgoingEcho;
+/// Bytes above which a request has frames of its own, and none waits for others to join it.
+pub(crate) const LARGE: u32 = PAGE_LEN as u32;
 
 /// One frame to be sent. The caller owns it and passes it to `poll_transmit` again and again, so
 /// that nothing is allocated per frame.

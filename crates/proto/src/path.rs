@@ -229,7 +229,7 @@ impl<R: Rules> Path<R> {
                 self.handle_hello(now, src, header, &hello, session, random)?;
                 Ok(None)
             }
-            Control::Accept(accept) => self.handle_accept(now, src, &accept),
+            Control::Accept(accept) => self.handle_accept(now, src, &accept, session),
             Control::Reject(rejection) => match &self.state {
                 State::Connecting { connect, offered, .. }
                     if connect.attempt == rejection.attempt && offered.mac == src =>
@@ -342,6 +342,7 @@ impl<R: Rules> Path<R> {
         now: Instant,
         src: Mac,
         accept: &Accept,
+        session: &SessionConfig,
     ) -> Result<Option<PathEvent>, Reject> {
         let State::Connecting { offered, connect, .. } = &self.state else {
             return Err(Reject::Unexpected);
@@ -363,6 +364,7 @@ impl<R: Rules> Path<R> {
             keep_alive: Duration::from_millis(accept.keep_alive_ms.into()),
             checksum: accept.flags.contains(AcceptFlags::CHECKSUM),
             stages,
+            batch: session.batch,
         };
         let initiator = Initiator::new(
             config,

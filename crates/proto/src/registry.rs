@@ -10,6 +10,7 @@ use tyche_wire::{
     Name, Reason, Text, Uuid,
 };
 
+use crate::batching::BatchPolicy;
 /// One export.
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
@@ -49,6 +50,8 @@ pub struct TargetConfig {
     pub damq_pages_max: u32,
     /// Channels that all sessions have at most.
     pub channels_max: usize,
+    /// How answers share frames.
+    pub batch: BatchPolicy,
 }
 
 /// A channel of the target, among all its links.

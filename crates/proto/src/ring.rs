@@ -234,6 +234,18 @@ impl TxRing {
         true
     }
 
+    /// Gives up on the newest position in flight: sent again, it shows what of those before it is
+    /// missing.
+    pub(crate) fn mark_newest_lost(&mut self) {
+        let mut position = self.head;
+        while self.in_flight > 0 && position.ahead_of(self.tail) > 0 {
+            position = Position(position.0.wrapping_sub(1));
+            if self.mark_lost(position) {
+                return;
+            }
+        }
+    }
+
     /// Gives up on all positions in flight: they will be sent again, the oldest first. Returns how
     /// many they were.
     pub(crate) fn mark_all_lost(&mut self) -> u32 {

@@ -19,6 +19,7 @@ use tyche_wire::{
     HEAD_LEN, Header, Kind, Mac, Name, REQUEST_LEN_MAX, Reason, Reject, Rejection, Status, Uuid,
 };
 
+use crate::batching::BatchPolicy;
 use crate::cache::Cache;
 use crate::initiator::{Arrived, Piece};
 use crate::operation::{Op, OpId, Operation, Progress};
@@ -69,6 +70,8 @@ pub struct SessionConfig {
     pub reconnect_delay: Duration,
     /// How long to try to get back to a lost target before everything fails; `None`: for ever.
     pub ctrl_loss_tmo: Option<Duration>,
+    /// How requests share frames.
+    pub batch: BatchPolicy,
 }
 
 /// Why an operation is not taken.

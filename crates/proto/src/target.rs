@@ -11,10 +11,11 @@ use tyche_wire::{
     Reject, Ring, Status, Tag, Times,
 };
 
+use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Owners;
 use crate::echo::Echoes;
-use crate::outgoing::{Capacity, Outgoing};
+use crate::outgoing::{Capacity, LARGE, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::stages::Answers;
@@ -84,6 +85,7 @@ pub(crate) struct TargetChannel<R> {
     pub(crate) channel: Channel<R>,
     host: Mac,
     capacity: Capacity,
+    batching: Batching,
     slots: Box<[Slot]>,
     owners: Owners,
     /// Reads whose data are being sent, served in turn, part by part.
@@ -122,6 +124,7 @@ impl<R: Rules> TargetChannel<R> {
             channel: Channel::new(config, now),
             host,
             capacity: Capacity::new(frame_len),
+            batching: Batching::new(config.batch, now),
             slots: (0..queue_size).map(slot).collect(),
             owners: Owners::new(damq_pages),
             sending: VecDeque::with_capacity(slots),
@@ -347,11 +350,17 @@ impl<R: Rules> TargetChannel<R> {
     /// Fills a new frame's entries: data of reads as far as they fit, then completions.
     fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
         entries.clear();
+        if self.is_held(now) {
+            return None;
+        }
         let mut data = 0;
         if !self.sending.is_empty() && self.channel.may_send(Ring::Data) {
             while let Some(&slot) = self.sending.front() {
                 let Some(len) = self.compose_read(slot, entries, data) else { break };
                 data += len as usize;
+                if !self.batching.shares() {
+                    break;
+                }
             }
         }
         let small = !self.completions.is_empty() || !self.events.is_empty();
@@ -364,6 +373,11 @@ impl<R: Rules> TargetChannel<R> {
                 completion.times = answers.take(completion.tag.slot, now);
             }
             entries.push(Entry::Completion(completion));
+            let depth = self.executing + self.sending.len() + self.completions.len() + 1;
+            self.batching.ended(now, depth);
+            if !self.batching.shares() {
+                break;
+            }
         }
         // Events stay in one ring, whose positions tell the host which of two is the newer.
         while data == 0 && self.capacity.fits_entry(entries.len(), data) {
@@ -371,6 +385,14 @@ impl<R: Rules> TargetChannel<R> {
             entries.push(Entry::Event(event));
         }
         Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Whether what is ready has to wait for more.
+    fn is_held(&mut self, now: Instant) -> bool {
+        let ready = self.sending.len() + self.completions.len();
+        let large =
+            self.sending.front().is_some_and(|&slot| self.slots[usize::from(slot)].held > LARGE);
+        self.batching.holds(now, ready, self.executing, large || !self.events.is_empty())
     }
 
     /// Adds the next part of a read's data. The last part queues the completion, which rides in
@@ -398,6 +420,7 @@ impl<R: Rules> TargetChannel<R> {
     }
 
     pub(crate) fn poll_timeout(&self) -> Instant {
-        self.channel.poll_timeout()
+        let timeout = self.channel.poll_timeout();
+        self.batching.poll_timeout().map_or(timeout, |at| at.min(timeout))
     }
 }

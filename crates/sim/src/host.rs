@@ -94,6 +94,7 @@ impl<R: Rules> Host<R> {
             keep_alive: plan.keep_alive,
             reconnect_delay: plan.reconnect_delay,
             ctrl_loss_tmo: plan.ctrl_loss_tmo,
+            batch: plan.batch,
         };
         let path = |&frame_len_max| PathConfig { frame_len_max, rings: plan.rings, target: None };
         let paths: Vec<_> = frame_lens.iter().map(path).collect();

@@ -91,6 +91,7 @@ impl<R: Rules> Process<R> {
             queue_size_max: plan.queue_size_max,
             damq_pages_max: plan.damq_pages_max,
             channels_max: CHANNELS_MAX,
+            batch: plan.batch,
         };
         let listener = |(link, plan_of_link): (usize, &LinkPlan)| {
             let mut random = random.fork();

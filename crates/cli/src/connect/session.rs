@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 use tyche_engine::{HostLink, HostOptions};
+use tyche_link::tcp::Place;
 use tyche_proto::wire::{Mac, Name, Reason};
 use tyche_proto::{Failure, SessionConfig};
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 use crate::identity;
-use crate::links::{End, LinkArgs, is_tcp};
+use crate::links::{End, LinkArgs};
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
@@ -175,7 +176,9 @@ impl SessionArgs {
     pub(crate) fn unreachable(&self, problem: Option<String>) -> Error {
         let why = problem.unwrap_or_else(|| "it does not answer in time".into());
         let remedy = match self.links.first() {
-            Some(link) if is_tcp(link) => format!("check that `tyche serve` listens at {link}"),
+            Some(link) if Place::is_named_by(link) => {
+                format!("check that `tyche serve` listens at {link}")
+            }
             _ => format!(
                 "check cables and VLAN, and that `tyche serve` runs on the same Ethernet with \
                  EtherType {:#06x}",

@@ -10,6 +10,7 @@ use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
 use crate::spin::Spin;
+use crate::stages::{HostStages, StageTimes};
 use crate::wait::wait;
 
 /// A session without a thread: nothing moves unless [`poll`](Self::poll) or [`wait`](Self::wait)
@@ -89,8 +90,14 @@ impl InlineHost {
     /// waits. Returns whether there was anything.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
         let time = now();
+        if let Some(stages) = &mut self.driver.stages {
+            stages.forget();
+        }
         let sent = self.driver.transmit(time);
         let received = self.driver.receive(time);
+        if let Some(stages) = &mut self.driver.stages {
+            stages.returned(now());
+        }
         done.extend(self.driver.done.drain(..).map(|done| done.completion));
         // Nobody waits for answers that come too late.
         self.driver.echoed.clear();
@@ -105,6 +112,14 @@ impl InlineHost {
             let worked = this.poll(done);
             (worked, done.len() > before)
         });
+    }
+
+    /// Where the time of the requests went that the last [`poll`](Self::poll) or
+    /// [`wait`](Self::wait) has brought back; nothing unless the session asked for
+    /// [stages](tyche_proto::SessionConfig::stages) and its target tells. Requests that failed
+    /// may be missing.
+    pub fn stage_times(&mut self) -> impl Iterator<Item = StageTimes> {
+        self.driver.stages.iter_mut().flat_map(HostStages::take)
     }
 
     /// Asks the target for frames, with a frame of `frame_len` bytes, for measuring what the links

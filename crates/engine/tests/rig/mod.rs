@@ -13,7 +13,7 @@ use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 use tyche_engine::{Host, HostLink, HostOptions, Notice, Target, TargetExport, TargetOptions};
 use tyche_link::Link;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{SessionConfig, TargetConfig};
+use tyche_proto::{BatchPolicy, SessionConfig, TargetConfig};
 use tyche_store::Store;
 
 pub const SIZE: u64 = 4 << 20;
@@ -40,6 +40,7 @@ pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
             queue_size_max: 64,
             damq_pages_max: 1024,
             channels_max: 4,
+            batch: BatchPolicy::default(),
         },
         exports: vec![export],
         links: vec![link],
@@ -83,6 +84,7 @@ impl Client {
             keep_alive: Duration::from_secs(1),
             reconnect_delay: Duration::from_millis(20),
             ctrl_loss_tmo: Some(ctrl_loss_tmo),
+            batch: BatchPolicy::default(),
         };
         let options = HostOptions {
             session,

@@ -69,7 +69,8 @@ pub unsafe extern "C" fn tyche_options_free(options: *mut tyche_options) {
     }
 }
 
-/// Adds an interface that reaches the target. Without any, the only one that is up is used.
+/// Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. Without any, the
+/// only interface that is up is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_add_link(
     options: *mut tyche_options,
@@ -81,6 +82,37 @@ pub unsafe extern "C" fn tyche_options_add_link(
         set(options, |it| {
             it.links.extend(name.map(str::to_owned));
             name.is_some()
+        })
+    }
+}
+
+/// EtherType of the frames, 0x0600 or higher, the same on both sides; 0x88b5 by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_ethertype(
+    options: *mut tyche_options,
+    ethertype: u16,
+) -> c_int {
+    // SAFETY: as the header demands.
+    unsafe {
+        set(options, |it| {
+            it.ethertype = ethertype;
+            ethertype >= 0x600
+        })
+    }
+}
+
+/// Whether to send through the interface's queueing discipline, so that traffic control (tc)
+/// applies; costs some speed, and is off by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_qdisc(
+    options: *mut tyche_options,
+    qdisc: bool,
+) -> c_int {
+    // SAFETY: as the header demands.
+    unsafe {
+        set(options, |it| {
+            it.qdisc = qdisc;
+            true
         })
     }
 }

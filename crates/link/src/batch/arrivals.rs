@@ -60,7 +60,7 @@ impl Arrivals {
         let now = clock_gettime(ClockId::Realtime);
         let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
         for (slot, message) in messages.iter().enumerate() {
-            let arrived = self.controls[slot].time(message.msg_hdr.msg_controllen as usize);
+            let arrived = self.controls[slot].time(message.msg_hdr.msg_controllen);
             // A clock that was set back makes it nothing.
             self.waited[slot] = arrived.map(|arrived| now.saturating_sub(arrived));
         }
@@ -82,7 +82,7 @@ impl Control {
         let libc::cmsghdr { cmsg_len, cmsg_level, cmsg_type, .. } = self.header;
         let kind = (cmsg_level, cmsg_type);
         if len < size_of::<Self>()
-            || cmsg_len as usize != size_of::<Self>()
+            || cmsg_len != size_of::<Self>()
             || kind != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS)
         {
             return None;

@@ -33,6 +33,7 @@ mod connection;
 mod error;
 mod input;
 mod output;
+mod place;
 mod readiness;
 mod server;
 mod socket;
@@ -42,6 +43,7 @@ use std::time::Duration;
 
 pub use client::TcpClient;
 pub use error::OpenError;
+pub use place::{Misspelt, Place};
 pub use server::TcpServer;
 
 use crate::{HEAD, Mac, TxBatch};

@@ -11,8 +11,8 @@ use tyche_proto::wire::{
     emit_entries,
 };
 use tyche_proto::{
-    ExportConfig, Instant, Listener, ListenerConfig, Outgoing, PathConfig, Registry, Session,
-    SessionConfig, TargetConfig,
+    BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, Outgoing, PathConfig, Registry,
+    Session, SessionConfig, TargetConfig,
 };
 
 pub const FRAME_LEN: usize = 1514;
@@ -51,6 +51,7 @@ pub fn session() -> SessionConfig {
         keep_alive: Duration::from_secs(3),
         reconnect_delay: Duration::from_millis(20),
         ctrl_loss_tmo: None,
+        batch: BatchPolicy::Natural,
     }
 }
 
@@ -61,6 +62,7 @@ fn registry() -> Registry {
         queue_size_max: 8,
         damq_pages_max: 256,
         channels_max: 1,
+        batch: BatchPolicy::Natural,
     });
     registry.add_export(ExportConfig {
         name: name("disk"),
