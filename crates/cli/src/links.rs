@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces, receive_buffer_for};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
+use tyche_proto::BatchPolicy;
 use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX};
 
 use crate::error::{Code, Context, Error, Result};
@@ -35,6 +36,22 @@ pub(crate) struct LinkArgs {
     /// Lowers latency, takes a core. By default 50 where there are more than 2 cores, else 0.
     #[arg(long, value_name = "MICROSECONDS")]
     spin: Option<u64>,
+
+    /// How what this side sends shares frames.
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
+    batch: Batch,
+}
+
+/// How requests or answers share frames.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Batch {
+    /// Each has a frame of its own: what batching is measured against.
+    None,
+    /// What is ready at the same time goes together; nothing waits.
+    #[default]
+    Natural,
+    /// A frame waits up to 50 microseconds for as many as gave the best throughput lately.
+    Adaptive,
 }
 
 fn ethertype(text: &str) -> Result<u16, String> {
@@ -53,6 +70,15 @@ impl LinkArgs {
     pub(crate) fn spin(&self) -> Duration {
         let roomy = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 2);
         Duration::from_micros(self.spin.unwrap_or(if roomy { 50 } else { 0 }))
+    }
+
+    /// How what is sent shares frames.
+    pub(crate) fn batch(&self) -> BatchPolicy {
+        match self.batch {
+            Batch::None => BatchPolicy::None,
+            Batch::Natural => BatchPolicy::Natural,
+            Batch::Adaptive => BatchPolicy::Adaptive,
+        }
     }
 
     /// Opens a link on an interface, or over TCP.

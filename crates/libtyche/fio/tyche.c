@@ -39,6 +39,7 @@ struct tyche_fio_options {
 	unsigned int mode;
 	unsigned int queue_size;
 	unsigned int spin_us;
+	unsigned int batch;
 	unsigned int checksum;
 };
 
@@ -123,6 +124,20 @@ static struct fio_option options[] = {
 		ENGINE_OPTION,
 	},
 	{
+		.name = "batch",
+		.lname = "How requests share frames",
+		.type = FIO_OPT_STR,
+		.off1 = offsetof(struct tyche_fio_options, batch),
+		.help = "How requests share frames",
+		.def = "natural",
+		.posval = {
+			{ .ival = "none", .oval = TYCHE_BATCH_NONE, .help = "never" },
+			{ .ival = "natural", .oval = TYCHE_BATCH_NATURAL, .help = "those ready together" },
+			{ .ival = "adaptive", .oval = TYCHE_BATCH_ADAPTIVE, .help = "waiting for more" },
+		},
+		ENGINE_OPTION,
+	},
+	{
 		.name = "checksum",
 		.lname = "Checksums of data",
 		.type = FIO_OPT_BOOL,
@@ -189,6 +204,8 @@ static int open_volume(struct thread_data *td, tyche_volume **volume)
 		ret = tyche_options_set_queue_size(o, queue_size > 1024 ? 1024 : queue_size);
 	if (!ret)
 		ret = tyche_options_set_spin_us(o, eo->spin_us);
+	if (!ret)
+		ret = tyche_options_set_batch(o, eo->batch);
 	if (!ret)
 		ret = tyche_options_set_checksum(o, eo->checksum);
 	if (!ret)

@@ -39,6 +39,21 @@
 #define TYCHE_QUEUE 1
 
 /**
+ * Each request has a frame of its own: what batching is measured against.
+ */
+#define TYCHE_BATCH_NONE 0
+
+/**
+ * Requests that are ready at the same time share a frame; none waits.
+ */
+#define TYCHE_BATCH_NATURAL 1
+
+/**
+ * A frame waits up to 50 microseconds for as many requests as gave the best throughput lately.
+ */
+#define TYCHE_BATCH_ADAPTIVE 2
+
+/**
  * How to open a volume. Made by tyche_options_new(), freed by tyche_options_free(), used by one
  * thread at a time.
  */
@@ -263,6 +278,12 @@ int tyche_options_set_memory(struct tyche_options *options,
  * The longest time to spin for more work before sleeping; 0, the default: never.
  */
 int tyche_options_set_spin_us(struct tyche_options *options, uint32_t microseconds);
+
+/**
+ * How requests share frames: TYCHE_BATCH_NATURAL (the default), TYCHE_BATCH_NONE or
+ * TYCHE_BATCH_ADAPTIVE.
+ */
+int tyche_options_set_batch(struct tyche_options *options, int policy);
 
 /**
  * Whether checksums cover data; they do by default. Headers and commands always are covered.

@@ -6,8 +6,8 @@ use tyche_engine::{HostLink, HostOptions, identity};
 use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces, receive_buffer_for};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions};
-use tyche_proto::SessionConfig;
 use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX, Mac, Name};
+use tyche_proto::{BatchPolicy, SessionConfig};
 use uuid::Uuid;
 
 use crate::error::OpenError;
@@ -53,6 +53,8 @@ pub struct Options {
     pub memory: usize,
     /// The longest time to spin for more work before sleeping; zero, the default: never.
     pub spin: Duration,
+    /// How requests share frames.
+    pub batch: BatchPolicy,
     /// Whether checksums cover data; they do by default. Headers and commands always are covered.
     pub checksum: bool,
     /// Never write.
@@ -81,6 +83,7 @@ impl Options {
             queue_size: 128,
             memory: 64 << 20,
             spin: Duration::ZERO,
+            batch: BatchPolicy::default(),
             checksum: true,
             read_only: false,
             timeout: Duration::from_secs(10),
@@ -185,6 +188,7 @@ impl Options {
             keep_alive: self.keep_alive,
             reconnect_delay: Duration::from_millis(500),
             ctrl_loss_tmo: self.ctrl_loss_tmo,
+            batch: self.batch,
         })
     }
 }

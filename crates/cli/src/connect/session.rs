@@ -132,6 +132,7 @@ impl SessionArgs {
             keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
+            batch: self.link.batch(),
         };
         let links = self.link.open_all(&self.links, End::Host)?;
         if links.len() > 1 {

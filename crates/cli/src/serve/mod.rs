@@ -102,6 +102,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         queue_size_max: config.limits.queue_size.clamp(1, 1024),
         damq_pages_max: data_queue_pages(config.limits.data_queue.as_u64()),
         channels_max: config.limits.channels,
+        batch: args.link.batch(),
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let dir = RuntimeDir::take(

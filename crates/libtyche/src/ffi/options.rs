@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
+use tyche_proto::BatchPolicy;
 use uuid::Uuid;
 
 use crate::options::{Mode, Options};
@@ -11,6 +12,13 @@ use crate::options::{Mode, Options};
 pub const TYCHE_INLINE: c_int = 0;
 /// The volume has a thread of its own, which any number of threads hand requests to.
 pub const TYCHE_QUEUE: c_int = 1;
+
+/// Each request has a frame of its own: what batching is measured against.
+pub const TYCHE_BATCH_NONE: c_int = 0;
+/// Requests that are ready at the same time share a frame; none waits.
+pub const TYCHE_BATCH_NATURAL: c_int = 1;
+/// A frame waits up to 50 microseconds for as many requests as gave the best throughput lately.
+pub const TYCHE_BATCH_ADAPTIVE: c_int = 2;
 
 /// How to open a volume. Made by tyche_options_new(), freed by tyche_options_free(), used by one
 /// thread at a time.
@@ -177,6 +185,28 @@ pub unsafe extern "C" fn tyche_options_set_spin_us(
         set(options, |it| {
             it.spin = spin;
             true
+        })
+    }
+}
+
+/// How requests share frames: TYCHE_BATCH_NATURAL (the default), TYCHE_BATCH_NONE or
+/// TYCHE_BATCH_ADAPTIVE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_batch(
+    options: *mut tyche_options,
+    policy: c_int,
+) -> c_int {
+    let policy = match policy {
+        TYCHE_BATCH_NONE => Some(BatchPolicy::None),
+        TYCHE_BATCH_NATURAL => Some(BatchPolicy::Natural),
+        TYCHE_BATCH_ADAPTIVE => Some(BatchPolicy::Adaptive),
+        _ => None,
+    };
+    // SAFETY: as the header demands.
+    unsafe {
+        set(options, |it| {
+            it.batch = policy.unwrap_or(it.batch);
+            policy.is_some()
         })
     }
 }
