@@ -11,11 +11,13 @@
 //! | exchange of writes | the data of several requests, in full frames | their completions in one |
 //! | stream | as much as can be, in the direction of the data | only what keeps it going |
 //!
+//! All of it is measured several times and the best is the floor, for it is what the machine can do.
 //! A round that is lost is begun anew after a while and counts for nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use tyche_engine::InlineHost;
 use tyche_proto::wire::{ECHO_REPLIES_MAX, ENTRIES_MAX, ENTRY_LEN, Echo, HEAD_LEN, PAGE_LEN};
 
@@ -46,13 +48,11 @@ pub(super) enum Probe {
 }
 
 impl Probe {
-    /// The exchanges to try at a depth; the fastest is the floor. Larger rounds need fewer frames,
-    /// smaller ones keep both sides busy.
-    pub(super) fn exchanges(depth: u16) -> Vec<Self> {
+    /// The exchanges to try at a depth: larger rounds need fewer frames, smaller ones keep both
+    /// sides busy.
+    pub(super) fn exchanges(depth: u16) -> [Self; 3] {
         let requests = |part: u16| usize::from((depth / part).max(1)).min(ENTRIES_MAX);
-        let mut tried: Vec<_> = [2, 4, 8].map(requests).to_vec();
-        tried.dedup();
-        tried.into_iter().map(|requests| Self::Exchange { requests }).collect()
+        [2, 4, 8].map(|part| Self::Exchange { requests: requests(part) })
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) fn measure(
         reads_of_100: shape.reads_of_100,
         random: Random::new(count as u64),
         places: vec![nothing; count],
-        number: 0,
+        number: start_of_numbers(),
     };
     exchange.run(time, shared)
 }
@@ -232,12 +232,27 @@ impl Exchange<'_> {
             }
         }
         let elapsed = now.duration_since(start);
+        self.drain(&mut answers);
         if rounds == 0 {
             let message =
                 "the target answers no echo of this path; is its `tyche` the same version?";
             return Err(Error::new(Code::Unreachable, message));
         }
         Ok(Measured { bytes, elapsed, rounds, busy })
+    }
+
+    /// Lets what is on its way arrive, so that the next measurement has the links for itself.
+    fn drain(&mut self, answers: &mut Vec<Echo>) {
+        let start = Instant::now();
+        while self.places.iter().any(|place| place.missing > 0) && start.elapsed() < LOST_AFTER {
+            self.host.wait_echoes(answers, LOST_AFTER);
+            for echo in answers.drain(..) {
+                let same = |place: &&mut Place| place.sequence == echo.sequence;
+                if let Some(place) = self.places.iter_mut().find(same) {
+                    place.missing = place.missing.saturating_sub(1);
+                }
+            }
+        }
     }
 
     fn begin(&mut self, index: usize, now: Instant) -> Result<()> {
@@ -268,6 +283,13 @@ impl Exchange<'_> {
         }
         Ok(())
     }
+}
+
+/// Where the rounds of a measurement begin to be numbered: above all earlier ones, so that what is
+/// late of those is not taken for an answer. No round is as short as a nanosecond.
+fn start_of_numbers() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 #[cfg(test)]
@@ -318,8 +340,13 @@ mod tests {
 
     #[test]
     fn rounds_of_several_sizes_are_tried() {
-        let tried = |depth| Probe::exchanges(depth).len();
-        assert_eq!([1, 2, 4, 32, 128, 1024].map(tried), [1, 1, 2, 3, 2, 1]);
+        let tried = |depth| {
+            Probe::exchanges(depth).map(|probe| match probe {
+                Probe::Exchange { requests } => requests,
+                other => unreachable!("{other:?} is no exchange"),
+            })
+        };
+        assert_eq!([1, 32, 128, 1024].map(tried), [[1; 3], [16, 8, 4], [32, 32, 16], [32; 3]]);
     }
 
     #[test]

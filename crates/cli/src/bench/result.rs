@@ -1,5 +1,7 @@
 //! What was measured, in numbers for programs and in a line or two for people.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::floor::Measured;
@@ -18,6 +20,13 @@ pub(super) struct Floor {
 /// Bytes in a second that all jobs moved together.
 pub(super) fn bytes_per_s(measured: &[Measured]) -> f64 {
     measured.iter().map(|it| it.bytes as f64 / it.elapsed.as_secs_f64()).sum()
+}
+
+/// Nanoseconds that a round took, on average.
+pub(super) fn round_ns(measured: &[Measured]) -> f64 {
+    let busy: Duration = measured.iter().map(|it| it.busy).sum();
+    let rounds: u64 = measured.iter().map(|it| it.rounds).sum();
+    busy.as_nanos() as f64 / rounds as f64
 }
 
 /// The result of all jobs as one object. `floor` comes with how close to it that is.
@@ -96,8 +105,6 @@ pub(super) fn text(result: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::load::Pattern;
     use super::*;
 

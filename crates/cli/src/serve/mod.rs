@@ -5,6 +5,7 @@ mod writers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
@@ -29,6 +30,9 @@ use config::{Config, Export, Source};
 
 pub(crate) use config::binary;
 
+/// Taking a store's memory is worth a line in the log from this time on.
+const POPULATE_QUIET: Duration = Duration::from_secs(1);
+
 /// Export disks to hosts on this Ethernet. Runs until it is stopped.
 ///
 /// One disk is quickly said on the command line; for more, or for access lists, write a TOML file:
@@ -37,7 +41,7 @@ pub(crate) use config::binary;
 ///   link = ["eth0", "eth1"]    # or "tcp:0.0.0.0:8650"; default: all interfaces that are up
 ///   [[export]]
 ///   name = "vm1"
-///   path = "/srv/vm1.img"      # or a block device, mem:1G, null:1T
+///   path = "/srv/vm1.img"      # or a block device, mem:1G, sparse:1T, null:1T
 ///   write_back = false         # true: faster, durable only when the host flushes
 ///   read_only = false
 ///   block_size = 4096          # or 512
@@ -47,8 +51,9 @@ pub(crate) use config::binary;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ServeArgs {
-    /// A disk to export: NAME=PATH for a file or block device, NAME=mem:SIZE for memory that is
-    /// gone when the target stops, NAME=null:SIZE for nothing at all. May be repeated.
+    /// A disk to export: NAME=PATH for a file or block device; NAME=mem:SIZE for memory that is
+    /// gone when the target stops, taken at the start, or NAME=sparse:SIZE, taken as it is written;
+    /// NAME=null:SIZE for nothing at all. May be repeated.
     #[arg(long = "export", value_name = "NAME=PATH", value_parser = Export::parse)]
     exports: Vec<Export>,
 
@@ -191,6 +196,11 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
     let about = format!("export {}", export.name);
     Ok(match source {
         Source::Memory(size) => {
+            let store = MemoryStore::new(size, block_size).context(Code::Config, &about)?;
+            populate(&store, &about)?;
+            (Arc::new(store), Uuid::new_v4())
+        }
+        Source::Sparse(size) => {
             let store = MemoryStore::new(size, block_size).context(Code::Config, about)?;
             (Arc::new(store), Uuid::new_v4())
         }
@@ -210,4 +220,21 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
             (Arc::new(store), uuid)
         }
     })
+}
+
+/// Takes a store's memory now, so that first writes are as fast as later ones.
+fn populate(store: &MemoryStore, about: &str) -> Result<()> {
+    let (began, size) = (Instant::now(), bytes(store.geometry().size));
+    store.populate().map_err(|error| {
+        let remedy = "lower it, or write sparse:SIZE to take memory only as it is written";
+        Error::new(
+            Code::Device,
+            format!("{about}: cannot take {size} of memory: {error}; {remedy}"),
+        )
+    })?;
+    let took = began.elapsed();
+    if took > POPULATE_QUIET {
+        tracing::info!("{about}: took {size} of memory in {:.1} s", took.as_secs_f64());
+    }
+    Ok(())
 }

@@ -51,6 +51,14 @@ fn a_huge_disk_costs_nothing_until_written() {
 }
 
 #[test]
+fn more_memory_than_there_is_cannot_be_populated() {
+    let store = MemoryStore::new(1 << 40, 512).unwrap();
+    let error = store.populate().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory, "{error}");
+    assert!(error.to_string().contains("available"), "{error}");
+}
+
+#[test]
 fn geometry_is_checked_and_generations_differ() {
     for (size, block_size) in [(0, 512), (511, 512), (4096, 1024), (512, 4096), (u64::MAX, 512)] {
         assert!(MemoryStore::new(size, block_size).is_err(), "{size} {block_size}");
