@@ -86,6 +86,11 @@ impl Stage {
 pub struct StageTimes([u64; Stage::ALL.len()]);
 
 impl StageTimes {
+    /// Nanoseconds in each of [`Stage::ALL`].
+    pub fn from_nanoseconds(times: [u64; Stage::ALL.len()]) -> Self {
+        Self(times)
+    }
+
     /// Nanoseconds in a stage.
     pub fn nanoseconds(&self, stage: Stage) -> u64 {
         self.0[stage as usize]

@@ -14,4 +14,5 @@ mod loss;
 mod nbd;
 mod refusals;
 mod rig;
+mod stages;
 mod tcp;
