@@ -110,7 +110,7 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
     for set in &sets {
         stop.check()?;
         println!("bench: {}: servers start, and their memory is filled", set.name);
-        let mut stage = Stage::set_up(set, &programs, &stop)?;
+        let mut stage = Stage::set_up(set, &programs, &stop, &mut results)?;
         for turn in 1..=turns {
             stage.turn(turn, &mut results)?;
             // What there is by now outlives a failure in the next set.

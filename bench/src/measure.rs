@@ -53,38 +53,64 @@ impl FioLatency {
 const NOTHING: Job = Job::new(Pattern::Randread, 4096, 1);
 const NO_TIME: Duration = Duration::from_millis(1);
 
+/// A server with all of its memory written.
+struct Ready {
+    server: Server,
+    /// What fio costs that does next to nothing, in seconds: it gauges clocks, for one.
+    fio_cpu_s: f64,
+}
+
 /// Servers that run, and what is needed to measure them.
 pub(crate) struct Stage<'a> {
     set: &'a Set,
     programs: &'a Programs,
     stop: &'a Stop,
     // Before the network, which they live in: fields are dropped in order.
-    servers: Vec<Server>,
-    /// For each server, what fio costs that does next to nothing, in seconds: it gauges clocks.
-    fio_cpu_s: Vec<f64>,
+    /// One for each peer of the set; `None` if it did not start.
+    servers: Vec<Option<Ready>>,
     network: Network,
     scratch: tempfile::TempDir,
 }
 
 impl<'a> Stage<'a> {
-    /// Lays the network, and starts and fills the servers that the contests need.
-    pub(crate) fn set_up(set: &'a Set, programs: &'a Programs, stop: &'a Stop) -> Result<Self> {
+    /// Lays the network, and starts and fills the servers that the contests need. One that fails
+    /// is written down, and its jobs are left out.
+    pub(crate) fn set_up(
+        set: &'a Set,
+        programs: &'a Programs,
+        stop: &'a Stop,
+        results: &mut Results,
+    ) -> Result<Self> {
         let network = Network::lay(set.link, stop)?;
         let scratch = tempfile::tempdir().doing("a temporary directory")?;
-        let (servers, fio_cpu_s) = (Vec::new(), Vec::new());
-        let mut stage = Self { set, programs, stop, servers, fio_cpu_s, network, scratch };
+        let mut stage = Self { set, programs, stop, servers: Vec::new(), network, scratch };
         stage.network.set_offloads(true, stop)?;
-        for (number, peer) in (0..).zip(&set.peers) {
-            let network = &stage.network;
-            let server = Server::start(peer, number, set.size_mib, network, programs, stop)?;
-            server.fill(network, programs, stop)?;
-            let output = stage.scratch.path().join("fio.json");
-            let mut fio = server.load(&NOTHING, NO_TIME, &output, network, programs);
-            let finished = Running::start(&mut fio)?.succeed(stop, PATIENCE)?;
-            stage.fio_cpu_s.push(finished.cpu_s);
+        for number in 0..set.peers.len() {
+            let entries = set.contests.iter().flat_map(|contest| &contest.entries);
+            let is_needed = entries.clone().any(|entry| entry.peer == number);
+            let server = match is_needed.then(|| stage.start(number)).transpose() {
+                Ok(server) => server,
+                Err(failure) => {
+                    let what = format!("{}: start", set.peers[number].name);
+                    stage.note(results, 0, what, failure)?;
+                    None
+                }
+            };
             stage.servers.push(server);
         }
         Ok(stage)
+    }
+
+    /// Starts and fills a server.
+    fn start(&self, number: usize) -> Result<Ready> {
+        let Self { set, programs, stop, network, .. } = self;
+        let peer = &set.peers[number];
+        let server = Server::start(peer, number as u16, set.size_mib, network, programs, stop)?;
+        server.fill(network, programs, stop)?;
+        let output = self.scratch.path().join("fio.json");
+        let mut fio = server.load(&NOTHING, NO_TIME, &output, network, programs);
+        let fio_cpu_s = Running::start(&mut fio)?.succeed(stop, PATIENCE)?.cpu_s;
+        Ok(Ready { server, fio_cpu_s })
     }
 
     /// One turn of every contest. What fails is written down; only an interruption ends it.
@@ -92,6 +118,7 @@ impl<'a> Stage<'a> {
         let set = self.set;
         for (number, contest) in set.contests.iter().enumerate() {
             let mut entries = contest.entries.clone();
+            entries.retain(|entry| self.servers[entry.peer].is_some());
             let first = (turn as usize + number) % entries.len().max(1);
             entries.rotate_left(first);
             for entry in &entries {
@@ -130,7 +157,9 @@ impl<'a> Stage<'a> {
 
     fn load(&mut self, contest: &Contest, entry: Entry, turn: u32) -> Result<Measurement> {
         self.network.set_offloads(entry.offloads, self.stop)?;
-        let server = &mut self.servers[entry.peer];
+        let Some(Ready { server, fio_cpu_s }) = &mut self.servers[entry.peer] else {
+            return failed("the server has not started");
+        };
         server.running.check()?;
         let output = self.scratch.path().join("fio.json");
         let (job, runtime) = (&contest.job, self.set.runtime);
@@ -161,7 +190,7 @@ impl<'a> Stage<'a> {
                 p99: numbers.lat_ns.percentile("99.000000"),
                 p999: numbers.lat_ns.percentile("99.900000"),
             },
-            host_cpu_s: (finished.cpu_s - self.fio_cpu_s[entry.peer]).max(0.0),
+            host_cpu_s: (finished.cpu_s - *fio_cpu_s).max(0.0),
             target_cpu_s: cpu_after - cpu_before,
             frames: traffic_after.frames - traffic_before.frames,
             wire_bytes: traffic_after.bytes - traffic_before.bytes,
@@ -220,7 +249,7 @@ fn say(set: &str, turn: u32, what: &str, measurement: &Measurement) {
 
 /// About how long a set takes: each run, and what is around it.
 pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
-    let around = Duration::from_millis(400);
+    let around = Duration::from_millis(500);
     let of = |contest: &Contest| {
         let runs = (set.runtime + around) * contest.entries.len() as u32;
         runs + (set.runtime / 2 + around) * contest.floors.len() as u32

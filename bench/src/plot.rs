@@ -12,6 +12,10 @@ use crate::result::Spread;
 const PANEL: (u32, u32) = (480, 360);
 const TITLE: (&str, u32) = ("sans-serif", 18);
 const CAPTION: (&str, u32) = ("sans-serif", 15);
+const NOTE: (&str, u32) = ("sans-serif", 11);
+/// Pixels above and below the panels.
+const TITLE_HEIGHT: u32 = 30;
+const NOTE_HEIGHT: u32 = 20;
 /// Steps of the finest kind on a place's part of the x axis; columns are made of some of them.
 const STEPS: i32 = 100;
 /// For everybody that is no peer; told apart, like the others, by people who do not see all
@@ -55,6 +59,8 @@ pub(crate) struct Plot {
     pub(crate) y: String,
     pub(crate) shape: Shape,
     pub(crate) panels: Vec<Panel>,
+    /// Small print: where the values come from.
+    pub(crate) note: String,
 }
 
 impl Plot {
@@ -75,7 +81,7 @@ impl Plot {
             panel.series.iter().any(|series| series.values.iter().any(Option::is_some))
         };
         let panels: Vec<_> = self.panels.iter().filter(known).collect();
-        let size = (PANEL.0 * panels.len() as u32, PANEL.1 + 30);
+        let size = (PANEL.0 * panels.len() as u32, TITLE_HEIGHT + PANEL.1 + NOTE_HEIGHT);
         let area = SVGBackend::new(path, size).into_drawing_area();
         self.draw(&panels, &area, max).map_err(|error| Failure::Failed(error.to_string()))?;
         area.present().doing(path.display())?;
@@ -89,6 +95,8 @@ impl Plot {
         max: f64,
     ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>> {
         area.fill(&WHITE)?;
+        let (area, below) = area.split_vertically(TITLE_HEIGHT + PANEL.1);
+        below.draw_text(&self.note, &NOTE.into_text_style(&below), (12, 0))?;
         let area = area.titled(&self.title, TITLE)?;
         for (panel, area) in panels.iter().zip(area.split_evenly((1, panels.len()))) {
             self.draw_panel(panel, &area, max)?;
@@ -188,9 +196,9 @@ mod tests {
         let places = ["one", "two"].map(str::to_owned).into();
         let series = vec![Series { name: "tyche".to_owned(), values }];
         let panel = Panel { caption: "reads".to_owned(), places, series };
-        let text = |text: &str| text.to_owned();
         let panels = vec![panel.clone(), panel];
-        Plot { title: text("title"), x: text("x"), y: text("y"), shape, panels }
+        let [title, x, y, note] = ["title", "x", "y", "a machine"].map(str::to_owned);
+        Plot { title, x, y, shape, panels, note }
     }
 
     #[test]
@@ -201,7 +209,7 @@ mod tests {
         for shape in [Shape::Lines, Shape::Columns] {
             assert!(plot(shape, vec![Some(value), None]).write(&path).unwrap());
             let svg = std::fs::read_to_string(&path).unwrap();
-            for text in ["title", "reads", "tyche", "one", "two"] {
+            for text in ["title", "reads", "tyche", "one", "two", "a machine"] {
                 assert!(svg.contains(&format!("\n{text}\n")), "no {text} in {svg}");
             }
         }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::floor::{Kind, Outcome};
 use crate::job::{Job, Pattern, size};
+use crate::machine::Machine;
 use crate::plot::{Panel, Plot, Series, Shape};
 use crate::process::{Doing, Result};
 use crate::result::{Measurement, Metric, Results, Spread, Who};
@@ -166,9 +167,19 @@ fn by_depth(results: &Results, set: &str, rw: Pattern, block_bytes: u32) -> Vec<
     by_depth.into_iter().map(|(depth, job)| (depth.to_string(), job)).collect()
 }
 
-fn plot(title: &str, [x, y]: [&str; 2], shape: Shape, panels: Vec<Panel>) -> Plot {
+fn plot(
+    results: &Results,
+    title: &str,
+    [x, y]: [&str; 2],
+    shape: Shape,
+    panels: Vec<Panel>,
+) -> Plot {
     let [title, x, y] = [title, x, y].map(str::to_owned);
-    Plot { title, x, y, shape, panels }
+    let Machine { cpu, cores, kernel, commit, date, .. } = &results.machine;
+    let commit = commit.get(..12).unwrap_or(commit);
+    let day = date.split(' ').next().unwrap_or_default();
+    let note = format!("{cpu}, {cores} cores; Linux {kernel}; commit {commit}; {day}");
+    Plot { title, x, y, shape, panels, note }
 }
 
 /// Three peers and bare frames, and no variants.
@@ -225,7 +236,7 @@ fn headline_plot(results: &Results) -> Plot {
     };
     let panels = vec![panel(Randread, "random reads"), panel(Randwrite, "random writes")];
     let axes = ["requests in flight", "thousand requests per second"];
-    plot("4 KiB requests at MTU 9000, one core each side", axes, Shape::Lines, panels)
+    plot(results, "4 KiB requests at MTU 9000, one core each side", axes, Shape::Lines, panels)
 }
 
 fn latency(results: &Results) -> Plot {
@@ -234,7 +245,7 @@ fn latency(results: &Results) -> Plot {
     let panels = [("mtu-9000", "spinning"), ("no-spin", "nobody spins")]
         .map(|(set, caption)| main_panel(results, set, caption, &jobs, MEAN_US));
     let axes = ["", "microseconds, mean"];
-    plot("4 KiB at depth 1: latency", axes, Shape::Columns, panels.into())
+    plot(results, "4 KiB at depth 1: latency", axes, Shape::Columns, panels.into())
 }
 
 fn throughput(results: &Results) -> Plot {
@@ -245,7 +256,7 @@ fn throughput(results: &Results) -> Plot {
     };
     let panels = vec![panel(Read, "sequential reads"), panel(SequentialWrite, "sequential writes")];
     let axes = ["bytes of a request", "GB/s"];
-    plot("Large requests at depth 16, MTU 9000", axes, Shape::Columns, panels)
+    plot(results, "Large requests at depth 16, MTU 9000", axes, Shape::Columns, panels)
 }
 
 fn mtu(results: &Results) -> Plot {
@@ -264,7 +275,7 @@ fn mtu(results: &Results) -> Plot {
     };
     let panels = vec![panel(Randread, "random reads"), panel(Randwrite, "random writes")];
     let axes = ["MTU", "thousand requests per second"];
-    plot("4 KiB at depth 128 by MTU", axes, Shape::Columns, panels)
+    plot(results, "4 KiB at depth 128 by MTU", axes, Shape::Columns, panels)
 }
 
 fn utilization(results: &Results, set: &str, title: &str) -> Plot {
@@ -273,7 +284,7 @@ fn utilization(results: &Results, set: &str, title: &str) -> Plot {
         panel(results, set, caption, &by_depth(results, set, rw, 4 * KIB), percent)
     });
     let axes = ["requests in flight", "payload, % of the link"];
-    plot(title, axes, Shape::Lines, panels.into())
+    plot(results, title, axes, Shape::Lines, panels.into())
 }
 
 fn batching(results: &Results) -> Plot {
@@ -293,7 +304,7 @@ fn mixed(results: &Results) -> Plot {
         panel(results, set, caption, &jobs, percent)
     });
     let axes = ["requests of 128 KiB", "payload, % of the link"];
-    plot("4 KiB and 128 KiB at 1 Gbit/s", axes, Shape::Columns, panels.into())
+    plot(results, "4 KiB and 128 KiB at 1 Gbit/s", axes, Shape::Columns, panels.into())
 }
 
 /// One panel for each size and direction.
@@ -315,7 +326,7 @@ fn thread_panels(results: &Results, metrics: &[(&str, Metric)]) -> Vec<Panel> {
 fn threads(results: &Results) -> Plot {
     let panels = thread_panels(results, &[("", |it| it.bytes_per_s / 1e9)]);
     let axes = ["requests in flight", "GB/s"];
-    plot("Throughput by who drives the session, 10 Gbit/s", axes, Shape::Lines, panels)
+    plot(results, "Throughput by who drives the session, 10 Gbit/s", axes, Shape::Lines, panels)
 }
 
 fn threads_cpu(results: &Results) -> Plot {
@@ -323,5 +334,5 @@ fn threads_cpu(results: &Results) -> Plot {
         [(", host", Measurement::host_cores), (", target", Measurement::target_cores)];
     let panels = thread_panels(results, &metrics);
     let axes = ["requests in flight", "cores busy"];
-    plot("CPU by who drives the session, 10 Gbit/s", axes, Shape::Lines, panels)
+    plot(results, "CPU by who drives the session, 10 Gbit/s", axes, Shape::Lines, panels)
 }

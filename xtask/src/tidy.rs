@@ -71,7 +71,7 @@ fn check_text(file: &str, text: &str) -> Vec<String> {
 
 /// Every dependency needs a row in ARCHITECTURE.md's table, and every row a dependency.
 fn check_dependencies() -> Result<Vec<String>> {
-    let mut used = BTreeSet::new();
+    let mut used = dependencies(&read(&root().join("bench/Cargo.toml"))?);
     let crates = root().join("crates");
     let entries =
         fs::read_dir(&crates).map_err(|error| format!("{}: {error}", crates.display()))?;

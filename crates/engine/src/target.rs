@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -144,9 +145,31 @@ enum Command {
     Stop,
 }
 
+/// How other threads reach a link's loop.
+struct Caller {
+    doorbell: Doorbell,
+    /// The registry names channels of this link that are to be closed. Changes only while the
+    /// registry is locked, and spares the loop from locking it to see that there are none.
+    displaced: AtomicBool,
+}
+
+impl Caller {
+    fn new() -> io::Result<Self> {
+        Ok(Self { doorbell: Doorbell::new()?, displaced: AtomicBool::new(false) })
+    }
+
+    /// What the flag stands for is behind the registry's lock, so the flag orders nothing.
+    fn is_displaced(&self) -> bool {
+        self.displaced.load(Ordering::Relaxed)
+    }
+}
+
 struct Worker {
     commands: Sender<Command>,
-    doorbell: Arc<Doorbell>,
+    /// Those of all links.
+    callers: Arc<[Caller]>,
+    /// Of this link.
+    index: usize,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -154,7 +177,7 @@ impl Worker {
     fn send(&self, command: Command) {
         // A worker that is gone has nothing to be told.
         let _ = self.commands.send(command);
-        self.doorbell.ring();
+        self.callers[self.index].doorbell.ring();
     }
 }
 
@@ -184,8 +207,7 @@ impl Target {
         }
         let shared = Arc::new(Mutex::new(Shared { registry, remember_writer, remembered }));
         let stores = Arc::<[_]>::from(stores);
-        let bells = links.iter().map(|_| Doorbell::new().map(Arc::new));
-        let doorbells: Arc<[Arc<Doorbell>]> = bells.collect::<io::Result<_>>()?;
+        let callers = links.iter().map(|_| Caller::new()).collect::<io::Result<Arc<[_]>>>()?;
         let mut workers = Vec::new();
         for (index, link) in links.into_iter().enumerate() {
             let (sender, commands) = channel();
@@ -202,7 +224,7 @@ impl Target {
                 ),
                 port,
                 shared: Arc::clone(&shared),
-                doorbells: Arc::clone(&doorbells),
+                callers: Arc::clone(&callers),
                 index,
                 disks: stores.iter().map(|store| StoreSide::new(Arc::clone(store))).collect(),
                 channels: Vec::new(),
@@ -218,8 +240,8 @@ impl Target {
             let thread = std::thread::Builder::new()
                 .name(format!("tyche-link{index}"))
                 .spawn(move || body.run())?;
-            let doorbell = Arc::clone(&doorbells[index]);
-            workers.push(Worker { commands: sender, doorbell, thread: Some(thread) });
+            let callers = Arc::clone(&callers);
+            workers.push(Worker { commands: sender, callers, index, thread: Some(thread) });
         }
         Ok(Self { shared, stores, workers })
     }
@@ -361,7 +383,7 @@ struct TargetLoop {
     listener: Listener,
     port: Port,
     shared: Arc<Mutex<Shared>>,
-    doorbells: Arc<[Arc<Doorbell>]>,
+    callers: Arc<[Caller]>,
     /// Of this link.
     index: usize,
     disks: Vec<StoreSide>,
@@ -382,17 +404,17 @@ struct TargetLoop {
 impl TargetLoop {
     fn run(mut self) {
         while !(self.stopping && self.channels.iter().all(Option::is_none)) {
-            if self.turn() {
+            let now = now();
+            if self.turn(now) {
                 self.spin.worked();
-            } else if !self.spin.again(now().0) {
+            } else if !self.spin.again(now.0) {
                 self.sleep();
             }
         }
     }
 
     /// Does what there is to do; false if there was nothing.
-    fn turn(&mut self) -> bool {
-        let now = now();
+    fn turn(&mut self, now: Instant) -> bool {
         let mut worked = self.obey();
         worked |= self.receive(now);
         worked |= self.execute();
@@ -585,13 +607,17 @@ impl TargetLoop {
 
     /// Does what needs the registry; false if there was nothing.
     fn serve_requests(&mut self, now: Instant) -> bool {
-        let worked = self.listener.has_requests() || self.is_displaced();
+        let caller = &self.callers[self.index];
+        let worked = self.listener.has_requests() || caller.is_displaced();
         if worked {
             let mut shared = lock(&self.shared);
+            caller.displaced.store(false, Ordering::Relaxed);
             self.listener.serve_requests(now, &mut shared.registry);
             shared.remember();
-            for link in shared.registry.closing_links().filter(|&link| link != self.index) {
-                self.doorbells[link].ring();
+            // Possibly ourselves: the registry hands out a few at a time.
+            for link in shared.registry.closing_links() {
+                self.callers[link].displaced.store(true, Ordering::Relaxed);
+                self.callers[link].doorbell.ring();
             }
             drop(shared);
             self.settle(None);
@@ -615,18 +641,14 @@ impl TargetLoop {
 
     fn sleep(&mut self) {
         self.spin.sleeps();
-        let doorbell = Arc::clone(&self.doorbells[self.index]);
+        let callers = Arc::clone(&self.callers);
+        let Caller { doorbell, .. } = &callers[self.index];
         doorbell.announce();
         // Whoever came before that has not rung.
-        if !self.obey() && !self.is_displaced() {
+        if !self.obey() && !callers[self.index].is_displaced() {
             self.await_work(doorbell.wait_fd());
         }
         doorbell.awake();
-    }
-
-    /// Whether another link's loop has decided that channels of this one are to be closed.
-    fn is_displaced(&self) -> bool {
-        lock(&self.shared).registry.closing_links().any(|link| link == self.index)
     }
 
     fn await_work(&self, doorbell: BorrowedFd<'_>) {

@@ -52,20 +52,20 @@ impl Batching {
         self.policy != BatchPolicy::None
     }
 
-    /// Whether a frame with what is `ready` has to wait. What is `under_way` may still join it; a
-    /// request that is `large` fills frames by itself and keeps nobody waiting.
+    /// Whether a frame with what is `ready` has to wait. What is `under_way` may still join it;
+    /// what is `urgent`, or large enough to fill frames by itself, keeps nobody waiting.
     pub(crate) fn holds(
         &mut self,
         now: Instant,
         ready: usize,
         under_way: usize,
-        large: bool,
+        urgent: bool,
     ) -> bool {
         if self.policy != BatchPolicy::Adaptive {
             return false;
         }
         let wanted = (self.tuner.size as usize).min(ready + under_way);
-        if ready == 0 || large || ready >= wanted {
+        if ready == 0 || urgent || ready >= wanted {
             self.held_since = None;
             return false;
         }

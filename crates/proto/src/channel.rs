@@ -28,7 +28,7 @@ const NACK_INTERVAL: Duration = Duration::from_millis(1);
 /// How long the oldest frame of a ring may stay without an ack, at least; the keep-alive time if
 /// that is longer. The peer may be heard all the while: a switch that has begun to drop long
 /// frames lets keepalives through. Lower: a channel is given up for a burst of losses.
-const STALL_MIN: Duration = Duration::from_secs(2);
+const STALL_NS_MIN: u64 = 2_000_000_000;
 /// Timer expiries without progress after which the window is closed to its minimum. A flight that
 /// is larger than that closes it when it is given up, at the second: the frames go out again a few
 /// at a time, for they may be late rather than lost.
@@ -46,7 +46,7 @@ pub(crate) struct ChannelConfig {
     /// Positions of the peer's receive rings.
     pub(crate) tx_rings: [u16; 2],
     /// Silence after which the channel is dead.
-    pub(crate) keep_alive: Duration,
+    pub(crate) keep_alive_ns: u64,
     /// Whether data sections are covered by the payload checksum.
     pub(crate) checksum: bool,
     /// Whether completions say where their requests' time went.
@@ -185,16 +185,27 @@ impl<R: Rules> Channel<R> {
         for (ring, ack) in self.tx.iter_mut().zip(header.acks) {
             let acked = ring.acked(ack, now)?;
             frames += acked.frames;
-            if let Some(sample) = acked.sample {
-                self.rtt.sample(sample);
+            if let Some(sample_ns) = acked.sample_ns {
+                self.rtt.sample(sample_ns);
             }
         }
         self.progress(now, frames, before);
         Ok(())
     }
 
-    /// Takes the bitmaps of a nack whose header was received.
-    pub(crate) fn receive_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
+    /// Takes the body of a frame whose header was received. Only a nack has one on a channel.
+    pub(crate) fn receive_control(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        control: &Control,
+    ) -> Result<(), Reject> {
+        let Control::Ack(nack) = control else { return Err(Reject::Unexpected) };
+        self.receive_nack(now, header, nack);
+        Ok(())
+    }
+
+    fn receive_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
         let before = self.in_flight();
         let (mut frames, next) = (0, self.packet);
         let (congestion, stats) = (&mut self.congestion, &mut self.stats);
@@ -220,8 +231,8 @@ impl<R: Rules> Channel<R> {
 
     fn arm_retransmit(&mut self, now: Instant) {
         let waiting = self.tx.iter().any(|ring| !ring.is_empty());
-        let timeout = ACK_DELAY + self.rtt.timeout(self.expiries);
-        self.retransmit_at = waiting.then(|| now + timeout);
+        let timeout_ns = self.rtt.timeout_ns(self.expiries);
+        self.retransmit_at = waiting.then(|| now.plus_ns(timeout_ns) + ACK_DELAY);
     }
 
     fn in_flight(&self) -> u32 {
@@ -343,7 +354,7 @@ impl<R: Rules> Channel<R> {
             self.stats.acks_sent += 1;
             return Some((self.unsequenced(now, Kind::Ack, Flags::NONE), None));
         }
-        if self.sent_at + self.config.keep_alive / 3 <= now {
+        if self.sent_at.plus_ns(self.config.keep_alive_ns / 3) <= now {
             return Some((self.unsequenced(now, Kind::Keepalive, Flags::NONE), None));
         }
         None
@@ -351,11 +362,12 @@ impl<R: Rules> Channel<R> {
 
     /// Time has passed.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
-        if self.heard_at + self.config.keep_alive <= now {
+        if self.heard_at.plus_ns(self.config.keep_alive_ns) <= now {
             return Err(Dead::Silence);
         }
-        let stall = self.config.keep_alive.max(STALL_MIN);
-        if self.tx.iter().filter_map(TxRing::waiting_since).any(|since| since + stall <= now) {
+        let stall_ns = self.config.keep_alive_ns.max(STALL_NS_MIN);
+        let mut waiting_since = self.tx.iter().filter_map(TxRing::waiting_since);
+        if waiting_since.any(|since| since.plus_ns(stall_ns) <= now) {
             return Err(Dead::Stall);
         }
         if self.retransmit_at.is_some_and(|at| at <= now) {
@@ -391,8 +403,8 @@ impl<R: Rules> Channel<R> {
             Acking::Due(at) => Some(at),
             Acking::Now => Some(Instant(0)),
         };
-        let keep_alive = self.sent_at + self.config.keep_alive / 3;
-        let dead = self.heard_at + self.config.keep_alive;
+        let keep_alive = self.sent_at.plus_ns(self.config.keep_alive_ns / 3);
+        let dead = self.heard_at.plus_ns(self.config.keep_alive_ns);
         let timers = earliest(earliest(self.nack_at, self.retransmit_at), acking);
         timers.map_or(keep_alive, |at| at.min(keep_alive)).min(dead)
     }
@@ -412,7 +424,7 @@ mod tests {
             peer: side(2),
             rx_rings: [256; 2],
             tx_rings: [256; 2],
-            keep_alive: Duration::from_secs(60),
+            keep_alive_ns: 60_000_000_000,
             checksum: true,
             stages: false,
             batch: BatchPolicy::Natural,

@@ -7,19 +7,20 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Ack, Body, Command, CommandFlags, Completion, Control, Data, Echo, Entry, Event, Flags, Header,
-    Kind, Mac, Opcode, Position, Reject, Ring, Status, Tag, Times,
+    Body, Command, CommandFlags, Completion, Data, Echo, Entry, Event, Flags, Header, Kind, Mac,
+    Opcode, Position, Reject, Ring, Status, Tag, Times,
 };
 
 use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Allocator;
 use crate::echo::Echoes;
-use crate::outgoing::{Capacity, LARGE, Outgoing};
+use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::stages::{Exchange, Exchanges};
 use crate::time::Instant;
+use crate::turns::Turns;
 
 /// A request of at most 1 MiB: an operation or a piece of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +62,8 @@ struct Slot {
     damq_page: u32,
     /// Bytes of a write handed to frames, bytes of a read received.
     moved: u32,
-    /// The completion, if it came before the last data.
-    status: Option<Status>,
+    /// The request succeeded, but not all of its data are here.
+    succeeded: bool,
 }
 
 /// See the module.
@@ -76,9 +77,8 @@ pub(crate) struct Initiator<R> {
     damq: Allocator,
     /// Slots whose command has to be sent, and carries no data.
     commands: VecDeque<u16>,
-    /// Slots of writes with data to be sent; the first part takes the command along. Served in
-    /// turn, part by part, so that a large request does not hold small ones back.
-    writes: VecDeque<u16>,
+    /// Slots of writes with data to be sent; the first part takes the command along.
+    writes: Turns,
     echoes: Echoes,
     /// Position of the newest event.
     event_at: Option<Position>,
@@ -95,7 +95,8 @@ impl<R: Rules> Initiator<R> {
         frame_len: usize,
         now: Instant,
     ) -> Self {
-        let slot = |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, status: None };
+        let slot =
+            |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, succeeded: false };
         Self {
             exchanges: config.stages.then(|| Exchanges::new(queue_size)),
             channel: Channel::new(config, now),
@@ -106,7 +107,7 @@ impl<R: Rules> Initiator<R> {
             free: (0..queue_size).collect(),
             damq: Allocator::new(damq_pages),
             commands: VecDeque::with_capacity(queue_size.into()),
-            writes: VecDeque::with_capacity(queue_size.into()),
+            writes: Turns::new(queue_size.into()),
             echoes: Echoes::default(),
             event_at: None,
         }
@@ -142,15 +143,18 @@ impl<R: Rules> Initiator<R> {
             },
         };
         self.free.pop_front();
-        let queue =
-            if piece.opcode == Opcode::Write { &mut self.writes } else { &mut self.commands };
-        queue.push_back(slot);
+        if piece.opcode == Opcode::Write {
+            self.writes.push(slot, piece.len);
+        } else {
+            self.commands.push_back(slot);
+        }
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.issued(slot, now);
         }
         let slot = &mut self.slots[usize::from(slot)];
         slot.generation = slot.generation.wrapping_add(1);
-        (slot.piece, slot.damq_page, slot.moved, slot.status) = (Some(piece), damq_page, 0, None);
+        (slot.piece, slot.damq_page) = (Some(piece), damq_page);
+        (slot.moved, slot.succeeded) = (0, false);
         true
     }
 
@@ -174,16 +178,13 @@ impl<R: Rules> Initiator<R> {
         }
         match body {
             Body::Empty => Ok(()),
-            Body::Control(Control::Ack(nack)) => {
-                self.handle_nack(now, header, nack);
-                Ok(())
-            }
+            Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
             Body::Echo { echo, .. } if header.flags.contains(Flags::REPLY) => {
                 self.echoes.answered()?;
                 arrived(Arrived::Echo(*echo));
                 Ok(())
             }
-            Body::Echo { .. } | Body::Control(_) => Err(Reject::Unexpected),
+            Body::Echo { .. } => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
@@ -214,10 +215,7 @@ impl<R: Rules> Initiator<R> {
         }
     }
 
-    fn handle_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
-        self.channel.receive_nack(now, header, nack);
-    }
-
+    /// Finds the request that the peer speaks of.
     fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {
         let slot = self.slots.get_mut(usize::from(tag.slot)).ok_or(Reject::Tag)?;
         match slot.piece {
@@ -242,9 +240,12 @@ impl<R: Rules> Initiator<R> {
             return Err(Reject::Mismatch);
         }
         slot.moved += data.len;
+        let is_over = slot.succeeded && slot.moved == piece.len;
         let Data { offset, len, .. } = *data;
         arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });
-        self.finish_if_complete(now, data.tag.slot, arrived);
+        if is_over {
+            self.finish(now, data.tag.slot, Status::Success, arrived);
+        }
         Ok(())
     }
 
@@ -254,37 +255,44 @@ impl<R: Rules> Initiator<R> {
         completion: Completion,
         arrived: &mut impl FnMut(Arrived),
     ) -> Result<(), Reject> {
-        if self.exchanges.is_none() && completion.times != Times::ZERO {
+        let Completion { tag, status, times } = completion;
+        if self.exchanges.is_none() && times != Times::ZERO {
             return Err(Reject::Unexpected);
         }
-        let (slot, piece) = self.slot_of(completion.tag)?;
-        let unsent = piece.opcode == Opcode::Write && slot.moved < piece.len;
-        if unsent && completion.status == Status::Success {
+        let (slot, piece) = self.slot_of(tag)?;
+        let lacks_data = status == Status::Success && slot.moved < piece.len;
+        // Data that were not sent can't have been written.
+        if piece.opcode == Opcode::Write && lacks_data {
             return Err(Reject::Mismatch);
         }
-        slot.status = Some(completion.status);
+        // A completion may overtake data.
+        let is_early = piece.opcode == Opcode::Read && lacks_data;
+        slot.succeeded |= is_early;
         if let Some(exchanges) = &mut self.exchanges {
-            exchanges.answered(completion.tag.slot, completion.times);
+            exchanges.answered(tag.slot, times);
         }
-        self.finish_if_complete(now, completion.tag.slot, arrived);
+        if !is_early {
+            self.finish(now, tag.slot, status, arrived);
+        }
         Ok(())
     }
 
-    /// A read ends when its completion and all of its data are here, in whatever order.
-    fn finish_if_complete(&mut self, now: Instant, index: u16, arrived: &mut impl FnMut(Arrived)) {
+    fn finish(
+        &mut self,
+        now: Instant,
+        index: u16,
+        status: Status,
+        arrived: &mut impl FnMut(Arrived),
+    ) {
         let slot = &mut self.slots[usize::from(index)];
-        let (Some(piece), Some(status)) = (slot.piece, slot.status) else { return };
-        if piece.opcode == Opcode::Read && status == Status::Success && slot.moved < piece.len {
-            return;
-        }
-        slot.piece = None;
+        let piece = slot.piece.take().expect("a request ends once");
         if piece.data_len() > 0 {
             self.damq.give_back(slot.damq_page, piece.data_len());
         }
         self.batching.ended(now, self.outstanding());
         self.free.push_back(index);
         if piece.opcode == Opcode::Write && status != Status::Success {
-            self.writes.retain(|&other| other != index);
+            self.writes.remove(index);
         }
         let exchange = self.exchanges.as_ref().map(|exchanges| exchanges.of(index));
         arrived(Arrived::Done(piece, status, exchange));
@@ -330,7 +338,7 @@ impl<R: Rules> Initiator<R> {
         }
         let mut data = 0;
         if !self.writes.is_empty() && self.channel.may_send(Ring::Data) {
-            while let Some(&slot) = self.writes.front() {
+            while let Some(slot) = self.writes.next() {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
                 self.sent(slot, now);
@@ -363,8 +371,7 @@ impl<R: Rules> Initiator<R> {
     /// Whether what is ready has to wait for more.
     fn is_held(&mut self, now: Instant) -> bool {
         let ready = self.commands.len() + self.writes.len();
-        let large = self.writes.front().is_some_and(|&slot| self.command(slot).len > LARGE);
-        self.batching.holds(now, ready, self.outstanding() - ready, large)
+        self.batching.holds(now, ready, self.outstanding() - ready, self.writes.has_large())
     }
 
     /// Adds the next part of a write's data, with its command if it is the first part.
@@ -380,10 +387,7 @@ impl<R: Rules> Initiator<R> {
         let Command { tag, len: total, damq_page, .. } = command;
         entries.push(Entry::Data(Data { tag, offset: slot.moved, len, total, damq_page }));
         slot.moved += len;
-        self.writes.pop_front();
-        if slot.moved < total {
-            self.writes.push_back(index);
-        }
+        self.writes.served(slot.moved == total);
         Some(len)
     }
 

@@ -40,6 +40,7 @@ mod stages;
 mod stats;
 mod target;
 mod time;
+mod turns;
 
 pub use batching::BatchPolicy;
 pub use echo::OutgoingEcho;

@@ -184,11 +184,21 @@ impl<R: Rules> Listener<R> {
         if header.kind.on_channel() {
             return self.handle_channel_frame(now, src, &header, payload);
         }
-        let Body::Control(control) = Body::parse(&header, payload)? else {
+        let Body::Control(pdu) = Body::parse(&header, payload)? else {
             return Err(Reject::Unexpected);
         };
+        self.handle_control(src, &header, pdu.decode())
+    }
+
+    /// Takes a frame that belongs to no channel.
+    fn handle_control(
+        &mut self,
+        src: Mac,
+        header: &Header,
+        control: Control,
+    ) -> Result<(), Reject> {
         match control {
-            Control::Hello(hello) => self.handle_hello(src, &header, hello),
+            Control::Hello(hello) => self.handle_hello(src, header, hello),
             Control::Discover(_) | Control::Connect(_) | Control::Fence(_) => {
                 if self.requests.len() < REQUESTS_MAX {
                     self.requests.push_back((src, control));
@@ -230,11 +240,10 @@ impl<R: Rules> Listener<R> {
             self.close(header.channel);
             return Ok(());
         }
-        let result = open.target.handle_frame(now, header, &body);
-        while let Some(action) = open.target.poll_action() {
-            self.events.push_back(ListenerEvent::Action { channel: header.channel, action });
-        }
-        result
+        let (channel, events) = (header.channel, &mut self.events);
+        open.target.handle_frame(now, header, &body, |action| {
+            events.push_back(ListenerEvent::Action { channel, action });
+        })
     }
 
     /// A frame for a channel that is not there, though its cookie is one of ours: the host talks
@@ -443,7 +452,7 @@ impl<R: Rules> Listener<R> {
             peer: (connect.channel, connect.cookie),
             rx_rings: self.config.rings,
             tx_rings: connect.rings,
-            keep_alive: Duration::from_millis(connect.keep_alive_ms.into()),
+            keep_alive_ns: u64::from(connect.keep_alive_ms) * 1_000_000,
             checksum,
             stages,
             batch: registry.target().batch,

@@ -5,8 +5,6 @@ use tyche_wire::{
 };
 
 use crate::echo::OutgoingEcho;
-/// Bytes above which a request has frames of its own, and none waits for others to join it.
-pub(crate) const LARGE: u32 = PAGE_LEN as u32;
 
 /// One frame to be sent. The caller owns it and passes it to `poll_transmit` again and again, so
 /// that nothing is allocated per frame.
@@ -70,7 +68,7 @@ impl Default for Outgoing {
 pub(crate) struct Capacity {
     /// Bytes of data and entries together.
     payload: usize,
-    /// What data are cut into: whole pages where one fits, else 64 bytes.
+    /// What data are cut into: whole pages where one fits, else 64 bytes. A power of two.
     unit: usize,
 }
 
@@ -95,14 +93,14 @@ impl Capacity {
     /// bytes, together with the entry that describes them. A part that does not end its request
     /// is a multiple of the unit, so that what follows stays aligned.
     pub(crate) fn chunk(&self, entries: usize, data: usize, remaining: u32) -> Option<u32> {
-        if !self.fits_entry(entries, data) || !data.is_multiple_of(self.unit) {
+        if !self.fits_entry(entries, data) || data & (self.unit - 1) != 0 {
             return None;
         }
         let room = self.payload - data - (entries + 1) * ENTRY_LEN;
         if remaining as usize <= room {
             return Some(remaining);
         }
-        let chunk = room / self.unit * self.unit;
+        let chunk = room & !(self.unit - 1);
         (chunk > 0).then_some(chunk as u32)
     }
 }

@@ -309,15 +309,10 @@ impl<R: Rules> Path<R> {
         };
         self.frame_len = best;
         let mut flags = ConnectFlags::default();
-        let mut set = |condition, flag: ConnectFlags| {
-            if condition {
-                flags.0 |= flag.0;
-            }
-        };
-        set(session.read_only, ConnectFlags::READ_ONLY);
-        set(session.checksum, ConnectFlags::CHECKSUM);
-        set(session.target.is_some(), ConnectFlags::RESUME);
-        set(session.stages, ConnectFlags::STAGES);
+        flags.set(ConnectFlags::READ_ONLY, session.read_only);
+        flags.set(ConnectFlags::CHECKSUM, session.checksum);
+        flags.set(ConnectFlags::RESUME, session.target.is_some());
+        flags.set(ConnectFlags::STAGES, session.stages);
         let connect = Connect {
             attempt: random(),
             host: session.host,
@@ -361,7 +356,7 @@ impl<R: Rules> Path<R> {
             peer: (accept.channel, accept.cookie),
             rx_rings: connect.rings,
             tx_rings: accept.rings,
-            keep_alive: Duration::from_millis(accept.keep_alive_ms.into()),
+            keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
             checksum: accept.flags.contains(AcceptFlags::CHECKSUM),
             stages,
             batch: session.batch,

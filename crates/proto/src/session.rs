@@ -154,7 +154,7 @@ pub enum SessionEvent {
     /// The last live channel was lost: operations wait.
     Lost(Problem),
     /// A connect was refused. The session goes on trying unless it also fails.
-    Rejected(Rejection),
+    Rejected(Box<Rejection>),
     /// An answer to an [echo](Session::echo) has come.
     Echoed(Echo),
     /// The export has another size.
@@ -417,9 +417,20 @@ impl<R: Rules> Session<R> {
         if header.kind.on_channel() {
             return self.handle_channel_frame(path, &header, payload);
         }
-        let Body::Control(control) = Body::parse(&header, payload)? else {
+        let Body::Control(pdu) = Body::parse(&header, payload)? else {
             return Err(Reject::Unexpected);
         };
+        self.handle_control(path, src, &header, pdu.decode())
+    }
+
+    /// Takes a frame that belongs to no channel.
+    fn handle_control(
+        &mut self,
+        path: usize,
+        src: Mac,
+        header: &Header,
+        control: Control,
+    ) -> Result<(), Reject> {
         if matches!(control, Control::Discover(_)) {
             // Other hosts ask everybody.
             return Ok(());
@@ -443,7 +454,7 @@ impl<R: Rules> Session<R> {
             return self.fenced(fenced);
         }
         let (now, link) = (self.now, &mut self.paths[path]);
-        match link.handle_control(now, src, &header, control, &self.config, &mut self.random)? {
+        match link.handle_control(now, src, header, control, &self.config, &mut self.random)? {
             Some(PathEvent::Accepted(accept)) => self.accepted(path, &accept),
             Some(PathEvent::Rejected(rejection)) => self.rejected(path, rejection),
             None => {}
@@ -574,7 +585,7 @@ impl<R: Rules> Session<R> {
 
     fn rejected(&mut self, path: usize, rejection: Rejection) {
         let reason = rejection.reason;
-        self.events.push_back(SessionEvent::Rejected(rejection));
+        self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
         let may_pass = matches!(reason, Reason::UnknownExport | Reason::Held | Reason::NoResources);
         if may_pass && self.state != State::New {
             self.paths[path].fail(self.now, Problem::NoAccept, self.config.reconnect_delay);

@@ -13,12 +13,15 @@
 use core::fmt;
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, transmute_ref,
+    try_transmute,
+};
 
 use crate::{ENTRY_LEN, REQUEST_LEN_MAX, Reject, SECTOR_LEN, Tag};
 
 /// What a command does. PROTOCOL.md, "Operations".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u8)]
 pub enum Opcode {
     /// Disk to host.
@@ -76,7 +79,7 @@ impl CommandFlags {
 }
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u8)]
 pub enum Status {
     /// Done.
@@ -219,14 +222,27 @@ impl Entry {
     /// # Errors
     /// `EntryKind`, `Opcode`, `Code`, `Flags`, `Reserved` or `Range`.
     pub fn parse(bytes: &[u8; ENTRY_LEN]) -> Result<Self, Reject> {
-        let layout: &Layout = transmute_ref!(bytes);
-        match layout.kind {
-            COMMAND => Command::parse(layout).map(Self::Command),
-            COMPLETION => Completion::parse(layout).map(Self::Completion),
-            DATA => Data::parse(layout).map(Self::Data),
-            EVENT => Event::parse(layout).map(Self::Event),
-            _ => Err(Reject::EntryKind),
+        let (layout, this): (&Layout, _) = (transmute_ref!(bytes), Self::decode(bytes)?);
+        match &this {
+            Self::Command(command) => command.check()?,
+            Self::Completion(_) => Completion::check(layout)?,
+            Self::Data(data) => data.check(layout)?,
+            Self::Event(event) => event.check(layout)?,
         }
+        Ok(this)
+    }
+
+    /// Reads an entry without a look at what else may be wrong with it than its codes.
+    #[inline]
+    pub(crate) fn decode(bytes: &[u8; ENTRY_LEN]) -> Result<Self, Reject> {
+        let layout: &Layout = transmute_ref!(bytes);
+        Ok(match layout.kind {
+            COMMAND => Self::Command(Command::decode(layout)?),
+            COMPLETION => Self::Completion(Completion::decode(layout)?),
+            DATA => Self::Data(Data::decode(layout)),
+            EVENT => Self::Event(Event::decode(layout)?),
+            _ => return Err(Reject::EntryKind),
+        })
     }
 
     /// Writes the entry.
@@ -279,17 +295,22 @@ impl Layout {
 }
 
 impl Command {
-    fn parse(layout: &Layout) -> Result<Self, Reject> {
-        let opcode = Opcode::ALL
-            .iter()
-            .copied()
-            .find(|&opcode| opcode as u8 == layout.code)
-            .ok_or(Reject::Opcode)?;
-        let flags = layout.flags.get();
-        if flags & !opcode.flags() != 0 {
+    fn decode(layout: &Layout) -> Result<Self, Reject> {
+        Ok(Self {
+            opcode: try_transmute!(layout.code).map_err(|_| Reject::Opcode)?,
+            flags: CommandFlags(layout.flags.get()),
+            tag: Tag::from_bits(layout.tag.get()),
+            offset: layout.offset.get(),
+            len: layout.len.get(),
+            damq_page: layout.page.get(),
+        })
+    }
+
+    fn check(&self) -> Result<(), Reject> {
+        let Self { opcode, flags, offset, len, damq_page, .. } = *self;
+        if flags.0 & !opcode.flags() != 0 {
             return Err(Reject::Flags);
         }
-        let (offset, len, damq_page) = (layout.offset.get(), layout.len.get(), layout.page.get());
         if opcode == Opcode::Flush {
             if offset != 0 || len != 0 {
                 return Err(Reject::Range);
@@ -305,21 +326,13 @@ impl Command {
         if !opcode.has_data() && damq_page != 0 {
             return Err(Reject::Reserved);
         }
-        let tag = Tag::from_bits(layout.tag.get());
-        Ok(Self { opcode, flags: CommandFlags(flags), tag, offset, len, damq_page })
+        Ok(())
     }
 }
 
 impl Completion {
-    fn parse(layout: &Layout) -> Result<Self, Reject> {
-        let status = Status::ALL
-            .iter()
-            .copied()
-            .find(|&status| status as u8 == layout.code)
-            .ok_or(Reject::Code)?;
-        if layout.flags.get() != 0 {
-            return Err(Reject::Reserved);
-        }
+    fn decode(layout: &Layout) -> Result<Self, Reject> {
+        let status = try_transmute!(layout.code).map_err(|_| Reject::Code)?;
         let packed = layout.offset.get();
         let times = Times {
             wake_ns: packed as u32,
@@ -329,36 +342,50 @@ impl Completion {
         };
         Ok(Self { tag: Tag::from_bits(layout.tag.get()), status, times })
     }
+
+    fn check(layout: &Layout) -> Result<(), Reject> {
+        if layout.flags.get() == 0 { Ok(()) } else { Err(Reject::Reserved) }
+    }
 }
 
 impl Data {
-    fn parse(layout: &Layout) -> Result<Self, Reject> {
+    fn decode(layout: &Layout) -> Self {
+        let packed = layout.offset.get();
+        Self {
+            tag: Tag::from_bits(layout.tag.get()),
+            offset: packed as u32,
+            len: (packed >> 32) as u32,
+            total: layout.len.get(),
+            damq_page: layout.page.get(),
+        }
+    }
+
+    fn check(&self, layout: &Layout) -> Result<(), Reject> {
         if layout.code != 0 || layout.flags.get() != 0 {
             return Err(Reject::Reserved);
         }
-        let packed = layout.offset.get();
-        let (offset, len, total) = (packed as u32, (packed >> 32) as u32, layout.len.get());
+        let Self { offset, len, total, .. } = *self;
         let whole = u64::from(total).is_multiple_of(SECTOR_LEN) && total <= REQUEST_LEN_MAX;
         if len == 0 || !whole || offset.checked_add(len).is_none_or(|end| end > total) {
             return Err(Reject::Range);
         }
-        let tag = Tag::from_bits(layout.tag.get());
-        Ok(Self { tag, offset, len, total, damq_page: layout.page.get() })
+        Ok(())
     }
 }
 
 impl Event {
-    fn parse(layout: &Layout) -> Result<Self, Reject> {
-        let rest = (layout.flags.get(), layout.tag.get(), layout.len.get(), layout.page.get());
-        if rest != (0, 0, 0, 0) {
-            return Err(Reject::Reserved);
-        }
-        match (layout.code, layout.offset.get()) {
-            (1, size) => Ok(Self::Resized(size)),
-            (2, 0) => Ok(Self::Removed),
-            (2, _) => Err(Reject::Reserved),
+    fn decode(layout: &Layout) -> Result<Self, Reject> {
+        match layout.code {
+            1 => Ok(Self::Resized(layout.offset.get())),
+            2 => Ok(Self::Removed),
             _ => Err(Reject::Code),
         }
+    }
+
+    fn check(&self, layout: &Layout) -> Result<(), Reject> {
+        let rest = (layout.flags.get(), layout.tag.get(), layout.len.get(), layout.page.get());
+        let value_fits = *self != Self::Removed || layout.offset.get() == 0;
+        if rest == (0, 0, 0, 0) && value_fits { Ok(()) } else { Err(Reject::Reserved) }
     }
 }
 

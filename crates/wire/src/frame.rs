@@ -34,8 +34,7 @@ pub enum Control {
 }
 
 /// What a frame carries.
-#[allow(clippy::large_enum_variant, reason = "parsed in place; a box would allocate per frame")]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Nothing: void, ack without bitmaps, keepalive, disconnect.
     Empty,
@@ -54,7 +53,15 @@ pub enum Body<'a> {
         filling: &'a [u8],
     },
     /// A PDU of its own.
-    Control(Control),
+    Control(Pdu<'a>),
+}
+
+/// The body PDU of a frame, checked. It is decoded where it is needed: a [`Control`] takes more
+/// than a kilobyte, and most frames carry none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Pdu<'a> {
+    kind: Kind,
+    bytes: &'a [u8],
 }
 
 /// Entries of a frame, checked.
@@ -62,7 +69,7 @@ pub enum Body<'a> {
 pub struct Entries<'a>(&'a [u8]);
 
 /// A parsed frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The header.
     pub header: Header,
@@ -133,7 +140,7 @@ impl<'a> Body<'a> {
                 }
             }
             Kind::Ack if data.is_empty() => Ok(Self::Empty),
-            kind => Control::parse(kind, data).map(Self::Control),
+            kind => Control::parse(kind, data).map(|_| Self::Control(Pdu { kind, bytes: data })),
         }
     }
 
@@ -155,11 +162,24 @@ impl<'a> Body<'a> {
     }
 }
 
+impl Pdu<'_> {
+    /// What it says.
+    pub fn decode(&self) -> Control {
+        Control::parse(self.kind, self.bytes).expect("checked by `Body::parse`")
+    }
+}
+
+impl fmt::Debug for Pdu<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.decode(), f)
+    }
+}
+
 impl Entries<'_> {
     /// The entries in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry> {
         let (entries, _) = self.0.as_chunks::<ENTRY_LEN>();
-        entries.iter().map(|bytes| Entry::parse(bytes).expect("checked by `Body::parse`"))
+        entries.iter().map(|bytes| Entry::decode(bytes).expect("checked by `Body::parse`"))
     }
 }
 
@@ -303,12 +323,12 @@ impl fmt::Display for Frame<'_> {
                 entries.iter().try_for_each(|entry| write!(f, " [{entry}]"))
             }
             Body::Echo { echo, .. } => write!(f, "{} [{echo}]", self.header),
-            Body::Control(control) if self.header.kind.on_channel() => {
-                write!(f, "{} {control}", self.header)
+            Body::Control(pdu) if self.header.kind.on_channel() => {
+                write!(f, "{} {}", self.header, pdu.decode())
             }
             // Outside of a channel the PDU names its kind, and the header has no more to say.
-            Body::Control(control) => {
-                control.fmt(f)?;
+            Body::Control(pdu) => {
+                pdu.decode().fmt(f)?;
                 self.header.flags.names().try_for_each(|name| write!(f, " {name}"))
             }
         }

@@ -21,14 +21,17 @@
 use core::fmt;
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, transmute_ref,
+    try_transmute,
+};
 
 use crate::{
     ChannelId, Checksum, Cookie, ETHERNET_LEN, HEAD_LEN, PacketNumber, Position, Reject, VERSION,
 };
 
 /// What a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u8)]
 pub enum Kind {
     /// Who is there? Broadcast.
@@ -86,10 +89,6 @@ impl Kind {
         Self::Disconnect,
         Self::Echo,
     ];
-
-    fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.iter().copied().find(|&kind| kind as u8 == byte)
-    }
 
     /// Whether the frame belongs to an open channel.
     pub fn on_channel(self) -> bool {
@@ -232,7 +231,7 @@ impl Header {
         if Checksum::of(&bytes[..LEN - 4]) != layout.header_crc.get() {
             return Err(Reject::HeaderChecksum);
         }
-        let kind = Kind::from_byte(layout.kind).ok_or(Reject::Kind)?;
+        let kind: Kind = try_transmute!(layout.kind).map_err(|_| Reject::Kind)?;
         let flags = Flags(layout.flags.get());
         if !kind.flags().contains(flags) {
             return Err(Reject::Flags);

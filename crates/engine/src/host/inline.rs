@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_proto::Problem;
 use tyche_proto::wire::Echo;
+use tyche_proto::{Instant, Problem};
 
 use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
@@ -89,7 +89,10 @@ impl InlineHost {
     /// Sends what was submitted, takes what has come, and appends what is over to `done`. Never
     /// waits. Returns whether there was anything.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
-        let time = now();
+        self.poll_at(now(), done)
+    }
+
+    fn poll_at(&mut self, time: Instant, done: &mut Vec<Completion>) -> bool {
         if let Some(stages) = &mut self.driver.stages {
             stages.forget();
         }
@@ -108,8 +111,8 @@ impl InlineHost {
     /// sleeps.
     pub fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) {
         let before = done.len();
-        self.wait_until(timeout, |this| {
-            let worked = this.poll(done);
+        self.wait_until(timeout, |this, time| {
+            let worked = this.poll_at(time, done);
             (worked, done.len() > before)
         });
     }
@@ -140,8 +143,7 @@ impl InlineHost {
     /// If a request has ended meanwhile.
     pub fn wait_echoes(&mut self, answers: &mut Vec<Echo>, timeout: Duration) {
         let before = answers.len();
-        self.wait_until(timeout, |this| {
-            let time = now();
+        self.wait_until(timeout, |this, time| {
             let worked = this.driver.transmit(time) | this.driver.receive(time);
             assert!(this.driver.done.is_empty(), "a request in the middle of echoes");
             answers.append(&mut this.driver.echoed);
@@ -151,24 +153,25 @@ impl InlineHost {
 
     /// Calls `turn` until it says that it is over, or `timeout` has passed; spins and then sleeps
     /// when it says that there was nothing to do.
-    fn wait_until(&mut self, timeout: Duration, mut turn: impl FnMut(&mut Self) -> (bool, bool)) {
+    fn wait_until(
+        &mut self,
+        timeout: Duration,
+        mut turn: impl FnMut(&mut Self, Instant) -> (bool, bool),
+    ) {
         let deadline = now() + timeout;
         loop {
-            let (worked, over) = turn(self);
+            let time = now();
+            let (worked, over) = turn(self, time);
             if worked {
                 self.spin.worked();
             }
-            if over {
-                return;
-            }
-            let time = now();
-            if time >= deadline {
+            if over || time >= deadline {
                 return;
             }
             if !worked && !self.spin.again(time.0) {
                 self.spin.sleeps();
                 let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
-                wait(self.driver.wait_fds(), time, Some(next));
+                wait(self.driver.wait_fds(), now(), Some(next));
             }
         }
     }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tyche_block::{Arena, Errno};
+use tyche_proto::Instant;
 
 use super::driver::{Done, Driver, Job};
 use super::{HostOptions, HostReport, Notice};
@@ -131,9 +132,10 @@ impl HostLoop {
             tracing::debug!(%error, "session without protection from memory reclaim");
         }
         while !self.closed {
-            if self.turn() {
+            let now = now();
+            if self.turn(now) {
                 self.spin.worked();
-            } else if !self.spin.again(now().0) {
+            } else if !self.spin.again(now.0) {
                 self.sleep();
             }
         }
@@ -144,34 +146,33 @@ impl HostLoop {
     }
 
     /// Does what there is to do; false if there was nothing.
-    fn turn(&mut self) -> bool {
-        let now = now();
+    fn turn(&mut self, now: Instant) -> bool {
         let mut worked = self.obey();
         worked |= self.driver.receive(now);
         self.settle();
-        worked |= self.take_submissions();
+        worked |= self.take_submissions(now);
         worked |= self.driver.transmit(now);
         self.settle();
         worked
     }
 
     fn obey(&mut self) -> bool {
-        let (mut worked, now) = (false, now());
+        let mut worked = false;
         while let Ok(command) = self.commands.try_recv() {
             worked = true;
             match command {
                 // Who asked may have lost patience.
-                Command::Report(to) => drop(to.send(self.driver.report(now))),
-                Command::Disconnect => self.driver.disconnect(now),
-                Command::Abort => self.driver.abort(now),
+                Command::Report(to) => drop(to.send(self.driver.report(now()))),
+                Command::Disconnect => self.driver.disconnect(now()),
+                Command::Abort => self.driver.abort(now()),
             }
             self.settle();
         }
         worked
     }
 
-    fn take_submissions(&mut self) -> bool {
-        let (mut worked, now) = (false, now());
+    fn take_submissions(&mut self, now: Instant) -> bool {
+        let mut worked = false;
         let volume = &self.volume;
         let mut next = || volume.take().map(Job::from);
         while let Some(job) = self.held.take().or_else(&mut next) {

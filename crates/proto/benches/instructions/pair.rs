@@ -10,8 +10,8 @@ use tyche_proto::wire::{
     Mac, Name, Opcode, PAGE_LEN, Status, Tag, Uuid, emit_entries,
 };
 use tyche_proto::{
-    Action, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Operation, Outgoing,
-    PathConfig, Registry, Session, SessionConfig, SessionEvent, TargetConfig,
+    Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Operation,
+    Outgoing, PathConfig, Registry, Session, SessionConfig, SessionEvent, TargetConfig,
 };
 
 /// An MTU of 9000.
@@ -192,6 +192,7 @@ impl Host {
             keep_alive: Duration::from_secs(3),
             reconnect_delay: Duration::from_millis(100),
             ctrl_loss_tmo: None,
+            batch: BatchPolicy::Natural,
         };
         let path = PathConfig { frame_len_max: FRAME_LEN, rings: RINGS, target: None };
         Self {
@@ -256,6 +257,7 @@ impl Target {
             queue_size_max: DEPTH,
             damq_pages_max: DAMQ_PAGES,
             channels_max: 1,
+            batch: BatchPolicy::Natural,
         });
         registry.add_export(ExportConfig {
             name: name("disk"),

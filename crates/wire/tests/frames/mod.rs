@@ -112,7 +112,7 @@ impl From<&Body<'_>> for Payload {
     fn from(body: &Body<'_>) -> Self {
         match body {
             Body::Empty => Self::Empty,
-            Body::Control(control) => Self::Control(Box::new(control.clone())),
+            Body::Control(pdu) => Self::Control(Box::new(pdu.decode())),
             Body::Entries { entries, data } => {
                 Self::Entries(data.to_vec(), entries.iter().collect())
             }
