@@ -17,6 +17,7 @@ mod host;
 pub mod identity;
 mod port;
 mod random;
+mod stages;
 mod target;
 mod volume;
 mod wait;
@@ -27,6 +28,7 @@ pub use host::{
     PathReport, RequestCounts,
 };
 pub use port::PortStats;
+pub use stages::{Stage, StageTimes};
 pub use target::{
     RememberWriter, SessionReport, Target, TargetExport, TargetLinkReport, TargetOptions,
     TargetReport,

@@ -131,6 +131,18 @@ impl Port {
         }
     }
 
+    /// Finds out how long frames lie in the kernel, or no longer does.
+    pub(crate) fn stamp_arrivals(&mut self, on: bool) {
+        if !self.link.stamp_arrivals(on) {
+            tracing::debug!(link = self.link.name(), "the link does not say when frames arrive");
+        }
+    }
+
+    /// How long the frame at `index` of `rx` lay in the kernel; nothing if that is not known.
+    pub(crate) fn waited(&self, index: usize) -> Duration {
+        self.rx.waited(index).unwrap_or_default()
+    }
+
     /// Sends frames as long as `poll` composes some; returns how many. `data` finds the bytes
     /// that a frame's data entry names. What the interface does not take is lost, as on the wire.
     pub(crate) fn transmit<'a>(

@@ -23,9 +23,10 @@ use tyche_proto::{
 use tyche_store::{Queue, Store};
 use tyche_wake::{Doorbell, Spin};
 
-use crate::clock::now;
+use crate::clock::{self, now};
 use crate::port::{Port, PortStats};
 use crate::random::secrets;
+use crate::stages::TargetStages;
 use crate::wait::wait;
 
 /// Requests that one loop has with one store at once; more wait in the loop.
@@ -232,6 +233,8 @@ impl Target {
                 requests: 0,
                 spin: Spin::new(spin),
                 stopping: false,
+                timed: false,
+                read: Instant(0),
             };
             let thread = std::thread::Builder::new()
                 .name(format!("tyche-link{index}"))
@@ -371,6 +374,8 @@ struct ChannelMemory {
     arena: Arena,
     /// What each slot holds of it, unless the store has it at the moment.
     slots: Box<[Option<Extent>]>,
+    /// Where the time of its requests goes, if its host wants to know.
+    stages: Option<TargetStages>,
 }
 
 struct TargetLoop {
@@ -389,6 +394,10 @@ struct TargetLoop {
     requests: u64,
     spin: Spin,
     stopping: bool,
+    /// Whether any channel has stages.
+    timed: bool,
+    /// When the frames at hand were read.
+    read: Instant,
 }
 
 impl TargetLoop {
@@ -434,8 +443,15 @@ impl TargetLoop {
         worked
     }
 
+    /// The time now where anybody wants to know it to the step; else that of the turn.
+    fn fresh(&self, of_turn: Instant) -> Instant {
+        if self.timed { now() } else { of_turn }
+    }
+
     fn receive(&mut self, now: Instant) -> bool {
         let frames = self.port.receive(now);
+        self.read = self.fresh(now);
+        let now = self.read;
         for index in 0..frames {
             let frame = self.port.rx.frame(index);
             self.listener.handle_frame(now, frame.head, frame.payload);
@@ -448,8 +464,16 @@ impl TargetLoop {
     fn settle(&mut self, frame: Option<usize>) {
         while let Some(event) = self.listener.poll_event() {
             match event {
-                ListenerEvent::Opened { channel, export, writer, damq_pages, queue_size } => {
-                    self.open(channel, export, writer, (damq_pages, queue_size));
+                ListenerEvent::Opened {
+                    channel,
+                    export,
+                    writer,
+                    damq_pages,
+                    queue_size,
+                    stages,
+                } => {
+                    let stages = stages.then(|| TargetStages::new(queue_size));
+                    self.open(channel, export, writer, (damq_pages, queue_size), stages);
                 }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
                 ListenerEvent::Closed { channel } => self.close(channel),
@@ -457,7 +481,14 @@ impl TargetLoop {
         }
     }
 
-    fn open(&mut self, channel: ChannelId, export: usize, writer: bool, sizes: (u32, u16)) {
+    fn open(
+        &mut self,
+        channel: ChannelId,
+        export: usize,
+        writer: bool,
+        sizes: (u32, u16),
+        stages: Option<TargetStages>,
+    ) {
         let (damq_pages, queue_size) = sizes;
         let arena = Arena::new(damq_pages as usize);
         match self.disks[export].open() {
@@ -472,7 +503,8 @@ impl TargetLoop {
             self.channels.resize_with(index + 1, || None);
         }
         let slots = (0..queue_size).map(|_| None).collect();
-        self.channels[index] = Some(ChannelMemory { export, writer, arena, slots });
+        self.channels[index] = Some(ChannelMemory { export, writer, arena, slots, stages });
+        self.tell_times();
     }
 
     fn close(&mut self, channel: ChannelId) {
@@ -481,6 +513,16 @@ impl TargetLoop {
         drop(slots);
         if let Some(queue) = &mut self.disks[export].queue {
             queue.unregister(&arena);
+        }
+        self.tell_times();
+    }
+
+    /// Looks at the clock as often as the open channels want it.
+    fn tell_times(&mut self) {
+        let timed = self.channels.iter().flatten().any(|memory| memory.stages.is_some());
+        if timed != self.timed {
+            self.timed = timed;
+            self.port.stamp_arrivals(timed);
         }
     }
 
@@ -500,7 +542,13 @@ impl TargetLoop {
                 extent.expect("claimed before data are placed")[offset as usize..][..len as usize]
                     .copy_from_slice(&frame.payload[source as usize..][..len as usize]);
             }
-            Action::Execute { command } => self.start(channel, &command),
+            Action::Execute { command } => {
+                if let Some(stages) = &mut memory.stages {
+                    let waited = frame.map_or(Duration::ZERO, |index| self.port.waited(index));
+                    stages.begun(command.tag.slot, now(), self.read, waited);
+                }
+                self.start(channel, &command);
+            }
         }
     }
 
@@ -541,11 +589,15 @@ impl TargetLoop {
         }
         let worked = !self.done.is_empty();
         self.requests += self.done.len() as u64;
+        let now = self.fresh(Instant(0));
         for Completion { token, result, buffer } in self.done.drain(..) {
             let (channel, tag) = split(token);
             let memory = self.channels[usize::from(channel.0)].as_mut();
             let memory = memory.expect("a channel outlives its requests");
             let status = result.map_or_else(status, |()| Status::Success);
+            if let Some(stages) = &memory.stages {
+                self.listener.note_times(now, channel, tag, stages.ended(tag.slot, now));
+            }
             let keeps_pages = self.listener.complete(channel, tag, status);
             memory.slots[usize::from(tag.slot)] = buffer.filter(|_| keeps_pages);
         }
@@ -580,7 +632,9 @@ impl TargetLoop {
             let extent = memory.slots[usize::from(part.tag.slot)].as_ref();
             &extent.expect("held until released")[part.offset as usize..][..part.len as usize]
         };
-        let poll = |out: &mut Outgoing| listener.poll_transmit(now, out);
+        let timed = self.timed;
+        let moment = || if timed { clock::now() } else { now };
+        let poll = |out: &mut Outgoing| listener.poll_transmit(moment(), out);
         self.port.transmit(now, &mut self.out, poll, data) > 0
     }
 

@@ -206,6 +206,7 @@ impl Options {
             operations_max: REQUESTS_MAX as u32,
             read_only: self.read_only,
             checksum: self.checksum,
+            stages: false,
             keep_alive: self.keep_alive,
             reconnect_delay: Duration::from_millis(500),
             ctrl_loss_tmo: self.ctrl_loss_tmo,

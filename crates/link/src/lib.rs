@@ -83,6 +83,13 @@ pub trait Link: Send {
     /// Frames that the kernel dropped because the receive buffer was full, since the link opened.
     fn overruns(&mut self) -> u64;
 
+    /// Finds out how long frames lie in the kernel before they are received
+    /// ([`RxBatch::waited`]), or no longer does: it costs a little for each. The first frames may
+    /// seem not to have waited at all. False if this kind of link can't.
+    fn stamp_arrivals(&mut self, on: bool) -> bool {
+        !on
+    }
+
     /// What else went wrong on the link since it opened, by name: what its kind of link can tell.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

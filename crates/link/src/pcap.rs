@@ -109,6 +109,10 @@ impl<L: Link, W: Write + Send> Link for PcapLink<L, W> {
         self.inner.overruns()
     }
 
+    fn stamp_arrivals(&mut self, on: bool) -> bool {
+        self.inner.stamp_arrivals(on)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()
     }

@@ -49,6 +49,8 @@ pub(crate) struct ChannelConfig {
     pub(crate) keep_alive_ns: u64,
     /// Whether data sections are covered by the payload checksum.
     pub(crate) checksum: bool,
+    /// Whether completions say where their requests' time went.
+    pub(crate) stages: bool,
     /// How our requests or answers share frames.
     pub(crate) batch: BatchPolicy,
 }
@@ -424,6 +426,7 @@ mod tests {
             tx_rings: [256; 2],
             keep_alive_ns: 60_000_000_000,
             checksum: true,
+            stages: false,
             batch: BatchPolicy::Natural,
         }
     }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use tyche_wire::{
     Body, Command, CommandFlags, Completion, Data, Echo, Entry, Event, Flags, Header, Kind, Mac,
-    Opcode, Position, Reject, Ring, Status, Tag,
+    Opcode, Position, Reject, Ring, Status, Tag, Times,
 };
 
 use crate::batching::Batching;
@@ -18,6 +18,7 @@ use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
+use crate::stages::{Exchange, Exchanges};
 use crate::time::Instant;
 use crate::turns::Turns;
 
@@ -47,8 +48,8 @@ pub(crate) enum Arrived {
     /// Data of a read: `len` bytes from `source` in the frame's data section belong at `offset`
     /// of the operation.
     Data { op: u32, offset: u32, len: u32, source: u32 },
-    /// A piece ended.
-    Done(Piece, Status),
+    /// A piece ended; where its time went, on channels that tell.
+    Done(Piece, Status, Option<Exchange>),
     /// Something happened to the export.
     Event(Event),
     /// An answer to an echo.
@@ -81,6 +82,8 @@ pub(crate) struct Initiator<R> {
     echoes: Echoes,
     /// Position of the newest event.
     event_at: Option<Position>,
+    /// Where the time of requests goes, on channels that tell.
+    exchanges: Option<Exchanges>,
 }
 
 impl<R: Rules> Initiator<R> {
@@ -95,6 +98,7 @@ impl<R: Rules> Initiator<R> {
         let slot =
             |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, succeeded: false };
         Self {
+            exchanges: config.stages.then(|| Exchanges::new(queue_size)),
             channel: Channel::new(config, now),
             target,
             capacity: Capacity::new(frame_len),
@@ -129,7 +133,7 @@ impl<R: Rules> Initiator<R> {
     }
 
     /// Takes a request; false if there is no slot or no `damq` room for it now.
-    pub(crate) fn submit(&mut self, piece: Piece) -> bool {
+    pub(crate) fn submit(&mut self, now: Instant, piece: Piece) -> bool {
         let Some(&slot) = self.free.front() else { return false };
         let damq_page = match piece.data_len() {
             0 => 0,
@@ -143,6 +147,9 @@ impl<R: Rules> Initiator<R> {
             self.writes.push(slot, piece.len);
         } else {
             self.commands.push_back(slot);
+        }
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.issued(slot, now);
         }
         let slot = &mut self.slots[usize::from(slot)];
         slot.generation = slot.generation.wrapping_add(1);
@@ -248,15 +255,24 @@ impl<R: Rules> Initiator<R> {
         completion: Completion,
         arrived: &mut impl FnMut(Arrived),
     ) -> Result<(), Reject> {
-        let Completion { tag, status } = completion;
+        let Completion { tag, status, times } = completion;
+        if self.exchanges.is_none() && times != Times::ZERO {
+            return Err(Reject::Unexpected);
+        }
         let (slot, piece) = self.slot_of(tag)?;
         let lacks_data = status == Status::Success && slot.moved < piece.len;
-        match piece.opcode {
-            // Data that were not sent can't have been written.
-            Opcode::Write if lacks_data => return Err(Reject::Mismatch),
-            // A completion may overtake data.
-            Opcode::Read if lacks_data => slot.succeeded = true,
-            _ => self.finish(now, tag.slot, status, arrived),
+        // Data that were not sent can't have been written.
+        if piece.opcode == Opcode::Write && lacks_data {
+            return Err(Reject::Mismatch);
+        }
+        // A completion may overtake data.
+        let is_early = piece.opcode == Opcode::Read && lacks_data;
+        slot.succeeded |= is_early;
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.answered(tag.slot, times);
+        }
+        if !is_early {
+            self.finish(now, tag.slot, status, arrived);
         }
         Ok(())
     }
@@ -278,7 +294,8 @@ impl<R: Rules> Initiator<R> {
         if piece.opcode == Opcode::Write && status != Status::Success {
             self.writes.remove(index);
         }
-        arrived(Arrived::Done(piece, status));
+        let exchange = self.exchanges.as_ref().map(|exchanges| exchanges.of(index));
+        arrived(Arrived::Done(piece, status, exchange));
     }
 
     /// Composes the next frame; false if there is none to send now.
@@ -324,6 +341,7 @@ impl<R: Rules> Initiator<R> {
             while let Some(slot) = self.writes.next() {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
+                self.sent(slot, now);
                 if !self.batching.shares() {
                     return Some(Ring::Data);
                 }
@@ -335,11 +353,19 @@ impl<R: Rules> Initiator<R> {
         while self.capacity.fits_entry(entries.len(), data) {
             let Some(slot) = self.commands.pop_front() else { break };
             entries.push(Entry::Command(self.command(slot)));
+            self.sent(slot, now);
             if !self.batching.shares() {
                 break;
             }
         }
         Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Another frame of a request was composed; the last one counts.
+    fn sent(&mut self, slot: u16, now: Instant) {
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.sent(slot, now);
+        }
     }
 
     /// Whether what is ready has to wait for more.

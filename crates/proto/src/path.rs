@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, FRAME_LEN_MIN, Flags,
-    Header, Hello, Kind, Mac, Offer, Reject, Rejection, Uuid,
+    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover,
+    FRAME_LEN_MIN, Flags, Header, Hello, Kind, Mac, Offer, Reject, Rejection, Uuid,
 };
 
 use crate::channel::{ChannelConfig, Dead};
@@ -312,6 +312,7 @@ impl<R: Rules> Path<R> {
         flags.set(ConnectFlags::READ_ONLY, session.read_only);
         flags.set(ConnectFlags::CHECKSUM, session.checksum);
         flags.set(ConnectFlags::RESUME, session.target.is_some());
+        flags.set(ConnectFlags::STAGES, session.stages);
         let connect = Connect {
             attempt: random(),
             host: session.host,
@@ -341,10 +342,12 @@ impl<R: Rules> Path<R> {
         let State::Connecting { offered, connect, .. } = &self.state else {
             return Err(Reject::Unexpected);
         };
+        let stages = accept.flags.contains(AcceptFlags::STAGES);
         let fits = accept.attempt == connect.attempt
             && offered.mac == src
             && accept.queue_size <= connect.queue_size
-            && accept.frame_len <= connect.frame_len;
+            && accept.frame_len <= connect.frame_len
+            && (!stages || connect.flags.contains(ConnectFlags::STAGES));
         if !fits {
             return Err(Reject::Unexpected);
         }
@@ -354,7 +357,8 @@ impl<R: Rules> Path<R> {
             rx_rings: connect.rings,
             tx_rings: accept.rings,
             keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
-            checksum: accept.flags.contains(tyche_wire::AcceptFlags::CHECKSUM),
+            checksum: accept.flags.contains(AcceptFlags::CHECKSUM),
+            stages,
             batch: session.batch,
         };
         let initiator = Initiator::new(

@@ -353,10 +353,11 @@ impl Export {
 
 impl ExportConfig {
     /// What an accept says about the export to a session that may or may not write.
-    pub(crate) fn accept_flags(&self, writer: bool, checksum: bool) -> AcceptFlags {
+    pub(crate) fn accept_flags(&self, writer: bool, checksum: bool, stages: bool) -> AcceptFlags {
         let mut flags = AcceptFlags::default();
         flags.set(AcceptFlags::READ_ONLY, !writer);
         flags.set(AcceptFlags::CHECKSUM, checksum);
+        flags.set(AcceptFlags::STAGES, stages);
         flags.set(AcceptFlags::WRITE_CACHE, self.write_cache);
         flags.set(AcceptFlags::DISCARD, self.discard);
         flags

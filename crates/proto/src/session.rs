@@ -26,6 +26,7 @@ use crate::operation::{Op, OpId, Operation, Progress};
 use crate::outgoing::Outgoing;
 use crate::path::{Path, PathConfig, PathEvent, Problem};
 use crate::rules::{Rules, Sound};
+use crate::stages::Exchange;
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::time::{Instant, earliest};
 
@@ -61,6 +62,8 @@ pub struct SessionConfig {
     pub read_only: bool,
     /// Cover data with checksums.
     pub checksum: bool,
+    /// Find out where the time of operations goes: [`Session::exchange`].
+    pub stages: bool,
     /// Silence after which a channel is dead; at least 100 ms.
     pub keep_alive: Duration,
     /// Pause between two attempts to connect.
@@ -203,6 +206,8 @@ pub struct Session<R = Sound> {
     state: State,
     paths: Vec<Path<R>>,
     ops: Box<[Op]>,
+    /// By operation, if wanted: how the last piece of it to end got through.
+    exchanges: Option<Box<[Option<Exchange>]>>,
     free: VecDeque<u32>,
     /// Operations with pieces to be issued, served in turn.
     pending: VecDeque<u32>,
@@ -231,6 +236,7 @@ impl<R: Rules> Session<R> {
             state: State::New,
             paths: paths.iter().map(|&path| Path::new(path, now)).collect(),
             ops: vec![Op::IDLE; ops as usize].into(),
+            exchanges: config.stages.then(|| vec![None; ops as usize].into()),
             free: (0..ops).collect(),
             pending: VecDeque::with_capacity(ops as usize),
             reissued: VecDeque::new(),
@@ -322,6 +328,12 @@ impl<R: Rules> Session<R> {
         Some((OpId(piece.op), piece.base))
     }
 
+    /// How an operation that has completed got through, if that is wanted and its target tells.
+    /// Known until the next [`submit`](Self::submit).
+    pub fn exchange(&self, OpId(op): OpId) -> Option<Exchange> {
+        self.exchanges.as_ref()?[op as usize]
+    }
+
     /// Begins an operation.
     ///
     /// # Errors
@@ -335,6 +347,9 @@ impl<R: Rules> Session<R> {
         let covers = self.cache.completed();
         self.ops[index as usize] = Op { operation, active: true, covers, ..Op::IDLE };
         self.pending.push_back(index);
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges[index as usize] = None;
+        }
         self.issue();
         Ok(OpId(index))
     }
@@ -353,7 +368,7 @@ impl<R: Rules> Session<R> {
     /// Hands pieces to channels while there are both.
     fn issue(&mut self) {
         while let Some(piece) = self.reissued.front() {
-            if !submit_to_any(&mut self.paths, *piece) {
+            if !submit_to_any(&mut self.paths, self.now, *piece) {
                 return;
             }
             self.reissued.pop_front();
@@ -365,7 +380,7 @@ impl<R: Rules> Session<R> {
             let len = if opcode.has_data() { rest.min(REQUEST_LEN_MAX) } else { rest };
             let offset = offset + u64::from(op.issued);
             let piece = Piece { op: index, base: op.issued, opcode, flags, offset, len };
-            if !submit_to_any(&mut self.paths, piece) {
+            if !submit_to_any(&mut self.paths, self.now, piece) {
                 return;
             }
             op.issued += len.max(1);
@@ -469,14 +484,18 @@ impl<R: Rules> Session<R> {
         }
         let (events, ops, cache) = (&mut self.events, &mut self.ops, &mut self.cache);
         let (free, pending) = (&mut self.free, &mut self.pending);
+        let exchanges = &mut self.exchanges;
         let export = self.export.as_mut();
         let (mut resized, mut removed, mut failed) = (None, false, false);
         let result = initiator.handle_frame(self.now, header, &body, |arrived| match arrived {
             Arrived::Data { op, offset, len, source } => {
                 events.push_back(SessionEvent::Data { op: OpId(op), offset, len, source });
             }
-            Arrived::Done(piece, status) => {
+            Arrived::Done(piece, status, exchange) => {
                 failed |= status != Status::Success;
+                if let Some(exchanges) = exchanges {
+                    exchanges[piece.op as usize] = exchange;
+                }
                 match ops[piece.op as usize].done(status, cache) {
                     Progress::Pending => {}
                     Progress::Redo => pending.push_back(piece.op),
@@ -753,8 +772,8 @@ impl<R: Rules> Session<R> {
 }
 
 /// Hands a piece to the live channel with the least in flight that has room.
-fn submit_to_any<R: Rules>(paths: &mut [Path<R>], piece: Piece) -> bool {
+fn submit_to_any<R: Rules>(paths: &mut [Path<R>], now: Instant, piece: Piece) -> bool {
     let live = paths.iter_mut().filter_map(Path::live_mut);
     live.min_by_key(|initiator| initiator.outstanding())
-        .is_some_and(|initiator| initiator.submit(piece))
+        .is_some_and(|initiator| initiator.submit(now, piece))
 }

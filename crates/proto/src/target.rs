@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use tyche_wire::{
     Body, Command, Completion, Data, Entry, Event, Flags, Header, Kind, Mac, Opcode, Reject, Ring,
-    Status, Tag,
+    Status, Tag, Times,
 };
 
 use crate::batching::Batching;
@@ -18,6 +18,7 @@ use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
+use crate::stages::Answers;
 use crate::time::Instant;
 use crate::turns::Turns;
 
@@ -90,10 +91,12 @@ pub(crate) struct TargetChannel<R> {
     owners: Owners,
     /// Reads whose data are being sent.
     sending: Turns,
-    completions: VecDeque<Completion>,
+    completions: VecDeque<(Tag, Status)>,
     events: VecDeque<Event>,
     executing: usize,
     echoes: Echoes,
+    /// Where the time of requests went, on channels that tell.
+    answers: Option<Answers>,
     /// A disconnect, or the answer to the host's, to be sent before the channel goes.
     pub(crate) farewell: Option<Header>,
 }
@@ -117,6 +120,7 @@ impl<R: Rules> TargetChannel<R> {
         };
         let slots = usize::from(queue_size);
         Self {
+            answers: config.stages.then(|| Answers::new(queue_size)),
             channel: Channel::new(config, now),
             host,
             capacity: Capacity::new(frame_len),
@@ -291,6 +295,13 @@ impl<R: Rules> TargetChannel<R> {
         act(Action::Execute { command });
     }
 
+    /// Notes where a request's time went until `now`, when it is about to complete.
+    pub(crate) fn note_times(&mut self, now: Instant, tag: Tag, times: Times) {
+        if let Some(answers) = &mut self.answers {
+            answers.put(tag.slot, now, times);
+        }
+    }
+
     /// The disk has executed the request. Returns whether it keeps its pages: they hold data to
     /// be sent.
     pub(crate) fn complete(&mut self, tag: Tag, status: Status) -> bool {
@@ -308,7 +319,7 @@ impl<R: Rules> TargetChannel<R> {
             self.owners.give_back(slot.page, slot.held);
             slot.held = 0;
         }
-        self.completions.push_back(Completion { tag, status });
+        self.completions.push_back((tag, status));
         false
     }
 
@@ -370,8 +381,10 @@ impl<R: Rules> TargetChannel<R> {
             return None;
         }
         while self.capacity.fits_entry(entries.len(), data) {
-            let Some(completion) = self.completions.pop_front() else { break };
-            entries.push(Entry::Completion(completion));
+            let Some((tag, status)) = self.completions.pop_front() else { break };
+            let answers = self.answers.as_mut();
+            let times = answers.map_or(Times::ZERO, |answers| answers.take(tag.slot, now));
+            entries.push(Entry::Completion(Completion { tag, status, times }));
             let depth = self.executing + self.sending.len() + self.completions.len() + 1;
             self.batching.ended(now, depth);
             if !self.batching.shares() {
@@ -405,7 +418,7 @@ impl<R: Rules> TargetChannel<R> {
         self.sending.served(slot.moved == total);
         if slot.moved == total {
             slot.state = State::Done;
-            self.completions.push_back(Completion { tag, status: Status::Success });
+            self.completions.push_back((tag, Status::Success));
         }
         Some(len)
     }

@@ -53,6 +53,7 @@ pub(crate) struct Job {
     /// The session of the channel.
     pub(crate) session: Uuid,
     pub(crate) command: Command,
+    pub(crate) begun: Instant,
     pub(crate) progress: Progress,
     /// The stamp of a write's data, else zero.
     pub(crate) stamp: u64,

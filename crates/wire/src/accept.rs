@@ -40,6 +40,8 @@ flags! {
     WRITE_CACHE = 4,
     /// Discard does something.
     DISCARD = 8,
+    /// Completions say how long their requests were in each stage of the target.
+    STAGES = 16,
 }
 
 /// The target opened the channel.

@@ -35,6 +35,8 @@ flags! {
     CHECKSUM = 2,
     /// The session had a channel before; refused if another host has written since.
     RESUME = 4,
+    /// Completions are to say how long their requests were in each stage of the target.
+    STAGES = 8,
 }
 
 /// A host asks for a channel.

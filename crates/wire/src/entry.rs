@@ -3,10 +3,12 @@
 //! ```text
 //!             0      1       2..4      4..8  8..16           16..20  20..24
 //! command     1      opcode  flags     tag   disk offset     length  damq page
-//! completion  2      status  0         tag   0               0       0
+//! completion  2      status  0         tag   wake, receive   store   transmit
 //! data        3      0       0         tag   offset, length  total   damq page
 //! event       4      code    0         0     value           0       0
 //! ```
+//!
+//! The times of a completion are zero unless the host asked for them.
 
 use core::fmt;
 
@@ -133,6 +135,29 @@ pub struct Completion {
     pub tag: Tag,
     /// How it ended.
     pub status: Status,
+    /// Where its time went at the target; zero on channels without
+    /// [`AcceptFlags::STAGES`](crate::AcceptFlags::STAGES).
+    pub times: Times,
+}
+
+/// How long a request was in each stage of its target, in nanoseconds of the target's clock.
+/// `u32::MAX` (4.3 s) also stands for everything longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// From the arrival of the frame that made the request whole until the target read it; zero
+    /// where the target can't tell.
+    pub wake_ns: u32,
+    /// Until the request was handed to the store.
+    pub receive_ns: u32,
+    /// Until the store gave it back.
+    pub store_ns: u32,
+    /// Until the frame with the completion was composed.
+    pub transmit_ns: u32,
+}
+
+impl Times {
+    /// No time at all: what completions say unless the host asked for times.
+    pub const ZERO: Self = Self { wake_ns: 0, receive_ns: 0, store_ns: 0, transmit_ns: 0 };
 }
 
 /// One part of the frame's data section; the parts follow each other in the entries' order.
@@ -232,9 +257,13 @@ impl Entry {
                 len: command.len.into(),
                 page: command.damq_page.into(),
             },
-            Self::Completion(Completion { tag, status }) => {
-                Layout { tag: tag.to_bits().into(), ..Layout::empty(COMPLETION, status as u8) }
-            }
+            Self::Completion(Completion { tag, status, times }) => Layout {
+                tag: tag.to_bits().into(),
+                offset: (u64::from(times.receive_ns) << 32 | u64::from(times.wake_ns)).into(),
+                len: times.store_ns.into(),
+                page: times.transmit_ns.into(),
+                ..Layout::empty(COMPLETION, status as u8)
+            },
             Self::Data(data) => Layout {
                 tag: data.tag.to_bits().into(),
                 offset: (u64::from(data.len) << 32 | u64::from(data.offset)).into(),
@@ -304,12 +333,18 @@ impl Command {
 impl Completion {
     fn decode(layout: &Layout) -> Result<Self, Reject> {
         let status = try_transmute!(layout.code).map_err(|_| Reject::Code)?;
-        Ok(Self { tag: Tag::from_bits(layout.tag.get()), status })
+        let packed = layout.offset.get();
+        let times = Times {
+            wake_ns: packed as u32,
+            receive_ns: (packed >> 32) as u32,
+            store_ns: layout.len.get(),
+            transmit_ns: layout.page.get(),
+        };
+        Ok(Self { tag: Tag::from_bits(layout.tag.get()), status, times })
     }
 
     fn check(layout: &Layout) -> Result<(), Reject> {
-        let rest = (layout.flags.get(), layout.offset.get(), layout.len.get(), layout.page.get());
-        if rest == (0, 0, 0, 0) { Ok(()) } else { Err(Reject::Reserved) }
+        if layout.flags.get() == 0 { Ok(()) } else { Err(Reject::Reserved) }
     }
 }
 
@@ -367,7 +402,14 @@ impl fmt::Display for Entry {
                 }
                 Ok(())
             }
-            Self::Completion(Completion { tag, status }) => write!(f, "Done {tag:?} {status:?}"),
+            Self::Completion(Completion { tag, status, times }) => {
+                write!(f, "Done {tag:?} {status:?}")?;
+                if *times == Times::ZERO {
+                    return Ok(());
+                }
+                let Times { wake_ns, receive_ns, store_ns, transmit_ns } = times;
+                write!(f, " after {wake_ns}+{receive_ns}+{store_ns}+{transmit_ns} ns")
+            }
             Self::Data(Data { tag, offset, len, total, damq_page }) => {
                 write!(f, "Data {tag:?} {offset}+{len}/{total} damq={damq_page}")
             }

@@ -50,7 +50,7 @@ pub use checksum::Checksum;
 pub use connect::{Connect, ConnectFlags};
 pub use discover::Discover;
 pub use echo::{ECHO_REPLIES_MAX, Echo};
-pub use entry::{Command, CommandFlags, Completion, Data, Entry, Event, Opcode, Status};
+pub use entry::{Command, CommandFlags, Completion, Data, Entry, Event, Opcode, Status, Times};
 pub use ethernet::{ETHERTYPE, Mac};
 pub use fence::{Fence, Fenced, OUTCOMES_MAX, Outcome, TAGS_MAX};
 pub use frame::{Body, Control, Entries, Frame, Pdu, emit_entries};

@@ -87,7 +87,16 @@ fn name(text: &str) -> Name {
 }
 
 fn completion(tag: Tag, status: Status) -> Entry {
-    Entry::Completion(Completion { tag, status })
+    Entry::Completion(Completion { tag, status, times: Times::ZERO })
+}
+
+fn timed(
+    tag: Tag,
+    status: Status,
+    [wake_ns, receive_ns, store_ns, transmit_ns]: [u32; 4],
+) -> Entry {
+    let times = Times { wake_ns, receive_ns, store_ns, transmit_ns };
+    Entry::Completion(Completion { tag, status, times })
 }
 
 fn data(tag: Tag, (offset, len, total): (u32, u32, u32), damq_page: u32) -> Entry {
@@ -240,6 +249,15 @@ fn in_rings(name: &str) -> Option<Expected> {
                 completion(tag(8, 1), Status::Unsupported),
                 Entry::Event(Event::Resized(2 << 30)),
                 Entry::Event(Event::Removed),
+            ],
+        ),
+        "command-times" => with_entries(
+            to_host(Kind::Command, 70013, [0, 41]),
+            (301, 0x7317_d77b),
+            vec![],
+            vec![
+                timed(tag(6, 1), Status::Success, [7300, 850, 64_000, 410]),
+                timed(tag(8, 1), Status::Invalid, [u32::MAX, 0, 1, u32::MAX - 1]),
             ],
         ),
         "data-write" => with_entries(

@@ -9,6 +9,7 @@ use tyche_block::{Completion, Extent, Operation, Request};
 use tyche_engine::{InlineHost, Notice};
 
 use super::histogram::Histogram;
+use super::stages::Breakdown;
 use crate::connect::SessionArgs;
 use crate::error::{Code, Error, Result};
 use crate::report::frames;
@@ -50,6 +51,8 @@ pub(super) struct Shape {
     pub(super) depth: u16,
     /// Reads in 100 requests.
     pub(super) reads_of_100: u64,
+    /// Whether to find out where the time goes.
+    pub(super) stages: bool,
 }
 
 impl Shape {
@@ -59,7 +62,7 @@ impl Shape {
             Pattern::Write | Pattern::Randwrite => 0,
             Pattern::Randrw => rwmix,
         };
-        Self { pattern, len, depth, reads_of_100 }
+        Self { pattern, len, depth, reads_of_100, stages: false }
     }
 }
 
@@ -76,6 +79,8 @@ pub(super) struct Shared {
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) latencies_ns: Histogram,
+    /// Where that time went, if the session asks for it.
+    pub(super) stages: Option<Breakdown>,
     pub(super) elapsed: Duration,
     /// CPU time of the job's thread, which does everything itself.
     pub(super) cpu: Duration,
@@ -120,6 +125,7 @@ pub(super) struct Load<'a> {
     idle: Vec<(u64, Extent)>,
     done: Vec<Completion>,
     latencies_ns: Histogram,
+    stages: Option<Breakdown>,
     shared: &'a Shared,
 }
 
@@ -153,6 +159,7 @@ impl<'a> Load<'a> {
             idle,
             done: Vec::with_capacity(shape.depth.into()),
             latencies_ns: Histogram::new(),
+            stages: shape.stages.then(Breakdown::new),
             shared,
         })
     }
@@ -191,11 +198,13 @@ impl<'a> Load<'a> {
         }
         self.keep_going(host, warm_up)?;
         self.latencies_ns = Histogram::new();
+        self.stages = self.stages.as_ref().map(|_| Breakdown::new());
         let (before, cpu) = (host.report(), cpu_time());
         let elapsed = self.keep_going(host, time)?;
         let (after, cpu) = (host.report(), cpu_time() - cpu);
         let tally = Tally {
             latencies_ns: self.latencies_ns.clone(),
+            stages: self.stages.clone(),
             elapsed,
             cpu,
             frames: frames(&after) - frames(&before),
@@ -211,6 +220,9 @@ impl<'a> Load<'a> {
         let (mut now, mut heard) = (start, start);
         while now.duration_since(start) < time && !self.shared.stop.load(Ordering::Relaxed) {
             now = self.collect(host, &mut heard)?;
+            if let Some(stages) = &mut self.stages {
+                host.stage_times().for_each(|times| stages.add(&times));
+            }
             let answered = self.done.len() as u64;
             // The allocation comes back: nothing is allocated for requests.
             let mut done = std::mem::take(&mut self.done);

@@ -6,10 +6,14 @@ mod job;
 mod load;
 mod progress;
 mod result;
+mod stages;
 
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tyche_block::Geometry;
 use tyche_engine::{HostOptions, discover};
 use tyche_proto::wire::ExportFlags;
@@ -20,8 +24,9 @@ use self::job::Jobs;
 use self::load::{Pattern, Shape};
 use self::progress::Progress;
 use self::result::Floor;
+use self::stages::Breakdown;
 use crate::connect::{SessionArgs, positive};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Context, Error, Result};
 use crate::links::End;
 use crate::output::{Format, bytes, show};
 use crate::serve::binary;
@@ -77,6 +82,15 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     floor: bool,
 
+    /// Say in which stages the requests spend their time, at the host, on the wire and at the
+    /// target. Looking at the clock at every step costs a little itself.
+    #[arg(long)]
+    stages: bool,
+
+    /// Draw the stages as a bar into this file (SVG).
+    #[arg(long, value_name = "FILE", requires = "stages")]
+    stages_svg: Option<PathBuf>,
+
     /// How to print.
     #[arg(short, long, default_value_t)]
     pub(crate) output: Format,
@@ -92,7 +106,8 @@ fn size(text: &str) -> Result<u32, String> {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let shape = Shape::new(args.rw, args.bs, args.iodepth, args.rwmix);
+    let shape =
+        Shape { stages: args.stages, ..Shape::new(args.rw, args.bs, args.iodepth, args.rwmix) };
     let session = SessionArgs {
         queue_size: args.iodepth.max(args.session.queue_size),
         read_only: args.session.read_only || !args.rw.writes(),
@@ -102,8 +117,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         may_write(args)?;
     }
     let pages = usize::from(args.iodepth) * (args.bs as usize).div_ceil(tyche_block::PAGE);
-    let options =
-        |_| session.options(Uuid::new_v4()).map(|it| HostOptions { arena_pages: pages, ..it });
+    let options = |_| {
+        let mut options = session.options(Uuid::new_v4())?;
+        options.session.stages = args.stages;
+        Ok(HostOptions { arena_pages: pages, ..options })
+    };
+    // Before the measurement, which would be in vain.
+    let svg = args.stages_svg.as_deref().map(create).transpose()?;
     let options = (0..args.jobs).map(options).collect::<Result<Vec<_>>>()?;
     let mut jobs = Jobs::start(&session, options, shape)?;
     check_geometry(args, jobs.geometry)?;
@@ -112,8 +132,28 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let floor = if args.floor { Some(find_floor(&mut jobs, shape, time)?) } else { None };
     drop(jobs);
     let result = result::value(shape, &tallies, floor);
-    show(args.output, || result.clone(), || result::text(&result));
+    let stages = result::stages(&tallies);
+    let breakdown = || stages.as_ref().map_or(String::new(), Breakdown::text);
+    show(args.output, || result.clone(), || result::text(&result) + &breakdown());
+    if let (Some((path, mut file)), Some(stages)) = (svg, &stages) {
+        file.write_all(stages::svg(&args.title(), stages).as_bytes())
+            .context(Code::Other, format_args!("cannot write {}", path.display()))?;
+    }
     Ok(())
+}
+
+impl BenchArgs {
+    /// What is measured, for a picture.
+    fn title(&self) -> String {
+        let pattern = self.rw.to_possible_value().map_or(String::new(), |it| it.get_name().into());
+        format!("{pattern}, {} bytes, depth {}", self.bs, self.iodepth)
+    }
+}
+
+fn create(path: &Path) -> Result<(&Path, File)> {
+    let file = File::create(path);
+    let file = file.context(Code::Usage, format_args!("--stages-svg {}", path.display()))?;
+    Ok((path, file))
 }
 
 /// Refuses what would take the export away from somebody: this machine's own session, or another

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::floor::Measured;
 use super::histogram::Histogram;
 use super::load::{Shape, Tally};
+use super::stages::Breakdown;
 
 /// The floor: what bare frames did on the same links.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +29,14 @@ pub(super) fn round_ns(measured: &[Measured]) -> f64 {
     let busy: Duration = measured.iter().map(|it| it.busy).sum();
     let rounds: u64 = measured.iter().map(|it| it.rounds).sum();
     busy.as_nanos() as f64 / rounds as f64
+}
+
+/// Where the time of all jobs' requests went, if that was asked for.
+pub(super) fn stages(tallies: &[Tally]) -> Option<Breakdown> {
+    let mut all = tallies.iter().filter_map(|tally| tally.stages.as_ref());
+    let mut stages = all.next()?.clone();
+    all.for_each(|other| stages.merge(other));
+    Some(stages)
 }
 
 /// The result of all jobs as one object. `floor` comes with how close to it that is.
@@ -69,6 +78,7 @@ pub(super) fn value(shape: Shape, tallies: &[Tally], floor: Option<Floor>) -> Va
         "runtime_s": tallies.iter().map(|it| it.elapsed.as_secs_f64()).fold(0.0, f64::max),
         "jobs": tallies.len(),
         "floor": floor,
+        "stages": stages(tallies).map(|stages| stages.value()),
     })
 }
 
@@ -117,6 +127,7 @@ mod tests {
         (0..count).for_each(|_| latencies_ns.add(latency_ns));
         Tally {
             latencies_ns,
+            stages: None,
             elapsed: Duration::from_secs(2),
             cpu: Duration::from_secs(1),
             frames: 3 * count,

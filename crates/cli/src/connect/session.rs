@@ -132,6 +132,7 @@ impl SessionArgs {
             operations_max: OPERATIONS_MAX,
             read_only: self.read_only,
             checksum: !self.no_checksum,
+            stages: false,
             keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),

@@ -17,4 +17,5 @@ mod memory;
 mod nbd;
 mod refusals;
 mod rig;
+mod stages;
 mod tcp;

@@ -10,6 +10,7 @@ use tyche_wake::Spin;
 use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
+use crate::stages::{HostStages, StageTimes};
 use crate::wait::wait;
 
 /// A session without a thread: nothing moves unless [`poll`](Self::poll) or [`wait`](Self::wait)
@@ -92,8 +93,14 @@ impl InlineHost {
     }
 
     fn poll_at(&mut self, time: Instant, done: &mut Vec<Completion>) -> bool {
+        if let Some(stages) = &mut self.driver.stages {
+            stages.forget();
+        }
         let sent = self.driver.transmit(time);
         let received = self.driver.receive(time);
+        if let Some(stages) = &mut self.driver.stages {
+            stages.returned(now());
+        }
         done.extend(self.driver.done.drain(..).map(|done| done.completion));
         // Nobody waits for answers that come too late.
         self.driver.echoed.clear();
@@ -108,6 +115,14 @@ impl InlineHost {
             let worked = this.poll_at(time, done);
             (worked, done.len() > before)
         });
+    }
+
+    /// Where the time of the requests went that the last [`poll`](Self::poll) or
+    /// [`wait`](Self::wait) has brought back; nothing unless the session asked for
+    /// [stages](tyche_proto::SessionConfig::stages) and its target tells. Requests that failed
+    /// may be missing.
+    pub fn stage_times(&mut self) -> impl Iterator<Item = StageTimes> {
+        self.driver.stages.iter_mut().flat_map(HostStages::take)
     }
 
     /// Asks the target for frames, with a frame of `frame_len` bytes, for measuring what the links

@@ -51,6 +51,35 @@ pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
     .unwrap()
 }
 
+/// A host on one link.
+pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOptions {
+    let session = SessionConfig {
+        host: Uuid::from_u128(2),
+        host_name: name("host"),
+        session: Uuid::from_u128(3),
+        export: name("disk"),
+        target: None,
+        queue_size: 32,
+        damq_pages: 1024,
+        operations_max: 64,
+        read_only: false,
+        checksum: true,
+        stages: false,
+        keep_alive: Duration::from_secs(1),
+        reconnect_delay: Duration::from_millis(20),
+        ctrl_loss_tmo,
+        batch: BatchPolicy::default(),
+    };
+    HostOptions {
+        session,
+        links: vec![HostLink { link, target: None }],
+        ethertype: ETHERTYPE,
+        arena_pages: 4096,
+        spin: Duration::from_micros(20),
+        hand_over: false,
+    }
+}
+
 pub struct Client {
     pub host: Host,
     notices: Mutex<Receiver<Notice>>,
@@ -77,30 +106,7 @@ impl Client {
         adjust: impl FnOnce(&mut HostOptions),
     ) -> Self {
         let (sender, notices) = channel();
-        let session = SessionConfig {
-            host: Uuid::from_u128(2),
-            host_name: name("host"),
-            session: Uuid::from_u128(3),
-            export: name("disk"),
-            target: None,
-            queue_size: 32,
-            damq_pages: 1024,
-            operations_max: 64,
-            read_only: false,
-            checksum: true,
-            keep_alive: Duration::from_secs(1),
-            reconnect_delay: Duration::from_millis(20),
-            ctrl_loss_tmo: Some(ctrl_loss_tmo),
-            batch: BatchPolicy::default(),
-        };
-        let mut options = HostOptions {
-            session,
-            links: vec![HostLink { link, target: None }],
-            ethertype: ETHERTYPE,
-            arena_pages: 4096,
-            spin: Duration::from_micros(20),
-            hand_over: false,
-        };
+        let mut options = options(link, Some(ctrl_loss_tmo));
         adjust(&mut options);
         let host = Host::start(options, move |notice| {
             let _ = sender.send(notice);

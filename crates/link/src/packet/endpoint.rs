@@ -21,6 +21,8 @@ pub(super) struct Endpoint {
     mac: AtomicU64,
     /// Its MTU when last seen.
     mtu: AtomicUsize,
+    /// Whether the kernel says when frames arrive.
+    stamped: AtomicBool,
     short: AtomicU64,
     long: AtomicU64,
 }
@@ -35,6 +37,7 @@ impl Endpoint {
             attached: AtomicBool::new(true),
             mac: AtomicU64::new(pack(info.mac)),
             mtu: AtomicUsize::new(info.mtu),
+            stamped: AtomicBool::new(false),
             short: AtomicU64::new(0),
             long: AtomicU64::new(0),
         }
@@ -116,9 +119,17 @@ impl Endpoint {
         }
     }
 
+    /// See [`Link::stamp_arrivals`](crate::Link::stamp_arrivals).
+    pub(super) fn stamp_arrivals(&self, on: bool) -> bool {
+        let done = self.socket.set_option(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, on.into());
+        self.stamped.store(on && done.is_ok(), Relaxed);
+        done.is_ok()
+    }
+
     /// See [`Receiver::receive`].
     pub(super) fn receive(&self, batch: &mut RxBatch) -> io::Result<usize> {
-        let mut result = self.socket.receive(batch);
+        let stamped = self.stamped.load(Relaxed);
+        let mut result = self.socket.receive(batch, stamped);
         if let Err(error) = &result {
             match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR) if self.is_attached() => return Ok(0),
@@ -126,7 +137,7 @@ impl Endpoint {
                 // sounds like "nothing there" is looked into until the interface is back.
                 Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => {
                     self.attach()?;
-                    result = self.socket.receive(batch);
+                    result = self.socket.receive(batch, stamped);
                 }
                 _ => {}
             }

@@ -235,8 +235,12 @@ impl Link for PacketLink {
         self.overruns
     }
 
+    fn stamp_arrivals(&mut self, on: bool) -> bool {
+        self.endpoint.stamp_arrivals(on)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Malformed { short, long } = self.malformed;
+        let Malformed { short, long } = self.malformed();
         vec![("malformed_short", short), ("malformed_long", long)]
     }
 }

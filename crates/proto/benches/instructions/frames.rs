@@ -5,7 +5,7 @@ use std::hint::black_box;
 use tyche_proto::wire::{
     Body, ChannelId, Checksum, Command, CommandFlags, Completion, Cookie, Data, ENTRIES_MAX,
     ENTRY_LEN, ETHERTYPE, Entry, Flags, Frame, HEAD_LEN, Header, Kind, Mac, Opcode, PAGE_LEN,
-    Status, Tag, emit_entries,
+    Status, Tag, Times, emit_entries,
 };
 
 use crate::{Case, Round, case};
@@ -65,7 +65,7 @@ fn commands() -> Content {
 }
 
 fn completion(slot: u16) -> Entry {
-    Entry::Completion(Completion { tag: tag(slot), status: Status::Success })
+    Entry::Completion(Completion { tag: tag(slot), status: Status::Success, times: Times::ZERO })
 }
 
 fn completions() -> Content {

@@ -188,6 +188,7 @@ impl Host {
             operations_max: DEPTH.into(),
             read_only: false,
             checksum: true,
+            stages: false,
             keep_alive: Duration::from_secs(3),
             reconnect_delay: Duration::from_millis(100),
             ctrl_loss_tmo: None,

@@ -24,7 +24,7 @@ pub(crate) const PAYLOAD_CRC: usize = 56;
 pub(crate) const HEADER_CRC: usize = 60;
 
 /// Every golden frame, in the order of PROTOCOL.md.
-pub(crate) const GOLDEN: [&str; 25] = [
+pub(crate) const GOLDEN: [&str; 26] = [
     "discover",
     "offer",
     "hello",
@@ -37,6 +37,7 @@ pub(crate) const GOLDEN: [&str; 25] = [
     "reset",
     "command-requests",
     "command-answers",
+    "command-times",
     "data-write",
     "data-read",
     "data-unchecked",
