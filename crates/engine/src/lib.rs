@@ -13,12 +13,10 @@
 
 mod clock;
 mod discovery;
-mod doorbell;
 mod host;
 pub mod identity;
 mod port;
 mod random;
-mod spin;
 mod target;
 mod volume;
 mod wait;

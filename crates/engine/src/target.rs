@@ -21,12 +21,11 @@ use tyche_proto::{
     ListenerEvent, Outgoing, Registry, TargetConfig,
 };
 use tyche_store::{Queue, Store};
+use tyche_wake::{Doorbell, Spin};
 
 use crate::clock::now;
-use crate::doorbell::Doorbell;
 use crate::port::{Port, PortStats};
 use crate::random::secrets;
-use crate::spin::Spin;
 use crate::wait::wait;
 
 /// Requests that one loop has with one store at once; more wait in the loop.
@@ -113,8 +112,12 @@ pub struct TargetLinkReport {
     pub mac: Mac,
     /// What is wrong with it, if anything.
     pub problem: Option<String>,
+    /// Requests answered.
+    pub requests: u64,
     /// Frames and bytes.
     pub port: PortStats,
+    /// What went wrong on the link, by name.
+    pub link_counters: Vec<(&'static str, u64)>,
     /// Counters of the protocol.
     pub channel: ChannelStats,
     /// Dropped frames by reason.
@@ -226,6 +229,7 @@ impl Target {
                 commands,
                 out: Outgoing::new(),
                 done: Vec::with_capacity(STORE_DEPTH),
+                requests: 0,
                 spin: Spin::new(spin),
                 stopping: false,
             };
@@ -381,6 +385,8 @@ struct TargetLoop {
     commands: Receiver<Command>,
     out: Outgoing,
     done: Vec<Completion>,
+    /// Requests answered.
+    requests: u64,
     spin: Spin,
     stopping: bool,
 }
@@ -534,6 +540,7 @@ impl TargetLoop {
             disk.work(&mut self.done);
         }
         let worked = !self.done.is_empty();
+        self.requests += self.done.len() as u64;
         for Completion { token, result, buffer } in self.done.drain(..) {
             let (channel, tag) = split(token);
             let memory = self.channels[usize::from(channel.0)].as_mut();
@@ -605,7 +612,9 @@ impl TargetLoop {
             link: self.port.link().name().to_owned(),
             mac: Mac(self.port.link().mac()),
             problem: self.port.trouble().map(|kind| kind.to_string()),
+            requests: self.requests,
             port: self.port.stats(),
+            link_counters: self.port.link().counters(),
             channel: self.listener.stats(),
             rejects: self.listener.rejects().iter().collect(),
             channels: self.listener.channels().collect(),

@@ -97,13 +97,17 @@ fn drain(volume: &Volume) -> BTreeMap<u64, (Result<(), Errno>, Option<u8>)> {
 }
 
 #[test]
-fn what_is_written_is_read_in_both_modes_despite_losses() {
-    for mode in [Mode::Inline, Mode::Queue] {
+fn what_is_written_is_read_in_all_modes_despite_losses() {
+    let modes = [Mode::Inline, Mode::Queue].map(|mode| [(mode, false), (mode, true)]);
+    for (mode, hand_over) in modes.into_iter().flatten() {
         let (ours, theirs) = memory::pair(1514).unwrap();
         let plan = FaultPlan::new();
         plan.set_drop_ppm(20_000);
-        let ours = FaultLink::new(ours, 42, Side::Both, plan).unwrap();
-        let (_target, volume) = (target(Box::new(theirs)), open(mode, Box::new(ours)));
+        let theirs = FaultLink::new(theirs, 42, Side::Both, plan).unwrap();
+        let _target = target(Box::new(theirs));
+        let options = Options { hand_over, ..options(mode) };
+        let link = HostLink { link: Box::new(ours), target: None };
+        let volume = options.open_on(vec![link]).unwrap();
         assert_eq!((volume.geometry().size, volume.geometry().block_size), (SIZE, 512));
         for token in 0..100u64 {
             let len = 512 << (token % 6);
@@ -250,6 +254,11 @@ fn why_a_volume_does_not_open_is_said() {
         let error = hasty.open_on(vec![HostLink { link: Box::new(silent), target: None }]).err();
         assert!(matches!(error, Some(OpenError::TimedOut(_))), "{mode:?}: {error:?}");
     }
+    let (ours, _theirs) = memory::pair(9014).unwrap();
+    let ours = FaultLink::new(ours, 1, Side::Both, FaultPlan::new()).unwrap();
+    let whole = HostLink { link: Box::new(ours), target: None };
+    let error = Options { hand_over: true, ..options(Mode::Inline) }.open_on(vec![whole]).err();
+    assert!(matches!(error, Some(OpenError::Option(_))), "no half of it receives: {error:?}");
     let nameless = Options::new("").open_on(Vec::new()).err();
     assert!(matches!(nameless, Some(OpenError::Option(_))));
 }

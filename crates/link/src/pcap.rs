@@ -108,6 +108,10 @@ impl<L: Link, W: Write + Send> Link for PcapLink<L, W> {
     fn overruns(&mut self) -> u64 {
         self.inner.overruns()
     }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
 }
 
 impl<L: Link, W: Write> std::fmt::Debug for PcapLink<L, W> {

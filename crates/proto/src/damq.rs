@@ -104,6 +104,37 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_the_first_that_a_search_page_by_page_finds() {
+        let (mut damq, mut pages) = (Allocator::new(200), [false; 200]);
+        let (mut taken, mut random) = (Vec::new(), 1_u64);
+        for _ in 0..5_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let len = 1 + (random >> 33) as usize % 70;
+            if random >> 63 == 0 && !taken.is_empty() {
+                let (first, len) = taken.swap_remove((random >> 40) as usize % taken.len());
+                damq.give_back(first as u32, len as u32 * 4096);
+                pages[first..first + len].fill(false);
+                continue;
+            }
+            let free = |first: &usize| pages[*first..*first + len].iter().all(|used| !used);
+            let wanted = (0..=200 - len).find(free);
+            assert_eq!(damq.take(len as u32 * 4096), wanted.map(|first| first as u32));
+            if let Some(first) = wanted {
+                pages[first..first + len].fill(true);
+                taken.push((first, len));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "pages given back twice")]
+    fn pages_that_are_free_are_not_given_back() {
+        let mut damq = Allocator::new(200);
+        damq.take(100 * 4096);
+        damq.give_back(60, 41 * 4096);
+    }
+
+    #[test]
     fn runs_outside_of_the_queue_are_refused() {
         let owners = Owners::new(10);
         assert!(owners.of(9, 4096).is_ok());

@@ -7,13 +7,14 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, CommandFlags, Completion, Data, Entry, Event, Header, Mac, Opcode, Position,
-    Reject, Ring, Status, Tag,
+    Body, Command, CommandFlags, Completion, Data, Echo, Entry, Event, Flags, Header, Kind, Mac,
+    Opcode, Position, Reject, Ring, Status, Tag,
 };
 
 use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Allocator;
+use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
@@ -50,6 +51,8 @@ pub(crate) enum Arrived {
     Done(Piece, Status),
     /// Something happened to the export.
     Event(Event),
+    /// An answer to an echo.
+    Echo(Echo),
 }
 
 struct Slot {
@@ -58,8 +61,8 @@ struct Slot {
     damq_page: u32,
     /// Bytes of a write handed to frames, bytes of a read received.
     moved: u32,
-    /// The completion, if it came before the last data.
-    status: Option<Status>,
+    /// The request succeeded, but not all of its data are here.
+    succeeded: bool,
 }
 
 /// See the module.
@@ -75,6 +78,7 @@ pub(crate) struct Initiator<R> {
     commands: VecDeque<u16>,
     /// Slots of writes with data to be sent; the first part takes the command along.
     writes: Turns,
+    echoes: Echoes,
     /// Position of the newest event.
     event_at: Option<Position>,
 }
@@ -88,7 +92,8 @@ impl<R: Rules> Initiator<R> {
         frame_len: usize,
         now: Instant,
     ) -> Self {
-        let slot = |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, status: None };
+        let slot =
+            |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, succeeded: false };
         Self {
             channel: Channel::new(config, now),
             target,
@@ -99,6 +104,7 @@ impl<R: Rules> Initiator<R> {
             damq: Allocator::new(damq_pages),
             commands: VecDeque::with_capacity(queue_size.into()),
             writes: Turns::new(queue_size.into()),
+            echoes: Echoes::default(),
             event_at: None,
         }
     }
@@ -140,8 +146,16 @@ impl<R: Rules> Initiator<R> {
         }
         let slot = &mut self.slots[usize::from(slot)];
         slot.generation = slot.generation.wrapping_add(1);
-        (slot.piece, slot.damq_page, slot.moved, slot.status) = (Some(piece), damq_page, 0, None);
+        (slot.piece, slot.damq_page) = (Some(piece), damq_page);
+        (slot.moved, slot.succeeded) = (0, false);
         true
+    }
+
+    /// Asks for an echo with a frame of `frame_len` bytes; false if the frames would be too long,
+    /// or too many wait to be sent.
+    pub(crate) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
+        let fits = self.capacity.frame_len() >= frame_len.max(echo.reply_len as usize);
+        fits && self.echoes.ask(echo, frame_len)
     }
 
     /// Takes a frame of this channel whose payload has been checked.
@@ -158,6 +172,12 @@ impl<R: Rules> Initiator<R> {
         match body {
             Body::Empty => Ok(()),
             Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
+            Body::Echo { echo, .. } if header.flags.contains(Flags::REPLY) => {
+                self.echoes.answered()?;
+                arrived(Arrived::Echo(*echo));
+                Ok(())
+            }
+            Body::Echo { .. } => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
@@ -188,6 +208,7 @@ impl<R: Rules> Initiator<R> {
         }
     }
 
+    /// Finds the request that the peer speaks of.
     fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {
         let slot = self.slots.get_mut(usize::from(tag.slot)).ok_or(Reject::Tag)?;
         match slot.piece {
@@ -212,9 +233,12 @@ impl<R: Rules> Initiator<R> {
             return Err(Reject::Mismatch);
         }
         slot.moved += data.len;
+        let is_over = slot.succeeded && slot.moved == piece.len;
         let Data { offset, len, .. } = *data;
         arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });
-        self.finish_if_complete(now, data.tag.slot, arrived);
+        if is_over {
+            self.finish(now, data.tag.slot, Status::Success, arrived);
+        }
         Ok(())
     }
 
@@ -224,24 +248,28 @@ impl<R: Rules> Initiator<R> {
         completion: Completion,
         arrived: &mut impl FnMut(Arrived),
     ) -> Result<(), Reject> {
-        let (slot, piece) = self.slot_of(completion.tag)?;
-        let unsent = piece.opcode == Opcode::Write && slot.moved < piece.len;
-        if unsent && completion.status == Status::Success {
-            return Err(Reject::Mismatch);
+        let Completion { tag, status } = completion;
+        let (slot, piece) = self.slot_of(tag)?;
+        let lacks_data = status == Status::Success && slot.moved < piece.len;
+        match piece.opcode {
+            // Data that were not sent can't have been written.
+            Opcode::Write if lacks_data => return Err(Reject::Mismatch),
+            // A completion may overtake data.
+            Opcode::Read if lacks_data => slot.succeeded = true,
+            _ => self.finish(now, tag.slot, status, arrived),
         }
-        slot.status = Some(completion.status);
-        self.finish_if_complete(now, completion.tag.slot, arrived);
         Ok(())
     }
 
-    /// A read ends when its completion and all of its data are here, in whatever order.
-    fn finish_if_complete(&mut self, now: Instant, index: u16, arrived: &mut impl FnMut(Arrived)) {
+    fn finish(
+        &mut self,
+        now: Instant,
+        index: u16,
+        status: Status,
+        arrived: &mut impl FnMut(Arrived),
+    ) {
         let slot = &mut self.slots[usize::from(index)];
-        let (Some(piece), Some(status)) = (slot.piece, slot.status) else { return };
-        if piece.opcode == Opcode::Read && status == Status::Success && slot.moved < piece.len {
-            return;
-        }
-        slot.piece = None;
+        let piece = slot.piece.take().expect("a request ends once");
         if piece.data_len() > 0 {
             self.damq.give_back(slot.damq_page, piece.data_len());
         }
@@ -256,7 +284,7 @@ impl<R: Rules> Initiator<R> {
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         out.destination = self.target;
-        out.control = None;
+        (out.control, out.echo) = (None, None);
         let slots = &self.slots;
         let wanted = |entry: &Entry| match entry {
             Entry::Command(Command { tag, .. }) | Entry::Data(Data { tag, .. }) => {
@@ -275,6 +303,11 @@ impl<R: Rules> Initiator<R> {
         }
         if let Some((header, control)) = self.channel.poll_upkeep(now) {
             out.set_control(self.target, header, control);
+            return true;
+        }
+        if let Some(echo) = self.echoes.next() {
+            let header = self.channel.unsequenced(now, Kind::Echo, Flags::NONE);
+            out.set_echo(self.target, header, echo);
             return true;
         }
         false

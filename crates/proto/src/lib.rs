@@ -25,6 +25,7 @@ mod cache;
 mod channel;
 mod congestion;
 mod damq;
+mod echo;
 mod initiator;
 mod listener;
 mod operation;
@@ -41,6 +42,7 @@ mod time;
 mod turns;
 
 pub use batching::BatchPolicy;
+pub use echo::OutgoingEcho;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
 pub use operation::{OpId, Operation};
 pub use outgoing::Outgoing;

@@ -237,11 +237,10 @@ impl<R: Rules> Listener<R> {
             self.close(header.channel);
             return Ok(());
         }
-        let result = open.target.handle_frame(now, header, &body);
-        while let Some(action) = open.target.poll_action() {
-            self.events.push_back(ListenerEvent::Action { channel: header.channel, action });
-        }
-        result
+        let (channel, events) = (header.channel, &mut self.events);
+        open.target.handle_frame(now, header, &body, |action| {
+            events.push_back(ListenerEvent::Action { channel, action });
+        })
     }
 
     /// A frame for a channel that is not there, though its cookie is one of ours: the host talks

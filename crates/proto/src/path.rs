@@ -309,14 +309,9 @@ impl<R: Rules> Path<R> {
         };
         self.frame_len = best;
         let mut flags = ConnectFlags::default();
-        let mut set = |condition, flag: ConnectFlags| {
-            if condition {
-                flags.0 |= flag.0;
-            }
-        };
-        set(session.read_only, ConnectFlags::READ_ONLY);
-        set(session.checksum, ConnectFlags::CHECKSUM);
-        set(session.target.is_some(), ConnectFlags::RESUME);
+        flags.set(ConnectFlags::READ_ONLY, session.read_only);
+        flags.set(ConnectFlags::CHECKSUM, session.checksum);
+        flags.set(ConnectFlags::RESUME, session.target.is_some());
         let connect = Connect {
             attempt: random(),
             host: session.host,

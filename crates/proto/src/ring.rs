@@ -136,11 +136,12 @@ impl TxRing {
         if self.is_empty() {
             self.waiting_since = now;
         }
-        let mask = self.entries.len() - 1;
-        for entry in entries {
-            self.entries[self.entries_head as usize & mask] = *entry;
-            self.entries_head = self.entries_head.wrapping_add(1);
-        }
+        // The ring of entries may end among them.
+        let start = first as usize & (self.entries.len() - 1);
+        let (ahead, wrapped) = entries.split_at(entries.len().min(self.entries.len() - start));
+        self.entries[start..start + ahead.len()].copy_from_slice(ahead);
+        self.entries[..wrapped.len()].copy_from_slice(wrapped);
+        self.entries_head = first.wrapping_add(entries.len() as u32);
         self.head = self.head.plus(1);
         *self.slot_mut(position) = TxSlot {
             state: State::Sent,

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, AcceptFlags, Body, ChannelId, Control, Cookie, Event, Fence, Fenced, Flags, HEAD_LEN,
-    Header, Kind, Mac, Name, REQUEST_LEN_MAX, Reason, Reject, Rejection, Status, Uuid,
+    Accept, AcceptFlags, Body, ChannelId, Control, Cookie, Echo, Event, Fence, Fenced, Flags,
+    HEAD_LEN, Header, Kind, Mac, Name, REQUEST_LEN_MAX, Reason, Reject, Rejection, Status, Uuid,
 };
 
 use crate::batching::BatchPolicy;
@@ -151,7 +151,9 @@ pub enum SessionEvent {
     /// The last live channel was lost: operations wait.
     Lost(Problem),
     /// A connect was refused. The session goes on trying unless it also fails.
-    Rejected(Rejection),
+    Rejected(Box<Rejection>),
+    /// An answer to an [echo](Session::echo) has come.
+    Echoed(Echo),
     /// The export has another size.
     Resized(u64),
     /// The session is over: everything has failed.
@@ -337,6 +339,17 @@ impl<R: Rules> Session<R> {
         Ok(OpId(index))
     }
 
+    /// Asks the target for frames, with a frame of `frame_len` bytes on a path; each that comes is
+    /// a [`SessionEvent::Echoed`]. Neither is sent again when it is lost. False if the path is not
+    /// live, the frames are longer than it carries, or too many wait to be sent.
+    ///
+    /// # Panics
+    /// If the echo is none that a frame can carry.
+    pub fn echo(&mut self, path: usize, echo: Echo, frame_len: usize) -> bool {
+        let initiator = self.paths[path].live_mut();
+        initiator.is_some_and(|initiator| initiator.echo(echo, frame_len))
+    }
+
     /// Hands pieces to channels while there are both.
     fn issue(&mut self) {
         while let Some(piece) = self.reissued.front() {
@@ -475,6 +488,7 @@ impl<R: Rules> Session<R> {
             }
             Arrived::Event(Event::Resized(size)) => resized = Some(size),
             Arrived::Event(Event::Removed) => removed = true,
+            Arrived::Echo(echo) => events.push_back(SessionEvent::Echoed(echo)),
         });
         if let (Some(export), Some(size)) = (export, resized) {
             export.size = size;
@@ -552,7 +566,7 @@ impl<R: Rules> Session<R> {
 
     fn rejected(&mut self, path: usize, rejection: Rejection) {
         let reason = rejection.reason;
-        self.events.push_back(SessionEvent::Rejected(rejection));
+        self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
         let may_pass = matches!(reason, Reason::UnknownExport | Reason::Held | Reason::NoResources);
         if may_pass && self.state != State::New {
             self.paths[path].fail(self.now, Problem::NoAccept, self.config.reconnect_delay);

@@ -7,12 +7,14 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, Completion, Data, Entry, Event, Header, Mac, Opcode, Reject, Ring, Status, Tag,
+    Body, Command, Completion, Data, Entry, Event, Flags, Header, Kind, Mac, Opcode, Reject, Ring,
+    Status, Tag,
 };
 
 use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Owners;
+use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
@@ -90,8 +92,8 @@ pub(crate) struct TargetChannel<R> {
     sending: Turns,
     completions: VecDeque<Completion>,
     events: VecDeque<Event>,
-    actions: VecDeque<Action>,
     executing: usize,
+    echoes: Echoes,
     /// A disconnect, or the answer to the host's, to be sent before the channel goes.
     pub(crate) farewell: Option<Header>,
 }
@@ -124,8 +126,8 @@ impl<R: Rules> TargetChannel<R> {
             sending: Turns::new(slots),
             completions: VecDeque::with_capacity(slots),
             events: VecDeque::new(),
-            actions: VecDeque::with_capacity(slots * 2),
             executing: 0,
+            echoes: Echoes::default(),
             farewell: None,
         }
     }
@@ -139,12 +141,14 @@ impl<R: Rules> TargetChannel<R> {
         self.executing
     }
 
-    /// Takes a frame of this channel whose payload has been checked.
+    /// Takes a frame of this channel whose payload has been checked; hands what is to be done for
+    /// it to `act`.
     pub(crate) fn handle_frame(
         &mut self,
         now: Instant,
         header: &Header,
         body: &Body<'_>,
+        mut act: impl FnMut(Action),
     ) -> Result<(), Reject> {
         if self.channel.receive(now, header)? == Arrival::Duplicate {
             return Ok(());
@@ -152,13 +156,17 @@ impl<R: Rules> TargetChannel<R> {
         match body {
             Body::Empty => Ok(()),
             Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
+            Body::Echo { echo, .. } if !header.flags.contains(Flags::REPLY) => {
+                self.echoes.answer(*echo, self.capacity.frame_len())
+            }
+            Body::Echo { .. } => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
                     let taken = match entry {
-                        Entry::Command(command) => self.handle_command(command),
+                        Entry::Command(command) => self.handle_command(command, &mut act),
                         Entry::Data(data) => {
-                            let taken = self.handle_data(&data, source);
+                            let taken = self.handle_data(&data, source, &mut act);
                             source += data.len;
                             taken
                         }
@@ -171,20 +179,29 @@ impl<R: Rules> TargetChannel<R> {
         }
     }
 
-    fn handle_command(&mut self, command: Command) -> Result<(), Reject> {
+    fn handle_command(
+        &mut self,
+        command: Command,
+        act: &mut impl FnMut(Action),
+    ) -> Result<(), Reject> {
         let held = if command.opcode.has_data() { command.len } else { 0 };
-        self.gather(command.tag, command.damq_page, held)?;
+        self.gather(command.tag, command.damq_page, held, act)?;
         let slot = &mut self.slots[usize::from(command.tag.slot)];
         if slot.command.is_some() && R::SUPPRESS_DUPLICATES {
             return Err(Reject::Mismatch);
         }
         slot.command = Some(command);
-        self.execute_if_whole(command.tag.slot);
+        self.execute_if_whole(command.tag.slot, act);
         Ok(())
     }
 
-    fn handle_data(&mut self, data: &Data, source: u32) -> Result<(), Reject> {
-        self.gather(data.tag, data.damq_page, data.total)?;
+    fn handle_data(
+        &mut self,
+        data: &Data,
+        source: u32,
+        act: &mut impl FnMut(Action),
+    ) -> Result<(), Reject> {
+        self.gather(data.tag, data.damq_page, data.total, act)?;
         let slot = &mut self.slots[usize::from(data.tag.slot)];
         if slot.command.is_some_and(|command| command.opcode != Opcode::Write) {
             return Err(Reject::Mismatch);
@@ -195,14 +212,20 @@ impl<R: Rules> TargetChannel<R> {
         }
         slot.moved += data.len;
         let Data { offset, len, .. } = *data;
-        self.actions.push_back(Action::Place { slot: data.tag.slot, offset, len, source });
-        self.execute_if_whole(data.tag.slot);
+        act(Action::Place { slot: data.tag.slot, offset, len, source });
+        self.execute_if_whole(data.tag.slot, act);
         Ok(())
     }
 
     /// Finds the slot of a request that is being gathered, or begins to gather it: whichever of
     /// command and data comes first says where the data will lie.
-    fn gather(&mut self, tag: Tag, page: u32, held: u32) -> Result<(), Reject> {
+    fn gather(
+        &mut self,
+        tag: Tag,
+        page: u32,
+        held: u32,
+        act: &mut impl FnMut(Action),
+    ) -> Result<(), Reject> {
         let slot = self.slots.get(usize::from(tag.slot)).ok_or(Reject::Tag)?;
         if slot.state == State::Gathering && slot.generation == tag.generation {
             let same = slot.page == page && slot.held == held;
@@ -213,9 +236,9 @@ impl<R: Rules> TargetChannel<R> {
         if slot.state != State::Done || !fresh {
             return Err(Reject::Tag);
         }
-        self.release(tag.slot);
+        self.release(tag.slot, act);
         if held > 0 {
-            self.claim(tag.slot, page, held)?;
+            self.claim(tag.slot, page, held, act)?;
         }
         let slot = &mut self.slots[usize::from(tag.slot)];
         slot.state = State::Gathering;
@@ -226,32 +249,37 @@ impl<R: Rules> TargetChannel<R> {
 
     /// Gives the pages to the slot. The host hands out pages again once it has the answer to
     /// the request that held them, so pages of answered requests are taken over.
-    fn claim(&mut self, index: u16, page: u32, len: u32) -> Result<(), Reject> {
-        for owner in self.owners.of(page, len)? {
-            if self.slots[usize::from(owner)].state != State::Done {
-                return Err(Reject::Placement);
-            }
+    fn claim(
+        &mut self,
+        index: u16,
+        page: u32,
+        len: u32,
+        act: &mut impl FnMut(Action),
+    ) -> Result<(), Reject> {
+        let is_busy = |owner: u16| self.slots[usize::from(owner)].state != State::Done;
+        if self.owners.of(page, len)?.any(is_busy) {
+            return Err(Reject::Placement);
         }
         loop {
             let owner = self.owners.of(page, len)?.next();
             let Some(owner) = owner else { break };
-            self.release(owner);
+            self.release(owner, act);
         }
         self.owners.take(page, len, index);
-        self.actions.push_back(Action::Claim { slot: index, page, len });
+        act(Action::Claim { slot: index, page, len });
         Ok(())
     }
 
-    fn release(&mut self, index: u16) {
+    fn release(&mut self, index: u16, act: &mut impl FnMut(Action)) {
         let slot = &mut self.slots[usize::from(index)];
         if slot.held > 0 {
             self.owners.give_back(slot.page, slot.held);
             slot.held = 0;
-            self.actions.push_back(Action::Release { slot: index });
+            act(Action::Release { slot: index });
         }
     }
 
-    fn execute_if_whole(&mut self, index: u16) {
+    fn execute_if_whole(&mut self, index: u16, act: &mut impl FnMut(Action)) {
         let slot = &mut self.slots[usize::from(index)];
         let Some(command) = slot.command else { return };
         if command.opcode == Opcode::Write && slot.moved < slot.held {
@@ -260,12 +288,7 @@ impl<R: Rules> TargetChannel<R> {
         slot.state = State::Executing;
         slot.moved = 0;
         self.executing += 1;
-        self.actions.push_back(Action::Execute { command });
-    }
-
-    /// The next thing to do after a frame.
-    pub(crate) fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        act(Action::Execute { command });
     }
 
     /// The disk has executed the request. Returns whether it keeps its pages: they hold data to
@@ -297,7 +320,7 @@ impl<R: Rules> TargetChannel<R> {
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         out.destination = self.host;
-        out.control = None;
+        (out.control, out.echo) = (None, None);
         let slots = &self.slots;
         let current = |tag: Tag| slots[usize::from(tag.slot)].generation == tag.generation;
         let wanted = |entry: &Entry| match entry {
@@ -316,6 +339,11 @@ impl<R: Rules> TargetChannel<R> {
         }
         if let Some((header, control)) = self.channel.poll_upkeep(now) {
             out.set_control(self.host, header, control);
+            return true;
+        }
+        if let Some(echo) = self.echoes.next() {
+            let header = self.channel.unsequenced(now, Kind::Echo, Flags::REPLY);
+            out.set_echo(self.host, header, echo);
             return true;
         }
         false

@@ -4,8 +4,8 @@ use core::fmt;
 
 use crate::body::Writer;
 use crate::{
-    Accept, Ack, Checksum, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Entry, Fence, Fenced, Flags,
-    HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reject, Rejection, Reset, ethernet,
+    Accept, Ack, Checksum, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, Fence, Fenced,
+    Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reject, Rejection, Reset, ethernet,
 };
 
 /// A body PDU.
@@ -44,6 +44,13 @@ pub enum Body<'a> {
         entries: Entries<'a>,
         /// The data section, whole.
         data: &'a [u8],
+    },
+    /// What an echo says.
+    Echo {
+        /// Its only entry.
+        echo: Echo,
+        /// The data section, whole: any bytes.
+        filling: &'a [u8],
     },
     /// A PDU of its own.
     Control(Pdu<'a>),
@@ -111,14 +118,19 @@ impl<'a> Body<'a> {
             return Err(Reject::Length);
         }
         let (data, tail) = payload.split_at(data_len);
-        let covers_data = header.kind != Kind::Data || header.flags.contains(Flags::CHECKSUMMED);
-        let covered = if covers_data { payload } else { tail };
+        let covered = if header.covers_data() { payload } else { tail };
         if checked && Checksum::of(covered) != header.payload_crc {
             return Err(Reject::PayloadChecksum);
         }
         match header.kind {
             Kind::Command if data_len > 0 => Err(Reject::Length),
             Kind::Command | Kind::Data => Self::parse_entries(tail, data),
+            Kind::Echo => {
+                let entry = tail.try_into().map_err(|_| Reject::EntryCount)?;
+                let is_reply = header.flags.contains(Flags::REPLY);
+                Echo::parse(entry, is_reply, data.len())
+                    .map(|echo| Self::Echo { echo, filling: data })
+            }
             _ if entries > 0 => Err(Reject::EntryCount),
             Kind::Void | Kind::Keepalive | Kind::Disconnect => {
                 if data.is_empty() {
@@ -193,9 +205,12 @@ impl Control {
             Kind::Fenced => Fenced::parse(body).map(Self::Fenced),
             Kind::Reset => Reset::parse(body).map(Self::Reset),
             Kind::Ack => Ack::parse(body).map(Self::Ack),
-            Kind::Command | Kind::Data | Kind::Void | Kind::Keepalive | Kind::Disconnect => {
-                unreachable!("{kind:?} has no body of its own")
-            }
+            Kind::Command
+            | Kind::Data
+            | Kind::Void
+            | Kind::Keepalive
+            | Kind::Disconnect
+            | Kind::Echo => unreachable!("{kind:?} has no body of its own"),
         }
     }
 
@@ -265,7 +280,7 @@ impl Header {
         tail: &[u8],
         head: &mut [u8; HEAD_LEN],
     ) {
-        let covers_data = self.kind != Kind::Data || self.flags.contains(Flags::CHECKSUMMED);
+        let covers_data = self.covers_data();
         let mut checksum = Checksum::new();
         self.data_len = 0;
         for piece in data {
@@ -307,6 +322,7 @@ impl fmt::Display for Frame<'_> {
                 self.header.fmt(f)?;
                 entries.iter().try_for_each(|entry| write!(f, " [{entry}]"))
             }
+            Body::Echo { echo, .. } => write!(f, "{} [{echo}]", self.header),
             Body::Control(pdu) if self.header.kind.on_channel() => {
                 write!(f, "{} {}", self.header, pdu.decode())
             }

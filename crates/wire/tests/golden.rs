@@ -55,6 +55,13 @@ fn empty(header: Header) -> Expected {
     Expected { header, payload: Payload::Empty }
 }
 
+fn echo(header: Header, filling: Vec<u8>) -> Expected {
+    let (entries, data_len) = (1, filling.len() as u32);
+    let header = Header { entries, data_len, payload_crc: 0x9705_f968, ..header };
+    let echo = Echo { sequence: NONCE, replies: 2, reply_len: 152 };
+    Expected { header, payload: Payload::Echo(filling, echo) }
+}
+
 fn with_entries(
     header: Header,
     (position, payload_crc): (u32, u32),
@@ -296,6 +303,11 @@ fn on_channel(name: &str) -> Option<Expected> {
         "disconnect-reply" => {
             let header = to_host(Kind::Disconnect, 70011, [3, 43]);
             empty(Header { flags: Flags::REPLY, ..header })
+        }
+        "echo" => echo(to_target(Kind::Echo, 70013, [301, 79]), vec![0xee; 40]),
+        "echo-reply" => {
+            let header = to_host(Kind::Echo, 70014, [3, 43]);
+            echo(Header { flags: Flags::REPLY, ..header }, vec![0; 64])
         }
         _ => return None,
     })

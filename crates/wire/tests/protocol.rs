@@ -135,6 +135,7 @@ fn the_table_of_limits_has_the_constants() {
         ("TAGS_MAX", TAGS_MAX),
         ("OUTCOMES_MAX", OUTCOMES_MAX),
         ("BITMAP_WORDS_MAX", BITMAP_WORDS_MAX),
+        ("ECHO_REPLIES_MAX", ECHO_REPLIES_MAX.into()),
     ];
     let limits = limits.map(|(name, value)| (name, value.to_string()));
     let limits: Vec<_> = limits.iter().map(|(name, value)| (*name, &value[..])).collect();

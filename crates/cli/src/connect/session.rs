@@ -11,6 +11,7 @@ use tyche_proto::{Failure, SessionConfig};
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
+use crate::handover::HandOverArgs;
 use crate::identity;
 use crate::links::{End, LinkArgs};
 
@@ -75,13 +76,16 @@ pub(crate) struct SessionArgs {
 
     #[command(flatten)]
     pub(crate) link: LinkArgs,
+
+    #[command(flatten)]
+    pub(crate) hand_over: HandOverArgs,
 }
 
 fn mac(text: &str) -> Result<Mac, String> {
     Mac::parse(text).ok_or_else(|| "an address looks like 02:00:5e:10:00:01".into())
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number < 1e9 => Ok(number),
         _ => Err("a number of seconds greater than 0".into()),
@@ -142,6 +146,7 @@ impl SessionArgs {
             );
             return Err(Error::new(Code::Usage, message));
         }
+        let links = self.hand_over.links(links, self.link.spin())?;
         let links = links.into_iter().map(|link| HostLink { link, target: self.target }).collect();
         Ok(HostOptions {
             session,
@@ -149,6 +154,7 @@ impl SessionArgs {
             ethertype: self.link.ethertype,
             arena_pages: ARENA_PAGES,
             spin: self.link.spin(),
+            hand_over: self.hand_over.is_on(),
         })
     }
 
@@ -200,6 +206,10 @@ impl SessionArgs {
             ),
             Reason::Denied => format!(
                 "export `{export}` is not for this host; add its UUID to the export's `hosts`"
+            ),
+            Reason::NoResources => format!(
+                "the target has no room for another session on export `{export}`; raise \
+                 `channels` in the [limits] of its configuration, or disconnect one"
             ),
             _ => format!("the target refuses export `{export}`: {reason} {detail}"),
         };

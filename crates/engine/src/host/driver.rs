@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::{Completion, Errno, Geometry, Operation as BlockOperation, Request, Sink};
-use tyche_proto::wire::{CommandFlags, Data, Mac, Opcode, Status};
+use tyche_proto::wire::{CommandFlags, Data, Echo, Mac, Opcode, Status};
 use tyche_proto::{
     ExportState, Instant, OpId, Operation, Outgoing, PathConfig, Problem, Session, SessionEvent,
     SubmitError,
@@ -39,6 +39,16 @@ pub(super) struct Done {
     pub(super) sink: Option<Arc<dyn Sink>>,
 }
 
+impl Done {
+    /// Gives the answer to who asked.
+    ///
+    /// # Panics
+    /// If it was whoever drives the session.
+    pub(super) fn answer(self) {
+        self.sink.expect("queued requests come with a sink").complete(self.completion);
+    }
+}
+
 impl Job {
     pub(super) fn done(self, result: Result<(), Errno>) -> Done {
         let Self { request, token, sink } = self;
@@ -57,6 +67,8 @@ pub(super) struct Driver {
     out: Outgoing,
     /// Requests that are over.
     pub(super) done: Vec<Done>,
+    /// Answers to echoes.
+    pub(super) echoed: Vec<Echo>,
     /// What has happened.
     pub(super) notices: VecDeque<Notice>,
 }
@@ -79,6 +91,7 @@ impl Driver {
             counts: RequestCounts::default(),
             out: Outgoing::new(),
             done: Vec::with_capacity(operations_max),
+            echoed: Vec::new(),
             notices: VecDeque::new(),
         }
     }
@@ -113,6 +126,12 @@ impl Driver {
         self.counts.errors += 1;
         self.done.push(job.done(Err(errno)));
         Ok(())
+    }
+
+    /// Asks the target for frames, with a frame of `frame_len` bytes on a live path; false if none
+    /// takes it.
+    pub(super) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
+        (0..self.ports.len()).any(|path| self.session.echo(path, echo, frame_len))
     }
 
     /// Takes what has come, and lets time pass; false if nothing came.
@@ -184,6 +203,10 @@ impl Driver {
                     self.done.push(job.done(result(status)));
                     continue;
                 }
+                SessionEvent::Echoed(echo) => {
+                    self.echoed.push(echo);
+                    continue;
+                }
                 SessionEvent::Connected => {
                     Notice::Connected(*self.session.export().expect("known once connected"))
                 }
@@ -236,6 +259,7 @@ impl Driver {
                 congestion_window: state.map_or(0, |(_, window)| window),
                 problem: problem.or_else(|| session.problem(path).map(|it| it.to_string())),
                 port: port.stats(),
+                link_counters: port.link().counters(),
             }
         });
         HostReport {

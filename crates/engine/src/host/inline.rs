@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
+use tyche_proto::wire::Echo;
 use tyche_proto::{Instant, Problem};
+use tyche_wake::Spin;
 
 use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
-use crate::spin::Spin;
 use crate::wait::wait;
 
 /// A session without a thread: nothing moves unless [`poll`](Self::poll) or [`wait`](Self::wait)
@@ -94,20 +95,62 @@ impl InlineHost {
         let sent = self.driver.transmit(time);
         let received = self.driver.receive(time);
         done.extend(self.driver.done.drain(..).map(|done| done.completion));
+        // Nobody waits for answers that come too late.
+        self.driver.echoed.clear();
         sent | received
     }
 
     /// As [`poll`](Self::poll), until something is over or `timeout` has passed; spins and then
     /// sleeps.
     pub fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) {
-        let (before, deadline) = (done.len(), now() + timeout);
+        let before = done.len();
+        self.wait_until(timeout, |this, time| {
+            let worked = this.poll_at(time, done);
+            (worked, done.len() > before)
+        });
+    }
+
+    /// Asks the target for frames, with a frame of `frame_len` bytes, for measuring what the links
+    /// and both loops can do without requests. It travels with the next
+    /// [`wait_echoes`](Self::wait_echoes). False if no channel is live, the frames are longer than
+    /// it carries, or too many wait to be sent.
+    ///
+    /// # Panics
+    /// If the echo is none that a frame can carry.
+    pub fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
+        self.driver.echo(echo, frame_len)
+    }
+
+    /// As [`wait`](Self::wait), for answers to echoes, one for each frame that has come. Requests
+    /// must not be in progress.
+    ///
+    /// # Panics
+    /// If a request has ended meanwhile.
+    pub fn wait_echoes(&mut self, answers: &mut Vec<Echo>, timeout: Duration) {
+        let before = answers.len();
+        self.wait_until(timeout, |this, time| {
+            let worked = this.driver.transmit(time) | this.driver.receive(time);
+            assert!(this.driver.done.is_empty(), "a request in the middle of echoes");
+            answers.append(&mut this.driver.echoed);
+            (worked, answers.len() > before)
+        });
+    }
+
+    /// Calls `turn` until it says that it is over, or `timeout` has passed; spins and then sleeps
+    /// when it says that there was nothing to do.
+    fn wait_until(
+        &mut self,
+        timeout: Duration,
+        mut turn: impl FnMut(&mut Self, Instant) -> (bool, bool),
+    ) {
+        let deadline = now() + timeout;
         loop {
             let time = now();
-            let worked = self.poll_at(time, done);
+            let (worked, over) = turn(self, time);
             if worked {
                 self.spin.worked();
             }
-            if done.len() > before || time >= deadline {
+            if over || time >= deadline {
                 return;
             }
             if !worked && !self.spin.again(time.0) {

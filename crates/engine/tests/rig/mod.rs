@@ -68,6 +68,14 @@ impl Sink for Channel {
 
 impl Client {
     pub fn start(link: Box<dyn Link>, ctrl_loss_tmo: Duration) -> Self {
+        Self::start_with(link, ctrl_loss_tmo, |_| {})
+    }
+
+    pub fn start_with(
+        link: Box<dyn Link>,
+        ctrl_loss_tmo: Duration,
+        adjust: impl FnOnce(&mut HostOptions),
+    ) -> Self {
         let (sender, notices) = channel();
         let session = SessionConfig {
             host: Uuid::from_u128(2),
@@ -85,13 +93,15 @@ impl Client {
             ctrl_loss_tmo: Some(ctrl_loss_tmo),
             batch: BatchPolicy::default(),
         };
-        let options = HostOptions {
+        let mut options = HostOptions {
             session,
             links: vec![HostLink { link, target: None }],
             ethertype: ETHERTYPE,
             arena_pages: 4096,
             spin: Duration::from_micros(20),
+            hand_over: false,
         };
+        adjust(&mut options);
         let host = Host::start(options, move |notice| {
             let _ = sender.send(notice);
         })

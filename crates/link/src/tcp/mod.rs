@@ -106,6 +106,19 @@ pub struct TcpStats {
     pub lost: u64,
 }
 
+impl TcpStats {
+    /// By name.
+    fn counters(self) -> Vec<(&'static str, u64)> {
+        let Self { malformed, refused, displaced, lost } = self;
+        vec![
+            ("tcp_malformed", malformed),
+            ("tcp_refused", refused),
+            ("tcp_displaced", displaced),
+            ("tcp_lost", lost),
+        ]
+    }
+}
+
 /// How many frames of `frame_len` bytes an output buffer holds.
 fn capacity(frame_len: usize) -> usize {
     OUTPUT_BYTES / (PREFIX + frame_len)
