@@ -132,7 +132,9 @@ fn jobs(patterns: &[Pattern], block_bytes: u32, depths: &[u16]) -> Vec<Job> {
 fn floors(job: &Job, mtu: u32) -> Vec<Floor> {
     let floor = |kind| Floor { kind, mtu, depth: job.depth };
     match (job.rw, job.block_bytes) {
-        (Randread, _) if job.depth == 1 => vec![floor(Kind::Exchange), floor(Kind::Echo)],
+        (Randread, _) if job.depth == 1 && mtu > 4 * KIB => {
+            vec![floor(Kind::Exchange), floor(Kind::Echo)]
+        }
         (Randread, _) => vec![floor(Kind::Exchange)],
         (Read, MIB) => vec![Floor { kind: Kind::Stream, mtu, depth: 1 }],
         _ => Vec::new(),

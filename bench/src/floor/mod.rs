@@ -44,8 +44,6 @@ const COMMAND: usize = 32;
 const PAGES_MAX: usize = 15;
 /// Silence after which an asker takes what is missing for lost.
 const LOST: Duration = Duration::from_millis(10);
-/// Silence after which an asker gives up.
-const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
