@@ -17,14 +17,14 @@ impl Pair {
     /// Carries over what each side has to send now; returns the lengths of the answers to echoes.
     fn exchange(&mut self) -> Vec<usize> {
         let mut answers = Vec::new();
-        while let Some(frame) = self.from_host() {
+        while let Some(frame) = self.host_sends() {
             if self.out.echo.is_some() {
                 self.asked = Some(self.out.header);
             }
             self.to_target(&frame);
         }
         while self.listener.poll_event().is_some() {}
-        while let Some(frame) = self.from_target() {
+        while let Some(frame) = self.target_sends() {
             if self.out.echo.is_some() {
                 assert!(self.out.header.flags.contains(Flags::REPLY));
                 answers.push(frame.len());

@@ -128,11 +128,11 @@ impl Pair {
             asked: None,
         };
         while !pair.session.is_live() {
-            while let Some(frame) = pair.from_host() {
+            while let Some(frame) = pair.host_sends() {
                 pair.to_target(&frame);
             }
             pair.listener.serve_requests(pair.now, &mut pair.registry);
-            while let Some(frame) = pair.from_target() {
+            while let Some(frame) = pair.target_sends() {
                 pair.to_host(&frame);
             }
             pair.now = pair.now + Duration::from_millis(1);
@@ -142,12 +142,12 @@ impl Pair {
     }
 
     /// The next frame that the host has to send now.
-    pub fn from_host(&mut self) -> Option<Vec<u8>> {
+    pub fn host_sends(&mut self) -> Option<Vec<u8>> {
         self.session.poll_transmit(self.now, 0, &mut self.out).then(|| seal(&self.out, HOST))
     }
 
     /// The next frame that the target has to send now.
-    pub fn from_target(&mut self) -> Option<Vec<u8>> {
+    pub fn target_sends(&mut self) -> Option<Vec<u8>> {
         self.listener.poll_transmit(self.now, &mut self.out).then(|| seal(&self.out, TARGET))
     }
 
