@@ -63,7 +63,7 @@ impl Pair {
     fn forge(&mut self, change: impl FnOnce(&mut Vec<Entry>)) {
         change(&mut self.out.entries);
         let frame = seal(&self.out, TARGET);
-        self.to_host(&frame);
+        self.host_takes(&frame);
     }
 }
 
@@ -87,7 +87,7 @@ fn a_write_in_three_frames() {
         assert_eq!(pair.executed(), None, "{frame} frames are not all");
         pair.pass(100);
         let frame = pair.host_sends().unwrap();
-        pair.to_target(&frame);
+        pair.target_takes(&frame);
     }
     let sent_at = issued_at + Duration::from_nanos(300);
     let (channel, tag) = pair.executed().unwrap();
@@ -99,7 +99,7 @@ fn a_write_in_three_frames() {
     let target = Times { transmit_ns: 40, ..SPENT };
     assert_eq!(times_of(&pair.out.entries), [target]);
     pair.pass(3000);
-    pair.to_host(&frame);
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op), Some(Exchange { issued_at, sent_at, target }));
     assert_eq!((pair.listener.rejects().total(), pair.session.rejects().total()), (0, 0));
@@ -113,7 +113,7 @@ fn a_read_in_three_frames() {
     pair.pass(100);
     let sent_at = pair.now;
     let frame = pair.host_sends().unwrap();
-    pair.to_target(&frame);
+    pair.target_takes(&frame);
     let (channel, tag) = pair.executed().unwrap();
     pair.pass(500);
     pair.listener.note_times(pair.now, channel, tag, SPENT);
@@ -125,7 +125,7 @@ fn a_read_in_three_frames() {
         pair.pass(40);
         let frame = pair.target_sends().unwrap();
         assert_eq!(times_of(&pair.out.entries), times);
-        pair.to_host(&frame);
+        pair.host_takes(&frame);
     }
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op), Some(Exchange { issued_at, sent_at, target }));
@@ -137,7 +137,7 @@ fn a_read_in_three_frames() {
 fn executed_read(pair: &mut Pair) -> OpId {
     let op = pair.session.submit(pair.now, operation(Opcode::Read, 512)).unwrap();
     let frame = pair.host_sends().unwrap();
-    pair.to_target(&frame);
+    pair.target_takes(&frame);
     let (channel, tag) = pair.executed().unwrap();
     pair.listener.note_times(pair.now, channel, tag, SPENT);
     pair.listener.complete(channel, tag, Status::Success);
@@ -153,15 +153,15 @@ fn waiting_for_a_slot_comes_before_the_exchange() {
     pair.pass(700);
     let freed_at = pair.now;
     let frame = pair.target_sends().unwrap();
-    pair.to_host(&frame);
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((first, Status::Success)));
     pair.pass(30);
     let frame = pair.host_sends().unwrap();
-    pair.to_target(&frame);
+    pair.target_takes(&frame);
     let (channel, tag) = pair.executed().unwrap();
     pair.listener.complete(channel, tag, Status::Success);
     let frame = pair.target_sends().unwrap();
-    pair.to_host(&frame);
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((second, Status::Success)));
     let sent_at = freed_at + Duration::from_nanos(30);
     // Nothing was noted of it at the target, and nothing of the first is left.
@@ -188,7 +188,7 @@ fn what_is_sent_again_says_what_it_said_first() {
     let (frame, times) = again.unwrap();
     let first = Times { transmit_ns: 5, ..SPENT };
     assert_eq!(times, [first]);
-    pair.to_host(&frame);
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op).unwrap().target, first);
 }
@@ -200,7 +200,7 @@ fn a_host_that_does_not_ask_is_told_nothing() {
     let op = executed_read(&mut pair);
     let frame = pair.target_sends().unwrap();
     assert_eq!(times_of(&pair.out.entries), [Times::ZERO]);
-    pair.to_host(&frame);
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op), None);
 }

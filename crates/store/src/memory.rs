@@ -55,6 +55,18 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
+    /// The same disk, refusing writes.
+    ///
+    /// # Panics
+    /// If it has a queue already.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        let disk =
+            Arc::get_mut(&mut self.disk).expect("a disk becomes read-only before it is used");
+        disk.geometry.read_only = true;
+        self
+    }
+
     /// Takes all memory from the kernel now rather than at the first writes.
     ///
     /// # Errors

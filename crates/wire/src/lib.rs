@@ -14,8 +14,8 @@
 //!
 //! Frames on a channel ([`Kind::Command`], [`Kind::Data`]) carry [`Entry`]s: commands,
 //! completions, events, and descriptions of the data section's parts. Data come first so that
-//! pages stay aligned in the receiver's memory. [`Kind::Echo`] has an entry of its own, [`Echo`]. All
-//! other kinds carry one *body*, a PDU of its own (one file each), in the place of the data
+//! pages stay aligned in the receiver's memory. [`Kind::Echo`] has an entry of its own, [`Echo`].
+//! All other kinds carry one *body*, a PDU of its own (one file each), in the place of the data
 //! section. Integers are little-endian.
 //!
 //! Parsing never panics and never allocates. Everything that can be wrong with a frame has a

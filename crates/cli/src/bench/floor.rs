@@ -11,8 +11,8 @@
 //! | exchange of writes | the data of several requests, in full frames | their completions in one |
 //! | stream | as much as can be, in the direction of the data | only what keeps it going |
 //!
-//! All of it is measured several times and the best is the floor, for it is what the machine can do.
-//! A round that is lost is begun anew after a while and counts for nothing.
+//! All of it is measured several times and the best is the floor, for it is what the machine can
+//! do. A round that is lost is begun anew after a while and counts for nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ const ROUND_FRAMES_MAX: usize = ECHO_REPLIES_MAX as usize;
 /// After this time a round is taken for lost. Longer than 128 frames of 9000 bytes take at
 /// 1 Gbit/s; a round that is lost keeps its place for so long.
 const LOST_AFTER: Duration = Duration::from_millis(50);
+/// How long to wait for the first round, however short the measurement: who answers may sleep.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// What a request adds to its data: two entries.
 const PER_REQUEST: usize = 2 * ENTRY_LEN;
 
@@ -210,7 +212,8 @@ impl Exchange<'_> {
         let mut answers = Vec::with_capacity(FRAMES_MAX);
         let (mut bytes, mut rounds, mut busy) = (0, 0, Duration::ZERO);
         let (mut now, mut looked) = (start, start);
-        while now.duration_since(start) < time && !shared.stop.load(Ordering::Relaxed) {
+        let mut at_least = time.max(ANSWER_MAX);
+        while now.duration_since(start) < at_least && !shared.stop.load(Ordering::Relaxed) {
             self.host.wait_echoes(&mut answers, LOST_AFTER);
             now = Instant::now();
             for echo in answers.drain(..) {
@@ -220,7 +223,7 @@ impl Exchange<'_> {
                 bytes += place.round.bytes_per_reply;
                 place.missing -= 1;
                 if place.missing == 0 {
-                    rounds += 1;
+                    (rounds, at_least) = (rounds + 1, time);
                     busy += now.duration_since(place.begun);
                     self.begin(index, now)?;
                 }

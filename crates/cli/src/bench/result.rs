@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use super::floor::Measured;
@@ -60,6 +61,9 @@ pub(super) fn value(shape: Shape, tallies: &[Tally], floor: Option<Floor>) -> Va
     });
     json!({
         "schema": "tyche.bench/1",
+        "rw": shape.pattern.to_possible_value().map(|it| it.get_name().to_owned()),
+        "bs": shape.len,
+        "iodepth": shape.depth,
         "iops": iops,
         "bytes_per_s": bytes_per_s,
         "lat_ns": {

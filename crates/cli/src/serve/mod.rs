@@ -195,17 +195,17 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
     let block_size = export.block_size.unwrap_or(512);
     let about = format!("export {}", export.name);
     Ok(match source {
-        Source::Memory(size) => {
+        Source::Memory(size) | Source::Sparse(size) => {
             let store = MemoryStore::new(size, block_size).context(Code::Config, &about)?;
-            populate(&store, &about)?;
-            (Arc::new(store), Uuid::new_v4())
-        }
-        Source::Sparse(size) => {
-            let store = MemoryStore::new(size, block_size).context(Code::Config, about)?;
+            if source == Source::Memory(size) {
+                populate(&store, &about)?;
+            }
+            let store = if export.read_only { store.read_only() } else { store };
             (Arc::new(store), Uuid::new_v4())
         }
         Source::Null(size) => {
             let store = NullStore::new(size, block_size).context(Code::Config, about)?;
+            let store = if export.read_only { store.read_only() } else { store };
             (Arc::new(store), Uuid::new_v4())
         }
         Source::File(path) => {

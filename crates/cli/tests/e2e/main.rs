@@ -5,12 +5,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod bench;
 mod demo;
 mod files;
 mod filesystem;
 mod garbage;
 mod idle;
 mod loss;
+mod memory;
 mod nbd;
 mod refusals;
 mod rig;

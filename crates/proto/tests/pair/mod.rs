@@ -129,11 +129,11 @@ impl Pair {
         };
         while !pair.session.is_live() {
             while let Some(frame) = pair.host_sends() {
-                pair.to_target(&frame);
+                pair.target_takes(&frame);
             }
             pair.listener.serve_requests(pair.now, &mut pair.registry);
             while let Some(frame) = pair.target_sends() {
-                pair.to_host(&frame);
+                pair.host_takes(&frame);
             }
             pair.now = pair.now + Duration::from_millis(1);
             pair.session.handle_timeout(pair.now);
@@ -151,12 +151,12 @@ impl Pair {
         self.listener.poll_transmit(self.now, &mut self.out).then(|| seal(&self.out, TARGET))
     }
 
-    pub fn to_host(&mut self, frame: &[u8]) {
+    pub fn host_takes(&mut self, frame: &[u8]) {
         let (head, payload) = frame.split_first_chunk().unwrap();
         self.session.handle_frame(self.now, 0, head, payload);
     }
 
-    pub fn to_target(&mut self, frame: &[u8]) {
+    pub fn target_takes(&mut self, frame: &[u8]) {
         let (head, payload) = frame.split_first_chunk().unwrap();
         self.listener.handle_frame(self.now, head, payload);
     }

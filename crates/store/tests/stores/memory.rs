@@ -69,6 +69,19 @@ fn geometry_is_checked_and_generations_differ() {
 }
 
 #[test]
+fn read_only_disks_are_not_written() {
+    let stores: [&dyn Store; 2] = [
+        &MemoryStore::new(8192, 4096).unwrap().read_only(),
+        &NullStore::new(8192, 4096).unwrap().read_only(),
+    ];
+    for store in stores {
+        let mut driver = Driver::new(store, 1);
+        assert_eq!(driver.write(WRITE, 0, &[1; 4096]), Err(Errno::ROFS));
+        assert_eq!(driver.read(0, 4096), [0; 4096]);
+    }
+}
+
+#[test]
 fn null_reads_zeroes_and_takes_everything() {
     let store = NullStore::new(1 << 50, 4096).unwrap();
     let mut driver = Driver::new(&store, 2);
