@@ -17,19 +17,19 @@ impl Pair {
     /// Carries over what each side has to send now; returns the lengths of the answers to echoes.
     fn exchange(&mut self) -> Vec<usize> {
         let mut answers = Vec::new();
-        while let Some(frame) = self.from_host() {
+        while let Some(frame) = self.host_sends() {
             if self.out.echo.is_some() {
                 self.asked = Some(self.out.header);
             }
-            self.to_target(&frame);
+            self.target_takes(&frame);
         }
         while self.listener.poll_event().is_some() {}
-        while let Some(frame) = self.from_target() {
+        while let Some(frame) = self.target_sends() {
             if self.out.echo.is_some() {
                 assert!(self.out.header.flags.contains(Flags::REPLY));
                 answers.push(frame.len());
             }
-            self.to_host(&frame);
+            self.host_takes(&frame);
         }
         answers
     }
@@ -55,7 +55,7 @@ impl Pair {
         let is_reply = header.flags.contains(Flags::REPLY);
         let filling = vec![0; if is_reply { echo.reply_len as usize - Echo::LEN_MIN } else { 0 }];
         header.seal((TARGET, HOST, ETHERTYPE), [&filling[..]], &tail, &mut head);
-        self.to_target(&[&head[..], &filling, &tail].concat());
+        self.target_takes(&[&head[..], &filling, &tail].concat());
     }
 }
 
@@ -112,7 +112,7 @@ fn a_host_takes_answers_only() {
     assert!(pair.session.echo(0, echo(1, 1, 88), 88));
     pair.session.poll_transmit(pair.now, 0, &mut pair.out);
     let frame = seal(&pair.out, HOST);
-    pair.to_target(&frame);
+    pair.target_takes(&frame);
     assert!(pair.listener.poll_transmit(pair.now, &mut pair.out));
     pair.out.header.flags = Flags::NONE;
     let frame = seal(&pair.out, TARGET);

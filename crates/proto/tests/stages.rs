@@ -63,7 +63,7 @@ impl Pair {
     fn forge(&mut self, change: impl FnOnce(&mut Vec<Entry>)) {
         change(&mut self.out.entries);
         let frame = seal(&self.out, TARGET);
-        self.to_host(&frame);
+        self.host_takes(&frame);
     }
 }
 
@@ -86,8 +86,8 @@ fn a_write_in_three_frames() {
     for frame in 0..3 {
         assert_eq!(pair.executed(), None, "{frame} frames are not all");
         pair.pass(100);
-        let frame = pair.from_host().unwrap();
-        pair.to_target(&frame);
+        let frame = pair.host_sends().unwrap();
+        pair.target_takes(&frame);
     }
     let sent_at = issued_at + Duration::from_nanos(300);
     let (channel, tag) = pair.executed().unwrap();
@@ -95,11 +95,11 @@ fn a_write_in_three_frames() {
     pair.listener.note_times(pair.now, channel, tag, SPENT);
     pair.listener.complete(channel, tag, Status::Success);
     pair.pass(40);
-    let frame = pair.from_target().unwrap();
+    let frame = pair.target_sends().unwrap();
     let target = Times { transmit_ns: 40, ..SPENT };
     assert_eq!(times_of(&pair.out.entries), [target]);
     pair.pass(3000);
-    pair.to_host(&frame);
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op), Some(Exchange { issued_at, sent_at, target }));
     assert_eq!((pair.listener.rejects().total(), pair.session.rejects().total()), (0, 0));
@@ -112,8 +112,8 @@ fn a_read_in_three_frames() {
     let op = pair.session.submit(pair.now, operation(Opcode::Read, 4096)).unwrap();
     pair.pass(100);
     let sent_at = pair.now;
-    let frame = pair.from_host().unwrap();
-    pair.to_target(&frame);
+    let frame = pair.host_sends().unwrap();
+    pair.target_takes(&frame);
     let (channel, tag) = pair.executed().unwrap();
     pair.pass(500);
     pair.listener.note_times(pair.now, channel, tag, SPENT);
@@ -123,9 +123,9 @@ fn a_read_in_three_frames() {
     for times in [&[][..], &[], &[target]] {
         assert_eq!(pair.completed(), None);
         pair.pass(40);
-        let frame = pair.from_target().unwrap();
+        let frame = pair.target_sends().unwrap();
         assert_eq!(times_of(&pair.out.entries), times);
-        pair.to_host(&frame);
+        pair.host_takes(&frame);
     }
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op), Some(Exchange { issued_at, sent_at, target }));
@@ -136,8 +136,8 @@ fn a_read_in_three_frames() {
 /// frame.
 fn executed_read(pair: &mut Pair) -> OpId {
     let op = pair.session.submit(pair.now, operation(Opcode::Read, 512)).unwrap();
-    let frame = pair.from_host().unwrap();
-    pair.to_target(&frame);
+    let frame = pair.host_sends().unwrap();
+    pair.target_takes(&frame);
     let (channel, tag) = pair.executed().unwrap();
     pair.listener.note_times(pair.now, channel, tag, SPENT);
     pair.listener.complete(channel, tag, Status::Success);
@@ -149,19 +149,19 @@ fn waiting_for_a_slot_comes_before_the_exchange() {
     let mut pair = Pair::connected(SessionConfig { queue_size: 1, operations_max: 2, ..timed() });
     let first = executed_read(&mut pair);
     let second = pair.session.submit(pair.now, operation(Opcode::Read, 512)).unwrap();
-    assert!(pair.from_host().is_none(), "the only slot is taken");
+    assert!(pair.host_sends().is_none(), "the only slot is taken");
     pair.pass(700);
     let freed_at = pair.now;
-    let frame = pair.from_target().unwrap();
-    pair.to_host(&frame);
+    let frame = pair.target_sends().unwrap();
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((first, Status::Success)));
     pair.pass(30);
-    let frame = pair.from_host().unwrap();
-    pair.to_target(&frame);
+    let frame = pair.host_sends().unwrap();
+    pair.target_takes(&frame);
     let (channel, tag) = pair.executed().unwrap();
     pair.listener.complete(channel, tag, Status::Success);
-    let frame = pair.from_target().unwrap();
-    pair.to_host(&frame);
+    let frame = pair.target_sends().unwrap();
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((second, Status::Success)));
     let sent_at = freed_at + Duration::from_nanos(30);
     // Nothing was noted of it at the target, and nothing of the first is left.
@@ -174,12 +174,12 @@ fn what_is_sent_again_says_what_it_said_first() {
     let mut pair = Pair::connected(timed());
     let op = executed_read(&mut pair);
     pair.pass(5);
-    let _lost = pair.from_target().unwrap();
+    let _lost = pair.target_sends().unwrap();
     let mut again = None;
     while again.is_none() {
         pair.pass(1_000_000);
         pair.listener.handle_timeout(pair.now);
-        while let Some(frame) = pair.from_target() {
+        while let Some(frame) = pair.target_sends() {
             if !pair.out.entries.is_empty() {
                 again = Some((frame, times_of(&pair.out.entries)));
             }
@@ -188,7 +188,7 @@ fn what_is_sent_again_says_what_it_said_first() {
     let (frame, times) = again.unwrap();
     let first = Times { transmit_ns: 5, ..SPENT };
     assert_eq!(times, [first]);
-    pair.to_host(&frame);
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op).unwrap().target, first);
 }
@@ -198,9 +198,9 @@ fn a_host_that_does_not_ask_is_told_nothing() {
     let mut pair = Pair::connected(session());
     assert!(!pair.is_timed());
     let op = executed_read(&mut pair);
-    let frame = pair.from_target().unwrap();
+    let frame = pair.target_sends().unwrap();
     assert_eq!(times_of(&pair.out.entries), [Times::ZERO]);
-    pair.to_host(&frame);
+    pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op), None);
 }
@@ -209,7 +209,7 @@ fn a_host_that_does_not_ask_is_told_nothing() {
 fn times_that_were_not_asked_for_are_rejected() {
     let mut pair = Pair::connected(session());
     executed_read(&mut pair);
-    pair.from_target().unwrap();
+    pair.target_sends().unwrap();
     pair.forge(|entries| {
         for entry in entries {
             if let Entry::Completion(completion) = entry {
@@ -225,7 +225,7 @@ fn times_that_were_not_asked_for_are_rejected() {
 fn times_of_no_request_are_rejected_and_absurd_ones_kept_apart() {
     let mut pair = Pair::connected(timed());
     let op = executed_read(&mut pair);
-    pair.from_target().unwrap();
+    pair.target_sends().unwrap();
     let most = u32::MAX;
     let absurd = Times { wake_ns: most, receive_ns: most, store_ns: most, transmit_ns: most };
     pair.forge(|entries| {
@@ -253,7 +253,7 @@ fn a_longer_time_than_fits_is_the_longest() {
     // The frame is not composed for a while: longer than 32 bits of nanoseconds.
     pair.now = Instant(pair.now.0 + (1 << 33));
     while times_of(&pair.out.entries).is_empty() {
-        pair.from_target().unwrap();
+        pair.target_sends().unwrap();
     }
     assert_eq!(times_of(&pair.out.entries), [Times { transmit_ns: u32::MAX, ..SPENT }]);
 }

@@ -128,12 +128,12 @@ impl Pair {
             asked: None,
         };
         while !pair.session.is_live() {
-            while let Some(frame) = pair.from_host() {
-                pair.to_target(&frame);
+            while let Some(frame) = pair.host_sends() {
+                pair.target_takes(&frame);
             }
             pair.listener.serve_requests(pair.now, &mut pair.registry);
-            while let Some(frame) = pair.from_target() {
-                pair.to_host(&frame);
+            while let Some(frame) = pair.target_sends() {
+                pair.host_takes(&frame);
             }
             pair.now = pair.now + Duration::from_millis(1);
             pair.session.handle_timeout(pair.now);
@@ -142,21 +142,21 @@ impl Pair {
     }
 
     /// The next frame that the host has to send now.
-    pub fn from_host(&mut self) -> Option<Vec<u8>> {
+    pub fn host_sends(&mut self) -> Option<Vec<u8>> {
         self.session.poll_transmit(self.now, 0, &mut self.out).then(|| seal(&self.out, HOST))
     }
 
     /// The next frame that the target has to send now.
-    pub fn from_target(&mut self) -> Option<Vec<u8>> {
+    pub fn target_sends(&mut self) -> Option<Vec<u8>> {
         self.listener.poll_transmit(self.now, &mut self.out).then(|| seal(&self.out, TARGET))
     }
 
-    pub fn to_host(&mut self, frame: &[u8]) {
+    pub fn host_takes(&mut self, frame: &[u8]) {
         let (head, payload) = frame.split_first_chunk().unwrap();
         self.session.handle_frame(self.now, 0, head, payload);
     }
 
-    pub fn to_target(&mut self, frame: &[u8]) {
+    pub fn target_takes(&mut self, frame: &[u8]) {
         let (head, payload) = frame.split_first_chunk().unwrap();
         self.listener.handle_frame(self.now, head, payload);
     }
