@@ -52,6 +52,7 @@ fn connect(rig: &Rig) -> InlineHost {
         ethertype: ETHERTYPE,
         arena_pages: READS as usize * READ_LEN as usize / tyche_block::PAGE,
         spin: Duration::ZERO,
+        hand_over: false,
     });
     host.connect(PATIENCE).unwrap();
     host

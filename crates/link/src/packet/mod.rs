@@ -236,7 +236,7 @@ impl Link for PacketLink {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Malformed { short, long } = self.malformed;
+        let Malformed { short, long } = self.malformed();
         vec![("malformed_short", short), ("malformed_long", long)]
     }
 }
