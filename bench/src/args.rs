@@ -34,7 +34,7 @@ pub(crate) struct Args {
     runtime: f64,
 
     /// Only these sets: mtu-9000, no-spin, mtu-1500, mtu-65535, 1g-batching, 1g-one-page,
-    /// 1g-mixed, 10g-threads.
+    /// 1g-mixed, 10g-threads, 10g-links.
     #[arg(long, value_name = "SET,..", value_delimiter = ',')]
     sets: Vec<String>,
 

@@ -40,6 +40,8 @@ pub(crate) struct Job {
     pub(crate) depth: u16,
     /// How many in 100 requests have [`LARGE_BYTES`] rather than `block_bytes`.
     pub(crate) large_percent: u8,
+    /// Links that are asked for as much at the same time, each by a session of its own: 1 or 2.
+    pub(crate) links: u8,
 }
 
 /// Bytes of the large requests of a mixture, as in the paper of 2015.
@@ -47,12 +49,17 @@ pub(crate) const LARGE_BYTES: u32 = 128 << 10;
 
 impl Job {
     pub(crate) const fn new(rw: Pattern, block_bytes: u32, depth: u16) -> Self {
-        Self { rw, block_bytes, depth, large_percent: 0 }
+        Self { rw, block_bytes, depth, large_percent: 0, links: 1 }
     }
 
     /// 4 KiB requests with some large ones among them.
     pub(crate) const fn mixed(rw: Pattern, depth: u16, large_percent: u8) -> Self {
-        Self { rw, block_bytes: 4 << 10, depth, large_percent }
+        Self { large_percent, ..Self::new(rw, 4 << 10, depth) }
+    }
+
+    /// The same on two links at once.
+    pub(crate) const fn on_two_links(self) -> Self {
+        Self { links: 2, ..self }
     }
 
     /// Whether `name` is its name or the first parts of it: `randread-4k` is every depth.
@@ -63,7 +70,11 @@ impl Job {
 
     /// The job file in `dir`.
     pub(crate) fn file(&self, dir: &Path) -> PathBuf {
-        dir.join(if self.large_percent == 0 { "uniform.fio" } else { "mixed.fio" })
+        dir.join(match (self.links, self.large_percent) {
+            (2, _) => "two-links.fio",
+            (_, 0) => "uniform.fio",
+            _ => "mixed.fio",
+        })
     }
 
     /// What the job file leaves open.
@@ -80,10 +91,13 @@ impl Job {
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rw, block_bytes, depth, large_percent } = self;
+        let Self { rw, block_bytes, depth, large_percent, links } = self;
         write!(f, "{}-{}-{depth}", rw.fio(), size(*block_bytes))?;
         if *large_percent > 0 {
             write!(f, "-{large_percent}%-{}", size(LARGE_BYTES))?;
+        }
+        if *links > 1 {
+            write!(f, "-{links}links")?;
         }
         Ok(())
     }
@@ -109,6 +123,7 @@ mod tests {
         let job = Job::new(Pattern::Randread, 4096, 128);
         assert!(job.is_a("randread") && job.is_a("randread-4k-128"));
         assert!(!job.is_a("randread-4k-1") && !job.is_a("read"));
+        assert_eq!(job.on_two_links().to_string(), "randread-4k-128-2links");
         assert_eq!(Job::mixed(Pattern::Randread, 32, 10).to_string(), "randread-4k-32-10%-128k");
     }
 }

@@ -175,7 +175,7 @@ impl<'a> Stage<'a> {
             turn,
             peer: server.peer.name.clone(),
             mtu: self.set.link.mtu,
-            link_rate: self.set.link.rate,
+            link_rate: self.set.link.rate.map(|rate| rate * u64::from(job.links)),
             offloads: entry.offloads,
             spin_us: server.peer.spin_us,
             job: *job,
@@ -247,13 +247,15 @@ fn say(set: &str, turn: u32, what: &str, measurement: &Measurement) {
     );
 }
 
-/// About how long a set takes: each run, and what is around it.
+/// About how long a set takes: each run with what is around it, and memory that is touched for the
+/// first time.
 pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
-    let around = Duration::from_millis(500);
     let of = |contest: &Contest| {
-        let runs = (set.runtime + around) * contest.entries.len() as u32;
-        runs + (set.runtime / 2 + around) * contest.floors.len() as u32
+        let runs = (set.runtime + Duration::from_millis(400)) * contest.entries.len() as u32;
+        runs + (set.runtime / 2 + Duration::from_secs(1)) * contest.floors.len() as u32
     };
     let turn: Duration = set.contests.iter().map(of).sum();
-    turn * turns + Duration::from_secs(2) * set.peers.len() as u32
+    let memory = Duration::from_millis(3) * set.size_mib * u32::from(set.link.cables);
+    let server = Duration::from_secs(1) + memory;
+    turn * turns + server * set.peers.len() as u32
 }

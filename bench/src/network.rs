@@ -1,4 +1,4 @@
-//! Two network namespaces joined by a veth pair: the host in one, the target in the other.
+//! Two network namespaces joined by a veth pair or more: the host in one, the target in the other.
 //!
 //! Each side's programs run on a core of their own. A link may be shaped to a rate, in both
 //! directions, by a token bucket; its queue then holds as much as an interface's usually does, so
@@ -9,8 +9,10 @@ use std::process::Command;
 
 use crate::process::{Doing, Failure, Result, Stop, failed, run};
 
-/// The interface in either namespace.
+/// The first, and usually only, interface in either namespace.
 pub(crate) const INTERFACE: &str = "veth0";
+/// What the names of all of them begin with.
+const INTERFACES: &str = "veth";
 /// The target's address, of those that are for documentation and nobody's.
 pub(crate) const TARGET_ADDRESS: &str = "192.0.2.2";
 const HOST_ADDRESS: &str = "192.0.2.1";
@@ -26,13 +28,32 @@ pub(crate) enum Side {
     Target,
 }
 
-/// What the link is like.
+/// What the links are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// Bytes of a frame without its Ethernet header.
     pub(crate) mtu: u32,
     /// Bits per second; `None`: as many as the machine can.
     pub(crate) rate: Option<u64>,
+    /// How many there are beside each other.
+    pub(crate) cables: u16,
+}
+
+impl Link {
+    /// One link that is as fast as the machine can.
+    pub(crate) fn unshaped(mtu: u32) -> Self {
+        Self { mtu, rate: None, cables: 1 }
+    }
+
+    /// One link of so many bits per second.
+    pub(crate) fn shaped(mtu: u32, rate: u64) -> Self {
+        Self { rate: Some(rate), ..Self::unshaped(mtu) }
+    }
+
+    /// The names of the interfaces in either namespace.
+    pub(crate) fn interfaces(self) -> impl Iterator<Item = String> {
+        (0..self.cables).map(|number| format!("{INTERFACES}{number}"))
+    }
 }
 
 /// What passed an interface so far, both ways.
@@ -59,36 +80,44 @@ impl Network {
         for side in [Side::Host, Side::Target] {
             ip(&["netns", "add", &network.namespace(side)], stop)?;
         }
-        let (host, target) = (network.namespace(Side::Host), network.namespace(Side::Target));
-        let mtu = link.mtu.to_string();
-        let add = ["-n", &host, "link", "add", INTERFACE, "mtu", &mtu, "type", "veth", "peer"];
-        ip(&[&add[..], &["name", INTERFACE, "mtu", &mtu, "netns", &target]].concat(), stop)?;
+        for interface in link.interfaces() {
+            network.lay_cable(&interface, stop)?;
+        }
         for (side, address) in [(Side::Host, HOST_ADDRESS), (Side::Target, TARGET_ADDRESS)] {
-            let namespace = network.namespace(side);
-            let inside = ["-n", &namespace];
             let address = format!("{address}/24");
-            // No IPv6: nothing is to be on the cable but what is measured.
-            let quiet = ["link", "set", INTERFACE, "addrgenmode", "none"];
-            ip(&[&inside[..], &quiet].concat(), stop)?;
-            ip(&[&inside[..], &["address", "add", &address, "dev", INTERFACE]].concat(), stop)?;
-            ip(&[&inside[..], &["link", "set", INTERFACE, "up"]].concat(), stop)?;
-            if let Some(rate) = link.rate {
-                network.shape(side, rate, stop)?;
-            }
+            let add = ["address", "add", &address, "dev", INTERFACE];
+            ip(&[&["-n", &network.namespace(side)][..], &add].concat(), stop)?;
         }
         Ok(network)
+    }
+
+    fn lay_cable(&self, interface: &str, stop: &Stop) -> Result<()> {
+        let (host, target) = (self.namespace(Side::Host), self.namespace(Side::Target));
+        let mtu = self.link.mtu.to_string();
+        let add = ["-n", &host, "link", "add", interface, "mtu", &mtu, "type", "veth", "peer"];
+        ip(&[&add[..], &["name", interface, "mtu", &mtu, "netns", &target]].concat(), stop)?;
+        for side in [Side::Host, Side::Target] {
+            let namespace = self.namespace(side);
+            let set = ["-n", &namespace, "link", "set", interface];
+            // No IPv6: nothing is to be on the cable but what is measured.
+            ip(&[&set[..], &["addrgenmode", "none", "up"]].concat(), stop)?;
+            if let Some(rate) = self.link.rate {
+                self.shape(side, interface, rate, stop)?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn link(&self) -> Link {
         self.link
     }
 
-    fn shape(&self, side: Side, rate: u64, stop: &Stop) -> Result<()> {
+    fn shape(&self, side: Side, interface: &str, rate: u64, stop: &Stop) -> Result<()> {
         let frame = u64::from(self.link.mtu) + 14;
         let burst = (rate / 8 * BURST_US / 1_000_000).max(2 * frame).to_string();
         let (rate, limit) = (format!("{rate}bit"), (QUEUE_FRAMES * frame).to_string());
         let mut tc = self.inside(side, "tc");
-        tc.args(["qdisc", "replace", "dev", INTERFACE, "root", "tbf"]);
+        tc.args(["qdisc", "replace", "dev", interface, "root", "tbf"]);
         tc.args(["rate", &rate, "burst", &burst, "limit", &limit]);
         run(&mut tc, stop).map(drop)
     }
@@ -162,18 +191,25 @@ pub(crate) fn traffic(pid: u32) -> Result<Traffic> {
     parse_traffic(&table).ok_or_else(|| Failure::Failed(format!("{path}: no {INTERFACE}")))
 }
 
+/// The sum over our interfaces; `None` if there is none.
 fn parse_traffic(table: &str) -> Option<Traffic> {
-    let line =
-        table.lines().find_map(|line| line.trim().strip_prefix(INTERFACE)?.strip_prefix(':'));
-    let numbers: Option<Vec<u64>> =
-        line?.split_whitespace().map(|number| number.parse().ok()).collect();
-    // Received bytes and packets, six more counters, and the same sent.
-    match numbers?[..] {
-        [rx_bytes, rx, _, _, _, _, _, _, tx_bytes, tx, ..] => {
-            Some(Traffic { frames: rx + tx, bytes: rx_bytes + tx_bytes })
+    let lines = table.lines().filter_map(|line| line.trim().split_once(':'));
+    let counters = lines.filter(|(name, _)| name.starts_with(INTERFACES));
+    let of = |counters: &str| {
+        let numbers = counters.split_whitespace().map(|number| number.parse().ok());
+        // Received bytes and packets, six more counters, and the same sent.
+        match numbers.collect::<Option<Vec<u64>>>()?[..] {
+            [rx_bytes, rx, _, _, _, _, _, _, tx_bytes, tx, ..] => {
+                Some(Traffic { frames: rx + tx, bytes: rx_bytes + tx_bytes })
+            }
+            _ => None,
         }
-        _ => None,
-    }
+    };
+    let all = counters.map(|(_, counters)| of(counters));
+    all.reduce(|a, b| {
+        let (a, b) = (a?, b?);
+        Some(Traffic { frames: a.frames + b.frames, bytes: a.bytes + b.bytes })
+    })?
 }
 
 fn ip(args: &[&str], stop: &Stop) -> Result<()> {
@@ -194,6 +230,9 @@ mod tests {
         let table = "Inter-|   Receive  |  Transmit\n face |bytes packets\n    \
             lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n veth0: 100 2 0 0 0 0 0 0 1000 3 0 0 0 0 0 0\n";
         assert_eq!(parse_traffic(table), Some(Traffic { frames: 5, bytes: 1100 }));
-        assert_eq!(parse_traffic("veth01: 1"), None);
+        let two = table.replace("lo: ", "veth1: ");
+        assert_eq!(parse_traffic(&two), Some(Traffic { frames: 7, bytes: 1102 }));
+        assert_eq!(parse_traffic("veth0: 1"), None);
+        assert_eq!(parse_traffic("eth0: 1 1 0 0 0 0 0 0 1 1"), None);
     }
 }

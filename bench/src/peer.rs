@@ -61,8 +61,9 @@ pub(crate) struct Peer {
     pub(crate) queue: bool,
     /// The batching policy; `None`: the default.
     pub(crate) batch: Option<String>,
-    /// Receive in a thread of its own, and complete from another, on both sides.
-    pub(crate) hand_over: bool,
+    /// Hand work from thread to thread on both sides, with a receiving thread for `each` link or
+    /// `one` for all; `None`: one thread does everything.
+    pub(crate) hand_over: Option<String>,
 }
 
 impl Peer {
@@ -73,7 +74,7 @@ impl Peer {
             Protocol::Nbd => "nbd",
         };
         let name = name.to_owned();
-        Self { name, protocol, spin_us, queue: false, batch: None, hand_over: false }
+        Self { name, protocol, spin_us, queue: false, batch: None, hand_over: None }
     }
 
     /// Under another name, with another batching policy.
@@ -87,8 +88,9 @@ impl Peer {
     }
 
     /// Under another name, with the threads of the papers' first design.
-    pub(crate) fn handing_over(self) -> Self {
-        Self { name: format!("{}-hand-over", self.name), hand_over: true, ..self }
+    pub(crate) fn handing_over(self, receivers: &str) -> Self {
+        let name = format!("{}-hand-over-{receivers}", self.name);
+        Self { name, hand_over: Some(receivers.to_owned()), ..self }
     }
 }
 
@@ -140,9 +142,12 @@ impl Server {
 
     /// Writes all of its memory.
     pub(crate) fn fill(&self, network: &Network, programs: &Programs, stop: &Stop) -> Result<()> {
-        let mut fio = self.fio(network, programs);
-        fio.arg(programs.jobs.join("fill.fio"));
-        Running::start(&mut fio)?.succeed(stop, PATIENCE).map(drop)
+        for (number, interface) in (0..).zip(network.link().interfaces()) {
+            let mut fio = self.fio(number, &interface, network, programs);
+            fio.arg(programs.jobs.join("fill.fio"));
+            Running::start(&mut fio)?.succeed(stop, PATIENCE)?;
+        }
+        Ok(())
     }
 
     /// fio with a job, which writes its results to `output`.
@@ -154,14 +159,15 @@ impl Server {
         network: &Network,
         programs: &Programs,
     ) -> Command {
-        let mut fio = self.fio(network, programs);
+        let mut fio = self.fio(0, INTERFACE, network, programs);
         fio.arg("--output").arg(output).args(["--output-format=json", "--eta=never"]);
         fio.env("RUNTIME_MS", runtime.as_millis().to_string());
         fio.envs(job.environment()).arg(job.file(&programs.jobs));
         fio
     }
 
-    fn fio(&self, network: &Network, programs: &Programs) -> Command {
+    /// fio on one of the exports, over one of the links.
+    fn fio(&self, export: u16, interface: &str, network: &Network, programs: &Programs) -> Command {
         let mut fio = network.pinned(Side::Host, "fio");
         fio.current_dir(self.dir.path()).env("SIZE", format!("{}m", self.size_mib));
         let peer = &self.peer;
@@ -171,18 +177,18 @@ impl Server {
             return fio;
         }
         fio.arg(format!("--ioengine=external:{}", programs.engine.display()));
-        fio.args(["--export=disk", &format!("--host_id={HOST_ID}")]);
+        fio.args([format!("--export=disk{export}"), format!("--host_id={HOST_ID}")]);
         fio.arg(format!("--spin_us={}", peer.spin_us));
         fio.arg(format!("--mode={}", if peer.queue { "queue" } else { "inline" }));
         if peer.protocol == Protocol::Tsockets {
             fio.arg(format!("--link=tcp:{TARGET_ADDRESS}:{}", PORT + self.number));
         } else {
-            fio.arg(format!("--link={INTERFACE}"));
+            fio.arg(format!("--link={interface}"));
             fio.arg(format!("--ethertype={}", ETHERTYPE + self.number));
             fio.arg(format!("--qdisc={}", u8::from(network.link().rate.is_some())));
         }
         fio.args(peer.batch.iter().map(|policy| format!("--batch={policy}")));
-        if peer.hand_over {
+        if peer.hand_over.is_some() {
             fio.arg("--hand_over=1");
         }
         fio
@@ -198,12 +204,16 @@ fn tyche(
 ) -> Command {
     let mut serve = network.pinned(Side::Target, &programs.tyche.to_string_lossy());
     serve.args(["serve", "--name", &format!("bench-{number}")]);
-    serve.arg("--export").arg(format!("disk=mem:{size_mib}M"));
+    for export in 0..network.link().cables {
+        serve.arg("--export").arg(format!("disk{export}=mem:{size_mib}M"));
+    }
     serve.args(["--spin", &peer.spin_us.to_string()]);
     if peer.protocol == Protocol::Tsockets {
         serve.arg("--link").arg(format!("tcp:{TARGET_ADDRESS}:{}", PORT + number));
     } else {
-        serve.args(["--link", INTERFACE]);
+        for interface in network.link().interfaces() {
+            serve.arg("--link").arg(interface);
+        }
         serve.args(["--ethertype", &format!("{:#06x}", ETHERTYPE + number)]);
         if network.link().rate.is_some() {
             serve.arg("--qdisc");
@@ -212,9 +222,7 @@ fn tyche(
     if let Some(policy) = &peer.batch {
         serve.args(["--batch", policy]);
     }
-    if peer.hand_over {
-        serve.arg("--hand-over");
-    }
+    serve.args(peer.hand_over.iter().map(|receivers| format!("--hand-over={receivers}")));
     serve
 }
 

@@ -9,6 +9,7 @@
 //! | `1g-one-page` | the same, a frame holds one page | batching of requests alone: MSST 2015 |
 //! | `1g-mixed` | shaped to 1 Gbit/s | small and large requests in one session: MSST 2015 |
 //! | `10g-threads` | shaped to 10 Gbit/s | who drives the session, CPU at both sides: MSST 2014 |
+//! | `10g-links` | two of those, a session on each | one receiving thread or several: MSST 2014 |
 
 use std::time::Duration;
 
@@ -80,6 +81,7 @@ pub(crate) fn sets(runtime: Duration, offered: Offered) -> Vec<Set> {
     sets.extend([("mtu-1500", 1500), ("mtu-65535", 65535)].map(|it| other_mtu(it, runtime / 2)));
     sets.extend(shaped(runtime / 2, offered));
     sets.push(threads(runtime / 2, offered));
+    sets.extend(offered.hand_over.then(|| receivers(runtime / 2)));
     sets
 }
 
@@ -130,7 +132,9 @@ fn jobs(patterns: &[Pattern], block_bytes: u32, depths: &[u16]) -> Vec<Job> {
 fn floors(job: &Job, mtu: u32) -> Vec<Floor> {
     let floor = |kind| Floor { kind, mtu, depth: job.depth };
     match (job.rw, job.block_bytes) {
-        (Randread, _) if job.depth == 1 => vec![floor(Kind::Exchange), floor(Kind::Echo)],
+        (Randread, _) if job.depth == 1 && mtu > 4 * KIB => {
+            vec![floor(Kind::Exchange), floor(Kind::Echo)]
+        }
         (Randread, _) => vec![floor(Kind::Exchange)],
         (Read, MIB) => vec![Floor { kind: Kind::Stream, mtu, depth: 1 }],
         _ => Vec::new(),
@@ -138,7 +142,7 @@ fn floors(job: &Job, mtu: u32) -> Vec<Floor> {
 }
 
 fn main(runtime: Duration, offered: Offered) -> Set {
-    let link = Link { mtu: 9000, rate: None };
+    let link = Link::unshaped(9000);
     let mut peers = three(SPIN_US);
     let everybody = peers.clone();
     let mut all = jobs(&[Randread, Randwrite], 4 * KIB, &[1, 8, 32, 128]);
@@ -167,14 +171,14 @@ fn main(runtime: Duration, offered: Offered) -> Set {
 }
 
 fn no_spin(runtime: Duration) -> Set {
-    let (link, peers) = (Link { mtu: 9000, rate: None }, three(0));
+    let (link, peers) = (Link::unshaped(9000), three(0));
     let jobs = jobs(&[Randread, Randwrite], 4 * KIB, &[1]);
     let contests = jobs.into_iter().map(|job| contest(job, &peers)).collect();
     Set { name: "no-spin", link, size_mib: SIZE_MIB, runtime, peers, contests }
 }
 
 fn other_mtu((name, mtu): (&'static str, u32), runtime: Duration) -> Set {
-    let (link, peers) = (Link { mtu, rate: None }, three(SPIN_US));
+    let (link, peers) = (Link::unshaped(mtu), three(SPIN_US));
     let mut all = jobs(&[Randread, Randwrite], 4 * KIB, &[1, 32, 128]);
     all.extend(jobs(&[Read, Write], MIB, &[16]));
     let with_floor = |job: Job| Contest { floors: floors(&job, mtu), ..contest(job, &peers) };
@@ -195,7 +199,7 @@ fn shaped(runtime: Duration, offered: Offered) -> Vec<Set> {
     let mixed = shares.iter().flat_map(|share| patterns.map(|rw| Job::mixed(rw, 32, *share)));
     let set = |name, mtu, peers: &[Peer], jobs: Vec<Job>| Set {
         name,
-        link: Link { mtu, rate: Some(GBIT) },
+        link: Link::shaped(mtu, GBIT),
         size_mib: SIZE_SHAPED_MIB,
         runtime,
         peers: peers.to_vec(),
@@ -208,18 +212,30 @@ fn shaped(runtime: Duration, offered: Offered) -> Vec<Set> {
     ]
 }
 
-/// Who drives the session and who receives, at what cost, MSST 2014.
+/// Who drives the session and who receives, at what cost, MSST 2014. Nobody spins: threads that
+/// share a core would spin at each other's expense.
 fn threads(runtime: Duration, offered: Offered) -> Set {
-    let tyche = || Peer::new(Protocol::Tyche, SPIN_US);
+    let tyche = || Peer::new(Protocol::Tyche, 0);
     let mut peers = vec![tyche(), tyche().queueing()];
     if offered.hand_over {
-        peers.push(tyche().handing_over());
+        peers.push(tyche().handing_over("each"));
     }
     let mut all = jobs(&[Read, Write], 4 * KIB, &[1, 32]);
     all.extend(jobs(&[Read, Write], 512 * KIB, &[1, 32]));
     let contests = all.into_iter().map(|job| contest(job, &peers)).collect();
-    let link = Link { mtu: 9000, rate: Some(10 * GBIT) };
+    let link = Link::shaped(9000, 10 * GBIT);
     Set { name: "10g-threads", link, size_mib: SIZE_SHAPED_MIB, runtime, peers, contests }
+}
+
+/// Who receives from two links, MSST 2014. Nobody spins, as above.
+fn receivers(runtime: Duration) -> Set {
+    let tyche = || Peer::new(Protocol::Tyche, 0);
+    let peers = vec![tyche(), tyche().handing_over("one"), tyche().handing_over("each")];
+    let mut all = jobs(&[Read, Write], 4 * KIB, &[32]);
+    all.extend(jobs(&[Read, Write], MIB, &[8]));
+    let contests = all.into_iter().map(|job| contest(job.on_two_links(), &peers)).collect();
+    let link = Link { cables: 2, ..Link::shaped(9000, 10 * GBIT) };
+    Set { name: "10g-links", link, size_mib: SIZE_SHAPED_MIB, runtime, peers, contests }
 }
 
 #[cfg(test)]
@@ -239,7 +255,7 @@ mod tests {
         }
         let nothing_offered = sets(Duration::from_secs(2), Offered::default());
         let peers = nothing_offered.iter().flat_map(|set| &set.peers);
-        assert!(peers.clone().all(|peer| peer.batch.is_none() && !peer.hand_over));
+        assert!(peers.clone().all(|peer| peer.batch.is_none() && peer.hand_over.is_none()));
     }
 
     #[test]

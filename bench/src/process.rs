@@ -142,8 +142,7 @@ impl Running {
     /// Starts it, without input.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let args = command.get_args().map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
-        let name = format!("{program} {args}");
+        let name = name(command);
         let file = || tempfile::tempfile().doing("a temporary file");
         let (stdout, stderr) = (file()?, file()?);
         command.process_group(0).stdin(Stdio::null());
@@ -231,6 +230,22 @@ impl Drop for Running {
     }
 }
 
+/// A program and its arguments, for messages: without what only says where it runs, and without
+/// the directories of this machine.
+fn name(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(OsStr::to_string_lossy).collect();
+    let own = words.iter().rposition(|word| word == "--" || word == "--cpu-list");
+    let first = own.map_or(0, |at| if words[at] == "--" { at + 1 } else { at + 2 });
+    let short = words[first..].iter().map(|word| match (word.find('/'), word.rfind('/')) {
+        (Some(start), Some(end)) if !word.contains("://") => {
+            format!("{}{}", &word[..start], &word[end + 1..])
+        }
+        _ => word.clone().into_owned(),
+    });
+    short.collect::<Vec<_>>().join(" ")
+}
+
 /// Runs a program that has next to nothing to do, to its end; what it printed.
 pub(crate) fn run(command: &mut Command, stop: &Stop) -> Result<String> {
     Ok(Running::start(command)?.succeed(stop, SHORT)?.stdout)
@@ -266,6 +281,19 @@ mod tests {
         let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20 0 1 0";
         assert_eq!(cpu_ticks(stat), Some(42));
         assert_eq!(cpu_ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn names_are_those_of_programs() {
+        let mut command = Command::new("nsenter");
+        command.args(["--net=/run/netns/x", "--", "taskset", "--cpu-list", "0", "fio"]);
+        command.args(["--ioengine=external:/a/tyche.so", "--uri=nbd://h:1", "/a/b/c.fio"]);
+        assert_eq!(name(&command), "fio --ioengine=external:tyche.so --uri=nbd://h:1 c.fio");
+        assert_eq!(
+            name(Command::new("nsenter").args(["--net=x", "--", "tc", "qdisc"])),
+            "tc qdisc"
+        );
+        assert_eq!(name(Command::new("/bin/git").arg("x")), "git x");
     }
 
     #[test]

@@ -17,15 +17,18 @@ use Pattern::{Randread, Randwrite, Read, Write as SequentialWrite};
 
 const KIB: u32 = 1 << 10;
 
+/// A file, and what is drawn in it.
+type Drawing = (&'static str, fn(&Results) -> Plot);
+
 /// A set's place in the report: its heading, what it is, and the plots that belong to it.
 struct Chapter {
     set: &'static str,
     heading: &'static str,
     about: &'static str,
-    plots: &'static [(&'static str, fn(&Results) -> Plot)],
+    plots: &'static [Drawing],
 }
 
-const CHAPTERS: [Chapter; 8] = [
+const CHAPTERS: [Chapter; 9] = [
     Chapter {
         set: "mtu-9000",
         heading: "MTU 9000",
@@ -70,10 +73,18 @@ const CHAPTERS: [Chapter; 8] = [
         set: "10g-threads",
         heading: "A link of 10 Gbit/s: who does the work",
         about: "The caller's thread drives the session, or a thread of the session's own does \
-                (MSST 2014, Figures 12 and 13); one thread for everything, or more of them (Figure \
-                11: there, one receive thread for all network cards or one for each). The papers \
-                vary the number of threads that ask; here one asks, with as many requests in flight.",
+                (MSST 2014, Figures 12 and 13), or several hand over to each other. The papers \
+                vary the number of threads that ask; here one asks, with as many requests in \
+                flight.",
         plots: &[("threads.svg", threads), ("threads-cpu.svg", threads_cpu)],
+    },
+    Chapter {
+        set: "10g-links",
+        heading: "Two links of 10 Gbit/s: who receives",
+        about: "A session on each. One thread for each link does everything, or work is handed \
+                over by one receiving thread for both links, or by one for each (MSST 2014, Figure \
+                11). All of a side's threads share its one core.",
+        plots: &[("links.svg", links)],
     },
 ];
 
@@ -86,6 +97,10 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
     }
     let _ = writeln!(text, "\n## Bars\n\nEach is a ratio of medians of this run.\n");
     text.push_str(&table::bars(results));
+    let floors = table::floors(results);
+    if !floors.is_empty() {
+        let _ = writeln!(text, "\n## Bare frames\n\n{floors}");
+    }
     for chapter in &CHAPTERS {
         let tables = table::set(results, chapter.set);
         if tables.is_empty() {
@@ -335,4 +350,15 @@ fn threads_cpu(results: &Results) -> Plot {
     let panels = thread_panels(results, &metrics);
     let axes = ["requests in flight", "cores busy"];
     plot(results, "CPU by who drives the session, 10 Gbit/s", axes, Shape::Lines, panels)
+}
+
+fn links(results: &Results) -> Plot {
+    let set = "10g-links";
+    let panels = [(Read, "reads"), (SequentialWrite, "writes")].map(|(rw, caption)| {
+        let jobs = results.jobs(set).into_iter().filter(|job| job.rw == rw);
+        let jobs: Vec<_> = jobs.map(|job| (size(job.block_bytes), job)).collect();
+        panel(results, set, caption, &jobs, |it| it.bytes_per_s / 1e9)
+    });
+    let axes = ["bytes of a request", "GB/s"];
+    plot(results, "Two links by who receives", axes, Shape::Columns, panels.into())
 }

@@ -43,7 +43,7 @@ pub(crate) struct Measurement {
     pub(crate) turn: u32,
     pub(crate) peer: String,
     pub(crate) mtu: u32,
-    /// Bits per second of a shaped link.
+    /// Bits per second of a shaped link, of all of them together.
     pub(crate) link_rate: Option<u64>,
     /// Whether TCP left segmentation to the interface.
     pub(crate) offloads: bool,

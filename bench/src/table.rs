@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::bars;
-use crate::floor::{Kind, Outcome};
+use crate::floor::{Floor, Kind, Outcome};
 use crate::job::{Job, Pattern};
 use crate::result::{Measurement, Metric, Results, Spread, Who};
 
@@ -127,6 +127,40 @@ fn by_peer(results: &Results, set: &str, jobs: &[Job], unit: Unit) -> String {
             .iter()
             .map(|peer| unit.show(results.spread(Who::new(set, peer), job, unit.metric)));
         table.row(&[job.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+    }
+    table.text
+}
+
+/// What frames can do; empty if that was not measured.
+pub(crate) fn floors(results: &Results) -> String {
+    let mut seen: Vec<(&str, Floor)> = Vec::new();
+    for measurement in &results.floors {
+        let this = (measurement.set.as_str(), measurement.floor);
+        if !seen.contains(&this) {
+            seen.push(this);
+        }
+    }
+    if seen.is_empty() {
+        return String::new();
+    }
+    let columns = ["thousand answers/s", "GB/s", "microseconds", "frames per answer"];
+    let mut table = Table::new(&head("what", &columns, &[]));
+    for (set, Floor { kind, mtu, depth }) in seen {
+        let of = |metric: fn(&Outcome) -> f64, digits: usize| {
+            let spread = results.floor(set, kind, depth, metric);
+            spread.map_or_else(|| NOTHING.to_owned(), |it| format!("{:.digits$}", it.median))
+        };
+        let name = match kind {
+            Kind::Echo => format!("echo, MTU {mtu}"),
+            Kind::Exchange => format!("exchange at depth {depth}, MTU {mtu}"),
+            Kind::Stream => format!("stream, MTU {mtu}"),
+        };
+        let round_trip = match kind {
+            Kind::Stream => NOTHING.to_owned(),
+            _ => of(|it| it.mean_ns / 1e3, 1),
+        };
+        let (rate, bytes) = (of(|it| it.per_s / 1e3, 1), of(|it| it.bytes_per_s / 1e9, 2));
+        table.row(&[name, rate, bytes, round_trip, of(|it| it.frames_per_answer, 2)]);
     }
     table.text
 }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::socket::{Socket, head};
-use super::{HEAD, LOST, Outcome, PAGE, SILENCE_MAX};
+use super::{HEAD, LOST, Outcome, PAGE};
 
 /// Bytes of a question.
 const QUESTION: usize = 128;
@@ -29,7 +29,7 @@ pub(super) fn ask(socket: &Socket, time: Duration) -> io::Result<Outcome> {
     question[..HEAD].copy_from_slice(&head(1));
     let mut answer = vec![1; HEAD + PAGE];
     let (mut answers, mut lost) = (0u64, 0u64);
-    let (start, mut last) = (Instant::now(), Instant::now());
+    let start = Instant::now();
     while start.elapsed() < time {
         send(socket, &question, SendFlags::empty())?;
         let asked = Instant::now();
@@ -39,12 +39,10 @@ pub(super) fn ask(socket: &Socket, time: Duration) -> io::Result<Outcome> {
                 break;
             }
         }
-        if asked.elapsed() <= LOST {
-            answers += 1;
-            last = Instant::now();
-        } else if last.elapsed() > SILENCE_MAX {
-            return Err(super::silence());
-        }
+        answers += u64::from(asked.elapsed() <= LOST);
+    }
+    if answers == 0 {
+        return Err(super::silence());
     }
     let seconds = start.elapsed().as_secs_f64();
     let per_s = answers as f64 / seconds;

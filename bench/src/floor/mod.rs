@@ -3,7 +3,7 @@
 //! | kind | asks | is answered |
 //! |---|---|---|
 //! | echo | one frame of 128 bytes at a time | by one of 64 bytes and a page |
-//! | exchange | frames of so many commands, up to a depth | by frames of so many pages from anywhere in 1 GiB |
+//! | exchange | frames of so many commands, up to a depth | by frames of so many pages from anywhere in memory |
 //! | stream | now and then for more | by full frames, as fast as they arrive |
 //!
 //! There are no checksums, no order and no retransmission, and both sides spin. Each side is a
@@ -44,8 +44,6 @@ const COMMAND: usize = 32;
 const PAGES_MAX: usize = 15;
 /// Silence after which an asker takes what is missing for lost.
 const LOST: Duration = Duration::from_millis(10);
-/// Silence after which an asker gives up.
-const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -187,9 +185,10 @@ impl Pages {
         Self { memory, start, len }
     }
 
-    /// As much as a disk of 1 GiB has.
+    /// Memory to read from: far more than caches and address translation hold, and no more, for
+    /// touching it takes longer than measuring.
     fn disk() -> Self {
-        Self::new(1 << 30)
+        Self::new(256 << 20)
     }
 }
 

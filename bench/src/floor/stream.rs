@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::batch::{FRAMES, Incoming, Outgoing};
 use super::socket::Socket;
-use super::{Floor, LOST, Outcome, PAGE, Pages, SILENCE_MAX};
+use super::{Floor, LOST, Outcome, PAGE, Pages};
 
 /// Time to get going before what arrives counts.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -65,9 +65,6 @@ pub(super) fn ask(socket: &Socket, time: Duration) -> io::Result<Outcome> {
         if came > 0 {
             heard = now;
         } else if now.duration_since(heard) > LOST {
-            if frames == 0 && now.duration_since(begin) > SILENCE_MAX {
-                return Err(super::silence());
-            }
             lost += u64::from(under_way);
             (under_way, heard) = (0, now);
         }

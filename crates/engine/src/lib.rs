@@ -13,12 +13,10 @@
 
 mod clock;
 mod discovery;
-mod doorbell;
 mod host;
 pub mod identity;
 mod port;
 mod random;
-mod spin;
 mod stages;
 mod target;
 mod volume;

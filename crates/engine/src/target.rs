@@ -21,12 +21,11 @@ use tyche_proto::{
     ListenerEvent, Outgoing, Registry, TargetConfig,
 };
 use tyche_store::{Queue, Store};
+use tyche_wake::{Doorbell, Spin};
 
 use crate::clock::{self, now};
-use crate::doorbell::Doorbell;
 use crate::port::{Port, PortStats};
 use crate::random::secrets;
-use crate::spin::Spin;
 use crate::stages::TargetStages;
 use crate::wait::wait;
 

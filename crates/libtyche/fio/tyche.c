@@ -39,6 +39,7 @@ struct tyche_fio_options {
 	unsigned int mode;
 	unsigned int queue_size;
 	unsigned int spin_us;
+	unsigned int hand_over;
 	unsigned int batch;
 	unsigned int checksum;
 };
@@ -124,6 +125,15 @@ static struct fio_option options[] = {
 		ENGINE_OPTION,
 	},
 	{
+		.name = "hand_over",
+		.lname = "Hand work over between threads",
+		.type = FIO_OPT_BOOL,
+		.off1 = offsetof(struct tyche_fio_options, hand_over),
+		.help = "Receive and complete in threads of their own: slower, to measure by how much",
+		.def = "0",
+		ENGINE_OPTION,
+	},
+	{
 		.name = "batch",
 		.lname = "How requests share frames",
 		.type = FIO_OPT_STR,
@@ -204,6 +214,8 @@ static int open_volume(struct thread_data *td, tyche_volume **volume)
 		ret = tyche_options_set_queue_size(o, queue_size > 1024 ? 1024 : queue_size);
 	if (!ret)
 		ret = tyche_options_set_spin_us(o, eo->spin_us);
+	if (!ret)
+		ret = tyche_options_set_hand_over(o, eo->hand_over);
 	if (!ret)
 		ret = tyche_options_set_batch(o, eo->batch);
 	if (!ret)

@@ -1,11 +1,12 @@
 //! What a program says before it opens a volume.
 
+use std::io;
 use std::time::Duration;
 
 use tyche_engine::{HostLink, HostOptions, identity};
-use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces, receive_buffer_for};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions};
+use tyche_link::{Link, handover};
 use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX, Mac, Name};
 use tyche_proto::{BatchPolicy, SessionConfig};
 use uuid::Uuid;
@@ -53,6 +54,10 @@ pub struct Options {
     pub memory: usize,
     /// The longest time to spin for more work before sleeping; zero, the default: never.
     pub spin: Duration,
+    /// Hand work over between threads, as the first Tyche did: one receives, and in queue mode
+    /// another completes. Slower, and there to measure by how much; no, by default. Each thread
+    /// spins as said above.
+    pub hand_over: bool,
     /// How requests share frames.
     pub batch: BatchPolicy,
     /// Whether checksums cover data; they do by default. Headers and commands always are covered.
@@ -83,6 +88,7 @@ impl Options {
             queue_size: 128,
             memory: 64 << 20,
             spin: Duration::ZERO,
+            hand_over: false,
             batch: BatchPolicy::default(),
             checksum: true,
             read_only: false,
@@ -125,12 +131,28 @@ impl Options {
     pub fn open_on(&self, links: Vec<HostLink>) -> Result<Volume, OpenError> {
         let options = HostOptions {
             session: self.session()?,
-            links,
+            links: if self.hand_over { self.hand_over(links)? } else { links },
             ethertype: self.ethertype,
             arena_pages: self.memory.div_ceil(tyche_block::PAGE),
             spin: self.spin,
+            hand_over: self.hand_over,
         };
         Volume::connect(options, self.mode, self.timeout)
+    }
+
+    /// The links, each received from by a thread of its own.
+    fn hand_over(&self, links: Vec<HostLink>) -> Result<Vec<HostLink>, OpenError> {
+        let mut handed = Vec::with_capacity(links.len());
+        for HostLink { link, target } in links {
+            let wrapped = handover::hand_over(vec![link], self.spin);
+            let wrapped = wrapped.map_err(|error| match error.kind() {
+                io::ErrorKind::Unsupported => OpenError::Option(error.to_string()),
+                _ => OpenError::System(error),
+            })?;
+            let link = |link| HostLink { link: Box::new(link), target };
+            handed.extend(wrapped.into_iter().map(link));
+        }
+        Ok(handed)
     }
 
     fn link(&self, name: &str) -> Result<Box<dyn Link>, OpenError> {

@@ -11,6 +11,7 @@ use tyche_proto::{Failure, SessionConfig};
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
+use crate::handover::HandOverArgs;
 use crate::identity;
 use crate::links::{End, LinkArgs};
 
@@ -75,6 +76,9 @@ pub(crate) struct SessionArgs {
 
     #[command(flatten)]
     pub(crate) link: LinkArgs,
+
+    #[command(flatten)]
+    pub(crate) hand_over: HandOverArgs,
 }
 
 fn mac(text: &str) -> Result<Mac, String> {
@@ -143,6 +147,7 @@ impl SessionArgs {
             );
             return Err(Error::new(Code::Usage, message));
         }
+        let links = self.hand_over.links(links, self.link.spin())?;
         let links = links.into_iter().map(|link| HostLink { link, target: self.target }).collect();
         Ok(HostOptions {
             session,
@@ -150,6 +155,7 @@ impl SessionArgs {
             ethertype: self.link.ethertype,
             arena_pages: ARENA_PAGES,
             spin: self.link.spin(),
+            hand_over: self.hand_over.is_on(),
         })
     }
 

@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use crate::control::{self, Request};
 use crate::error::{Code, Context, Error, Result};
+use crate::handover::HandOverArgs;
 use crate::links::{End, LinkArgs};
 use crate::output::bytes;
 use crate::runtime::{self, RuntimeDir};
@@ -85,6 +86,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     link: LinkArgs,
+
+    #[command(flatten)]
+    hand_over: HandOverArgs,
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
@@ -114,15 +118,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         runtime::targets().join(name.replace('/', "_")),
         &format!("a target named {name} (give another --name)"),
     )?;
-    let exports = open_exports(&config.export)?;
+    let (ethertype, spin) = (args.link.ethertype, args.link.spin());
+    let mut exports = open_exports(&config.export)?;
+    for export in &mut exports {
+        export.store = args.hand_over.store(Arc::clone(&export.store), spin);
+    }
     let count = exports.len();
     let sizes: Vec<_> = exports
         .iter()
         .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
         .collect();
-    let links = args.link.open_all(&config.link, End::Target)?;
+    let links = args.hand_over.links(args.link.open_all(&config.link, End::Target)?, spin)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
-    let (ethertype, spin) = (args.link.ethertype, args.link.spin());
     // What is gone with the process cannot be overwritten by a stale host after it.
     let lasting = |config: &Export| matches!(config.source(), Ok(Source::File(_)));
     let lasting = config

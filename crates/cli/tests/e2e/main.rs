@@ -10,6 +10,7 @@ mod demo;
 mod files;
 mod filesystem;
 mod garbage;
+mod handover;
 mod idle;
 mod loss;
 mod memory;

@@ -40,6 +40,7 @@ fn connect(rig: &Rig) -> InlineHost {
         operations_max: u32::from(QUEUE_SIZE),
         read_only: true,
         checksum: true,
+        stages: false,
         batch: BatchPolicy::default(),
         // Nobody looks after a session while it is another one's turn.
         keep_alive: Duration::from_secs(600),
@@ -52,6 +53,7 @@ fn connect(rig: &Rig) -> InlineHost {
         ethertype: ETHERTYPE,
         arena_pages: READS as usize * READ_LEN as usize / tyche_block::PAGE,
         spin: Duration::ZERO,
+        hand_over: false,
     });
     host.connect(PATIENCE).unwrap();
     host

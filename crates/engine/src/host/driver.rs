@@ -40,6 +40,16 @@ pub(super) struct Done {
     pub(super) sink: Option<Arc<dyn Sink>>,
 }
 
+impl Done {
+    /// Gives the answer to who asked.
+    ///
+    /// # Panics
+    /// If it was whoever drives the session.
+    pub(super) fn answer(self) {
+        self.sink.expect("queued requests come with a sink").complete(self.completion);
+    }
+}
+
 impl Job {
     pub(super) fn done(self, result: Result<(), Errno>) -> Done {
         let Self { request, token, sink } = self;

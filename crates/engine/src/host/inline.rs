@@ -5,11 +5,11 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_proto::wire::Echo;
 use tyche_proto::{Instant, Problem};
+use tyche_wake::Spin;
 
 use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
-use crate::spin::Spin;
 use crate::stages::{HostStages, StageTimes};
 use crate::wait::wait;
 

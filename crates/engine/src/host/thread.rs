@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use tyche_block::{Arena, Errno};
 use tyche_proto::Instant;
+use tyche_wake::Spin;
 
 use super::driver::{Done, Driver, Job};
+use super::workqueue::WorkQueue;
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
-use crate::spin::Spin;
 use crate::volume::Volume;
 use crate::wait::wait;
 
@@ -46,6 +47,7 @@ impl Host {
         let volume = Arc::new(Volume::new(Arena::new(options.arena_pages))?);
         let (commands, receiver) = channel();
         let notify = Box::new(notify);
+        let work_queue = options.hand_over.then(|| WorkQueue::start(options.spin)).transpose()?;
         let body = HostLoop {
             spin: Spin::new(options.spin),
             driver: Driver::new(options),
@@ -53,6 +55,7 @@ impl Host {
             held: None,
             commands: receiver,
             notify,
+            work_queue,
             closed: false,
         };
         let thread =
@@ -121,6 +124,8 @@ struct HostLoop {
     held: Option<Job>,
     commands: Receiver<Command>,
     notify: Box<dyn FnMut(Notice) + Send>,
+    /// Where answers are handed over rather than given.
+    work_queue: Option<WorkQueue>,
     spin: Spin,
     closed: bool,
 }
@@ -141,7 +146,7 @@ impl HostLoop {
         }
         self.volume.close();
         if let Some(job) = self.held.take() {
-            answer(job.done(Err(Errno::IO)));
+            job.done(Err(Errno::IO)).answer();
         }
     }
 
@@ -187,8 +192,10 @@ impl HostLoop {
 
     /// Passes on answers and news.
     fn settle(&mut self) {
-        for done in self.driver.done.drain(..) {
-            answer(done);
+        let done = self.driver.done.drain(..);
+        match &self.work_queue {
+            None => done.for_each(Done::answer),
+            Some(work_queue) => work_queue.answer(done),
         }
         while let Some(notice) = self.driver.notices.pop_front() {
             if matches!(notice, Notice::Connected(_) | Notice::Resized(_))
@@ -196,7 +203,11 @@ impl HostLoop {
             {
                 self.volume.set_geometry(geometry);
             }
-            self.closed |= notice == Notice::Closed;
+            if notice == Notice::Closed {
+                self.closed = true;
+                // Answers come before the news that there will be no more.
+                self.work_queue = None;
+            }
             (self.notify)(notice);
         }
     }
@@ -213,9 +224,4 @@ impl HostLoop {
         }
         volume.doorbell.awake();
     }
-}
-
-/// Gives the answer to who asked.
-fn answer(done: Done) {
-    done.sink.expect("queued requests come with a sink").complete(done.completion);
 }

@@ -76,6 +76,7 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
         ethertype: ETHERTYPE,
         arena_pages: 4096,
         spin: Duration::from_micros(20),
+        hand_over: false,
     }
 }
 
@@ -96,8 +97,17 @@ impl Sink for Channel {
 
 impl Client {
     pub fn start(link: Box<dyn Link>, ctrl_loss_tmo: Duration) -> Self {
+        Self::start_with(link, ctrl_loss_tmo, |_| {})
+    }
+
+    pub fn start_with(
+        link: Box<dyn Link>,
+        ctrl_loss_tmo: Duration,
+        adjust: impl FnOnce(&mut HostOptions),
+    ) -> Self {
         let (sender, notices) = channel();
-        let options = options(link, Some(ctrl_loss_tmo));
+        let mut options = options(link, Some(ctrl_loss_tmo));
+        adjust(&mut options);
         let host = Host::start(options, move |notice| {
             let _ = sender.send(notice);
         })

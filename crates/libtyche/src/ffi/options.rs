@@ -189,6 +189,22 @@ pub unsafe extern "C" fn tyche_options_set_spin_us(
     }
 }
 
+/// Whether to hand work over between threads, as the first Tyche did: one receives, and with
+/// TYCHE_QUEUE another completes. Slower, and there to measure by how much; off by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_hand_over(
+    options: *mut tyche_options,
+    hand_over: bool,
+) -> c_int {
+    // SAFETY: as the header demands.
+    unsafe {
+        set(options, |it| {
+            it.hand_over = hand_over;
+            true
+        })
+    }
+}
+
 /// How requests share frames: TYCHE_BATCH_NATURAL (the default), TYCHE_BATCH_NONE or
 /// TYCHE_BATCH_ADAPTIVE.
 #[unsafe(no_mangle)]

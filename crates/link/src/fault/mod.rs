@@ -221,6 +221,8 @@ impl<L: Link> Link for FaultLink<L> {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
+        // The same as ever, and told that somebody sleeps.
+        self.inner.wait_fd();
         self.both.as_fd()
     }
 
