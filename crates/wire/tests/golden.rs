@@ -218,8 +218,8 @@ fn outside(name: &str) -> Option<Expected> {
     })
 }
 
-/// Frames in the rings of a channel.
-fn in_rings(name: &str) -> Option<Expected> {
+/// Frames in the command rings of a channel.
+fn in_command_rings(name: &str) -> Option<Expected> {
     use Opcode::{Discard, Flush, Read, Write, WriteZeroes};
     const FUA: CommandFlags = CommandFlags::FUA;
     const FUA_UNMAP: CommandFlags = CommandFlags(3);
@@ -260,12 +260,20 @@ fn in_rings(name: &str) -> Option<Expected> {
                 timed(tag(8, 1), Status::Invalid, [u32::MAX, 0, 1, u32::MAX - 1]),
             ],
         ),
+        _ => return None,
+    })
+}
+
+/// Frames in the data rings of a channel, and voids.
+fn in_data_rings(name: &str) -> Option<Expected> {
+    const NONE: CommandFlags = CommandFlags::NONE;
+    Some(match name {
         "data-write" => with_entries(
             Header { flags: Flags(9), ..to_target(Kind::Data, 70002, [301, 77]) },
             (41, 0x366f_d6ce),
             vec![0xd7; 4096],
             vec![
-                command((Write, NONE), tag(10, 4), (8192, 4096), 30),
+                command((Opcode::Write, NONE), tag(10, 4), (8192, 4096), 30),
                 data(tag(10, 4), (0, 4096, 4096), 30),
             ],
         ),
@@ -333,7 +341,8 @@ fn on_channel(name: &str) -> Option<Expected> {
 
 fn expected(name: &str) -> Expected {
     outside(name)
-        .or_else(|| in_rings(name))
+        .or_else(|| in_command_rings(name))
+        .or_else(|| in_data_rings(name))
         .or_else(|| on_channel(name))
         .unwrap_or_else(|| panic!("no value for the golden frame {name}"))
 }
