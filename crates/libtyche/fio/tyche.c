@@ -336,12 +336,19 @@ static enum fio_q_status tyche_queue(struct thread_data *td, struct io_u *io_u)
 	return FIO_Q_COMPLETED;
 }
 
-/* Inline, requests travel with the next poll: this is it. */
+/*
+ * fio commits every request by itself. They travel with the next getevents instead, which comes as
+ * soon as fio has no more to submit: so those that are ready together share frames. Only a job
+ * that pauses in between would keep them waiting.
+ */
 static int tyche_commit(struct thread_data *td)
 {
 	struct session *s = td->io_ops_data;
-	int ret = tyche_poll(s->volume, NULL, 0);
+	int ret;
 
+	if (!(td->flags & TD_F_CHECK_RATE) && !td->o.thinktime)
+		return 0;
+	ret = tyche_poll(s->volume, NULL, 0);
 	return ret < 0 ? ret : 0;
 }
 
