@@ -134,6 +134,10 @@ impl Link for HandOverLink {
     fn overruns(&mut self) -> u64 {
         self.inner.overruns()
     }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
 }
 
 impl Drop for HandOverLink {

@@ -42,8 +42,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Measure an export: requests from this process straight to the target.
 ///
 /// The process drives the sessions itself, so that nothing but the protocol, the network and the
-/// target's store is measured. All but `read` and `randread` OVERWRITE THE EXPORT'S CONTENT. The
-/// others connect read-only, and get in beside a host that writes.
+/// target's store is measured. All but `read` and `randread` OVERWRITE THE EXPORT'S CONTENT. Those
+/// two connect read-only, and get in beside a host that writes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
