@@ -13,6 +13,8 @@ const PANEL: (u32, u32) = (480, 360);
 const TITLE: (&str, u32) = ("sans-serif", 18);
 const CAPTION: (&str, u32) = ("sans-serif", 15);
 const NOTE: (&str, u32) = ("sans-serif", 11);
+/// Panels in a row.
+const COLUMNS_MAX: usize = 4;
 /// Pixels above and below the panels.
 const TITLE_HEIGHT: u32 = 30;
 const NOTE_HEIGHT: u32 = 20;
@@ -81,7 +83,8 @@ impl Plot {
             panel.series.iter().any(|series| series.values.iter().any(Option::is_some))
         };
         let panels: Vec<_> = self.panels.iter().filter(known).collect();
-        let size = (PANEL.0 * panels.len() as u32, TITLE_HEIGHT + PANEL.1 + NOTE_HEIGHT);
+        let (columns, rows) = grid(panels.len());
+        let size = (PANEL.0 * columns, TITLE_HEIGHT + PANEL.1 * rows + NOTE_HEIGHT);
         let area = SVGBackend::new(path, size).into_drawing_area();
         self.draw(&panels, &area, max).map_err(|error| Failure::Failed(error.to_string()))?;
         area.present().doing(path.display())?;
@@ -95,10 +98,12 @@ impl Plot {
         max: f64,
     ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>> {
         area.fill(&WHITE)?;
-        let (area, below) = area.split_vertically(TITLE_HEIGHT + PANEL.1);
+        let (columns, rows) = grid(panels.len());
+        let (area, below) = area.split_vertically(TITLE_HEIGHT + PANEL.1 * rows);
         below.draw_text(&self.note, &NOTE.into_text_style(&below), (12, 0))?;
         let area = area.titled(&self.title, TITLE)?;
-        for (panel, area) in panels.iter().zip(area.split_evenly((1, panels.len()))) {
+        for (panel, area) in panels.iter().zip(area.split_evenly((rows as usize, columns as usize)))
+        {
             self.draw_panel(panel, &area, max)?;
         }
         Ok(())
@@ -126,7 +131,7 @@ impl Plot {
             .y_desc(&self.y)
             // Twice as many as there are places: every other one is in the middle of a place.
             .x_labels(panel.places.len() * 2 + 1)
-            .y_label_formatter(&|y| format!("{y}"))
+            .y_label_formatter(&|y| format!("{}", (y * 1e3).round() / 1e3))
             .x_label_formatter(&|x| label(*x, &panel.places))
             .draw()?;
         for (number, series) in panel.series.iter().enumerate() {
@@ -168,6 +173,12 @@ impl Plot {
             .background_style(WHITE.mix(0.8))
             .draw()
     }
+}
+
+/// Columns and rows of so many panels.
+fn grid(panels: usize) -> (u32, u32) {
+    let columns = panels.clamp(1, COLUMNS_MAX);
+    (columns as u32, panels.div_ceil(columns) as u32)
 }
 
 /// The colour of the series of that name, which is one of a plot's by number.

@@ -254,8 +254,13 @@ impl Results {
                 peers.push(&measurement.peer);
             }
         }
-        // Ours first, whatever the order of turns was, and what it is compared with last.
-        peers.sort_by_key(|peer| (peer.starts_with("nbd"), !peer.starts_with("tyche")));
+        // Ours first and its variants next, whatever the order of turns was.
+        peers.sort_by_key(|peer| match *peer {
+            "tyche" => 0,
+            "tsockets" => 2,
+            "nbd" => 3,
+            _ => 1,
+        });
         peers
     }
 }
