@@ -77,7 +77,8 @@ impl Breakdown {
             })
         };
         let requests = self.0[0].count();
-        json!({ "requests": requests, "mean": self.mean(), "rows": self.rows().map(row).collect::<Vec<_>>() })
+        let rows: Vec<_> = self.rows().map(row).collect();
+        json!({ "requests": requests, "mean": self.mean(), "rows": rows })
     }
 
     /// The same for people.
