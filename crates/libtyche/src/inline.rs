@@ -3,6 +3,7 @@
 //! A lock that is never waited for guards the session, so that a second thread gets an error
 //! rather than a turn: who wants turns wants queue mode.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -22,15 +23,19 @@ pub(crate) struct Inline {
 struct State {
     host: InlineHost,
     /// Completions that have not been handed out, oldest first.
-    ready: Vec<Completion>,
+    ready: VecDeque<Completion>,
+    /// Where the session puts those that it finds.
+    found: Vec<Completion>,
 }
 
 impl Inline {
     pub(crate) fn connect(options: HostOptions, timeout: Duration) -> Result<Self, OpenError> {
         let mut host = InlineHost::new(options);
         let geometry = Mutex::new(host.connect(timeout)?);
-        let (arena, ready) = (host.arena().clone(), Vec::with_capacity(REQUESTS_MAX));
-        Ok(Self { state: Mutex::new(State { host, ready }), geometry, arena })
+        let arena = host.arena().clone();
+        let ready = VecDeque::with_capacity(REQUESTS_MAX);
+        let found = Vec::with_capacity(REQUESTS_MAX);
+        Ok(Self { state: Mutex::new(State { host, ready, found }), geometry, arena })
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>, Why> {
@@ -65,14 +70,20 @@ impl Inline {
         take: &mut dyn FnMut(Completion),
     ) -> Result<usize, Why> {
         let mut state = self.state()?;
-        let State { host, ready } = &mut *state;
-        host.poll(ready);
+        let State { host, ready, found } = &mut *state;
+        // Whoever takes completions one by one submits in between: what is submitted until they
+        // are all taken then shares frames.
+        if min == 0 || ready.len() < min {
+            host.poll(found);
+            ready.extend(found.drain(..));
+        }
         if ready.len() < min {
             let start = Instant::now();
             while let Some(left) = timeout.checked_sub(start.elapsed())
                 && ready.len() < min
             {
-                host.wait(ready, left);
+                host.wait(found, left);
+                ready.extend(found.drain(..));
             }
         }
         while let Some(notice) = host.poll_notice() {
