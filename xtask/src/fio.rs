@@ -18,6 +18,11 @@ const SOURCES: &str = "/etc/apt";
 const NEEDS: &[packages::Need] =
     &[("cc", "gcc"), ("dpkg-source", "dpkg-dev"), ("fio", "fio"), ("make", "make")];
 
+/// The engine, once built.
+pub(crate) fn engine() -> PathBuf {
+    target_dir().join("fio/tyche.so")
+}
+
 /// Builds the engine; false if a compiler has complained.
 pub(crate) fn build() -> Result<bool> {
     packages::install(NEEDS)?;
@@ -31,7 +36,7 @@ pub(crate) fn build() -> Result<bool> {
         fetch(&dir, &source, &version)?;
         fs::write(source.join("ready"), "").map_err(explain(&source))?;
     }
-    let (headers, engine) = (unpacked(&source)?, dir.join("tyche.so"));
+    let (headers, engine) = (unpacked(&source)?, engine());
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-O2", "-g", "-std=gnu11", "-Wall", "-D_GNU_SOURCE"]);
     cc.arg("-include").arg(headers.join("config-host.h"));

@@ -2,7 +2,9 @@
 //!
 //! It uses the standard library alone, for it is compiled before anything else can be said.
 
+mod bench;
 mod fio;
+mod instructions;
 mod library;
 mod lint;
 mod packages;
@@ -22,8 +24,12 @@ usage: cargo xtask COMMAND
   demo [ARGS..]   build, and run `tyche demo ARGS` (as root; `cargo xtask demo --help`)
   test            run all tests (as root); with CI=true an unlisted skip is a failure
   lint            check format, lints and the house rules
+  instructions [--bless]
+                  count the instructions of the hot path, and compare with the counts that are
+                  checked in; or check them in anew
   install-lib --prefix DIR
                   build the library for C, and install it with header and pkg-config file
+  bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
 Programs of Debian that are missing are installed with apt-get; which ones is said before.";
@@ -35,8 +41,12 @@ fn main() -> ExitCode {
     let prefix = library::prefix(&rest);
     let done = match command.to_str() {
         Some("demo") => demo(&rest),
+        Some("bench") => bench::run(&rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),
+        Some("instructions") if rest.is_empty() || rest == ["--bless"] => {
+            instructions::run(!rest.is_empty())
+        }
         Some("fio-engine") if rest.is_empty() => fio::build(),
         Some("install-lib") if prefix.is_some() => library::install(&prefix.unwrap_or_default()),
         _ => {

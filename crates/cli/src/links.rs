@@ -1,21 +1,18 @@
 //! The options of every command that uses network interfaces, and what they open.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces, receive_buffer_for};
-use tyche_link::tcp::{TcpClient, TcpOptions, TcpServer};
+use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
+use tyche_proto::BatchPolicy;
 use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX};
 
 use crate::error::{Code, Context, Error, Result};
 
 /// Frames of the longest kind that a receive buffer should hold: two full windows.
 const RECEIVE_FRAMES: usize = 1024;
-
-/// What the name of a link over TCP begins with.
-const TCP: &str = "tcp:";
 
 /// On which end of sessions a command is: over TCP, one listens and the other connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +36,22 @@ pub(crate) struct LinkArgs {
     /// Lowers latency, takes a core. By default 50 where there are more than 2 cores, else 0.
     #[arg(long, value_name = "MICROSECONDS")]
     spin: Option<u64>,
+
+    /// How what this side sends shares frames.
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
+    batch: Batch,
+}
+
+/// How requests or answers share frames.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Batch {
+    /// Each has a frame of its own: what batching is measured against.
+    None,
+    /// What is ready at the same time goes together; nothing waits.
+    #[default]
+    Natural,
+    /// A frame waits up to 50 microseconds for as many as gave the best throughput lately.
+    Adaptive,
 }
 
 fn ethertype(text: &str) -> Result<u16, String> {
@@ -59,10 +72,22 @@ impl LinkArgs {
         Duration::from_micros(self.spin.unwrap_or(if roomy { 50 } else { 0 }))
     }
 
+    /// How what is sent shares frames.
+    pub(crate) fn batch(&self) -> BatchPolicy {
+        match self.batch {
+            Batch::None => BatchPolicy::None,
+            Batch::Natural => BatchPolicy::Natural,
+            Batch::Adaptive => BatchPolicy::Adaptive,
+        }
+    }
+
     /// Opens a link on an interface, or over TCP.
     fn open(&self, interface: &str, end: End) -> Result<Box<dyn Link>> {
-        if let Some(place) = interface.strip_prefix(TCP) {
-            return open_tcp(place, end);
+        // A target may leave the choice of a port to the kernel, and says what it was.
+        let port_min = u16::from(end == End::Host);
+        let place = Place::parse(interface, port_min);
+        if let Some(place) = place.map_err(|it| Error::new(Code::Usage, it.to_string()))? {
+            return open_tcp(&place, end);
         }
         let mut options = PacketOptions::new(interface);
         options.ethertype = self.ethertype;
@@ -91,68 +116,13 @@ impl LinkArgs {
     }
 }
 
-/// Whether a link of that name needs no Ethernet.
-pub(crate) fn is_tcp(name: &str) -> bool {
-    name.starts_with(TCP)
-}
-
-fn open_tcp(place: &str, end: End) -> Result<Box<dyn Link>> {
-    let addresses = addresses(place, end)?;
+fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>> {
+    let found = place.resolve();
+    let addresses =
+        found.context(Code::Unreachable, format_args!("find the address of {}", place.host()))?;
     let options = TcpOptions::default();
     Ok(match end {
         End::Host => Box::new(TcpClient::connect(&addresses, &options)?),
         End::Target => Box::new(TcpServer::listen(&addresses, &options)?),
     })
-}
-
-/// The addresses that `HOST:PORT` stands for.
-fn addresses(place: &str, end: End) -> Result<Vec<SocketAddr>> {
-    let misspelt = |what: &str| {
-        let message = format!(
-            "`{TCP}{place}`: {what}; write {TCP}HOST:PORT, such as {TCP}192.0.2.1:8650 or \
-             {TCP}[2001:db8::1]:8650"
-        );
-        Error::new(Code::Usage, message)
-    };
-    let (host, port) = place.rsplit_once(':').ok_or_else(|| misspelt("there is no port"))?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let bare = match bare {
-        Some(bare) => bare,
-        None if host.contains(':') => return Err(misspelt("an IPv6 address needs brackets")),
-        None => host,
-    };
-    if bare.is_empty() {
-        return Err(misspelt("there is no host"));
-    }
-    // A target may leave the choice to the kernel, and says what it was.
-    match port.parse::<u16>() {
-        Ok(port) if port > 0 || end == End::Target => {
-            let found = (bare, port).to_socket_addrs();
-            Ok(found.context(Code::Unreachable, format!("find the address of {bare}"))?.collect())
-        }
-        _ => Err(misspelt("the port is no number from 1 to 65535")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_ipv4_ipv6_or_names() {
-        let one = |place: &str| addresses(place, End::Host).unwrap()[0].to_string();
-        assert_eq!(one("127.0.0.1:8650"), "127.0.0.1:8650");
-        assert_eq!(one("[::1]:8650"), "[::1]:8650");
-        assert!(one("localhost:1").ends_with(":1"));
-        assert_eq!(addresses("[::]:0", End::Target).unwrap()[0].port(), 0);
-    }
-
-    #[test]
-    fn misspelt_places_are_usage_errors() {
-        for place in ["", "host", ":1", "[]:1", "::1:8650", "a:b", "a:0", "a:65536", "a:", "a:-1"] {
-            let error = addresses(place, End::Host).unwrap_err();
-            assert_eq!(error.code, Code::Usage, "{place}: {error}");
-            assert!(error.message.contains("tcp:HOST:PORT"), "{error}");
-        }
-    }
 }

@@ -22,6 +22,7 @@ pub(crate) fn session(report: &HostReport) -> Value {
             "problem": path.problem,
         });
         add(&mut link, port(&path.port));
+        add(&mut link, path.link_counters.iter().copied().collect::<Value>());
         link
     });
     let state = match report {
@@ -41,6 +42,8 @@ pub(crate) fn session(report: &HostReport) -> Value {
         })
     });
     let requests = &report.requests;
+    let answered = requests.reads + requests.writes + requests.flushes + requests.others;
+    let sent = report.paths.iter().map(|path| path.port.tx_frames).sum();
     json!({
         "state": state,
         "lost_for_s": seconds(report.lost_for),
@@ -55,8 +58,9 @@ pub(crate) fn session(report: &HostReport) -> Value {
             "flushes": requests.flushes,
             "others": requests.others,
             "errors": requests.errors,
+            "frames_per_io": ratio(frames(report), answered + requests.errors),
         },
-        "channel": channel(&report.channel),
+        "channel": channel(&report.channel, sent),
         "rejects": rejects(&report.rejects),
         "links": paths.collect::<Vec<_>>(),
         "cpu_s": cpu_seconds(),
@@ -101,10 +105,16 @@ pub(crate) fn target(report: &TargetReport) -> Value {
             "mac": link.mac.to_string(),
             "problem": link.problem,
             "channels": channels.collect::<Vec<_>>(),
-            "channel": channel(&link.channel),
+            "requests": link.requests,
+            "frames_per_io": ratio(
+                own_frames(std::iter::once(&link.port), &link.rejects),
+                link.requests,
+            ),
+            "channel": channel(&link.channel, link.port.tx_frames),
             "rejects": rejects(&link.rejects),
         });
         add(&mut value, port(&link.port));
+        add(&mut value, link.link_counters.iter().copied().collect::<Value>());
         value
     });
     json!({
@@ -112,6 +122,26 @@ pub(crate) fn target(report: &TargetReport) -> Value {
         "links": links.collect::<Vec<_>>(),
         "cpu_s": cpu_seconds(),
     })
+}
+
+/// Frames of a session in both directions.
+pub(crate) fn frames(report: &HostReport) -> u64 {
+    own_frames(report.paths.iter().map(|path| &path.port), &report.rejects)
+}
+
+/// Frames in both directions. An interface brings those of other sessions and targets as well,
+/// which are dropped because of their channel or cookie.
+fn own_frames<'a>(ports: impl Iterator<Item = &'a PortStats>, rejects: &[(Reject, u64)]) -> u64 {
+    let is_foreign = |reject: &Reject| matches!(reject, Reject::Channel | Reject::Cookie);
+    let foreign = rejects.iter().filter(|(reject, _)| is_foreign(reject));
+    let foreign: u64 = foreign.map(|(_, count)| count).sum();
+    let all: u64 = ports.map(|port| port.rx_frames + port.tx_frames).sum();
+    all.saturating_sub(foreign)
+}
+
+/// A share; nothing of nothing is `null`.
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 /// Adds the fields of one object to another.
@@ -132,9 +162,11 @@ fn port(stats: &PortStats) -> Value {
     })
 }
 
-fn channel(stats: &ChannelStats) -> Value {
+/// Counters of the protocol; `sent` is the number of frames that the links sent.
+fn channel(stats: &ChannelStats, sent: u64) -> Value {
     json!({
         "retransmitted": stats.retransmitted,
+        "retransmitted_share": ratio(stats.retransmitted, sent),
         "nacked": stats.nacked,
         "duplicates": stats.duplicates,
         "nacks_sent": stats.nacks_sent,

@@ -284,6 +284,10 @@ fn counters(part: &str, counters: &Value) -> String {
         .iter()
         .filter(|(_, value)| value.is_number())
         .map(|(name, value)| {
+            let value = match value.as_f64().filter(|_| value.is_f64()) {
+                Some(share) => format!("{share:.4}"),
+                None => value.to_string(),
+            };
             format!("  {:32} {value}\n", format!("{part} {}", name.replace('_', " ")))
         })
         .collect()

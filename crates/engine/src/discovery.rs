@@ -51,8 +51,9 @@ pub fn discover(
             let name = port.link().name().to_owned();
             for index in 0..port.receive(time) {
                 let frame = port.rx.frame(index);
-                if let Ok(Frame { body: Body::Control(Control::Offer(offer)), .. }) =
+                if let Ok(Frame { body: Body::Control(pdu), .. }) =
                     Frame::parse(frame.head, frame.payload)
+                    && let Control::Offer(offer) = pdu.decode()
                     && offer.nonce == nonce
                 {
                     let mac = Mac::source(frame.head);

@@ -13,12 +13,11 @@
 
 mod clock;
 mod discovery;
-mod doorbell;
 mod host;
 pub mod identity;
 mod port;
 mod random;
-mod spin;
+mod stages;
 mod target;
 mod volume;
 mod wait;
@@ -29,6 +28,7 @@ pub use host::{
     PathReport, RequestCounts,
 };
 pub use port::PortStats;
+pub use stages::{Stage, StageTimes};
 pub use target::{
     RememberWriter, SessionReport, Target, TargetExport, TargetLinkReport, TargetOptions,
     TargetReport,

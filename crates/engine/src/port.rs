@@ -10,7 +10,7 @@ use tyche_proto::wire::{
     Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN, Header, Mac,
     emit_entries,
 };
-use tyche_proto::{Instant, Outgoing};
+use tyche_proto::{Instant, Outgoing, OutgoingEcho};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
@@ -40,6 +40,8 @@ pub(crate) struct Port {
     ethertype: u16,
     pub(crate) rx: RxBatch,
     vectors: TxVectors,
+    /// The entries of the frame that is being added to a batch.
+    tail: [u8; ENTRIES_MAX * ENTRY_LEN],
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
@@ -53,6 +55,7 @@ impl Port {
         Self {
             rx: RxBatch::new(BATCH, payload_max),
             vectors: TxVectors::new(BATCH, ENTRIES_MAX),
+            tail: [0; ENTRIES_MAX * ENTRY_LEN],
             stats: PortStats::default(),
             down_until: None,
             trouble: None,
@@ -128,6 +131,18 @@ impl Port {
         }
     }
 
+    /// Finds out how long frames lie in the kernel, or no longer does.
+    pub(crate) fn stamp_arrivals(&mut self, on: bool) {
+        if !self.link.stamp_arrivals(on) {
+            tracing::debug!(link = self.link.name(), "the link does not say when frames arrive");
+        }
+    }
+
+    /// How long the frame at `index` of `rx` lay in the kernel; nothing if that is not known.
+    pub(crate) fn waited(&self, index: usize) -> Duration {
+        self.rx.waited(index).unwrap_or_default()
+    }
+
     /// Sends frames as long as `poll` composes some; returns how many. `data` finds the bytes
     /// that a frame's data entry names. What the interface does not take is lost, as on the wire.
     pub(crate) fn transmit<'a>(
@@ -146,7 +161,8 @@ impl Port {
                 let addresses = (out.destination, src, self.ethertype);
                 match &out.control {
                     _ if !more => {}
-                    None => push_entries(&mut batch, out, addresses, &data),
+                    _ if out.echo.is_some() => push_echo(&mut batch, out, addresses),
+                    None => push_entries(&mut batch, &mut self.tail, out, addresses, &data),
                     Some(Control::Hello(hello)) => probe = Some((hello.clone(), addresses)),
                     Some(control) => push_body(&mut batch, &out.header, control, addresses),
                 }
@@ -192,20 +208,32 @@ static PADDING: [u8; FRAME_LEN_MAX] = [0; FRAME_LEN_MAX];
 /// Adds a frame of entries to the batch: headers, data where they lie, entries.
 fn push_entries<'b, 'd: 'b>(
     batch: &mut TxBatch<'b>,
+    tail: &mut [u8; ENTRIES_MAX * ENTRY_LEN],
     out: &Outgoing,
     addresses: (Mac, Mac, u16),
     data: &impl Fn(&Outgoing, &Data) -> &'d [u8],
 ) {
-    let (mut head, mut tail) = ([0; HEAD_LEN], [0; ENTRIES_MAX * ENTRY_LEN]);
-    let tail_len = emit_entries(&out.entries, &mut tail);
+    let mut head = [0; HEAD_LEN];
+    let tail_len = emit_entries(&out.entries, tail);
+    let tail = &tail[..tail_len];
     let mut parts = ArrayVec::<&'b [u8], ENTRIES_MAX>::new();
     for entry in &out.entries {
         if let Entry::Data(part) = entry {
             parts.push(data(out, part));
         }
     }
-    out.header.seal(addresses, parts.iter().copied(), &tail[..tail_len], &mut head);
-    batch.push(&head, parts, &tail[..tail_len]);
+    out.header.seal(addresses, parts.iter().copied(), tail, &mut head);
+    batch.push(&head, parts, tail);
+}
+
+/// Adds an echo to the batch: any bytes in front of its entry.
+fn push_echo(batch: &mut TxBatch<'_>, out: &Outgoing, addresses: (Mac, Mac, u16)) {
+    let OutgoingEcho { echo, filling } = out.echo.expect("the caller has looked");
+    let (mut head, mut tail) = ([0; HEAD_LEN], [0; ENTRY_LEN]);
+    echo.emit(&mut tail);
+    let filling = &PADDING[..filling];
+    out.header.seal(addresses, [filling], &tail, &mut head);
+    batch.push(&head, [filling], &tail);
 }
 
 /// Adds a frame with a body to the batch; the body is copied.

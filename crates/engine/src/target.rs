@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -20,12 +21,12 @@ use tyche_proto::{
     ListenerEvent, Outgoing, Registry, TargetConfig,
 };
 use tyche_store::{Queue, Store};
+use tyche_wake::{Doorbell, Spin};
 
-use crate::clock::now;
-use crate::doorbell::Doorbell;
+use crate::clock::{self, now};
 use crate::port::{Port, PortStats};
 use crate::random::secrets;
-use crate::spin::Spin;
+use crate::stages::TargetStages;
 use crate::wait::wait;
 
 /// Requests that one loop has with one store at once; more wait in the loop.
@@ -112,8 +113,12 @@ pub struct TargetLinkReport {
     pub mac: Mac,
     /// What is wrong with it, if anything.
     pub problem: Option<String>,
+    /// Requests answered.
+    pub requests: u64,
     /// Frames and bytes.
     pub port: PortStats,
+    /// What went wrong on the link, by name.
+    pub link_counters: Vec<(&'static str, u64)>,
     /// Counters of the protocol.
     pub channel: ChannelStats,
     /// Dropped frames by reason.
@@ -139,9 +144,31 @@ enum Command {
     Stop,
 }
 
+/// How other threads reach a link's loop.
+struct Caller {
+    doorbell: Doorbell,
+    /// The registry names channels of this link that are to be closed. Changes only while the
+    /// registry is locked, and spares the loop from locking it to see that there are none.
+    displaced: AtomicBool,
+}
+
+impl Caller {
+    fn new() -> io::Result<Self> {
+        Ok(Self { doorbell: Doorbell::new()?, displaced: AtomicBool::new(false) })
+    }
+
+    /// What the flag stands for is behind the registry's lock, so the flag orders nothing.
+    fn is_displaced(&self) -> bool {
+        self.displaced.load(Ordering::Relaxed)
+    }
+}
+
 struct Worker {
     commands: Sender<Command>,
-    doorbell: Arc<Doorbell>,
+    /// Those of all links.
+    callers: Arc<[Caller]>,
+    /// Of this link.
+    index: usize,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -149,7 +176,7 @@ impl Worker {
     fn send(&self, command: Command) {
         // A worker that is gone has nothing to be told.
         let _ = self.commands.send(command);
-        self.doorbell.ring();
+        self.callers[self.index].doorbell.ring();
     }
 }
 
@@ -179,8 +206,7 @@ impl Target {
         }
         let shared = Arc::new(Mutex::new(Shared { registry, remember_writer, remembered }));
         let stores = Arc::<[_]>::from(stores);
-        let bells = links.iter().map(|_| Doorbell::new().map(Arc::new));
-        let doorbells: Arc<[Arc<Doorbell>]> = bells.collect::<io::Result<_>>()?;
+        let callers = links.iter().map(|_| Caller::new()).collect::<io::Result<Arc<[_]>>>()?;
         let mut workers = Vec::new();
         for (index, link) in links.into_iter().enumerate() {
             let (sender, commands) = channel();
@@ -197,21 +223,24 @@ impl Target {
                 ),
                 port,
                 shared: Arc::clone(&shared),
-                doorbells: Arc::clone(&doorbells),
+                callers: Arc::clone(&callers),
                 index,
                 disks: stores.iter().map(|store| StoreSide::new(Arc::clone(store))).collect(),
                 channels: Vec::new(),
                 commands,
                 out: Outgoing::new(),
                 done: Vec::with_capacity(STORE_DEPTH),
+                requests: 0,
                 spin: Spin::new(spin),
                 stopping: false,
+                timed: false,
+                read: Instant(0),
             };
             let thread = std::thread::Builder::new()
                 .name(format!("tyche-link{index}"))
                 .spawn(move || body.run())?;
-            let doorbell = Arc::clone(&doorbells[index]);
-            workers.push(Worker { commands: sender, doorbell, thread: Some(thread) });
+            let callers = Arc::clone(&callers);
+            workers.push(Worker { commands: sender, callers, index, thread: Some(thread) });
         }
         Ok(Self { shared, stores, workers })
     }
@@ -345,13 +374,15 @@ struct ChannelMemory {
     arena: Arena,
     /// What each slot holds of it, unless the store has it at the moment.
     slots: Box<[Option<Extent>]>,
+    /// Where the time of its requests goes, if its host wants to know.
+    stages: Option<TargetStages>,
 }
 
 struct TargetLoop {
     listener: Listener,
     port: Port,
     shared: Arc<Mutex<Shared>>,
-    doorbells: Arc<[Arc<Doorbell>]>,
+    callers: Arc<[Caller]>,
     /// Of this link.
     index: usize,
     disks: Vec<StoreSide>,
@@ -359,24 +390,30 @@ struct TargetLoop {
     commands: Receiver<Command>,
     out: Outgoing,
     done: Vec<Completion>,
+    /// Requests answered.
+    requests: u64,
     spin: Spin,
     stopping: bool,
+    /// Whether any channel has stages.
+    timed: bool,
+    /// When the frames at hand were read.
+    read: Instant,
 }
 
 impl TargetLoop {
     fn run(mut self) {
         while !(self.stopping && self.channels.iter().all(Option::is_none)) {
-            if self.turn() {
+            let now = now();
+            if self.turn(now) {
                 self.spin.worked();
-            } else if !self.spin.again(now().0) {
+            } else if !self.spin.again(now.0) {
                 self.sleep();
             }
         }
     }
 
     /// Does what there is to do; false if there was nothing.
-    fn turn(&mut self) -> bool {
-        let now = now();
+    fn turn(&mut self, now: Instant) -> bool {
         let mut worked = self.obey();
         worked |= self.receive(now);
         worked |= self.execute();
@@ -406,8 +443,15 @@ impl TargetLoop {
         worked
     }
 
+    /// The time now where anybody wants to know it to the step; else that of the turn.
+    fn fresh(&self, of_turn: Instant) -> Instant {
+        if self.timed { now() } else { of_turn }
+    }
+
     fn receive(&mut self, now: Instant) -> bool {
         let frames = self.port.receive(now);
+        self.read = self.fresh(now);
+        let now = self.read;
         for index in 0..frames {
             let frame = self.port.rx.frame(index);
             self.listener.handle_frame(now, frame.head, frame.payload);
@@ -420,8 +464,16 @@ impl TargetLoop {
     fn settle(&mut self, frame: Option<usize>) {
         while let Some(event) = self.listener.poll_event() {
             match event {
-                ListenerEvent::Opened { channel, export, writer, damq_pages, queue_size } => {
-                    self.open(channel, export, writer, (damq_pages, queue_size));
+                ListenerEvent::Opened {
+                    channel,
+                    export,
+                    writer,
+                    damq_pages,
+                    queue_size,
+                    stages,
+                } => {
+                    let stages = stages.then(|| TargetStages::new(queue_size));
+                    self.open(channel, export, writer, (damq_pages, queue_size), stages);
                 }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
                 ListenerEvent::Closed { channel } => self.close(channel),
@@ -429,7 +481,14 @@ impl TargetLoop {
         }
     }
 
-    fn open(&mut self, channel: ChannelId, export: usize, writer: bool, sizes: (u32, u16)) {
+    fn open(
+        &mut self,
+        channel: ChannelId,
+        export: usize,
+        writer: bool,
+        sizes: (u32, u16),
+        stages: Option<TargetStages>,
+    ) {
         let (damq_pages, queue_size) = sizes;
         let arena = Arena::new(damq_pages as usize);
         match self.disks[export].open() {
@@ -444,7 +503,8 @@ impl TargetLoop {
             self.channels.resize_with(index + 1, || None);
         }
         let slots = (0..queue_size).map(|_| None).collect();
-        self.channels[index] = Some(ChannelMemory { export, writer, arena, slots });
+        self.channels[index] = Some(ChannelMemory { export, writer, arena, slots, stages });
+        self.tell_times();
     }
 
     fn close(&mut self, channel: ChannelId) {
@@ -453,6 +513,16 @@ impl TargetLoop {
         drop(slots);
         if let Some(queue) = &mut self.disks[export].queue {
             queue.unregister(&arena);
+        }
+        self.tell_times();
+    }
+
+    /// Looks at the clock as often as the open channels want it.
+    fn tell_times(&mut self) {
+        let timed = self.channels.iter().flatten().any(|memory| memory.stages.is_some());
+        if timed != self.timed {
+            self.timed = timed;
+            self.port.stamp_arrivals(timed);
         }
     }
 
@@ -472,7 +542,13 @@ impl TargetLoop {
                 extent.expect("claimed before data are placed")[offset as usize..][..len as usize]
                     .copy_from_slice(&frame.payload[source as usize..][..len as usize]);
             }
-            Action::Execute { command } => self.start(channel, &command),
+            Action::Execute { command } => {
+                if let Some(stages) = &mut memory.stages {
+                    let waited = frame.map_or(Duration::ZERO, |index| self.port.waited(index));
+                    stages.begun(command.tag.slot, now(), self.read, waited);
+                }
+                self.start(channel, &command);
+            }
         }
     }
 
@@ -512,11 +588,16 @@ impl TargetLoop {
             disk.work(&mut self.done);
         }
         let worked = !self.done.is_empty();
+        self.requests += self.done.len() as u64;
+        let now = self.fresh(Instant(0));
         for Completion { token, result, buffer } in self.done.drain(..) {
             let (channel, tag) = split(token);
             let memory = self.channels[usize::from(channel.0)].as_mut();
             let memory = memory.expect("a channel outlives its requests");
             let status = result.map_or_else(status, |()| Status::Success);
+            if let Some(stages) = &memory.stages {
+                self.listener.note_times(now, channel, tag, stages.ended(tag.slot, now));
+            }
             let keeps_pages = self.listener.complete(channel, tag, status);
             memory.slots[usize::from(tag.slot)] = buffer.filter(|_| keeps_pages);
         }
@@ -525,13 +606,17 @@ impl TargetLoop {
 
     /// Does what needs the registry; false if there was nothing.
     fn serve_requests(&mut self, now: Instant) -> bool {
-        let worked = self.listener.has_requests() || self.is_displaced();
+        let caller = &self.callers[self.index];
+        let worked = self.listener.has_requests() || caller.is_displaced();
         if worked {
             let mut shared = lock(&self.shared);
+            caller.displaced.store(false, Ordering::Relaxed);
             self.listener.serve_requests(now, &mut shared.registry);
             shared.remember();
-            for link in shared.registry.closing_links().filter(|&link| link != self.index) {
-                self.doorbells[link].ring();
+            // Possibly ourselves: the registry hands out a few at a time.
+            for link in shared.registry.closing_links() {
+                self.callers[link].displaced.store(true, Ordering::Relaxed);
+                self.callers[link].doorbell.ring();
             }
             drop(shared);
             self.settle(None);
@@ -547,24 +632,22 @@ impl TargetLoop {
             let extent = memory.slots[usize::from(part.tag.slot)].as_ref();
             &extent.expect("held until released")[part.offset as usize..][..part.len as usize]
         };
-        let poll = |out: &mut Outgoing| listener.poll_transmit(now, out);
+        let timed = self.timed;
+        let moment = || if timed { clock::now() } else { now };
+        let poll = |out: &mut Outgoing| listener.poll_transmit(moment(), out);
         self.port.transmit(now, &mut self.out, poll, data) > 0
     }
 
     fn sleep(&mut self) {
         self.spin.sleeps();
-        let doorbell = Arc::clone(&self.doorbells[self.index]);
+        let callers = Arc::clone(&self.callers);
+        let Caller { doorbell, .. } = &callers[self.index];
         doorbell.announce();
         // Whoever came before that has not rung.
-        if !self.obey() && !self.is_displaced() {
+        if !self.obey() && !callers[self.index].is_displaced() {
             self.await_work(doorbell.wait_fd());
         }
         doorbell.awake();
-    }
-
-    /// Whether another link's loop has decided that channels of this one are to be closed.
-    fn is_displaced(&self) -> bool {
-        lock(&self.shared).registry.closing_links().any(|link| link == self.index)
     }
 
     fn await_work(&self, doorbell: BorrowedFd<'_>) {
@@ -583,7 +666,9 @@ impl TargetLoop {
             link: self.port.link().name().to_owned(),
             mac: Mac(self.port.link().mac()),
             problem: self.port.trouble().map(|kind| kind.to_string()),
+            requests: self.requests,
             port: self.port.stats(),
+            link_counters: self.port.link().counters(),
             channel: self.listener.stats(),
             rejects: self.listener.rejects().iter().collect(),
             channels: self.listener.channels().collect(),

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
 use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Request, Sink};
-
-use crate::doorbell::Doorbell;
+use tyche_wake::Doorbell;
 
 /// Requests that may wait to be taken by the loop. Attachments bound what they have in progress
 /// far below; what exceeds it is refused rather than waited for.

@@ -34,9 +34,13 @@ struct tyche_fio_options {
 	char *export;
 	char *link;
 	char *host;
+	unsigned int ethertype;
+	unsigned int qdisc;
 	unsigned int mode;
 	unsigned int queue_size;
 	unsigned int spin_us;
+	unsigned int hand_over;
+	unsigned int batch;
 	unsigned int checksum;
 };
 
@@ -56,7 +60,27 @@ static struct fio_option options[] = {
 		.lname = "Interfaces",
 		.type = FIO_OPT_STR_STORE,
 		.off1 = offsetof(struct tyche_fio_options, link),
-		.help = "Interfaces that reach the target, with colons between them",
+		.help = "Interfaces that reach the target, with commas between them, or tcp:HOST:PORT",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "ethertype",
+		.lname = "EtherType",
+		.type = FIO_OPT_INT,
+		.off1 = offsetof(struct tyche_fio_options, ethertype),
+		.help = "EtherType of the frames, the same as the target's",
+		.def = "0x88b5",
+		.minval = 0x600,
+		.maxval = 0xffff,
+		ENGINE_OPTION,
+	},
+	{
+		.name = "qdisc",
+		.lname = "Use the queueing discipline",
+		.type = FIO_OPT_BOOL,
+		.off1 = offsetof(struct tyche_fio_options, qdisc),
+		.help = "Send through the interface's queueing discipline, so that tc applies",
+		.def = "0",
 		ENGINE_OPTION,
 	},
 	{
@@ -101,6 +125,29 @@ static struct fio_option options[] = {
 		ENGINE_OPTION,
 	},
 	{
+		.name = "hand_over",
+		.lname = "Hand work over between threads",
+		.type = FIO_OPT_BOOL,
+		.off1 = offsetof(struct tyche_fio_options, hand_over),
+		.help = "Receive and complete in threads of their own: slower, to measure by how much",
+		.def = "0",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "batch",
+		.lname = "How requests share frames",
+		.type = FIO_OPT_STR,
+		.off1 = offsetof(struct tyche_fio_options, batch),
+		.help = "How requests share frames",
+		.def = "natural",
+		.posval = {
+			{ .ival = "none", .oval = TYCHE_BATCH_NONE, .help = "never" },
+			{ .ival = "natural", .oval = TYCHE_BATCH_NATURAL, .help = "those ready together" },
+			{ .ival = "adaptive", .oval = TYCHE_BATCH_ADAPTIVE, .help = "waiting for more" },
+		},
+		ENGINE_OPTION,
+	},
+	{
 		.name = "checksum",
 		.lname = "Checksums of data",
 		.type = FIO_OPT_BOOL,
@@ -134,7 +181,7 @@ static int add_links(tyche_options *o, const char *links)
 	char *list = strdup(links), *rest = list, *name;
 	int ret = list ? 0 : -ENOMEM;
 
-	while (!ret && (name = strsep(&rest, ":,")))
+	while (!ret && (name = strsep(&rest, ",")))
 		if (*name)
 			ret = tyche_options_add_link(o, name);
 	free(list);
@@ -160,9 +207,17 @@ static int open_volume(struct thread_data *td, tyche_volume **volume)
 		return fail(td, EINVAL, "the export's name makes no sense");
 	ret = tyche_options_set_mode(o, eo->mode);
 	if (!ret)
+		ret = tyche_options_set_ethertype(o, eo->ethertype);
+	if (!ret)
+		ret = tyche_options_set_qdisc(o, eo->qdisc);
+	if (!ret)
 		ret = tyche_options_set_queue_size(o, queue_size > 1024 ? 1024 : queue_size);
 	if (!ret)
 		ret = tyche_options_set_spin_us(o, eo->spin_us);
+	if (!ret)
+		ret = tyche_options_set_hand_over(o, eo->hand_over);
+	if (!ret)
+		ret = tyche_options_set_batch(o, eo->batch);
 	if (!ret)
 		ret = tyche_options_set_checksum(o, eo->checksum);
 	if (!ret)

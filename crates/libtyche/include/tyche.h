@@ -39,6 +39,21 @@
 #define TYCHE_QUEUE 1
 
 /**
+ * Each request has a frame of its own: what batching is measured against.
+ */
+#define TYCHE_BATCH_NONE 0
+
+/**
+ * Requests that are ready at the same time share a frame; none waits.
+ */
+#define TYCHE_BATCH_NATURAL 1
+
+/**
+ * A frame waits up to 50 microseconds for as many requests as gave the best throughput lately.
+ */
+#define TYCHE_BATCH_ADAPTIVE 2
+
+/**
  * How to open a volume. Made by tyche_options_new(), freed by tyche_options_free(), used by one
  * thread at a time.
  */
@@ -224,10 +239,23 @@ struct tyche_options *tyche_options_new(const char *name);
 void tyche_options_free(struct tyche_options *options);
 
 /**
- * Adds an interface that reaches the target. Without any, the only one that is up is used.
+ * Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. Without any, the
+ * only interface that is up is used.
  */
 int tyche_options_add_link(struct tyche_options *options,
                            const char *interface);
+
+/**
+ * EtherType of the frames, 0x0600 or higher, the same on both sides; 0x88b5 by default.
+ */
+int tyche_options_set_ethertype(struct tyche_options *options, uint16_t ethertype);
+
+/**
+ * Whether to send through the interface's queueing discipline, so that traffic control (tc)
+ * applies; costs some speed, and is off by default.
+ */
+int tyche_options_set_qdisc(struct tyche_options *options,
+                            bool qdisc);
 
 /**
  * Who drives the session: TYCHE_INLINE (the default) or TYCHE_QUEUE.
@@ -250,6 +278,19 @@ int tyche_options_set_memory(struct tyche_options *options,
  * The longest time to spin for more work before sleeping; 0, the default: never.
  */
 int tyche_options_set_spin_us(struct tyche_options *options, uint32_t microseconds);
+
+/**
+ * Whether to hand work over between threads, as the first Tyche did: one receives, and with
+ * TYCHE_QUEUE another completes. Slower, and there to measure by how much; off by default.
+ */
+int tyche_options_set_hand_over(struct tyche_options *options,
+                                bool hand_over);
+
+/**
+ * How requests share frames: TYCHE_BATCH_NATURAL (the default), TYCHE_BATCH_NONE or
+ * TYCHE_BATCH_ADAPTIVE.
+ */
+int tyche_options_set_batch(struct tyche_options *options, int policy);
 
 /**
  * Whether checksums cover data; they do by default. Headers and commands always are covered.

@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 use tyche_block::{Errno, Request};
 use tyche_engine::{ConnectError, Notice};
-use tyche_link::packet;
+use tyche_link::{packet, tcp};
 use tyche_proto::wire::Reason;
 
 /// Why a volume does not open.
@@ -17,6 +17,9 @@ pub enum OpenError {
     /// An interface cannot be used.
     #[error(transparent)]
     Link(#[from] packet::OpenError),
+    /// There is no way over TCP.
+    #[error(transparent)]
+    Tcp(#[from] tcp::OpenError),
     /// This machine's identity cannot be read or kept.
     #[error("the identity of this host: {0}")]
     Identity(io::Error),
@@ -49,6 +52,8 @@ impl OpenError {
             Self::Link(packet::OpenError::NotPermitted) => libc::EPERM,
             Self::Link(packet::OpenError::NoSuchInterface { .. }) => libc::ENODEV,
             Self::Link(_) => libc::ENETDOWN,
+            Self::Tcp(tcp::OpenError::Connect { source, .. }) => return Errno::from_io(source),
+            Self::Tcp(_) => libc::EHOSTUNREACH,
             Self::Identity(error) | Self::System(error) => return Errno::from_io(error),
             Self::Refused(Reason::UnknownExport, _) => libc::ENOENT,
             Self::Refused(Reason::Held, _) => libc::EBUSY,

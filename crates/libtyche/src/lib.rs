@@ -50,4 +50,5 @@ pub use error::{OpenError, Refused, Why};
 pub use options::{Mode, Options};
 pub use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Operation, Request};
 pub use tyche_engine::{HostLink, HostReport};
+pub use tyche_proto::BatchPolicy;
 pub use volume::{REQUESTS_MAX, Volume};

@@ -1,11 +1,14 @@
 //! What a program says before it opens a volume.
 
+use std::io;
 use std::time::Duration;
 
 use tyche_engine::{HostLink, HostOptions, identity};
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces, receive_buffer_for};
-use tyche_proto::SessionConfig;
+use tyche_link::tcp::{Place, TcpClient, TcpOptions};
+use tyche_link::{Link, handover};
 use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX, Mac, Name};
+use tyche_proto::{BatchPolicy, SessionConfig};
 use uuid::Uuid;
 
 use crate::error::OpenError;
@@ -33,12 +36,16 @@ pub enum Mode {
 pub struct Options {
     /// Name of the export, as `tyche discover` lists it.
     pub export: String,
-    /// Interfaces that reach the target; none: the only one that is up. One can be used for now.
+    /// Interfaces that reach the target, or `tcp:HOST:PORT` where it listens; none: the only
+    /// interface that is up. One can be used for now.
     pub links: Vec<String>,
     /// The target's Ethernet address; `None`: it is asked for by broadcast.
     pub target: Option<[u8; 6]>,
     /// EtherType of the frames, the same on both sides; 0x88b5 by default.
     pub ethertype: u16,
+    /// Send through the interface's queueing discipline, so that traffic control (tc) applies;
+    /// costs some speed, and is off by default.
+    pub qdisc: bool,
     /// Who drives the session.
     pub mode: Mode,
     /// Requests with the target at once, 1 to 1024; 128 by default.
@@ -47,6 +54,12 @@ pub struct Options {
     pub memory: usize,
     /// The longest time to spin for more work before sleeping; zero, the default: never.
     pub spin: Duration,
+    /// Hand work over between threads, as the first Tyche did: one receives, and in queue mode
+    /// another completes. Slower, and there to measure by how much; no, by default. Each thread
+    /// spins as said above.
+    pub hand_over: bool,
+    /// How requests share frames.
+    pub batch: BatchPolicy,
     /// Whether checksums cover data; they do by default. Headers and commands always are covered.
     pub checksum: bool,
     /// Never write.
@@ -70,10 +83,13 @@ impl Options {
             links: Vec::new(),
             target: None,
             ethertype: ETHERTYPE,
+            qdisc: false,
             mode: Mode::default(),
             queue_size: 128,
             memory: 64 << 20,
             spin: Duration::ZERO,
+            hand_over: false,
+            batch: BatchPolicy::default(),
             checksum: true,
             read_only: false,
             timeout: Duration::from_secs(10),
@@ -102,7 +118,7 @@ impl Options {
             return Err(OpenError::Option(message));
         };
         let target = self.target.map(Mac);
-        self.open_on(vec![HostLink { link: Box::new(self.link(link)?), target }])
+        self.open_on(vec![HostLink { link: self.link(link)?, target }])
     }
 
     /// As [`open`](Self::open), over links that are open already.
@@ -115,17 +131,45 @@ impl Options {
     pub fn open_on(&self, links: Vec<HostLink>) -> Result<Volume, OpenError> {
         let options = HostOptions {
             session: self.session()?,
-            links,
+            links: if self.hand_over { self.hand_over(links)? } else { links },
             ethertype: self.ethertype,
             arena_pages: self.memory.div_ceil(tyche_block::PAGE),
             spin: self.spin,
+            hand_over: self.hand_over,
         };
         Volume::connect(options, self.mode, self.timeout)
     }
 
-    fn link(&self, interface: &str) -> Result<PacketLink, OpenError> {
+    /// The links, each received from by a thread of its own.
+    fn hand_over(&self, links: Vec<HostLink>) -> Result<Vec<HostLink>, OpenError> {
+        let mut handed = Vec::with_capacity(links.len());
+        for HostLink { link, target } in links {
+            let wrapped = handover::hand_over(vec![link], self.spin);
+            let wrapped = wrapped.map_err(|error| match error.kind() {
+                io::ErrorKind::Unsupported => OpenError::Option(error.to_string()),
+                _ => OpenError::System(error),
+            })?;
+            let link = |link| HostLink { link: Box::new(link), target };
+            handed.extend(wrapped.into_iter().map(link));
+        }
+        Ok(handed)
+    }
+
+    fn link(&self, name: &str) -> Result<Box<dyn Link>, OpenError> {
+        match Place::parse(name, 1).map_err(|it| OpenError::Option(it.to_string()))? {
+            Some(place) => {
+                // A name without an address is the same as one whose addresses do not answer.
+                let addresses = place.resolve().unwrap_or_default();
+                Ok(Box::new(TcpClient::connect(&addresses, &TcpOptions::default())?))
+            }
+            None => Ok(Box::new(self.packet_link(name)?)),
+        }
+    }
+
+    fn packet_link(&self, interface: &str) -> Result<PacketLink, OpenError> {
         let mut options = PacketOptions::new(interface);
         options.ethertype = self.ethertype;
+        options.qdisc_bypass = !self.qdisc;
         let all = interfaces().map_err(OpenError::System)?;
         let mtu = all.into_iter().find(|it| it.name == interface).map(|it| it.mtu);
         let frame_len = mtu.map_or(FRAME_LEN_MAX, |mtu| (mtu + 14).min(FRAME_LEN_MAX));
@@ -162,9 +206,11 @@ impl Options {
             operations_max: REQUESTS_MAX as u32,
             read_only: self.read_only,
             checksum: self.checksum,
+            stages: false,
             keep_alive: self.keep_alive,
             reconnect_delay: Duration::from_millis(500),
             ctrl_loss_tmo: self.ctrl_loss_tmo,
+            batch: self.batch,
         })
     }
 }

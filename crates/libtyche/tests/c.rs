@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::packet::{PacketLink, PacketOptions};
-use tyche_proto::TargetConfig;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
+use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
 
 const NAME: &str = "a_c_program_uses_all_of_the_library";
@@ -79,6 +79,7 @@ fn target(interface: &str) -> Target {
             queue_size_max: 64,
             damq_pages_max: 1024,
             channels_max: 4,
+            batch: BatchPolicy::default(),
         },
         exports: vec![TargetExport {
             name: name("disk"),

@@ -13,9 +13,10 @@ use tyche::{
 };
 use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
+use tyche_link::tcp::{TcpOptions, TcpServer};
 use tyche_link::{Link, memory};
-use tyche_proto::TargetConfig;
 use tyche_proto::wire::{ETHERTYPE, Name, Reason, Uuid};
+use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
 
 const SIZE: u64 = 8 << 20;
@@ -31,6 +32,7 @@ fn target(link: Box<dyn Link>) -> Target {
             queue_size_max: 64,
             damq_pages_max: 1024,
             channels_max: 4,
+            batch: BatchPolicy::default(),
         },
         exports: vec![TargetExport {
             name: name("disk"),
@@ -95,13 +97,17 @@ fn drain(volume: &Volume) -> BTreeMap<u64, (Result<(), Errno>, Option<u8>)> {
 }
 
 #[test]
-fn what_is_written_is_read_in_both_modes_despite_losses() {
-    for mode in [Mode::Inline, Mode::Queue] {
+fn what_is_written_is_read_in_all_modes_despite_losses() {
+    let modes = [Mode::Inline, Mode::Queue].map(|mode| [(mode, false), (mode, true)]);
+    for (mode, hand_over) in modes.into_iter().flatten() {
         let (ours, theirs) = memory::pair(1514).unwrap();
         let plan = FaultPlan::new();
         plan.set_drop_ppm(20_000);
-        let ours = FaultLink::new(ours, 42, Side::Both, plan).unwrap();
-        let (_target, volume) = (target(Box::new(theirs)), open(mode, Box::new(ours)));
+        let theirs = FaultLink::new(theirs, 42, Side::Both, plan).unwrap();
+        let _target = target(Box::new(theirs));
+        let options = Options { hand_over, ..options(mode) };
+        let link = HostLink { link: Box::new(ours), target: None };
+        let volume = options.open_on(vec![link]).unwrap();
         assert_eq!((volume.geometry().size, volume.geometry().block_size), (SIZE, 512));
         for token in 0..100u64 {
             let len = 512 << (token % 6);
@@ -248,8 +254,34 @@ fn why_a_volume_does_not_open_is_said() {
         let error = hasty.open_on(vec![HostLink { link: Box::new(silent), target: None }]).err();
         assert!(matches!(error, Some(OpenError::TimedOut(_))), "{mode:?}: {error:?}");
     }
+    let (ours, _theirs) = memory::pair(9014).unwrap();
+    let ours = FaultLink::new(ours, 1, Side::Both, FaultPlan::new()).unwrap();
+    let whole = HostLink { link: Box::new(ours), target: None };
+    let error = Options { hand_over: true, ..options(Mode::Inline) }.open_on(vec![whole]).err();
+    assert!(matches!(error, Some(OpenError::Option(_))), "no half of it receives: {error:?}");
     let nameless = Options::new("").open_on(Vec::new()).err();
     assert!(matches!(nameless, Some(OpenError::Option(_))));
+}
+
+#[test]
+fn a_link_over_tcp_is_named_by_its_place() {
+    let anywhere = ["127.0.0.1:0".parse().unwrap()];
+    let server = TcpServer::listen(&anywhere, &TcpOptions::default()).unwrap();
+    // Named `tcp:ADDRESS:PORT`, with the port that the kernel chose.
+    let place = server.name().to_owned();
+    let target = target(Box::new(server));
+    let mut options = options(Mode::Inline);
+    options.links = vec![place.clone()];
+    let volume = options.open().unwrap();
+    volume.submit(write(&volume, 4096, 0x5a, 4096), 1).unwrap();
+    assert_eq!(drain(&volume)[&1].0, Ok(()));
+    volume.close(PATIENCE);
+    drop(target);
+    let error = options.open().err().unwrap();
+    assert_eq!(error.errno(), Errno(libc::ECONNREFUSED), "{error}");
+    options.links = vec!["tcp:nowhere".to_owned()];
+    let error = options.open().err().unwrap();
+    assert!(matches!(&error, OpenError::Option(text) if text.contains("tcp:HOST:PORT")), "{error}");
 }
 
 #[test]

@@ -12,9 +12,11 @@
 //! | [`memory`] | two ends in one process |
 //! | [`fault`] | a wrapper that loses, repeats, reorders, corrupts and delays |
 //! | [`pcap`] | a wrapper that records to a file that Wireshark reads |
+//! | [`handover`] | a wrapper that receives in a thread of its own, for comparison |
 
 mod batch;
 pub mod fault;
+pub mod handover;
 pub mod memory;
 pub mod packet;
 pub mod pcap;
@@ -64,9 +66,44 @@ pub trait Link: Send {
     /// As for [`receive`](Self::receive).
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize>;
 
-    /// Readable when frames are waiting.
+    /// The receiving half, for another thread. From then on it alone receives; the link sends, and
+    /// tells of itself, as before.
+    ///
+    /// # Errors
+    /// `Unsupported` where a link has no halves.
+    fn receiver(&self) -> io::Result<Box<dyn Receiver>> {
+        let message = format!("link {} cannot receive in a thread of its own", self.name());
+        Err(io::Error::new(io::ErrorKind::Unsupported, message))
+    }
+
+    /// Readable when frames are waiting. To be asked for before every sleep: a link may have to
+    /// learn that somebody sleeps.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
     /// Frames that the kernel dropped because the receive buffer was full, since the link opened.
     fn overruns(&mut self) -> u64;
+
+    /// Finds out how long frames lie in the kernel before they are received
+    /// ([`RxBatch::waited`]), or no longer does: it costs a little for each. The first frames may
+    /// seem not to have waited at all. False if this kind of link can't.
+    fn stamp_arrivals(&mut self, on: bool) -> bool {
+        !on
+    }
+
+    /// What else went wrong on the link since it opened, by name: what its kind of link can tell.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// The half of a [`Link`] that receives.
+pub trait Receiver: Send {
+    /// As [`Link::receive`].
+    ///
+    /// # Errors
+    /// As there.
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize>;
+
+    /// As [`Link::wait_fd`].
+    fn wait_fd(&self) -> BorrowedFd<'_>;
 }

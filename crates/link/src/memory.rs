@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::{HEAD, Link, Mac, RxBatch, TxBatch};
+use crate::{HEAD, Link, Mac, Receiver, RxBatch, TxBatch};
 
 /// Frames that are on the way in one direction at most.
 pub const QUEUE: usize = 1024;
@@ -95,6 +95,26 @@ impl Lane {
         Ok(())
     }
 
+    /// See [`Link::receive`], for the end of that name.
+    fn receive(&self, batch: &mut RxBatch, name: &str) -> io::Result<usize> {
+        batch.clear();
+        let mut ring = self.lock();
+        if ring.count == 0 {
+            return if ring.closed { Err(down(name)) } else { Ok(0) };
+        }
+        while batch.len() < batch.capacity() {
+            let Some(frame) = ring.front() else { break };
+            // A frame that is too long for the batch is lost, as it would be on a socket.
+            let _ = batch.push([frame]);
+            ring.pop();
+        }
+        // A closed lane stays readable, so that its reader learns of it.
+        if ring.count == 0 && !ring.closed {
+            rustix::io::read(&self.waiting, &mut [0; 8])?;
+        }
+        Ok(batch.len())
+    }
+
     fn close(&self) {
         self.lock().closed = true;
         // The counter can't overflow by the two ends of a lane, the only way this can fail.
@@ -141,22 +161,12 @@ impl Link for MemoryLink {
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
-        batch.clear();
-        let mut ring = self.incoming.lock();
-        if ring.count == 0 {
-            return if ring.closed { Err(down(&self.name)) } else { Ok(0) };
-        }
-        while batch.len() < batch.capacity() {
-            let Some(frame) = ring.front() else { break };
-            // A frame that is too long for the batch is lost, as it would be on a socket.
-            let _ = batch.push([frame]);
-            ring.pop();
-        }
-        // A closed lane stays readable, so that its reader learns of it.
-        if ring.count == 0 && !ring.closed {
-            rustix::io::read(&self.incoming.waiting, &mut [0; 8])?;
-        }
-        Ok(batch.len())
+        self.incoming.receive(batch, &self.name)
+    }
+
+    fn receiver(&self) -> io::Result<Box<dyn Receiver>> {
+        let (lane, name) = (Arc::clone(&self.incoming), self.name.clone());
+        Ok(Box::new(MemoryReceiver { lane, name }))
     }
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
@@ -202,6 +212,22 @@ impl Drop for MemoryLink {
     fn drop(&mut self) {
         self.outgoing.close();
         self.incoming.close();
+    }
+}
+
+/// The receiving half of an end.
+struct MemoryReceiver {
+    lane: Arc<Lane>,
+    name: String,
+}
+
+impl Receiver for MemoryReceiver {
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        self.lane.receive(batch, &self.name)
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.lane.waiting.as_fd()
     }
 }
 

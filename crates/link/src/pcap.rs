@@ -108,6 +108,14 @@ impl<L: Link, W: Write + Send> Link for PcapLink<L, W> {
     fn overruns(&mut self) -> u64 {
         self.inner.overruns()
     }
+
+    fn stamp_arrivals(&mut self, on: bool) -> bool {
+        self.inner.stamp_arrivals(on)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
 }
 
 impl<L: Link, W: Write> std::fmt::Debug for PcapLink<L, W> {

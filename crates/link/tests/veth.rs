@@ -473,3 +473,40 @@ fn two_threads_exchange_frames_asleep_and_awake() {
         }
     });
 }
+
+#[test]
+fn frames_say_how_long_they_waited_only_if_that_is_asked_for() {
+    if !privileged("frames_say_how_long_they_waited_only_if_that_is_asked_for") {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    let mut batch = RxBatch::new(8, 1450);
+    let out = frame(b.mac(), a.mac(), 100, 1);
+    let mut waited = |b: &mut PacketLink, least: Duration| {
+        let begun = Instant::now();
+        send_all(&mut a, std::slice::from_ref(&out));
+        assert!(wait(b, PATIENCE));
+        thread::sleep(least);
+        assert_eq!(b.receive(&mut batch).unwrap(), 1);
+        let passed = begun.elapsed();
+        assert_eq!(contents(&batch), [&out[..]]);
+        let waited = batch.waited(0);
+        assert!(waited.is_none_or(|waited| waited <= passed), "{waited:?} of {passed:?}");
+        waited
+    };
+    assert_eq!(waited(&mut b, NOW), None);
+    assert!(b.stamp_arrivals(true));
+    let least = Duration::from_millis(2);
+    // The kernel begins to look at its clock a little after it was told to; until then frames
+    // seem not to have waited.
+    let deadline = Instant::now() + PATIENCE;
+    while waited(&mut b, least).unwrap() < least {
+        assert!(Instant::now() < deadline, "the kernel never begins");
+    }
+    for _ in 0..3 {
+        assert!(waited(&mut b, least).unwrap() >= least);
+    }
+    assert!(b.stamp_arrivals(false));
+    assert_eq!(waited(&mut b, NOW), None);
+}

@@ -9,6 +9,7 @@ use tyche_wire::{
     Ring,
 };
 
+use crate::batching::BatchPolicy;
 use crate::congestion::Congestion;
 use crate::ring::{Arrival, RxRing, TxRing};
 use crate::rtt::Rtt;
@@ -27,10 +28,10 @@ const NACK_INTERVAL: Duration = Duration::from_millis(1);
 /// How long the oldest frame of a ring may stay without an ack, at least; the keep-alive time if
 /// that is longer. The peer may be heard all the while: a switch that has begun to drop long
 /// frames lets keepalives through. Lower: a channel is given up for a burst of losses.
-const STALL_MIN: Duration = Duration::from_secs(2);
+const STALL_NS_MIN: u64 = 2_000_000_000;
 /// Timer expiries without progress after which the window is closed to its minimum. A flight that
-/// is larger than that closes it at the first: the frames go out again a few at a time, for they
-/// may be late rather than lost.
+/// is larger than that closes it when it is given up, at the second: the frames go out again a few
+/// at a time, for they may be late rather than lost.
 const EXPIRIES_STALLED: u32 = 3;
 
 /// Both sides' view of one channel, as settled in the handshake.
@@ -45,9 +46,13 @@ pub(crate) struct ChannelConfig {
     /// Positions of the peer's receive rings.
     pub(crate) tx_rings: [u16; 2],
     /// Silence after which the channel is dead.
-    pub(crate) keep_alive: Duration,
+    pub(crate) keep_alive_ns: u64,
     /// Whether data sections are covered by the payload checksum.
     pub(crate) checksum: bool,
+    /// Whether completions say where their requests' time went.
+    pub(crate) stages: bool,
+    /// How our requests or answers share frames.
+    pub(crate) batch: BatchPolicy,
 }
 
 /// The channel is over.
@@ -180,16 +185,27 @@ impl<R: Rules> Channel<R> {
         for (ring, ack) in self.tx.iter_mut().zip(header.acks) {
             let acked = ring.acked(ack, now)?;
             frames += acked.frames;
-            if let Some(sample) = acked.sample {
-                self.rtt.sample(sample);
+            if let Some(sample_ns) = acked.sample_ns {
+                self.rtt.sample(sample_ns);
             }
         }
         self.progress(now, frames, before);
         Ok(())
     }
 
-    /// Takes the bitmaps of a nack whose header was received.
-    pub(crate) fn receive_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
+    /// Takes the body of a frame whose header was received. Only a nack has one on a channel.
+    pub(crate) fn receive_control(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        control: &Control,
+    ) -> Result<(), Reject> {
+        let Control::Ack(nack) = control else { return Err(Reject::Unexpected) };
+        self.receive_nack(now, header, nack);
+        Ok(())
+    }
+
+    fn receive_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
         let before = self.in_flight();
         let (mut frames, next) = (0, self.packet);
         let (congestion, stats) = (&mut self.congestion, &mut self.stats);
@@ -215,8 +231,8 @@ impl<R: Rules> Channel<R> {
 
     fn arm_retransmit(&mut self, now: Instant) {
         let waiting = self.tx.iter().any(|ring| !ring.is_empty());
-        let timeout = ACK_DELAY + self.rtt.timeout(self.expiries);
-        self.retransmit_at = waiting.then(|| now + timeout);
+        let timeout_ns = self.rtt.timeout_ns(self.expiries);
+        self.retransmit_at = waiting.then(|| now.plus_ns(timeout_ns) + ACK_DELAY);
     }
 
     fn in_flight(&self) -> u32 {
@@ -338,7 +354,7 @@ impl<R: Rules> Channel<R> {
             self.stats.acks_sent += 1;
             return Some((self.unsequenced(now, Kind::Ack, Flags::NONE), None));
         }
-        if self.sent_at + self.config.keep_alive / 3 <= now {
+        if self.sent_at.plus_ns(self.config.keep_alive_ns / 3) <= now {
             return Some((self.unsequenced(now, Kind::Keepalive, Flags::NONE), None));
         }
         None
@@ -346,25 +362,37 @@ impl<R: Rules> Channel<R> {
 
     /// Time has passed.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
-        if self.heard_at + self.config.keep_alive <= now {
+        if self.heard_at.plus_ns(self.config.keep_alive_ns) <= now {
             return Err(Dead::Silence);
         }
-        let stall = self.config.keep_alive.max(STALL_MIN);
-        if self.tx.iter().filter_map(TxRing::waiting_since).any(|since| since + stall <= now) {
+        let stall_ns = self.config.keep_alive_ns.max(STALL_NS_MIN);
+        let mut waiting_since = self.tx.iter().filter_map(TxRing::waiting_since);
+        if waiting_since.any(|since| since.plus_ns(stall_ns) <= now) {
             return Err(Dead::Stall);
         }
         if self.retransmit_at.is_some_and(|at| at <= now) {
             self.expiries += 1;
             self.stats.timeouts += 1;
-            // All of the flight, not just its head: what counts as in flight fills the window, and
-            // a window that is full of lost frames lets none of them be sent again.
-            let lost: u32 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
-            if lost > Congestion::WINDOW_MIN || self.expiries == EXPIRIES_STALLED {
-                self.congestion.stalled();
+            if self.expiries == 1 {
+                // The frames may just be late, or their ack may be lost. The last of each ring is
+                // sent again: its ack tells, or a nack names what is missing (RFC 8985, section
+                // 7: tail loss probe).
+                self.tx.iter_mut().for_each(TxRing::mark_newest_lost);
+            } else {
+                self.give_up_flight();
             }
             self.arm_retransmit(now);
         }
         Ok(())
+    }
+
+    /// All of the flight is to be sent again, not just its head: what counts as in flight fills
+    /// the window, and a window that is full of lost frames lets none of them be sent again.
+    fn give_up_flight(&mut self) {
+        let lost: u32 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
+        if lost > Congestion::WINDOW_MIN || self.expiries == EXPIRIES_STALLED {
+            self.congestion.stalled();
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) or [`poll_upkeep`](Self::poll_upkeep) has
@@ -375,8 +403,8 @@ impl<R: Rules> Channel<R> {
             Acking::Due(at) => Some(at),
             Acking::Now => Some(Instant(0)),
         };
-        let keep_alive = self.sent_at + self.config.keep_alive / 3;
-        let dead = self.heard_at + self.config.keep_alive;
+        let keep_alive = self.sent_at.plus_ns(self.config.keep_alive_ns / 3);
+        let dead = self.heard_at.plus_ns(self.config.keep_alive_ns);
         let timers = earliest(earliest(self.nack_at, self.retransmit_at), acking);
         timers.map_or(keep_alive, |at| at.min(keep_alive)).min(dead)
     }
@@ -396,21 +424,51 @@ mod tests {
             peer: side(2),
             rx_rings: [256; 2],
             tx_rings: [256; 2],
-            keep_alive: Duration::from_secs(60),
+            keep_alive_ns: 60_000_000_000,
             checksum: true,
+            stages: false,
+            batch: BatchPolicy::Natural,
         }
     }
 
-    #[test]
-    fn a_flight_that_is_lost_whole_is_sent_again_whole() {
+    /// A channel with a full window in flight, and how many frames that is.
+    fn full_flight() -> (Channel<Sound>, u32) {
         let mut channel = Channel::<Sound>::new(config(), Instant(0));
         let entry = [Entry::Event(Event::Removed)];
         while channel.may_send(Ring::Command) {
             channel.send(Instant(0), Ring::Command, &entry);
         }
-        let flight = channel.in_flight();
-        assert_eq!(flight, 128);
+        assert_eq!(channel.in_flight(), 128);
+        (channel, 128)
+    }
+
+    /// Lets the next timer expire, and returns what is sent again.
+    fn expire(channel: &mut Channel<Sound>, now: &mut Instant) -> Vec<Header> {
+        *now = channel.poll_timeout().max(*now);
+        channel.handle_timeout(*now).unwrap();
+        std::iter::from_fn(|| channel.resend(*now, &mut Vec::new(), |_| true)).collect()
+    }
+
+    #[test]
+    fn late_acks_cost_one_probe() {
+        let (mut channel, flight) = full_flight();
         let mut now = Instant(0);
+        let probes = expire(&mut channel, &mut now);
+        assert_eq!(probes.len(), 1);
+        assert_eq!(probes[0].position, Position(flight - 1));
+        assert!(probes[0].flags.contains(Flags::ACK_REQUEST));
+        let acks = [Position(flight), Position(0)];
+        let ack = Header { acks, packet: PacketNumber(1), ..Header::new(Kind::Ack) };
+        channel.receive(now, &ack).unwrap();
+        assert_eq!((channel.in_flight(), channel.congestion_window()), (0, 128 + 128));
+        assert_eq!(channel.poll_timeout(), now + Duration::from_secs(60) / 3);
+    }
+
+    #[test]
+    fn a_flight_that_is_lost_whole_is_sent_again_whole() {
+        let (mut channel, flight) = full_flight();
+        let mut now = Instant(0);
+        assert_eq!(expire(&mut channel, &mut now).len(), 1, "the probe is lost, too");
         let mut positions = Vec::new();
         while positions.len() < flight as usize {
             now = channel.poll_timeout().max(now);
@@ -423,8 +481,10 @@ mod tests {
                 channel.receive(now, &ack).unwrap();
             }
         }
+        positions.sort_unstable_by_key(|position| position.0);
+        positions.dedup();
         assert_eq!(positions, (0..flight).map(Position).collect::<Vec<_>>());
-        assert!(now.since(Instant(0)) < Duration::from_millis(20), "one expiry, not one a frame");
+        assert!(now.since(Instant(0)) < Duration::from_millis(60), "two expiries, not one a frame");
         assert_eq!(channel.in_flight(), 0);
     }
 }

@@ -7,33 +7,35 @@ fn pages(len: u32) -> usize {
     (len as usize).div_ceil(PAGE_LEN)
 }
 
-/// The host's side: which pages of the target's `damq` are in use. Pages go out in order, so that
-/// the target can predict where the next data will go.
+/// The host's side: which pages of the target's `damq` are in use. The lowest free pages go out
+/// first: few requests then use few pages, which stay in the target's cache.
 pub(crate) struct Allocator {
     used: Box<[bool]>,
-    /// Where the next search starts.
-    next: usize,
+    /// No page below this one is free.
+    lowest: usize,
 }
 
 impl Allocator {
     pub(crate) fn new(pages: u32) -> Self {
-        Self { used: vec![false; pages as usize].into(), next: 0 }
+        Self { used: vec![false; pages as usize].into(), lowest: 0 }
     }
 
-    /// The first page of a free run for `len` bytes.
+    /// The first page of the lowest free run for `len` bytes.
     pub(crate) fn take(&mut self, len: u32) -> Option<u32> {
-        let (pages, start) = (pages(len), self.next);
-        let first =
-            self.find(start, self.used.len(), pages).or_else(|| self.find(0, start, pages))?;
+        let pages = pages(len);
+        let first = self.find(pages)?;
         self.used[first..first + pages].fill(true);
-        self.next = first + pages;
+        if first == self.lowest {
+            self.lowest += pages;
+        }
         Some(first as u32)
     }
 
-    /// First fit among the runs that start in `from..to`.
-    fn find(&self, from: usize, to: usize, pages: usize) -> Option<usize> {
-        let mut first = from;
-        while first < to && first + pages <= self.used.len() {
+    fn find(&mut self, pages: usize) -> Option<usize> {
+        let free = self.used[self.lowest..].iter().position(|&used| !used);
+        self.lowest = free.map_or(self.used.len(), |distance| self.lowest + distance);
+        let mut first = self.lowest;
+        while first + pages <= self.used.len() {
             match self.used[first..first + pages].iter().rposition(|&used| used) {
                 None => return Some(first),
                 Some(taken) => first += taken + 1,
@@ -43,9 +45,11 @@ impl Allocator {
     }
 
     pub(crate) fn give_back(&mut self, first: u32, len: u32) {
-        let pages = &mut self.used[first as usize..first as usize + pages(len)];
+        let first = first as usize;
+        let pages = &mut self.used[first..first + pages(len)];
         assert!(pages.iter().all(|&used| used), "pages given back twice");
         pages.fill(false);
+        self.lowest = self.lowest.min(first);
     }
 }
 
@@ -80,17 +84,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_go_out_in_order_and_holes_are_found() {
+    fn the_lowest_run_that_is_long_enough_goes_out() {
         let mut damq = Allocator::new(10);
         assert_eq!(damq.take(4096), Some(0));
         assert_eq!(damq.take(5 * 4096), Some(1));
         assert_eq!(damq.take(2 * 4096 + 512), Some(6));
         assert_eq!(damq.take(2 * 4096), None);
         damq.give_back(1, 5 * 4096);
-        assert_eq!(damq.take(512), Some(9));
-        assert_eq!(damq.take(3 * 4096), Some(1));
-        assert_eq!(damq.take(3 * 4096), None);
-        assert_eq!(damq.take(2 * 4096), Some(4));
+        assert_eq!(damq.take(512), Some(1));
+        assert_eq!(damq.take(3 * 4096), Some(2));
+        damq.give_back(0, 4096);
+        assert_eq!(damq.take(2 * 4096), None, "0, 5 and 9 are apart");
+        assert_eq!(damq.take(4096), Some(0));
+        assert_eq!(damq.take(4096), Some(5));
+        assert_eq!(damq.take(4096), Some(9));
+        assert_eq!(damq.take(512), None);
+        damq.give_back(9, 4096);
+        assert_eq!(damq.take(4096), Some(9));
+    }
+
+    #[test]
+    fn a_run_is_the_first_that_a_search_page_by_page_finds() {
+        let (mut damq, mut pages) = (Allocator::new(200), [false; 200]);
+        let (mut taken, mut random) = (Vec::new(), 1_u64);
+        for _ in 0..5_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let len = 1 + (random >> 33) as usize % 70;
+            if random >> 63 == 0 && !taken.is_empty() {
+                let (first, len) = taken.swap_remove((random >> 40) as usize % taken.len());
+                damq.give_back(first as u32, len as u32 * 4096);
+                pages[first..first + len].fill(false);
+                continue;
+            }
+            let free = |first: &usize| pages[*first..*first + len].iter().all(|used| !used);
+            let wanted = (0..=200 - len).find(free);
+            assert_eq!(damq.take(len as u32 * 4096), wanted.map(|first| first as u32));
+            if let Some(first) = wanted {
+                pages[first..first + len].fill(true);
+                taken.push((first, len));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "pages given back twice")]
+    fn pages_that_are_free_are_not_given_back() {
+        let mut damq = Allocator::new(200);
+        damq.take(100 * 4096);
+        damq.give_back(60, 41 * 4096);
     }
 
     #[test]

@@ -7,16 +7,20 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Ack, Body, Command, CommandFlags, Completion, Control, Data, Entry, Event, Header, Mac, Opcode,
-    Position, Reject, Ring, Status, Tag,
+    Body, Command, CommandFlags, Completion, Data, Echo, Entry, Event, Flags, Header, Kind, Mac,
+    Opcode, Position, Reject, Ring, Status, Tag, Times,
 };
 
+use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Allocator;
+use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
+use crate::stages::{Exchange, Exchanges};
 use crate::time::Instant;
+use crate::turns::Turns;
 
 /// A request of at most 1 MiB: an operation or a piece of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +48,12 @@ pub(crate) enum Arrived {
     /// Data of a read: `len` bytes from `source` in the frame's data section belong at `offset`
     /// of the operation.
     Data { op: u32, offset: u32, len: u32, source: u32 },
-    /// A piece ended.
-    Done(Piece, Status),
+    /// A piece ended; where its time went, on channels that tell.
+    Done(Piece, Status, Option<Exchange>),
     /// Something happened to the export.
     Event(Event),
+    /// An answer to an echo.
+    Echo(Echo),
 }
 
 struct Slot {
@@ -56,8 +62,8 @@ struct Slot {
     damq_page: u32,
     /// Bytes of a write handed to frames, bytes of a read received.
     moved: u32,
-    /// The completion, if it came before the last data.
-    status: Option<Status>,
+    /// The request succeeded, but not all of its data are here.
+    succeeded: bool,
 }
 
 /// See the module.
@@ -65,16 +71,19 @@ pub(crate) struct Initiator<R> {
     pub(crate) channel: Channel<R>,
     target: Mac,
     capacity: Capacity,
+    batching: Batching,
     slots: Box<[Slot]>,
     free: VecDeque<u16>,
     damq: Allocator,
     /// Slots whose command has to be sent, and carries no data.
     commands: VecDeque<u16>,
-    /// Slots of writes with data to be sent; the first part takes the command along. Served in
-    /// turn, part by part, so that a large request does not hold small ones back.
-    writes: VecDeque<u16>,
+    /// Slots of writes with data to be sent; the first part takes the command along.
+    writes: Turns,
+    echoes: Echoes,
     /// Position of the newest event.
     event_at: Option<Position>,
+    /// Where the time of requests goes, on channels that tell.
+    exchanges: Option<Exchanges>,
 }
 
 impl<R: Rules> Initiator<R> {
@@ -86,16 +95,20 @@ impl<R: Rules> Initiator<R> {
         frame_len: usize,
         now: Instant,
     ) -> Self {
-        let slot = |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, status: None };
+        let slot =
+            |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, succeeded: false };
         Self {
+            exchanges: config.stages.then(|| Exchanges::new(queue_size)),
             channel: Channel::new(config, now),
             target,
             capacity: Capacity::new(frame_len),
+            batching: Batching::new(config.batch, now),
             slots: (0..queue_size).map(slot).collect(),
             free: (0..queue_size).collect(),
             damq: Allocator::new(damq_pages),
             commands: VecDeque::with_capacity(queue_size.into()),
-            writes: VecDeque::with_capacity(queue_size.into()),
+            writes: Turns::new(queue_size.into()),
+            echoes: Echoes::default(),
             event_at: None,
         }
     }
@@ -120,7 +133,7 @@ impl<R: Rules> Initiator<R> {
     }
 
     /// Takes a request; false if there is no slot or no `damq` room for it now.
-    pub(crate) fn submit(&mut self, piece: Piece) -> bool {
+    pub(crate) fn submit(&mut self, now: Instant, piece: Piece) -> bool {
         let Some(&slot) = self.free.front() else { return false };
         let damq_page = match piece.data_len() {
             0 => 0,
@@ -130,13 +143,26 @@ impl<R: Rules> Initiator<R> {
             },
         };
         self.free.pop_front();
-        let queue =
-            if piece.opcode == Opcode::Write { &mut self.writes } else { &mut self.commands };
-        queue.push_back(slot);
+        if piece.opcode == Opcode::Write {
+            self.writes.push(slot, piece.len);
+        } else {
+            self.commands.push_back(slot);
+        }
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.issued(slot, now);
+        }
         let slot = &mut self.slots[usize::from(slot)];
         slot.generation = slot.generation.wrapping_add(1);
-        (slot.piece, slot.damq_page, slot.moved, slot.status) = (Some(piece), damq_page, 0, None);
+        (slot.piece, slot.damq_page) = (Some(piece), damq_page);
+        (slot.moved, slot.succeeded) = (0, false);
         true
+    }
+
+    /// Asks for an echo with a frame of `frame_len` bytes; false if the frames would be too long,
+    /// or too many wait to be sent.
+    pub(crate) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
+        let fits = self.capacity.frame_len() >= frame_len.max(echo.reply_len as usize);
+        fits && self.echoes.ask(echo, frame_len)
     }
 
     /// Takes a frame of this channel whose payload has been checked.
@@ -152,21 +178,23 @@ impl<R: Rules> Initiator<R> {
         }
         match body {
             Body::Empty => Ok(()),
-            Body::Control(Control::Ack(nack)) => {
-                self.handle_nack(now, header, nack);
+            Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
+            Body::Echo { echo, .. } if header.flags.contains(Flags::REPLY) => {
+                self.echoes.answered()?;
+                arrived(Arrived::Echo(*echo));
                 Ok(())
             }
-            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Echo { .. } => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
                     let taken = match entry {
                         Entry::Command(_) => Err(Reject::Unexpected),
                         Entry::Completion(completion) => {
-                            self.handle_completion(completion, &mut arrived)
+                            self.handle_completion(now, completion, &mut arrived)
                         }
                         Entry::Data(data) => {
-                            let taken = self.handle_data(&data, source, &mut arrived);
+                            let taken = self.handle_data(now, &data, source, &mut arrived);
                             source += data.len;
                             taken
                         }
@@ -187,10 +215,7 @@ impl<R: Rules> Initiator<R> {
         }
     }
 
-    fn handle_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
-        self.channel.receive_nack(now, header, nack);
-    }
-
+    /// Finds the request that the peer speaks of.
     fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {
         let slot = self.slots.get_mut(usize::from(tag.slot)).ok_or(Reject::Tag)?;
         match slot.piece {
@@ -201,6 +226,7 @@ impl<R: Rules> Initiator<R> {
 
     fn handle_data(
         &mut self,
+        now: Instant,
         data: &Data,
         source: u32,
         arrived: &mut impl FnMut(Arrived),
@@ -214,49 +240,68 @@ impl<R: Rules> Initiator<R> {
             return Err(Reject::Mismatch);
         }
         slot.moved += data.len;
+        let is_over = slot.succeeded && slot.moved == piece.len;
         let Data { offset, len, .. } = *data;
         arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });
-        self.finish_if_complete(data.tag.slot, arrived);
+        if is_over {
+            self.finish(now, data.tag.slot, Status::Success, arrived);
+        }
         Ok(())
     }
 
     fn handle_completion(
         &mut self,
+        now: Instant,
         completion: Completion,
         arrived: &mut impl FnMut(Arrived),
     ) -> Result<(), Reject> {
-        let (slot, piece) = self.slot_of(completion.tag)?;
-        let unsent = piece.opcode == Opcode::Write && slot.moved < piece.len;
-        if unsent && completion.status == Status::Success {
+        let Completion { tag, status, times } = completion;
+        if self.exchanges.is_none() && times != Times::ZERO {
+            return Err(Reject::Unexpected);
+        }
+        let (slot, piece) = self.slot_of(tag)?;
+        let lacks_data = status == Status::Success && slot.moved < piece.len;
+        // Data that were not sent can't have been written.
+        if piece.opcode == Opcode::Write && lacks_data {
             return Err(Reject::Mismatch);
         }
-        slot.status = Some(completion.status);
-        self.finish_if_complete(completion.tag.slot, arrived);
+        // A completion may overtake data.
+        let is_early = piece.opcode == Opcode::Read && lacks_data;
+        slot.succeeded |= is_early;
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.answered(tag.slot, times);
+        }
+        if !is_early {
+            self.finish(now, tag.slot, status, arrived);
+        }
         Ok(())
     }
 
-    /// A read ends when its completion and all of its data are here, in whatever order.
-    fn finish_if_complete(&mut self, index: u16, arrived: &mut impl FnMut(Arrived)) {
+    fn finish(
+        &mut self,
+        now: Instant,
+        index: u16,
+        status: Status,
+        arrived: &mut impl FnMut(Arrived),
+    ) {
         let slot = &mut self.slots[usize::from(index)];
-        let (Some(piece), Some(status)) = (slot.piece, slot.status) else { return };
-        if piece.opcode == Opcode::Read && status == Status::Success && slot.moved < piece.len {
-            return;
-        }
-        slot.piece = None;
+        let piece = slot.piece.take().expect("a request ends once");
         if piece.data_len() > 0 {
             self.damq.give_back(slot.damq_page, piece.data_len());
         }
+        self.batching.ended(now, self.outstanding());
         self.free.push_back(index);
         if piece.opcode == Opcode::Write && status != Status::Success {
-            self.writes.retain(|&other| other != index);
+            self.writes.remove(index);
         }
-        arrived(Arrived::Done(piece, status));
+        let exchange = self.exchanges.as_ref().map(|exchanges| exchanges.of(index));
+        arrived(Arrived::Done(piece, status, exchange));
     }
 
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         out.destination = self.target;
-        out.control = None;
+        (out.control, out.echo) = (None, None);
         let slots = &self.slots;
         let wanted = |entry: &Entry| match entry {
             Entry::Command(Command { tag, .. }) | Entry::Data(Data { tag, .. }) => {
@@ -269,7 +314,7 @@ impl<R: Rules> Initiator<R> {
             out.header = header;
             return true;
         }
-        if let Some(ring) = self.compose(&mut out.entries) {
+        if let Some(ring) = self.compose(now, &mut out.entries) {
             out.header = self.channel.send(now, ring, &out.entries);
             return true;
         }
@@ -277,17 +322,29 @@ impl<R: Rules> Initiator<R> {
             out.set_control(self.target, header, control);
             return true;
         }
+        if let Some(echo) = self.echoes.next() {
+            let header = self.channel.unsequenced(now, Kind::Echo, Flags::NONE);
+            out.set_echo(self.target, header, echo);
+            return true;
+        }
         false
     }
 
     /// Fills a new frame's entries: data of writes as far as they fit, then commands.
-    fn compose(&mut self, entries: &mut Vec<Entry>) -> Option<Ring> {
+    fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
         entries.clear();
+        if self.is_held(now) {
+            return None;
+        }
         let mut data = 0;
         if !self.writes.is_empty() && self.channel.may_send(Ring::Data) {
-            while let Some(&slot) = self.writes.front() {
+            while let Some(slot) = self.writes.next() {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
+                self.sent(slot, now);
+                if !self.batching.shares() {
+                    return Some(Ring::Data);
+                }
             }
         }
         if data == 0 && (self.commands.is_empty() || !self.channel.may_send(Ring::Command)) {
@@ -296,8 +353,25 @@ impl<R: Rules> Initiator<R> {
         while self.capacity.fits_entry(entries.len(), data) {
             let Some(slot) = self.commands.pop_front() else { break };
             entries.push(Entry::Command(self.command(slot)));
+            self.sent(slot, now);
+            if !self.batching.shares() {
+                break;
+            }
         }
         Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Another frame of a request was composed; the last one counts.
+    fn sent(&mut self, slot: u16, now: Instant) {
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.sent(slot, now);
+        }
+    }
+
+    /// Whether what is ready has to wait for more.
+    fn is_held(&mut self, now: Instant) -> bool {
+        let ready = self.commands.len() + self.writes.len();
+        self.batching.holds(now, ready, self.outstanding() - ready, self.writes.has_large())
     }
 
     /// Adds the next part of a write's data, with its command if it is the first part.
@@ -313,10 +387,7 @@ impl<R: Rules> Initiator<R> {
         let Command { tag, len: total, damq_page, .. } = command;
         entries.push(Entry::Data(Data { tag, offset: slot.moved, len, total, damq_page }));
         slot.moved += len;
-        self.writes.pop_front();
-        if slot.moved < total {
-            self.writes.push_back(index);
-        }
+        self.writes.served(slot.moved == total);
         Some(len)
     }
 
@@ -338,6 +409,7 @@ impl<R: Rules> Initiator<R> {
     }
 
     pub(crate) fn poll_timeout(&self) -> Instant {
-        self.channel.poll_timeout()
+        let timeout = self.channel.poll_timeout();
+        self.batching.poll_timeout().map_or(timeout, |at| at.min(timeout))
     }
 }

@@ -20,10 +20,12 @@
 
 #![forbid(unsafe_code)]
 
+mod batching;
 mod cache;
 mod channel;
 mod congestion;
 mod damq;
+mod echo;
 mod initiator;
 mod listener;
 mod operation;
@@ -34,10 +36,14 @@ mod ring;
 mod rtt;
 mod rules;
 mod session;
+mod stages;
 mod stats;
 mod target;
 mod time;
+mod turns;
 
+pub use batching::BatchPolicy;
+pub use echo::OutgoingEcho;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
 pub use operation::{OpId, Operation};
 pub use outgoing::Outgoing;
@@ -45,6 +51,7 @@ pub use path::{PathConfig, Problem};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig};
 pub use rules::{Rules, Sound};
 pub use session::{ExportState, Failure, Session, SessionConfig, SessionEvent, SubmitError};
+pub use stages::Exchange;
 pub use stats::{ChannelStats, RejectCounts};
 pub use target::Action;
 pub use time::Instant;

@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use tyche_wire::{
     Accept, Body, ChannelId, Checksum, Connect, ConnectFlags, Control, Cookie, Discover, Event,
     Fence, Fenced, Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, RECORDS_MAX, Reject,
-    Rejection, Reset, Status, Tag, Uuid,
+    Rejection, Reset, Status, Tag, Times, Uuid,
 };
 
 use crate::channel::ChannelConfig;
@@ -57,6 +57,9 @@ pub enum ListenerEvent {
         damq_pages: u32,
         /// Slots of its `remq`.
         queue_size: u16,
+        /// Whether the host wants to know where the time of its requests goes:
+        /// [`Listener::note_times`].
+        stages: bool,
     },
     /// Something is to be done for a request. A [`Action::Place`] speaks of the frame that was
     /// handled last.
@@ -181,11 +184,21 @@ impl<R: Rules> Listener<R> {
         if header.kind.on_channel() {
             return self.handle_channel_frame(now, src, &header, payload);
         }
-        let Body::Control(control) = Body::parse(&header, payload)? else {
+        let Body::Control(pdu) = Body::parse(&header, payload)? else {
             return Err(Reject::Unexpected);
         };
+        self.handle_control(src, &header, pdu.decode())
+    }
+
+    /// Takes a frame that belongs to no channel.
+    fn handle_control(
+        &mut self,
+        src: Mac,
+        header: &Header,
+        control: Control,
+    ) -> Result<(), Reject> {
         match control {
-            Control::Hello(hello) => self.handle_hello(src, &header, hello),
+            Control::Hello(hello) => self.handle_hello(src, header, hello),
             Control::Discover(_) | Control::Connect(_) | Control::Fence(_) => {
                 if self.requests.len() < REQUESTS_MAX {
                     self.requests.push_back((src, control));
@@ -227,11 +240,10 @@ impl<R: Rules> Listener<R> {
             self.close(header.channel);
             return Ok(());
         }
-        let result = open.target.handle_frame(now, header, &body);
-        while let Some(action) = open.target.poll_action() {
-            self.events.push_back(ListenerEvent::Action { channel: header.channel, action });
-        }
-        result
+        let (channel, events) = (header.channel, &mut self.events);
+        open.target.handle_frame(now, header, &body, |action| {
+            events.push_back(ListenerEvent::Action { channel, action });
+        })
     }
 
     /// A frame for a channel that is not there, though its cookie is one of ours: the host talks
@@ -417,6 +429,7 @@ impl<R: Rules> Listener<R> {
         let channel = ChannelId(index as u16);
         let cookie = Cookie((self.random)() >> 16 | u64::from(self.mark) << 48);
         let checksum = connect.flags.contains(ConnectFlags::CHECKSUM);
+        let stages = connect.flags.contains(ConnectFlags::STAGES);
         let (target, export) = (registry.target(), registry.export(grant.export));
         let accept = Accept {
             attempt: connect.attempt,
@@ -431,7 +444,7 @@ impl<R: Rules> Listener<R> {
             frame_len: connect.frame_len.min(self.config.frame_len_max as u32),
             damq_pages: grant.damq_pages,
             block_size: export.block_size,
-            flags: export.accept_flags(grant.writer, checksum),
+            flags: export.accept_flags(grant.writer, checksum, stages),
             keep_alive_ms: connect.keep_alive_ms,
         };
         let config = ChannelConfig {
@@ -439,8 +452,10 @@ impl<R: Rules> Listener<R> {
             peer: (connect.channel, connect.cookie),
             rx_rings: self.config.rings,
             tx_rings: connect.rings,
-            keep_alive: Duration::from_millis(connect.keep_alive_ms.into()),
+            keep_alive_ns: u64::from(connect.keep_alive_ms) * 1_000_000,
             checksum,
+            stages,
+            batch: registry.target().batch,
         };
         let Grant { export, writer, queue_size, damq_pages } = grant;
         let frame_len = accept.frame_len as usize;
@@ -449,8 +464,14 @@ impl<R: Rules> Listener<R> {
             Some(Open { target, export, accept: accept.clone(), closing: false });
         let reference = ChannelRef { link: self.config.link, channel };
         registry.opened(connect, grant, reference, (src, cookie));
-        let opened = ListenerEvent::Opened { channel, export, writer, damq_pages, queue_size };
-        self.events.push_back(opened);
+        self.events.push_back(ListenerEvent::Opened {
+            channel,
+            export,
+            writer,
+            damq_pages,
+            queue_size,
+            stages,
+        });
         accept
     }
 
@@ -469,6 +490,16 @@ impl<R: Rules> Listener<R> {
             open.target.farewell = Some(farewell);
             open.closing = true;
         }
+    }
+
+    /// Notes where a request's time went until `now`, right before it [completes](Self::complete);
+    /// `transmit_ns` is found out here. Means nothing on a channel without stages.
+    ///
+    /// # Panics
+    /// If the channel is not open.
+    pub fn note_times(&mut self, now: Instant, channel: ChannelId, tag: Tag, times: Times) {
+        let open = self.channels[usize::from(channel.0)].as_mut();
+        open.expect("a channel outlives its requests").target.note_times(now, tag, times);
     }
 
     /// The disk has executed a request. Completions of closed channels are welcome: they are what

@@ -4,6 +4,8 @@ use tyche_wire::{
     ChannelId, Control, ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, Header, Kind, Mac, PAGE_LEN,
 };
 
+use crate::echo::OutgoingEcho;
+
 /// One frame to be sent. The caller owns it and passes it to `poll_transmit` again and again, so
 /// that nothing is allocated per frame.
 ///
@@ -21,6 +23,8 @@ pub struct Outgoing {
     pub entries: Vec<Entry>,
     /// For the kinds that carry a body.
     pub control: Option<Control>,
+    /// For an echo.
+    pub echo: Option<OutgoingEcho>,
 }
 
 impl Outgoing {
@@ -32,6 +36,7 @@ impl Outgoing {
             header: Header::new(Kind::Keepalive),
             entries: Vec::with_capacity(ENTRIES_MAX),
             control: None,
+            echo: None,
         }
     }
 
@@ -41,7 +46,14 @@ impl Outgoing {
         self.channel = None;
         self.header = header;
         self.control = control;
+        self.echo = None;
         self.entries.clear();
+    }
+
+    /// Makes it an echo.
+    pub(crate) fn set_echo(&mut self, to: Mac, header: Header, echo: OutgoingEcho) {
+        self.set_control(to, header, None);
+        self.echo = Some(echo);
     }
 }
 
@@ -56,7 +68,7 @@ impl Default for Outgoing {
 pub(crate) struct Capacity {
     /// Bytes of data and entries together.
     payload: usize,
-    /// What data are cut into: whole pages where one fits, else 64 bytes.
+    /// What data are cut into: whole pages where one fits, else 64 bytes. A power of two.
     unit: usize,
 }
 
@@ -65,6 +77,11 @@ impl Capacity {
         let payload = frame_len - HEAD_LEN;
         let unit = if payload >= PAGE_LEN + 2 * ENTRY_LEN { PAGE_LEN } else { 64 };
         Self { payload, unit }
+    }
+
+    /// Bytes of the longest frame.
+    pub(crate) fn frame_len(&self) -> usize {
+        HEAD_LEN + self.payload
     }
 
     /// Whether another entry fits behind `entries` entries and `data` bytes.
@@ -76,14 +93,14 @@ impl Capacity {
     /// bytes, together with the entry that describes them. A part that does not end its request
     /// is a multiple of the unit, so that what follows stays aligned.
     pub(crate) fn chunk(&self, entries: usize, data: usize, remaining: u32) -> Option<u32> {
-        if !self.fits_entry(entries, data) || !data.is_multiple_of(self.unit) {
+        if !self.fits_entry(entries, data) || data & (self.unit - 1) != 0 {
             return None;
         }
         let room = self.payload - data - (entries + 1) * ENTRY_LEN;
         if remaining as usize <= room {
             return Some(remaining);
         }
-        let chunk = room / self.unit * self.unit;
+        let chunk = room & !(self.unit - 1);
         (chunk > 0).then_some(chunk as u32)
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, FRAME_LEN_MIN, Flags,
-    Header, Hello, Kind, Mac, Offer, Reject, Rejection, Uuid,
+    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover,
+    FRAME_LEN_MIN, Flags, Header, Hello, Kind, Mac, Offer, Reject, Rejection, Uuid,
 };
 
 use crate::channel::{ChannelConfig, Dead};
@@ -229,7 +229,7 @@ impl<R: Rules> Path<R> {
                 self.handle_hello(now, src, header, &hello, session, random)?;
                 Ok(None)
             }
-            Control::Accept(accept) => self.handle_accept(now, src, &accept),
+            Control::Accept(accept) => self.handle_accept(now, src, &accept, session),
             Control::Reject(rejection) => match &self.state {
                 State::Connecting { connect, offered, .. }
                     if connect.attempt == rejection.attempt && offered.mac == src =>
@@ -309,14 +309,10 @@ impl<R: Rules> Path<R> {
         };
         self.frame_len = best;
         let mut flags = ConnectFlags::default();
-        let mut set = |condition, flag: ConnectFlags| {
-            if condition {
-                flags.0 |= flag.0;
-            }
-        };
-        set(session.read_only, ConnectFlags::READ_ONLY);
-        set(session.checksum, ConnectFlags::CHECKSUM);
-        set(session.target.is_some(), ConnectFlags::RESUME);
+        flags.set(ConnectFlags::READ_ONLY, session.read_only);
+        flags.set(ConnectFlags::CHECKSUM, session.checksum);
+        flags.set(ConnectFlags::RESUME, session.target.is_some());
+        flags.set(ConnectFlags::STAGES, session.stages);
         let connect = Connect {
             attempt: random(),
             host: session.host,
@@ -341,14 +337,17 @@ impl<R: Rules> Path<R> {
         now: Instant,
         src: Mac,
         accept: &Accept,
+        session: &SessionConfig,
     ) -> Result<Option<PathEvent>, Reject> {
         let State::Connecting { offered, connect, .. } = &self.state else {
             return Err(Reject::Unexpected);
         };
+        let stages = accept.flags.contains(AcceptFlags::STAGES);
         let fits = accept.attempt == connect.attempt
             && offered.mac == src
             && accept.queue_size <= connect.queue_size
-            && accept.frame_len <= connect.frame_len;
+            && accept.frame_len <= connect.frame_len
+            && (!stages || connect.flags.contains(ConnectFlags::STAGES));
         if !fits {
             return Err(Reject::Unexpected);
         }
@@ -357,8 +356,10 @@ impl<R: Rules> Path<R> {
             peer: (accept.channel, accept.cookie),
             rx_rings: connect.rings,
             tx_rings: accept.rings,
-            keep_alive: Duration::from_millis(accept.keep_alive_ms.into()),
-            checksum: accept.flags.contains(tyche_wire::AcceptFlags::CHECKSUM),
+            keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
+            checksum: accept.flags.contains(AcceptFlags::CHECKSUM),
+            stages,
+            batch: session.batch,
         };
         let initiator = Initiator::new(
             config,

@@ -10,6 +10,7 @@ use tyche_wire::{
     Name, Reason, Text, Uuid,
 };
 
+use crate::batching::BatchPolicy;
 /// One export.
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
@@ -49,6 +50,8 @@ pub struct TargetConfig {
     pub damq_pages_max: u32,
     /// Channels that all sessions have at most.
     pub channels_max: usize,
+    /// How answers share frames.
+    pub batch: BatchPolicy,
 }
 
 /// A channel of the target, among all its links.
@@ -340,32 +343,23 @@ impl Export {
     fn info(&self) -> ExportInfo {
         let ExportConfig { name, uuid, size, block_size, .. } = self.config;
         let mut flags = ExportFlags::default();
-        let mut set = |condition, flag: ExportFlags| {
-            if condition {
-                flags.0 |= flag.0;
-            }
-        };
-        set(self.config.read_only, ExportFlags::READ_ONLY);
-        set(self.config.write_cache, ExportFlags::WRITE_CACHE);
-        set(self.config.shared, ExportFlags::SHARED);
-        set(self.sessions.iter().any(|session| session.writer), ExportFlags::HELD);
+        flags.set(ExportFlags::READ_ONLY, self.config.read_only);
+        flags.set(ExportFlags::WRITE_CACHE, self.config.write_cache);
+        flags.set(ExportFlags::SHARED, self.config.shared);
+        flags.set(ExportFlags::HELD, self.sessions.iter().any(|session| session.writer));
         ExportInfo { name, uuid, size, block_size, flags }
     }
 }
 
 impl ExportConfig {
     /// What an accept says about the export to a session that may or may not write.
-    pub(crate) fn accept_flags(&self, writer: bool, checksum: bool) -> AcceptFlags {
-        let mut flags = 0;
-        let mut set = |condition, flag: AcceptFlags| {
-            if condition {
-                flags |= flag.0;
-            }
-        };
-        set(!writer, AcceptFlags::READ_ONLY);
-        set(checksum, AcceptFlags::CHECKSUM);
-        set(self.write_cache, AcceptFlags::WRITE_CACHE);
-        set(self.discard, AcceptFlags::DISCARD);
-        AcceptFlags(flags)
+    pub(crate) fn accept_flags(&self, writer: bool, checksum: bool, stages: bool) -> AcceptFlags {
+        let mut flags = AcceptFlags::default();
+        flags.set(AcceptFlags::READ_ONLY, !writer);
+        flags.set(AcceptFlags::CHECKSUM, checksum);
+        flags.set(AcceptFlags::STAGES, stages);
+        flags.set(AcceptFlags::WRITE_CACHE, self.write_cache);
+        flags.set(AcceptFlags::DISCARD, self.discard);
+        flags
     }
 }

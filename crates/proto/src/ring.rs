@@ -5,8 +5,6 @@
 //! receiver's ring remembers which positions have arrived. Positions are freed in order.
 //! (MSST 2014, section II.B: `TX_ring` and `RX_ring` with two pointers each.)
 
-use std::time::Duration;
-
 use tyche_wire::{Bitmap, ENTRIES_MAX, Entry, Event, PacketNumber, Position, Reject};
 
 use crate::Instant;
@@ -40,7 +38,7 @@ pub(crate) struct Acked {
     /// Positions newly known to have arrived.
     pub(crate) frames: u32,
     /// Round-trip time of the newest of them that was sent only once.
-    pub(crate) sample: Option<Duration>,
+    pub(crate) sample_ns: Option<u64>,
 }
 
 /// The sender's side of a ring.
@@ -138,11 +136,12 @@ impl TxRing {
         if self.is_empty() {
             self.waiting_since = now;
         }
-        let mask = self.entries.len() - 1;
-        for entry in entries {
-            self.entries[self.entries_head as usize & mask] = *entry;
-            self.entries_head = self.entries_head.wrapping_add(1);
-        }
+        // The ring of entries may end among them.
+        let start = first as usize & (self.entries.len() - 1);
+        let (ahead, wrapped) = entries.split_at(entries.len().min(self.entries.len() - start));
+        self.entries[start..start + ahead.len()].copy_from_slice(ahead);
+        self.entries[..wrapped.len()].copy_from_slice(wrapped);
+        self.entries_head = first.wrapping_add(entries.len() as u32);
         self.head = self.head.plus(1);
         *self.slot_mut(position) = TxSlot {
             state: State::Sent,
@@ -167,7 +166,7 @@ impl TxRing {
     fn arrived(&mut self, position: Position, now: Instant, acked: &mut Acked) {
         let slot = self.slot_mut(position);
         let (state, fresh) = (slot.state, !slot.resent);
-        let elapsed = now.since(slot.sent_at);
+        let elapsed_ns = now.ns_since(slot.sent_at);
         slot.state = State::Arrived;
         match state {
             State::Sent => self.in_flight -= 1,
@@ -176,7 +175,7 @@ impl TxRing {
         }
         acked.frames += 1;
         if fresh {
-            acked.sample = Some(elapsed);
+            acked.sample_ns = Some(elapsed_ns);
         }
     }
 
@@ -232,6 +231,18 @@ impl TxRing {
         self.in_flight -= 1;
         self.lost += 1;
         true
+    }
+
+    /// Gives up on the newest position in flight: sent again, it shows what of those before it is
+    /// missing.
+    pub(crate) fn mark_newest_lost(&mut self) {
+        let mut position = self.head;
+        while self.in_flight > 0 && position.ahead_of(self.tail) > 0 {
+            position = Position(position.0.wrapping_sub(1));
+            if self.mark_lost(position) {
+                return;
+            }
+        }
     }
 
     /// Gives up on all positions in flight: they will be sent again, the oldest first. Returns how
@@ -410,7 +421,7 @@ mod tests {
         ring.resent(Position(0), PacketNumber(4), Instant(10));
         assert_eq!(ring.next_lost(), Some(Position(1)));
         let acked = ring.acked(Position(4), Instant(20)).unwrap();
-        assert_eq!((acked.frames, acked.sample), (3, Some(Duration::from_nanos(18))));
+        assert_eq!((acked.frames, acked.sample_ns), (3, Some(18)));
         assert!(ring.is_empty());
         assert_eq!(ring.next_lost(), None);
         assert_eq!(ring.acked(Position(5), Instant(20)).unwrap_err(), Reject::AckOfUnsent);

@@ -1,48 +1,53 @@
 //! Round-trip time and the timer that follows from it (Jacobson 1988; RFC 6298).
+//!
+//! Every frame with an ack brings a sample, so all of this is counted in whole nanoseconds.
 
 use std::time::Duration;
 
 /// The estimate before the first sample.
-const INITIAL: Duration = Duration::from_millis(5);
+const INITIAL_NS: u64 = 5_000_000;
 /// Lower bound of the retransmission timer. Lower: spurious retransmissions whenever a scheduler
 /// takes the peer's core away for a slice. Higher: a lost tail waits longer.
-const TIMEOUT_MIN: Duration = Duration::from_millis(5);
+const TIMEOUT_NS_MIN: u64 = 5_000_000;
 /// Upper bound of the retransmission timer, back-off included.
-const TIMEOUT_MAX: Duration = Duration::from_secs(1);
+const TIMEOUT_NS_MAX: u64 = 1_000_000_000;
+/// A longer sample says no more than this: it keeps the sums far from overflow.
+const SAMPLE_NS_MAX: u64 = 1 << 40;
 
 /// Smoothed round-trip time of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
-    smoothed: Duration,
-    variation: Duration,
+    smoothed_ns: u64,
+    variation_ns: u64,
     sampled: bool,
 }
 
 impl Rtt {
     pub(crate) fn new() -> Self {
-        Self { smoothed: INITIAL, variation: INITIAL / 2, sampled: false }
+        Self { smoothed_ns: INITIAL_NS, variation_ns: INITIAL_NS / 2, sampled: false }
     }
 
     /// Takes a sample: the time from sending a frame that was sent once until its ack.
-    pub(crate) fn sample(&mut self, sample: Duration) {
+    pub(crate) fn sample(&mut self, sample_ns: u64) {
+        let sample_ns = sample_ns.min(SAMPLE_NS_MAX);
         if self.sampled {
-            let error = self.smoothed.abs_diff(sample);
-            self.variation = (self.variation * 3 + error) / 4;
-            self.smoothed = (self.smoothed * 7 + sample) / 8;
+            let error_ns = self.smoothed_ns.abs_diff(sample_ns);
+            self.variation_ns = (self.variation_ns * 3 + error_ns) / 4;
+            self.smoothed_ns = (self.smoothed_ns * 7 + sample_ns) / 8;
         } else {
-            (self.smoothed, self.variation, self.sampled) = (sample, sample / 2, true);
+            *self = Self { smoothed_ns: sample_ns, variation_ns: sample_ns / 2, sampled: true };
         }
     }
 
     pub(crate) fn smoothed(&self) -> Duration {
-        self.smoothed
+        Duration::from_nanos(self.smoothed_ns)
     }
 
     /// How long to wait for an ack before a frame is sent again, for the `expiries`-th time in a
-    /// row without progress.
-    pub(crate) fn timeout(&self, expiries: u32) -> Duration {
-        let base = (self.smoothed + self.variation * 4).max(TIMEOUT_MIN);
-        base.saturating_mul(1 << expiries.min(10)).min(TIMEOUT_MAX)
+    /// row without progress, in nanoseconds.
+    pub(crate) fn timeout_ns(&self, expiries: u32) -> u64 {
+        let base_ns = (self.smoothed_ns + self.variation_ns * 4).max(TIMEOUT_NS_MIN);
+        (base_ns << expiries.min(10)).min(TIMEOUT_NS_MAX)
     }
 }
 
@@ -54,19 +59,28 @@ mod tests {
     fn steady_samples_converge_and_the_timer_backs_off_to_its_bound() {
         let mut rtt = Rtt::new();
         for _ in 0..100 {
-            rtt.sample(Duration::from_millis(20));
+            rtt.sample(20_000_000);
         }
         assert_eq!(rtt.smoothed(), Duration::from_millis(20));
-        let first = rtt.timeout(0);
-        assert!(first >= Duration::from_millis(20) && first < Duration::from_millis(21));
-        assert_eq!(rtt.timeout(1), first * 2);
-        assert_eq!(rtt.timeout(40), TIMEOUT_MAX);
+        let first = rtt.timeout_ns(0);
+        assert!((20_000_000..21_000_000).contains(&first));
+        assert_eq!(rtt.timeout_ns(1), first * 2);
+        assert_eq!(rtt.timeout_ns(40), TIMEOUT_NS_MAX);
     }
 
     #[test]
     fn a_fast_link_keeps_the_floor() {
         let mut rtt = Rtt::new();
-        rtt.sample(Duration::from_micros(10));
-        assert_eq!(rtt.timeout(0), TIMEOUT_MIN);
+        rtt.sample(10_000);
+        assert_eq!(rtt.timeout_ns(0), TIMEOUT_NS_MIN);
+    }
+
+    #[test]
+    fn a_sample_of_years_does_not_overflow() {
+        let mut rtt = Rtt::new();
+        for _ in 0..100 {
+            rtt.sample(u64::MAX);
+        }
+        assert_eq!(rtt.timeout_ns(40), TIMEOUT_NS_MAX);
     }
 }

@@ -15,16 +15,18 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, AcceptFlags, Body, ChannelId, Control, Cookie, Event, Fence, Fenced, Flags, HEAD_LEN,
-    Header, Kind, Mac, Name, REQUEST_LEN_MAX, Reason, Reject, Rejection, Status, Uuid,
+    Accept, AcceptFlags, Body, ChannelId, Control, Cookie, Echo, Event, Fence, Fenced, Flags,
+    HEAD_LEN, Header, Kind, Mac, Name, REQUEST_LEN_MAX, Reason, Reject, Rejection, Status, Uuid,
 };
 
+use crate::batching::BatchPolicy;
 use crate::cache::Cache;
 use crate::initiator::{Arrived, Piece};
 use crate::operation::{Op, OpId, Operation, Progress};
 use crate::outgoing::Outgoing;
 use crate::path::{Path, PathConfig, PathEvent, Problem};
 use crate::rules::{Rules, Sound};
+use crate::stages::Exchange;
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::time::{Instant, earliest};
 
@@ -60,12 +62,16 @@ pub struct SessionConfig {
     pub read_only: bool,
     /// Cover data with checksums.
     pub checksum: bool,
+    /// Find out where the time of operations goes: [`Session::exchange`].
+    pub stages: bool,
     /// Silence after which a channel is dead; at least 100 ms.
     pub keep_alive: Duration,
     /// Pause between two attempts to connect.
     pub reconnect_delay: Duration,
     /// How long to try to get back to a lost target before everything fails; `None`: for ever.
     pub ctrl_loss_tmo: Option<Duration>,
+    /// How requests share frames.
+    pub batch: BatchPolicy,
 }
 
 /// Why an operation is not taken.
@@ -148,7 +154,9 @@ pub enum SessionEvent {
     /// The last live channel was lost: operations wait.
     Lost(Problem),
     /// A connect was refused. The session goes on trying unless it also fails.
-    Rejected(Rejection),
+    Rejected(Box<Rejection>),
+    /// An answer to an [echo](Session::echo) has come.
+    Echoed(Echo),
     /// The export has another size.
     Resized(u64),
     /// The session is over: everything has failed.
@@ -198,6 +206,8 @@ pub struct Session<R = Sound> {
     state: State,
     paths: Vec<Path<R>>,
     ops: Box<[Op]>,
+    /// By operation, if wanted: how the last piece of it to end got through.
+    exchanges: Option<Box<[Option<Exchange>]>>,
     free: VecDeque<u32>,
     /// Operations with pieces to be issued, served in turn.
     pending: VecDeque<u32>,
@@ -226,6 +236,7 @@ impl<R: Rules> Session<R> {
             state: State::New,
             paths: paths.iter().map(|&path| Path::new(path, now)).collect(),
             ops: vec![Op::IDLE; ops as usize].into(),
+            exchanges: config.stages.then(|| vec![None; ops as usize].into()),
             free: (0..ops).collect(),
             pending: VecDeque::with_capacity(ops as usize),
             reissued: VecDeque::new(),
@@ -317,6 +328,12 @@ impl<R: Rules> Session<R> {
         Some((OpId(piece.op), piece.base))
     }
 
+    /// How an operation that has completed got through, if that is wanted and its target tells.
+    /// Known until the next [`submit`](Self::submit).
+    pub fn exchange(&self, OpId(op): OpId) -> Option<Exchange> {
+        self.exchanges.as_ref()?[op as usize]
+    }
+
     /// Begins an operation.
     ///
     /// # Errors
@@ -330,14 +347,28 @@ impl<R: Rules> Session<R> {
         let covers = self.cache.completed();
         self.ops[index as usize] = Op { operation, active: true, covers, ..Op::IDLE };
         self.pending.push_back(index);
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges[index as usize] = None;
+        }
         self.issue();
         Ok(OpId(index))
+    }
+
+    /// Asks the target for frames, with a frame of `frame_len` bytes on a path; each that comes is
+    /// a [`SessionEvent::Echoed`]. Neither is sent again when it is lost. False if the path is not
+    /// live, the frames are longer than it carries, or too many wait to be sent.
+    ///
+    /// # Panics
+    /// If the echo is none that a frame can carry.
+    pub fn echo(&mut self, path: usize, echo: Echo, frame_len: usize) -> bool {
+        let initiator = self.paths[path].live_mut();
+        initiator.is_some_and(|initiator| initiator.echo(echo, frame_len))
     }
 
     /// Hands pieces to channels while there are both.
     fn issue(&mut self) {
         while let Some(piece) = self.reissued.front() {
-            if !submit_to_any(&mut self.paths, *piece) {
+            if !submit_to_any(&mut self.paths, self.now, *piece) {
                 return;
             }
             self.reissued.pop_front();
@@ -349,7 +380,7 @@ impl<R: Rules> Session<R> {
             let len = if opcode.has_data() { rest.min(REQUEST_LEN_MAX) } else { rest };
             let offset = offset + u64::from(op.issued);
             let piece = Piece { op: index, base: op.issued, opcode, flags, offset, len };
-            if !submit_to_any(&mut self.paths, piece) {
+            if !submit_to_any(&mut self.paths, self.now, piece) {
                 return;
             }
             op.issued += len.max(1);
@@ -386,9 +417,20 @@ impl<R: Rules> Session<R> {
         if header.kind.on_channel() {
             return self.handle_channel_frame(path, &header, payload);
         }
-        let Body::Control(control) = Body::parse(&header, payload)? else {
+        let Body::Control(pdu) = Body::parse(&header, payload)? else {
             return Err(Reject::Unexpected);
         };
+        self.handle_control(path, src, &header, pdu.decode())
+    }
+
+    /// Takes a frame that belongs to no channel.
+    fn handle_control(
+        &mut self,
+        path: usize,
+        src: Mac,
+        header: &Header,
+        control: Control,
+    ) -> Result<(), Reject> {
         if matches!(control, Control::Discover(_)) {
             // Other hosts ask everybody.
             return Ok(());
@@ -412,7 +454,7 @@ impl<R: Rules> Session<R> {
             return self.fenced(fenced);
         }
         let (now, link) = (self.now, &mut self.paths[path]);
-        match link.handle_control(now, src, &header, control, &self.config, &mut self.random)? {
+        match link.handle_control(now, src, header, control, &self.config, &mut self.random)? {
             Some(PathEvent::Accepted(accept)) => self.accepted(path, &accept),
             Some(PathEvent::Rejected(rejection)) => self.rejected(path, rejection),
             None => {}
@@ -442,14 +484,18 @@ impl<R: Rules> Session<R> {
         }
         let (events, ops, cache) = (&mut self.events, &mut self.ops, &mut self.cache);
         let (free, pending) = (&mut self.free, &mut self.pending);
+        let exchanges = &mut self.exchanges;
         let export = self.export.as_mut();
         let (mut resized, mut removed, mut failed) = (None, false, false);
         let result = initiator.handle_frame(self.now, header, &body, |arrived| match arrived {
             Arrived::Data { op, offset, len, source } => {
                 events.push_back(SessionEvent::Data { op: OpId(op), offset, len, source });
             }
-            Arrived::Done(piece, status) => {
+            Arrived::Done(piece, status, exchange) => {
                 failed |= status != Status::Success;
+                if let Some(exchanges) = exchanges {
+                    exchanges[piece.op as usize] = exchange;
+                }
                 match ops[piece.op as usize].done(status, cache) {
                     Progress::Pending => {}
                     Progress::Redo => pending.push_back(piece.op),
@@ -461,6 +507,7 @@ impl<R: Rules> Session<R> {
             }
             Arrived::Event(Event::Resized(size)) => resized = Some(size),
             Arrived::Event(Event::Removed) => removed = true,
+            Arrived::Echo(echo) => events.push_back(SessionEvent::Echoed(echo)),
         });
         if let (Some(export), Some(size)) = (export, resized) {
             export.size = size;
@@ -538,7 +585,7 @@ impl<R: Rules> Session<R> {
 
     fn rejected(&mut self, path: usize, rejection: Rejection) {
         let reason = rejection.reason;
-        self.events.push_back(SessionEvent::Rejected(rejection));
+        self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
         let may_pass = matches!(reason, Reason::UnknownExport | Reason::Held | Reason::NoResources);
         if may_pass && self.state != State::New {
             self.paths[path].fail(self.now, Problem::NoAccept, self.config.reconnect_delay);
@@ -725,8 +772,8 @@ impl<R: Rules> Session<R> {
 }
 
 /// Hands a piece to the live channel with the least in flight that has room.
-fn submit_to_any<R: Rules>(paths: &mut [Path<R>], piece: Piece) -> bool {
+fn submit_to_any<R: Rules>(paths: &mut [Path<R>], now: Instant, piece: Piece) -> bool {
     let live = paths.iter_mut().filter_map(Path::live_mut);
     live.min_by_key(|initiator| initiator.outstanding())
-        .is_some_and(|initiator| initiator.submit(piece))
+        .is_some_and(|initiator| initiator.submit(now, piece))
 }

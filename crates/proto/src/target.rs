@@ -7,16 +7,20 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, Completion, Control, Data, Entry, Event, Header, Mac, Opcode, Reject, Ring,
-    Status, Tag,
+    Body, Command, Completion, Data, Entry, Event, Flags, Header, Kind, Mac, Opcode, Reject, Ring,
+    Status, Tag, Times,
 };
 
+use crate::batching::Batching;
 use crate::channel::{Channel, ChannelConfig, Dead};
 use crate::damq::Owners;
+use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::Arrival;
 use crate::rules::Rules;
+use crate::stages::Answers;
 use crate::time::Instant;
+use crate::turns::Turns;
 
 /// What the owner of the memory and of the disk has to do, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,14 +86,17 @@ pub(crate) struct TargetChannel<R> {
     pub(crate) channel: Channel<R>,
     host: Mac,
     capacity: Capacity,
+    batching: Batching,
     slots: Box<[Slot]>,
     owners: Owners,
-    /// Reads whose data are being sent, served in turn, part by part.
-    sending: VecDeque<u16>,
-    completions: VecDeque<Completion>,
+    /// Reads whose data are being sent.
+    sending: Turns,
+    completions: VecDeque<(Tag, Status)>,
     events: VecDeque<Event>,
-    actions: VecDeque<Action>,
     executing: usize,
+    echoes: Echoes,
+    /// Where the time of requests went, on channels that tell.
+    answers: Option<Answers>,
     /// A disconnect, or the answer to the host's, to be sent before the channel goes.
     pub(crate) farewell: Option<Header>,
 }
@@ -113,16 +120,18 @@ impl<R: Rules> TargetChannel<R> {
         };
         let slots = usize::from(queue_size);
         Self {
+            answers: config.stages.then(|| Answers::new(queue_size)),
             channel: Channel::new(config, now),
             host,
             capacity: Capacity::new(frame_len),
+            batching: Batching::new(config.batch, now),
             slots: (0..queue_size).map(slot).collect(),
             owners: Owners::new(damq_pages),
-            sending: VecDeque::with_capacity(slots),
+            sending: Turns::new(slots),
             completions: VecDeque::with_capacity(slots),
             events: VecDeque::new(),
-            actions: VecDeque::with_capacity(slots * 2),
             executing: 0,
+            echoes: Echoes::default(),
             farewell: None,
         }
     }
@@ -136,30 +145,32 @@ impl<R: Rules> TargetChannel<R> {
         self.executing
     }
 
-    /// Takes a frame of this channel whose payload has been checked.
+    /// Takes a frame of this channel whose payload has been checked; hands what is to be done for
+    /// it to `act`.
     pub(crate) fn handle_frame(
         &mut self,
         now: Instant,
         header: &Header,
         body: &Body<'_>,
+        mut act: impl FnMut(Action),
     ) -> Result<(), Reject> {
         if self.channel.receive(now, header)? == Arrival::Duplicate {
             return Ok(());
         }
         match body {
             Body::Empty => Ok(()),
-            Body::Control(Control::Ack(nack)) => {
-                self.channel.receive_nack(now, header, nack);
-                Ok(())
+            Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
+            Body::Echo { echo, .. } if !header.flags.contains(Flags::REPLY) => {
+                self.echoes.answer(*echo, self.capacity.frame_len())
             }
-            Body::Control(_) => Err(Reject::Unexpected),
+            Body::Echo { .. } => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
                 let (mut source, mut result) = (0, Ok(()));
                 for entry in entries.iter() {
                     let taken = match entry {
-                        Entry::Command(command) => self.handle_command(command),
+                        Entry::Command(command) => self.handle_command(command, &mut act),
                         Entry::Data(data) => {
-                            let taken = self.handle_data(&data, source);
+                            let taken = self.handle_data(&data, source, &mut act);
                             source += data.len;
                             taken
                         }
@@ -172,20 +183,29 @@ impl<R: Rules> TargetChannel<R> {
         }
     }
 
-    fn handle_command(&mut self, command: Command) -> Result<(), Reject> {
+    fn handle_command(
+        &mut self,
+        command: Command,
+        act: &mut impl FnMut(Action),
+    ) -> Result<(), Reject> {
         let held = if command.opcode.has_data() { command.len } else { 0 };
-        self.gather(command.tag, command.damq_page, held)?;
+        self.gather(command.tag, command.damq_page, held, act)?;
         let slot = &mut self.slots[usize::from(command.tag.slot)];
         if slot.command.is_some() && R::SUPPRESS_DUPLICATES {
             return Err(Reject::Mismatch);
         }
         slot.command = Some(command);
-        self.execute_if_whole(command.tag.slot);
+        self.execute_if_whole(command.tag.slot, act);
         Ok(())
     }
 
-    fn handle_data(&mut self, data: &Data, source: u32) -> Result<(), Reject> {
-        self.gather(data.tag, data.damq_page, data.total)?;
+    fn handle_data(
+        &mut self,
+        data: &Data,
+        source: u32,
+        act: &mut impl FnMut(Action),
+    ) -> Result<(), Reject> {
+        self.gather(data.tag, data.damq_page, data.total, act)?;
         let slot = &mut self.slots[usize::from(data.tag.slot)];
         if slot.command.is_some_and(|command| command.opcode != Opcode::Write) {
             return Err(Reject::Mismatch);
@@ -196,14 +216,20 @@ impl<R: Rules> TargetChannel<R> {
         }
         slot.moved += data.len;
         let Data { offset, len, .. } = *data;
-        self.actions.push_back(Action::Place { slot: data.tag.slot, offset, len, source });
-        self.execute_if_whole(data.tag.slot);
+        act(Action::Place { slot: data.tag.slot, offset, len, source });
+        self.execute_if_whole(data.tag.slot, act);
         Ok(())
     }
 
     /// Finds the slot of a request that is being gathered, or begins to gather it: whichever of
     /// command and data comes first says where the data will lie.
-    fn gather(&mut self, tag: Tag, page: u32, held: u32) -> Result<(), Reject> {
+    fn gather(
+        &mut self,
+        tag: Tag,
+        page: u32,
+        held: u32,
+        act: &mut impl FnMut(Action),
+    ) -> Result<(), Reject> {
         let slot = self.slots.get(usize::from(tag.slot)).ok_or(Reject::Tag)?;
         if slot.state == State::Gathering && slot.generation == tag.generation {
             let same = slot.page == page && slot.held == held;
@@ -214,9 +240,9 @@ impl<R: Rules> TargetChannel<R> {
         if slot.state != State::Done || !fresh {
             return Err(Reject::Tag);
         }
-        self.release(tag.slot);
+        self.release(tag.slot, act);
         if held > 0 {
-            self.claim(tag.slot, page, held)?;
+            self.claim(tag.slot, page, held, act)?;
         }
         let slot = &mut self.slots[usize::from(tag.slot)];
         slot.state = State::Gathering;
@@ -227,32 +253,37 @@ impl<R: Rules> TargetChannel<R> {
 
     /// Gives the pages to the slot. The host hands out pages again once it has the answer to
     /// the request that held them, so pages of answered requests are taken over.
-    fn claim(&mut self, index: u16, page: u32, len: u32) -> Result<(), Reject> {
-        for owner in self.owners.of(page, len)? {
-            if self.slots[usize::from(owner)].state != State::Done {
-                return Err(Reject::Placement);
-            }
+    fn claim(
+        &mut self,
+        index: u16,
+        page: u32,
+        len: u32,
+        act: &mut impl FnMut(Action),
+    ) -> Result<(), Reject> {
+        let is_busy = |owner: u16| self.slots[usize::from(owner)].state != State::Done;
+        if self.owners.of(page, len)?.any(is_busy) {
+            return Err(Reject::Placement);
         }
         loop {
             let owner = self.owners.of(page, len)?.next();
             let Some(owner) = owner else { break };
-            self.release(owner);
+            self.release(owner, act);
         }
         self.owners.take(page, len, index);
-        self.actions.push_back(Action::Claim { slot: index, page, len });
+        act(Action::Claim { slot: index, page, len });
         Ok(())
     }
 
-    fn release(&mut self, index: u16) {
+    fn release(&mut self, index: u16, act: &mut impl FnMut(Action)) {
         let slot = &mut self.slots[usize::from(index)];
         if slot.held > 0 {
             self.owners.give_back(slot.page, slot.held);
             slot.held = 0;
-            self.actions.push_back(Action::Release { slot: index });
+            act(Action::Release { slot: index });
         }
     }
 
-    fn execute_if_whole(&mut self, index: u16) {
+    fn execute_if_whole(&mut self, index: u16, act: &mut impl FnMut(Action)) {
         let slot = &mut self.slots[usize::from(index)];
         let Some(command) = slot.command else { return };
         if command.opcode == Opcode::Write && slot.moved < slot.held {
@@ -261,12 +292,14 @@ impl<R: Rules> TargetChannel<R> {
         slot.state = State::Executing;
         slot.moved = 0;
         self.executing += 1;
-        self.actions.push_back(Action::Execute { command });
+        act(Action::Execute { command });
     }
 
-    /// The next thing to do after a frame.
-    pub(crate) fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+    /// Notes where a request's time went until `now`, when it is about to complete.
+    pub(crate) fn note_times(&mut self, now: Instant, tag: Tag, times: Times) {
+        if let Some(answers) = &mut self.answers {
+            answers.put(tag.slot, now, times);
+        }
     }
 
     /// The disk has executed the request. Returns whether it keeps its pages: they hold data to
@@ -278,7 +311,7 @@ impl<R: Rules> TargetChannel<R> {
         let opcode = slot.command.map(|command| command.opcode);
         if opcode == Some(Opcode::Read) && status == Status::Success {
             slot.state = State::Sending;
-            self.sending.push_back(tag.slot);
+            self.sending.push(tag.slot, slot.held);
             return true;
         }
         slot.state = State::Done;
@@ -286,7 +319,7 @@ impl<R: Rules> TargetChannel<R> {
             self.owners.give_back(slot.page, slot.held);
             slot.held = 0;
         }
-        self.completions.push_back(Completion { tag, status });
+        self.completions.push_back((tag, status));
         false
     }
 
@@ -298,7 +331,7 @@ impl<R: Rules> TargetChannel<R> {
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         out.destination = self.host;
-        out.control = None;
+        (out.control, out.echo) = (None, None);
         let slots = &self.slots;
         let current = |tag: Tag| slots[usize::from(tag.slot)].generation == tag.generation;
         let wanted = |entry: &Entry| match entry {
@@ -311,7 +344,7 @@ impl<R: Rules> TargetChannel<R> {
             out.header = header;
             return true;
         }
-        if let Some(ring) = self.compose(&mut out.entries) {
+        if let Some(ring) = self.compose(now, &mut out.entries) {
             out.header = self.channel.send(now, ring, &out.entries);
             return true;
         }
@@ -319,17 +352,28 @@ impl<R: Rules> TargetChannel<R> {
             out.set_control(self.host, header, control);
             return true;
         }
+        if let Some(echo) = self.echoes.next() {
+            let header = self.channel.unsequenced(now, Kind::Echo, Flags::REPLY);
+            out.set_echo(self.host, header, echo);
+            return true;
+        }
         false
     }
 
     /// Fills a new frame's entries: data of reads as far as they fit, then completions.
-    fn compose(&mut self, entries: &mut Vec<Entry>) -> Option<Ring> {
+    fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
         entries.clear();
+        if self.is_held(now) {
+            return None;
+        }
         let mut data = 0;
         if !self.sending.is_empty() && self.channel.may_send(Ring::Data) {
-            while let Some(&slot) = self.sending.front() {
+            while let Some(slot) = self.sending.next() {
                 let Some(len) = self.compose_read(slot, entries, data) else { break };
                 data += len as usize;
+                if !self.batching.shares() {
+                    break;
+                }
             }
         }
         let small = !self.completions.is_empty() || !self.events.is_empty();
@@ -337,8 +381,15 @@ impl<R: Rules> TargetChannel<R> {
             return None;
         }
         while self.capacity.fits_entry(entries.len(), data) {
-            let Some(completion) = self.completions.pop_front() else { break };
-            entries.push(Entry::Completion(completion));
+            let Some((tag, status)) = self.completions.pop_front() else { break };
+            let answers = self.answers.as_mut();
+            let times = answers.map_or(Times::ZERO, |answers| answers.take(tag.slot, now));
+            entries.push(Entry::Completion(Completion { tag, status, times }));
+            let depth = self.executing + self.sending.len() + self.completions.len() + 1;
+            self.batching.ended(now, depth);
+            if !self.batching.shares() {
+                break;
+            }
         }
         // Events stay in one ring, whose positions tell the host which of two is the newer.
         while data == 0 && self.capacity.fits_entry(entries.len(), data) {
@@ -346,6 +397,13 @@ impl<R: Rules> TargetChannel<R> {
             entries.push(Entry::Event(event));
         }
         Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Whether what is ready has to wait for more.
+    fn is_held(&mut self, now: Instant) -> bool {
+        let ready = self.sending.len() + self.completions.len();
+        let urgent = self.sending.has_large() || !self.events.is_empty();
+        self.batching.holds(now, ready, self.executing, urgent)
     }
 
     /// Adds the next part of a read's data. The last part queues the completion, which rides in
@@ -357,12 +415,10 @@ impl<R: Rules> TargetChannel<R> {
         let (offset, total) = (slot.moved, slot.held);
         entries.push(Entry::Data(Data { tag, offset, len, total, damq_page: 0 }));
         slot.moved += len;
-        self.sending.pop_front();
-        if slot.moved < total {
-            self.sending.push_back(index);
-        } else {
+        self.sending.served(slot.moved == total);
+        if slot.moved == total {
             slot.state = State::Done;
-            self.completions.push_back(Completion { tag, status: Status::Success });
+            self.completions.push_back((tag, Status::Success));
         }
         Some(len)
     }
@@ -372,6 +428,7 @@ impl<R: Rules> TargetChannel<R> {
     }
 
     pub(crate) fn poll_timeout(&self) -> Instant {
-        self.channel.poll_timeout()
+        let timeout = self.channel.poll_timeout();
+        self.batching.poll_timeout().map_or(timeout, |at| at.min(timeout))
     }
 }

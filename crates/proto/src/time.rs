@@ -10,7 +10,17 @@ pub struct Instant(pub u64);
 impl Instant {
     /// Time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.ns_since(earlier))
+    }
+
+    /// The same in nanoseconds.
+    pub(crate) fn ns_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The moment `ns` nanoseconds later.
+    pub(crate) fn plus_ns(self, ns: u64) -> Self {
+        Self(self.0.saturating_add(ns))
     }
 }
 
@@ -18,7 +28,7 @@ impl Add<Duration> for Instant {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+        self.plus_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 

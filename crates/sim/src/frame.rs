@@ -1,6 +1,6 @@
 //! Bytes of frames, from what the protocol hands out.
 
-use tyche_proto::Outgoing;
+use tyche_proto::{Outgoing, OutgoingEcho};
 use tyche_wire::{
     Control, Data, ENTRIES_MAX, ENTRY_LEN, ETHERTYPE, Entry, HEAD_LEN, Mac, emit_entries,
 };
@@ -26,7 +26,12 @@ pub(crate) fn seal(
         frame.resize(frame.len() + control.padding_len(), 0);
     }
     let mut tail = [0; ENTRIES_MAX * ENTRY_LEN];
-    let len = emit_entries(&out.entries, &mut tail);
+    let mut len = emit_entries(&out.entries, &mut tail);
+    if let Some(OutgoingEcho { echo, filling }) = out.echo {
+        frame.resize(HEAD_LEN + filling, 0);
+        echo.emit(tail.first_chunk_mut().expect("room for entries"));
+        len = ENTRY_LEN;
+    }
     let mut head = [0; HEAD_LEN];
     let addresses = (out.destination, src, ETHERTYPE);
     out.header.seal(addresses, [&frame[HEAD_LEN..]], &tail[..len], &mut head);

@@ -89,9 +89,12 @@ impl<R: Rules> Host<R> {
             operations_max: plan.depth,
             read_only: plan.read_only,
             checksum: true,
+            // Every other session, so that both kinds of completions are seen.
+            stages: number % 2 == 1,
             keep_alive: plan.keep_alive,
             reconnect_delay: plan.reconnect_delay,
             ctrl_loss_tmo: plan.ctrl_loss_tmo,
+            batch: plan.batch,
         };
         let path = |&frame_len_max| PathConfig { frame_len_max, rings: plan.rings, target: None };
         let paths: Vec<_> = frame_lens.iter().map(path).collect();

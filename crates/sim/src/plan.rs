@@ -4,9 +4,14 @@
 
 use std::time::Duration;
 
+use tyche_proto::BatchPolicy;
 use tyche_wire::ETHERNET_LEN;
 
 use crate::random::Random;
+
+/// The most usual one twice.
+const BATCH: [BatchPolicy; 4] =
+    [BatchPolicy::Natural, BatchPolicy::Natural, BatchPolicy::None, BatchPolicy::Adaptive];
 
 /// Everything that a run needs to know.
 #[derive(Clone, Debug)]
@@ -36,6 +41,8 @@ pub struct TargetPlan {
     pub queue_size_max: u16,
     /// Pages of a channel's data queue.
     pub damq_pages_max: u32,
+    /// How its answers share frames.
+    pub batch: BatchPolicy,
 }
 
 /// A disk.
@@ -76,6 +83,8 @@ pub struct HostPlan {
     pub reconnect_delay: Duration,
     /// How long the target may be lost.
     pub ctrl_loss_tmo: Option<Duration>,
+    /// How its requests share frames.
+    pub batch: BatchPolicy,
     /// What it asks for.
     pub mix: Mix,
     /// Whether it submits operations of its own.
@@ -163,7 +172,12 @@ impl Plan {
         Self {
             seed,
             operations: 0,
-            target: TargetPlan { rings: [256, 256], queue_size_max: 128, damq_pages_max: 1024 },
+            target: TargetPlan {
+                rings: [256, 256],
+                queue_size_max: 128,
+                damq_pages_max: 1024,
+                batch: BatchPolicy::default(),
+            },
             disk: DiskPlan {
                 size: 4 << 20,
                 block_size: 512,
@@ -193,6 +207,7 @@ impl Plan {
                 rings: [random.pick(&[16, 64, 256, 4096]), random.pick(&[16, 64, 256, 4096])],
                 queue_size_max: random.pick(&[1, 4, 32, 128, 1024]),
                 damq_pages_max: random.pick(&[256, 300, 1024]),
+                batch: random.pick(&BATCH),
             },
             hosts: (0..hosts).map(|index| HostPlan::draw(random, index, &disk)).collect(),
             links: (0..links).map(|_| LinkPlan::draw(random)).collect(),
@@ -228,6 +243,7 @@ impl HostPlan {
             keep_alive: Duration::from_millis(500),
             reconnect_delay: Duration::from_millis(50),
             ctrl_loss_tmo: None,
+            batch: BatchPolicy::default(),
             mix: Mix {
                 read: 1,
                 write: 1,
@@ -258,6 +274,7 @@ impl HostPlan {
             mix: Mix::draw(random, len_max.min(disk.size as u32)),
             busy: true,
             whole: false,
+            batch: random.pick(&BATCH),
         }
     }
 }

@@ -53,6 +53,7 @@ pub(crate) struct Job {
     /// The session of the channel.
     pub(crate) session: Uuid,
     pub(crate) command: Command,
+    pub(crate) begun: Instant,
     pub(crate) progress: Progress,
     /// The stamp of a write's data, else zero.
     pub(crate) stamp: u64,
@@ -90,6 +91,7 @@ impl<R: Rules> Process<R> {
             queue_size_max: plan.queue_size_max,
             damq_pages_max: plan.damq_pages_max,
             channels_max: CHANNELS_MAX,
+            batch: plan.batch,
         };
         let listener = |(link, plan_of_link): (usize, &LinkPlan)| {
             let mut random = random.fork();

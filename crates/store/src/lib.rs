@@ -11,9 +11,11 @@
 //! | [`null`] | swallows writes, reads zeroes: for measuring everything else |
 //! | [`mod@file`] | a regular file or a block device through io_uring |
 //! | [`fault`] | a wrapper that fails and delays what it is told to |
+//! | [`handover`] | a wrapper that executes requests in a thread of its own, for comparison |
 
 pub mod fault;
 pub mod file;
+pub mod handover;
 mod inline;
 pub mod memory;
 pub mod null;
@@ -81,7 +83,8 @@ pub trait Queue: Send {
 
     /// For `poll`: readable (`POLLIN`) as long as completions are waiting, and only [`reap`]
     /// clears it; there is nothing to read from it. `None` for stores that finish within
-    /// [`submit`](Self::submit). Call [`kick`](Self::kick) before sleeping on it.
+    /// [`submit`](Self::submit). Call [`kick`](Self::kick) before sleeping on it, and ask for it
+    /// before every sleep: a queue may have to learn that somebody sleeps.
     ///
     /// [`reap`]: Self::reap
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;

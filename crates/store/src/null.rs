@@ -28,6 +28,18 @@ impl NullStore {
             Geometry { size, block_size, read_only: false, write_cache: false, discard: true };
         Ok(Self { null: Arc::new(Null { geometry }) })
     }
+
+    /// The same disk, refusing writes.
+    ///
+    /// # Panics
+    /// If it has a queue already.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        let disk =
+            Arc::get_mut(&mut self.null).expect("a disk becomes read-only before it is used");
+        disk.geometry.read_only = true;
+        self
+    }
 }
 
 impl Store for NullStore {

@@ -26,27 +26,22 @@ use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
 use crate::connect::{check_ring, check_sizes};
+use crate::flags::flags;
 use crate::{ChannelId, Cookie, Reject};
 
-/// What the target grants, flag by flag.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct AcceptFlags(pub u32);
-
-impl AcceptFlags {
+flags! {
+    /// What the target grants, flag by flag.
+    AcceptFlags:
     /// Writes are refused.
-    pub const READ_ONLY: Self = Self(1);
+    READ_ONLY = 1,
     /// Data sections are covered by the payload checksum.
-    pub const CHECKSUM: Self = Self(2);
+    CHECKSUM = 2,
     /// Completed writes may be volatile until the next flush.
-    pub const WRITE_CACHE: Self = Self(4);
+    WRITE_CACHE = 4,
     /// Discard does something.
-    pub const DISCARD: Self = Self(8);
-    const ALL: Self = Self(15);
-
-    /// Whether all of `other` are set.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
+    DISCARD = 8,
+    /// Completions say how long their requests were in each stage of the target.
+    STAGES = 16,
 }
 
 /// The target opened the channel.
@@ -110,9 +105,7 @@ impl Accept {
         {
             return Err(Reject::Range);
         }
-        if !AcceptFlags::ALL.contains(this.flags) {
-            return Err(Reject::Flags);
-        }
+        this.flags.check()?;
         Ok(this)
     }
 

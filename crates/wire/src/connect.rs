@@ -23,25 +23,20 @@ use core::fmt;
 use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
+use crate::flags::flags;
 use crate::{ChannelId, Cookie, FRAME_LEN_MAX, FRAME_LEN_MIN, Name, Reject};
 
-/// What a host wants, flag by flag.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ConnectFlags(pub u32);
-
-impl ConnectFlags {
+flags! {
+    /// What a host wants, flag by flag.
+    ConnectFlags:
     /// The host will not write.
-    pub const READ_ONLY: Self = Self(1);
+    READ_ONLY = 1,
     /// Data sections are to be covered by the payload checksum.
-    pub const CHECKSUM: Self = Self(2);
+    CHECKSUM = 2,
     /// The session had a channel before; refused if another host has written since.
-    pub const RESUME: Self = Self(4);
-    const ALL: Self = Self(7);
-
-    /// Whether all of `other` are set.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
+    RESUME = 4,
+    /// Completions are to say how long their requests were in each stage of the target.
+    STAGES = 8,
 }
 
 /// A host asks for a channel.
@@ -108,9 +103,7 @@ impl Connect {
         };
         fields.end()?;
         check_sizes(this.queue_size, this.frame_len, this.keep_alive_ms)?;
-        if !ConnectFlags::ALL.contains(this.flags) {
-            return Err(Reject::Flags);
-        }
+        this.flags.check()?;
         Ok(this)
     }
 

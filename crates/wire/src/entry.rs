@@ -3,20 +3,25 @@
 //! ```text
 //!             0      1       2..4      4..8  8..16           16..20  20..24
 //! command     1      opcode  flags     tag   disk offset     length  damq page
-//! completion  2      status  0         tag   0               0       0
+//! completion  2      status  0         tag   wake, receive   store   transmit
 //! data        3      0       0         tag   offset, length  total   damq page
 //! event       4      code    0         0     value           0       0
 //! ```
+//!
+//! The times of a completion are zero unless the host asked for them.
 
 use core::fmt;
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, transmute_ref,
+    try_transmute,
+};
 
 use crate::{ENTRY_LEN, REQUEST_LEN_MAX, Reject, SECTOR_LEN, Tag};
 
 /// What a command does. PROTOCOL.md, "Operations".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u8)]
 pub enum Opcode {
     /// Disk to host.
@@ -74,7 +79,7 @@ impl CommandFlags {
 }
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u8)]
 pub enum Status {
     /// Done.
@@ -130,6 +135,29 @@ pub struct Completion {
     pub tag: Tag,
     /// How it ended.
     pub status: Status,
+    /// Where its time went at the target; zero on channels without
+    /// [`AcceptFlags::STAGES`](crate::AcceptFlags::STAGES).
+    pub times: Times,
+}
+
+/// How long a request was in each stage of its target, in nanoseconds of the target's clock.
+/// `u32::MAX` (4.3 s) also stands for everything longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// From the arrival of the frame that made the request whole until the target read it; zero
+    /// where the target can't tell.
+    pub wake_ns: u32,
+    /// Until the request was handed to the store.
+    pub receive_ns: u32,
+    /// Until the store gave it back.
+    pub store_ns: u32,
+    /// Until the frame with the completion was composed.
+    pub transmit_ns: u32,
+}
+
+impl Times {
+    /// No time at all: what completions say unless the host asked for times.
+    pub const ZERO: Self = Self { wake_ns: 0, receive_ns: 0, store_ns: 0, transmit_ns: 0 };
 }
 
 /// One part of the frame's data section; the parts follow each other in the entries' order.
@@ -194,14 +222,27 @@ impl Entry {
     /// # Errors
     /// `EntryKind`, `Opcode`, `Code`, `Flags`, `Reserved` or `Range`.
     pub fn parse(bytes: &[u8; ENTRY_LEN]) -> Result<Self, Reject> {
-        let layout: &Layout = transmute_ref!(bytes);
-        match layout.kind {
-            COMMAND => Command::parse(layout).map(Self::Command),
-            COMPLETION => Completion::parse(layout).map(Self::Completion),
-            DATA => Data::parse(layout).map(Self::Data),
-            EVENT => Event::parse(layout).map(Self::Event),
-            _ => Err(Reject::EntryKind),
+        let (layout, this): (&Layout, _) = (transmute_ref!(bytes), Self::decode(bytes)?);
+        match &this {
+            Self::Command(command) => command.check()?,
+            Self::Completion(_) => Completion::check(layout)?,
+            Self::Data(data) => data.check(layout)?,
+            Self::Event(event) => event.check(layout)?,
         }
+        Ok(this)
+    }
+
+    /// Reads an entry without a look at what else may be wrong with it than its codes.
+    #[inline]
+    pub(crate) fn decode(bytes: &[u8; ENTRY_LEN]) -> Result<Self, Reject> {
+        let layout: &Layout = transmute_ref!(bytes);
+        Ok(match layout.kind {
+            COMMAND => Self::Command(Command::decode(layout)?),
+            COMPLETION => Self::Completion(Completion::decode(layout)?),
+            DATA => Self::Data(Data::decode(layout)),
+            EVENT => Self::Event(Event::decode(layout)?),
+            _ => return Err(Reject::EntryKind),
+        })
     }
 
     /// Writes the entry.
@@ -216,9 +257,13 @@ impl Entry {
                 len: command.len.into(),
                 page: command.damq_page.into(),
             },
-            Self::Completion(Completion { tag, status }) => {
-                Layout { tag: tag.to_bits().into(), ..Layout::empty(COMPLETION, status as u8) }
-            }
+            Self::Completion(Completion { tag, status, times }) => Layout {
+                tag: tag.to_bits().into(),
+                offset: (u64::from(times.receive_ns) << 32 | u64::from(times.wake_ns)).into(),
+                len: times.store_ns.into(),
+                page: times.transmit_ns.into(),
+                ..Layout::empty(COMPLETION, status as u8)
+            },
             Self::Data(data) => Layout {
                 tag: data.tag.to_bits().into(),
                 offset: (u64::from(data.len) << 32 | u64::from(data.offset)).into(),
@@ -250,17 +295,22 @@ impl Layout {
 }
 
 impl Command {
-    fn parse(layout: &Layout) -> Result<Self, Reject> {
-        let opcode = Opcode::ALL
-            .iter()
-            .copied()
-            .find(|&opcode| opcode as u8 == layout.code)
-            .ok_or(Reject::Opcode)?;
-        let flags = layout.flags.get();
-        if flags & !opcode.flags() != 0 {
+    fn decode(layout: &Layout) -> Result<Self, Reject> {
+        Ok(Self {
+            opcode: try_transmute!(layout.code).map_err(|_| Reject::Opcode)?,
+            flags: CommandFlags(layout.flags.get()),
+            tag: Tag::from_bits(layout.tag.get()),
+            offset: layout.offset.get(),
+            len: layout.len.get(),
+            damq_page: layout.page.get(),
+        })
+    }
+
+    fn check(&self) -> Result<(), Reject> {
+        let Self { opcode, flags, offset, len, damq_page, .. } = *self;
+        if flags.0 & !opcode.flags() != 0 {
             return Err(Reject::Flags);
         }
-        let (offset, len, damq_page) = (layout.offset.get(), layout.len.get(), layout.page.get());
         if opcode == Opcode::Flush {
             if offset != 0 || len != 0 {
                 return Err(Reject::Range);
@@ -276,54 +326,66 @@ impl Command {
         if !opcode.has_data() && damq_page != 0 {
             return Err(Reject::Reserved);
         }
-        let tag = Tag::from_bits(layout.tag.get());
-        Ok(Self { opcode, flags: CommandFlags(flags), tag, offset, len, damq_page })
+        Ok(())
     }
 }
 
 impl Completion {
-    fn parse(layout: &Layout) -> Result<Self, Reject> {
-        let status = Status::ALL
-            .iter()
-            .copied()
-            .find(|&status| status as u8 == layout.code)
-            .ok_or(Reject::Code)?;
-        let rest = (layout.flags.get(), layout.offset.get(), layout.len.get(), layout.page.get());
-        if rest != (0, 0, 0, 0) {
-            return Err(Reject::Reserved);
-        }
-        Ok(Self { tag: Tag::from_bits(layout.tag.get()), status })
+    fn decode(layout: &Layout) -> Result<Self, Reject> {
+        let status = try_transmute!(layout.code).map_err(|_| Reject::Code)?;
+        let packed = layout.offset.get();
+        let times = Times {
+            wake_ns: packed as u32,
+            receive_ns: (packed >> 32) as u32,
+            store_ns: layout.len.get(),
+            transmit_ns: layout.page.get(),
+        };
+        Ok(Self { tag: Tag::from_bits(layout.tag.get()), status, times })
+    }
+
+    fn check(layout: &Layout) -> Result<(), Reject> {
+        if layout.flags.get() == 0 { Ok(()) } else { Err(Reject::Reserved) }
     }
 }
 
 impl Data {
-    fn parse(layout: &Layout) -> Result<Self, Reject> {
+    fn decode(layout: &Layout) -> Self {
+        let packed = layout.offset.get();
+        Self {
+            tag: Tag::from_bits(layout.tag.get()),
+            offset: packed as u32,
+            len: (packed >> 32) as u32,
+            total: layout.len.get(),
+            damq_page: layout.page.get(),
+        }
+    }
+
+    fn check(&self, layout: &Layout) -> Result<(), Reject> {
         if layout.code != 0 || layout.flags.get() != 0 {
             return Err(Reject::Reserved);
         }
-        let packed = layout.offset.get();
-        let (offset, len, total) = (packed as u32, (packed >> 32) as u32, layout.len.get());
+        let Self { offset, len, total, .. } = *self;
         let whole = u64::from(total).is_multiple_of(SECTOR_LEN) && total <= REQUEST_LEN_MAX;
         if len == 0 || !whole || offset.checked_add(len).is_none_or(|end| end > total) {
             return Err(Reject::Range);
         }
-        let tag = Tag::from_bits(layout.tag.get());
-        Ok(Self { tag, offset, len, total, damq_page: layout.page.get() })
+        Ok(())
     }
 }
 
 impl Event {
-    fn parse(layout: &Layout) -> Result<Self, Reject> {
-        let rest = (layout.flags.get(), layout.tag.get(), layout.len.get(), layout.page.get());
-        if rest != (0, 0, 0, 0) {
-            return Err(Reject::Reserved);
-        }
-        match (layout.code, layout.offset.get()) {
-            (1, size) => Ok(Self::Resized(size)),
-            (2, 0) => Ok(Self::Removed),
-            (2, _) => Err(Reject::Reserved),
+    fn decode(layout: &Layout) -> Result<Self, Reject> {
+        match layout.code {
+            1 => Ok(Self::Resized(layout.offset.get())),
+            2 => Ok(Self::Removed),
             _ => Err(Reject::Code),
         }
+    }
+
+    fn check(&self, layout: &Layout) -> Result<(), Reject> {
+        let rest = (layout.flags.get(), layout.tag.get(), layout.len.get(), layout.page.get());
+        let value_fits = *self != Self::Removed || layout.offset.get() == 0;
+        if rest == (0, 0, 0, 0) && value_fits { Ok(()) } else { Err(Reject::Reserved) }
     }
 }
 
@@ -340,7 +402,14 @@ impl fmt::Display for Entry {
                 }
                 Ok(())
             }
-            Self::Completion(Completion { tag, status }) => write!(f, "Done {tag:?} {status:?}"),
+            Self::Completion(Completion { tag, status, times }) => {
+                write!(f, "Done {tag:?} {status:?}")?;
+                if *times == Times::ZERO {
+                    return Ok(());
+                }
+                let Times { wake_ns, receive_ns, store_ns, transmit_ns } = times;
+                write!(f, " after {wake_ns}+{receive_ns}+{store_ns}+{transmit_ns} ns")
+            }
             Self::Data(Data { tag, offset, len, total, damq_page }) => {
                 write!(f, "Data {tag:?} {offset}+{len}/{total} damq={damq_page}")
             }

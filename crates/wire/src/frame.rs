@@ -4,8 +4,8 @@ use core::fmt;
 
 use crate::body::Writer;
 use crate::{
-    Accept, Ack, Checksum, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Entry, Fence, Fenced, Flags,
-    HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reject, Rejection, Reset, ethernet,
+    Accept, Ack, Checksum, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, Fence, Fenced,
+    Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reject, Rejection, Reset, ethernet,
 };
 
 /// A body PDU.
@@ -34,8 +34,7 @@ pub enum Control {
 }
 
 /// What a frame carries.
-#[allow(clippy::large_enum_variant, reason = "parsed in place; a box would allocate per frame")]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Nothing: void, ack without bitmaps, keepalive, disconnect.
     Empty,
@@ -46,8 +45,23 @@ pub enum Body<'a> {
         /// The data section, whole.
         data: &'a [u8],
     },
+    /// What an echo says.
+    Echo {
+        /// Its only entry.
+        echo: Echo,
+        /// The data section, whole: any bytes.
+        filling: &'a [u8],
+    },
     /// A PDU of its own.
-    Control(Control),
+    Control(Pdu<'a>),
+}
+
+/// The body PDU of a frame, checked. It is decoded where it is needed: a [`Control`] takes more
+/// than a kilobyte, and most frames carry none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Pdu<'a> {
+    kind: Kind,
+    bytes: &'a [u8],
 }
 
 /// Entries of a frame, checked.
@@ -55,7 +69,7 @@ pub enum Body<'a> {
 pub struct Entries<'a>(&'a [u8]);
 
 /// A parsed frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The header.
     pub header: Header,
@@ -104,14 +118,19 @@ impl<'a> Body<'a> {
             return Err(Reject::Length);
         }
         let (data, tail) = payload.split_at(data_len);
-        let covers_data = header.kind != Kind::Data || header.flags.contains(Flags::CHECKSUMMED);
-        let covered = if covers_data { payload } else { tail };
+        let covered = if header.covers_data() { payload } else { tail };
         if checked && Checksum::of(covered) != header.payload_crc {
             return Err(Reject::PayloadChecksum);
         }
         match header.kind {
             Kind::Command if data_len > 0 => Err(Reject::Length),
             Kind::Command | Kind::Data => Self::parse_entries(tail, data),
+            Kind::Echo => {
+                let entry = tail.try_into().map_err(|_| Reject::EntryCount)?;
+                let is_reply = header.flags.contains(Flags::REPLY);
+                Echo::parse(entry, is_reply, data.len())
+                    .map(|echo| Self::Echo { echo, filling: data })
+            }
             _ if entries > 0 => Err(Reject::EntryCount),
             Kind::Void | Kind::Keepalive | Kind::Disconnect => {
                 if data.is_empty() {
@@ -121,7 +140,7 @@ impl<'a> Body<'a> {
                 }
             }
             Kind::Ack if data.is_empty() => Ok(Self::Empty),
-            kind => Control::parse(kind, data).map(Self::Control),
+            kind => Control::parse(kind, data).map(|_| Self::Control(Pdu { kind, bytes: data })),
         }
     }
 
@@ -143,11 +162,24 @@ impl<'a> Body<'a> {
     }
 }
 
+impl Pdu<'_> {
+    /// What it says.
+    pub fn decode(&self) -> Control {
+        Control::parse(self.kind, self.bytes).expect("checked by `Body::parse`")
+    }
+}
+
+impl fmt::Debug for Pdu<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.decode(), f)
+    }
+}
+
 impl Entries<'_> {
     /// The entries in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry> {
         let (entries, _) = self.0.as_chunks::<ENTRY_LEN>();
-        entries.iter().map(|bytes| Entry::parse(bytes).expect("checked by `Body::parse`"))
+        entries.iter().map(|bytes| Entry::decode(bytes).expect("checked by `Body::parse`"))
     }
 }
 
@@ -173,9 +205,12 @@ impl Control {
             Kind::Fenced => Fenced::parse(body).map(Self::Fenced),
             Kind::Reset => Reset::parse(body).map(Self::Reset),
             Kind::Ack => Ack::parse(body).map(Self::Ack),
-            Kind::Command | Kind::Data | Kind::Void | Kind::Keepalive | Kind::Disconnect => {
-                unreachable!("{kind:?} has no body of its own")
-            }
+            Kind::Command
+            | Kind::Data
+            | Kind::Void
+            | Kind::Keepalive
+            | Kind::Disconnect
+            | Kind::Echo => unreachable!("{kind:?} has no body of its own"),
         }
     }
 
@@ -245,7 +280,7 @@ impl Header {
         tail: &[u8],
         head: &mut [u8; HEAD_LEN],
     ) {
-        let covers_data = self.kind != Kind::Data || self.flags.contains(Flags::CHECKSUMMED);
+        let covers_data = self.covers_data();
         let mut checksum = Checksum::new();
         self.data_len = 0;
         for piece in data {
@@ -287,12 +322,13 @@ impl fmt::Display for Frame<'_> {
                 self.header.fmt(f)?;
                 entries.iter().try_for_each(|entry| write!(f, " [{entry}]"))
             }
-            Body::Control(control) if self.header.kind.on_channel() => {
-                write!(f, "{} {control}", self.header)
+            Body::Echo { echo, .. } => write!(f, "{} [{echo}]", self.header),
+            Body::Control(pdu) if self.header.kind.on_channel() => {
+                write!(f, "{} {}", self.header, pdu.decode())
             }
             // Outside of a channel the PDU names its kind, and the header has no more to say.
-            Body::Control(control) => {
-                control.fmt(f)?;
+            Body::Control(pdu) => {
+                pdu.decode().fmt(f)?;
                 self.header.flags.names().try_for_each(|name| write!(f, " {name}"))
             }
         }

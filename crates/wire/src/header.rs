@@ -21,14 +21,17 @@
 use core::fmt;
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, transmute_ref,
+    try_transmute,
+};
 
 use crate::{
     ChannelId, Checksum, Cookie, ETHERNET_LEN, HEAD_LEN, PacketNumber, Position, Reject, VERSION,
 };
 
 /// What a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u8)]
 pub enum Kind {
     /// Who is there? Broadcast.
@@ -62,6 +65,8 @@ pub enum Kind {
     Keepalive = 0x14,
     /// The channel ends; answered in kind.
     Disconnect = 0x15,
+    /// Asks for frames, for measuring the link; answered in kind.
+    Echo = 0x16,
 }
 
 impl Kind {
@@ -82,11 +87,8 @@ impl Kind {
         Self::Ack,
         Self::Keepalive,
         Self::Disconnect,
+        Self::Echo,
     ];
-
-    fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.iter().copied().find(|&kind| kind as u8 == byte)
-    }
 
     /// Whether the frame belongs to an open channel.
     pub fn on_channel(self) -> bool {
@@ -98,7 +100,7 @@ impl Kind {
             Self::Command => Flags::ACK_REQUEST,
             Self::Data => Flags(Flags::CHECKSUMMED.0 | Flags::ACK_REQUEST.0),
             Self::Void => Flags(Flags::DATA_RING.0 | Flags::ACK_REQUEST.0),
-            Self::Hello | Self::Disconnect => Flags::REPLY,
+            Self::Hello | Self::Disconnect | Self::Echo => Flags::REPLY,
             _ => Flags::NONE,
         }
     }
@@ -113,7 +115,7 @@ impl Flags {
     pub const NONE: Self = Self(0);
     /// On [`Kind::Data`]: the payload checksum covers the data section too, not just the entries.
     pub const CHECKSUMMED: Self = Self(1);
-    /// On [`Kind::Hello`] and [`Kind::Disconnect`]: the answer to one.
+    /// On [`Kind::Hello`], [`Kind::Disconnect`] and [`Kind::Echo`]: the answer to one.
     pub const REPLY: Self = Self(2);
     /// On [`Kind::Void`]: the position is one of the data ring, not of the command ring.
     pub const DATA_RING: Self = Self(4);
@@ -229,7 +231,7 @@ impl Header {
         if Checksum::of(&bytes[..LEN - 4]) != layout.header_crc.get() {
             return Err(Reject::HeaderChecksum);
         }
-        let kind = Kind::from_byte(layout.kind).ok_or(Reject::Kind)?;
+        let kind: Kind = try_transmute!(layout.kind).map_err(|_| Reject::Kind)?;
         let flags = Flags(layout.flags.get());
         if !kind.flags().contains(flags) {
             return Err(Reject::Flags);
@@ -269,6 +271,15 @@ impl Header {
         };
         layout.header_crc = Checksum::of(&layout.as_bytes()[..LEN - 4]).into();
         head[ETHERNET_LEN..].copy_from_slice(layout.as_bytes());
+    }
+
+    /// Whether the payload's checksum covers the data section too, not just the entries.
+    pub fn covers_data(&self) -> bool {
+        match self.kind {
+            Kind::Data => self.flags.contains(Flags::CHECKSUMMED),
+            Kind::Echo => false,
+            _ => true,
+        }
     }
 
     /// The ring that the frame has a position in, if any.

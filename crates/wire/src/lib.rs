@@ -14,8 +14,9 @@
 //!
 //! Frames on a channel ([`Kind::Command`], [`Kind::Data`]) carry [`Entry`]s: commands,
 //! completions, events, and descriptions of the data section's parts. Data come first so that
-//! pages stay aligned in the receiver's memory. All other kinds carry one *body*, a PDU of its
-//! own (one file each), in the place of the data section. Integers are little-endian.
+//! pages stay aligned in the receiver's memory. [`Kind::Echo`] has an entry of its own, [`Echo`].
+//! All other kinds carry one *body*, a PDU of its own (one file each), in the place of the data
+//! section. Integers are little-endian.
 //!
 //! Parsing never panics and never allocates. Everything that can be wrong with a frame has a
 //! name in [`Reject`].
@@ -29,9 +30,11 @@ mod body;
 mod checksum;
 mod connect;
 mod discover;
+mod echo;
 mod entry;
 mod ethernet;
 mod fence;
+mod flags;
 mod frame;
 mod header;
 mod hello;
@@ -46,10 +49,11 @@ pub use ack::{Ack, BITMAP_WORDS_MAX, Bitmap};
 pub use checksum::Checksum;
 pub use connect::{Connect, ConnectFlags};
 pub use discover::Discover;
-pub use entry::{Command, CommandFlags, Completion, Data, Entry, Event, Opcode, Status};
+pub use echo::{ECHO_REPLIES_MAX, Echo};
+pub use entry::{Command, CommandFlags, Completion, Data, Entry, Event, Opcode, Status, Times};
 pub use ethernet::{ETHERTYPE, Mac};
 pub use fence::{Fence, Fenced, OUTCOMES_MAX, Outcome, TAGS_MAX};
-pub use frame::{Body, Control, Entries, Frame, emit_entries};
+pub use frame::{Body, Control, Entries, Frame, Pdu, emit_entries};
 pub use header::{Flags, Header, Kind, Ring};
 pub use hello::Hello;
 pub use offer::{ExportFlags, ExportInfo, Offer, RECORDS_MAX};

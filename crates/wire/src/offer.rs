@@ -18,30 +18,23 @@ use arrayvec::ArrayVec;
 use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
+use crate::flags::flags;
 use crate::{Name, Reject};
 
 /// The most records in one offer: what the smallest frame holds.
 pub const RECORDS_MAX: usize = 10;
 
-/// What an offer says about an export, flag by flag.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ExportFlags(pub u32);
-
-impl ExportFlags {
+flags! {
+    /// What an offer says about an export, flag by flag.
+    ExportFlags:
     /// Writes are refused.
-    pub const READ_ONLY: Self = Self(1);
+    READ_ONLY = 1,
     /// Completed writes may be volatile until the next flush.
-    pub const WRITE_CACHE: Self = Self(2);
+    WRITE_CACHE = 2,
     /// A host holds it for writing.
-    pub const HELD: Self = Self(4);
+    HELD = 4,
     /// Several hosts may write at once.
-    pub const SHARED: Self = Self(8);
-    const ALL: Self = Self(15);
-
-    /// Whether all of `other` are set.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
+    SHARED = 8,
 }
 
 /// One export of a target.
@@ -115,9 +108,7 @@ impl ExportInfo {
         if !matches!(this.block_size, 512 | 4096) {
             return Err(Reject::Range);
         }
-        if !ExportFlags::ALL.contains(this.flags) {
-            return Err(Reject::Flags);
-        }
+        this.flags.check()?;
         Ok(this)
     }
 

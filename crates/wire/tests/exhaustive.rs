@@ -8,13 +8,13 @@ use tyche_wire::{ENTRY_LEN, HEAD_LEN, Reject};
 
 /// Where the data section of a frame is, if its checksum does not cover it.
 fn harmless(frame: &[u8]) -> std::ops::Range<usize> {
-    let unchecked = frame[KIND] == 0x11 && frame[FLAGS] & 1 == 0;
-    if unchecked { data_section(frame) } else { 0..0 }
+    if frames::is_unchecked(frame) { data_section(frame) } else { 0..0 }
 }
 
 /// Where the data section of a frame is, if it has one.
 fn data_section(frame: &[u8]) -> std::ops::Range<usize> {
-    let len = if frame[KIND] == 0x11 { u32_at(frame, frames::DATA_LEN) as usize } else { 0 };
+    let has_one = matches!(frame[KIND], 0x11 | 0x16);
+    let len = if has_one { u32_at(frame, frames::DATA_LEN) as usize } else { 0 };
     HEAD_LEN..HEAD_LEN + len
 }
 
@@ -135,7 +135,7 @@ const HEADERS: &[Bad] = &[
     (Reject::Kind, "ack", &[Put(KIND, &[0x00])], Checksums),
     (Reject::Kind, "ack", &[Put(KIND, &[0x0a])], Checksums),
     (Reject::Kind, "ack", &[Put(KIND, &[0x0f])], Checksums),
-    (Reject::Kind, "ack", &[Put(KIND, &[0x16])], Checksums),
+    (Reject::Kind, "ack", &[Put(KIND, &[0x17])], Checksums),
     (Reject::Flags, "discover", &[Put(FLAGS, &[1])], Checksums),
     (Reject::Flags, "hello", &[Put(FLAGS, &[3])], Checksums),
     (Reject::Flags, "connect", &[Put(FLAGS, &[2])], Checksums),
@@ -145,6 +145,7 @@ const HEADERS: &[Bad] = &[
     (Reject::Flags, "ack", &[Put(FLAGS, &[8])], Checksums),
     (Reject::Flags, "keepalive", &[Put(FLAGS, &[2])], Checksums),
     (Reject::Flags, "disconnect", &[Put(FLAGS, &[8])], Checksums),
+    (Reject::Flags, "echo", &[Put(FLAGS, &[1])], Checksums),
     (Reject::Flags, "data-read", &[Put(FLAGS, &[0x11])], Checksums),
     (Reject::Flags, "data-read", &[Put(FLAGS + 1, &[0x80])], Checksums),
     (Reject::EntryCount, "command-answers", &[Put(50, &[33]), Add(29 * 24)], Checksums),
@@ -154,6 +155,8 @@ const HEADERS: &[Bad] = &[
     (Reject::EntryCount, "data-stripped", &[Put(50, &[0]), Cut(64)], Checksums),
     (Reject::EntryCount, "keepalive", &[Put(50, &[1]), Add(24)], Checksums),
     (Reject::EntryCount, "reset", &[Put(50, &[1]), Add(24)], Checksums),
+    (Reject::EntryCount, "echo", &[Put(50, &[0]), Cut(104)], Checksums),
+    (Reject::EntryCount, "echo", &[Put(50, &[2]), Add(24)], Checksums),
     (Reject::Length, "ack", &[Put(52, &[1])], Checksums),
     (Reject::Length, "ack", &[Put(52, &[0xff; 4])], Checksums),
     (Reject::Length, "command-answers", &[Put(50, &[3])], Checksums),
@@ -161,6 +164,7 @@ const HEADERS: &[Bad] = &[
     (Reject::PayloadChecksum, "reset", &[Put(64, &[1])], Header),
     (Reject::PayloadChecksum, "data-read", &[Put(64, &[1])], Header),
     (Reject::PayloadChecksum, "data-unchecked", &[Put(580, &[1])], Header),
+    (Reject::PayloadChecksum, "echo", &[Put(106, &[1])], Header),
     (Reject::Length, "command-answers", &[Add(24)], LengthAndChecksums),
     (Reject::Length, "void-command", &[Add(1)], LengthAndChecksums),
     (Reject::Length, "keepalive", &[Add(1)], LengthAndChecksums),
@@ -201,7 +205,7 @@ const BODIES: &[Bad] = &[
     (Reject::Range, "connect", &[Put(246, &[0, 0x20])], Checksums),
     (Reject::Range, "connect", &[Put(248, &[0x0d, 5, 0, 0])], Checksums),
     (Reject::Range, "connect", &[Put(248, &[0x0e, 0, 1, 0])], Checksums),
-    (Reject::Flags, "connect", &[Put(256, &[8])], Checksums),
+    (Reject::Flags, "connect", &[Put(256, &[0x10])], Checksums),
     (Reject::Range, "connect", &[Put(260, &[99, 0])], Checksums),
     (Reject::Range, "connect", &[Put(260, &[0x81, 0xee, 0x36, 0])], Checksums),
     (Reject::Range, "accept", &[Put(120, &[1])], Checksums),
@@ -211,7 +215,7 @@ const BODIES: &[Bad] = &[
     (Reject::Range, "accept", &[Put(148, &[0xff, 0])], Checksums),
     (Reject::Range, "accept", &[Put(148, &[1, 0, 0x10])], Checksums),
     (Reject::Range, "accept", &[Put(152, &[0, 4])], Checksums),
-    (Reject::Flags, "accept", &[Put(156, &[0x10])], Checksums),
+    (Reject::Flags, "accept", &[Put(156, &[0x20])], Checksums),
     (Reject::Reserved, "accept", &[Put(167, &[1])], Checksums),
     (Reject::Code, "reject", &[Put(72, &[0])], Checksums),
     (Reject::Code, "reject", &[Put(72, &[7])], Checksums),
@@ -270,9 +274,8 @@ const ENTRIES: &[Bad] = &[
     (Reject::Code, "command-answers", &[Put(65, &[7])], Checksums),
     (Reject::Code, "command-answers", &[Put(65, &[0xff])], Checksums),
     (Reject::Reserved, "command-answers", &[Put(66, &[1])], Checksums),
-    (Reject::Reserved, "command-answers", &[Put(72, &[1])], Checksums),
-    (Reject::Reserved, "command-answers", &[Put(80, &[1])], Checksums),
-    (Reject::Reserved, "command-answers", &[Put(84, &[1])], Checksums),
+    (Reject::Reserved, "command-answers", &[Put(67, &[0x80])], Checksums),
+    (Reject::Reserved, "command-times", &[Put(66, &[1])], Checksums),
     (Reject::Code, "command-answers", &[Put(113, &[0])], Checksums),
     (Reject::Code, "command-answers", &[Put(113, &[3])], Checksums),
     (Reject::Reserved, "command-answers", &[Put(114, &[1])], Checksums),
@@ -288,6 +291,17 @@ const ENTRIES: &[Bad] = &[
     (Reject::Range, "data-read", &[Put(1608, &[0xff; 4])], Checksums),
     (Reject::Range, "data-read", &[Put(1616, &[0, 5])], Checksums),
     (Reject::Range, "data-read", &[Put(1616, &[0, 2, 0x10])], Checksums),
+    // An echo: no entry of its own or another frame's, too much asked for, too short, too long.
+    (Reject::EntryKind, "echo", &[Put(104, &[4])], Checksums),
+    (Reject::EntryKind, "command-answers", &[Put(64, &[5])], Checksums),
+    (Reject::Reserved, "echo", &[Put(105, &[1])], Checksums),
+    (Reject::Reserved, "echo", &[Put(127, &[1])], Checksums),
+    (Reject::Range, "echo", &[Put(106, &[9])], Checksums),
+    (Reject::Range, "echo", &[Put(107, &[1])], Checksums),
+    (Reject::Range, "echo-reply", &[Put(130, &[0])], Checksums),
+    (Reject::Range, "echo", &[Put(108, &[87])], Checksums),
+    (Reject::Range, "echo", &[Put(108, &[0x0e, 0, 1])], Checksums),
+    (Reject::Length, "echo-reply", &[Put(132, &[151])], Checksums),
     // The parts say less, or more, than there is.
     (Reject::DataLength, "data-read", &[Put(1636, &[0xff, 1])], Checksums),
     (Reject::DataLength, "data-read", &[Put(1632, &[0; 6]), Put(1637, &[4])], Checksums),
@@ -364,6 +378,8 @@ fn the_limits_themselves_are_accepted() {
         ("connect", &[Put(260, &[0x80, 0xee, 0x36, 0])]),
         ("accept", &[Put(148, &[0, 1, 0, 0, 0, 0x10])]),
         ("accept", &[Put(148, &[0, 0, 0x10, 0])]),
+        ("connect", &[Put(256, &[0x0f])]),
+        ("accept", &[Put(156, &[0x1f])]),
         ("reject", &[Put(80, &[b'x'; 127])]),
         ("fence", &[Put(90, &[128]), Add(125 * 4)]),
         ("fenced", &[Put(90, &[128]), Add(125 * 8)]),
@@ -371,7 +387,10 @@ fn the_limits_themselves_are_accepted() {
         ("command-requests", &[Put(80, &[0, 0, 0x10])]),
         ("command-requests", &[Put(72, &[0, 0xd0, 255, 255, 255, 255, 255, 255])]),
         ("command-requests", &[Put(152, &[0, 0xfe, 0xff, 0xff])]),
+        ("command-answers", &[Put(72, &[0xff; 16])]),
         ("data-read", &[Put(1616, &[0, 0, 0x10])]),
+        ("echo", &[Put(106, &[0, 0, 88, 0])]),
+        ("echo", &[Put(106, &[8, 0, 0x0d, 0, 1])]),
     ];
     for &(name, changes) in good {
         let frame = apply(name, changes, LengthAndChecksums);

@@ -55,6 +55,13 @@ fn empty(header: Header) -> Expected {
     Expected { header, payload: Payload::Empty }
 }
 
+fn echo(header: Header, filling: Vec<u8>) -> Expected {
+    let (entries, data_len) = (1, filling.len() as u32);
+    let header = Header { entries, data_len, payload_crc: 0x9705_f968, ..header };
+    let echo = Echo { sequence: NONCE, replies: 2, reply_len: 152 };
+    Expected { header, payload: Payload::Echo(filling, echo) }
+}
+
 fn with_entries(
     header: Header,
     (position, payload_crc): (u32, u32),
@@ -80,7 +87,16 @@ fn name(text: &str) -> Name {
 }
 
 fn completion(tag: Tag, status: Status) -> Entry {
-    Entry::Completion(Completion { tag, status })
+    Entry::Completion(Completion { tag, status, times: Times::ZERO })
+}
+
+fn timed(
+    tag: Tag,
+    status: Status,
+    [wake_ns, receive_ns, store_ns, transmit_ns]: [u32; 4],
+) -> Entry {
+    let times = Times { wake_ns, receive_ns, store_ns, transmit_ns };
+    Entry::Completion(Completion { tag, status, times })
 }
 
 fn data(tag: Tag, (offset, len, total): (u32, u32, u32), damq_page: u32) -> Entry {
@@ -235,6 +251,15 @@ fn in_rings(name: &str) -> Option<Expected> {
                 Entry::Event(Event::Removed),
             ],
         ),
+        "command-times" => with_entries(
+            to_host(Kind::Command, 70013, [0, 41]),
+            (301, 0x7317_d77b),
+            vec![],
+            vec![
+                timed(tag(6, 1), Status::Success, [7300, 850, 64_000, 410]),
+                timed(tag(8, 1), Status::Invalid, [u32::MAX, 0, 1, u32::MAX - 1]),
+            ],
+        ),
         "data-write" => with_entries(
             Header { flags: Flags(9), ..to_target(Kind::Data, 70002, [301, 77]) },
             (41, 0x366f_d6ce),
@@ -296,6 +321,11 @@ fn on_channel(name: &str) -> Option<Expected> {
         "disconnect-reply" => {
             let header = to_host(Kind::Disconnect, 70011, [3, 43]);
             empty(Header { flags: Flags::REPLY, ..header })
+        }
+        "echo" => echo(to_target(Kind::Echo, 70013, [301, 79]), vec![0xee; 40]),
+        "echo-reply" => {
+            let header = to_host(Kind::Echo, 70014, [3, 43]);
+            echo(Header { flags: Flags::REPLY, ..header }, vec![0; 64])
         }
         _ => return None,
     })

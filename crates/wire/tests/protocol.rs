@@ -103,6 +103,7 @@ fn tables_have_the_flags() {
         (ConnectFlags::READ_ONLY.0, "READ_ONLY"),
         (ConnectFlags::CHECKSUM.0, "CHECKSUM"),
         (ConnectFlags::RESUME.0, "RESUME"),
+        (ConnectFlags::STAGES.0, "STAGES"),
     ];
     assert_eq!(codes(&document, "### Connect"), hexadecimal(&flags));
     let flags = [
@@ -110,6 +111,7 @@ fn tables_have_the_flags() {
         (AcceptFlags::CHECKSUM.0, "CHECKSUM"),
         (AcceptFlags::WRITE_CACHE.0, "WRITE_CACHE"),
         (AcceptFlags::DISCARD.0, "DISCARD"),
+        (AcceptFlags::STAGES.0, "STAGES"),
     ];
     assert_eq!(codes(&document, "### Accept"), hexadecimal(&flags));
 }
@@ -135,6 +137,7 @@ fn the_table_of_limits_has_the_constants() {
         ("TAGS_MAX", TAGS_MAX),
         ("OUTCOMES_MAX", OUTCOMES_MAX),
         ("BITMAP_WORDS_MAX", BITMAP_WORDS_MAX),
+        ("ECHO_REPLIES_MAX", ECHO_REPLIES_MAX.into()),
     ];
     let limits = limits.map(|(name, value)| (name, value.to_string()));
     let limits: Vec<_> = limits.iter().map(|(name, value)| (*name, &value[..])).collect();

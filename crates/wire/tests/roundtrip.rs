@@ -84,7 +84,7 @@ fn hello() -> impl Strategy<Value = Control> {
 fn connect() -> impl Strategy<Value = Control> {
     let names = (uuid(), uuid(), text(), text());
     let addresses = (any::<u64>(), cookie(), channel());
-    (names, addresses, rings(), sizes(), any::<u32>(), 0..8u32).prop_map(
+    (names, addresses, rings(), sizes(), any::<u32>(), 0..16u32).prop_map(
         |(names, addresses, rings, sizes, damq_pages, flags)| {
             let (host, session, export, host_name) = names;
             let (attempt, cookie, channel) = addresses;
@@ -111,7 +111,7 @@ fn connect() -> impl Strategy<Value = Control> {
 fn accept() -> impl Strategy<Value = Control> {
     let names = (uuid(), uuid(), uuid());
     let addresses = (any::<u64>(), cookie(), channel());
-    let disk = (any::<u64>(), block_size(), 0..16u32);
+    let disk = (any::<u64>(), block_size(), 0..32u32);
     (names, addresses, rings(), sizes(), 256..=1u32 << 20, disk).prop_map(
         |(names, addresses, rings, sizes, damq_pages, (size, block_size, flags))| {
             let (target, boot, export) = names;
@@ -241,8 +241,12 @@ fn data(len_max: u32) -> impl Strategy<Value = Data> {
 
 /// Anything but data.
 fn small_entry() -> impl Strategy<Value = Entry> {
-    let completion =
-        (tag(), status()).prop_map(|(tag, status)| Entry::Completion(Completion { tag, status }));
+    let times = prop_oneof![Just([0; 4]), any::<[u32; 4]>()];
+    let completion = (tag(), status(), times).prop_map(|(tag, status, times)| {
+        let [wake_ns, receive_ns, store_ns, transmit_ns] = times;
+        let times = Times { wake_ns, receive_ns, store_ns, transmit_ns };
+        Entry::Completion(Completion { tag, status, times })
+    });
     prop_oneof![
         4 => command().prop_map(Entry::Command),
         4 => completion,
@@ -285,6 +289,14 @@ fn contents() -> impl Strategy<Value = (Kind, Flags, Payload)> {
         .prop_map(|(flags, entries)| (Kind::Command, flags, Payload::Entries(vec![], entries)));
     let data = (flags(&[Flags::CHECKSUMMED, Flags::ACK_REQUEST]), data_section())
         .prop_map(|(flags, (data, entries))| (Kind::Data, flags, Payload::Entries(data, entries)));
+    let echo =
+        (reply(), any::<u64>(), 1..=ECHO_REPLIES_MAX, vec(any::<u8>(), 0..600), any::<u32>());
+    let echo = echo.prop_map(|(reply, sequence, replies, filling, len)| {
+        let span = (FRAME_LEN_MAX - Echo::LEN_MIN) as u32 + 1;
+        let len = if reply == Flags::NONE { len % span } else { filling.len() as u32 };
+        let reply_len = Echo::LEN_MIN as u32 + len;
+        (Kind::Echo, reply, Payload::Echo(filling, Echo { sequence, replies, reply_len }))
+    });
     let void = flags(&[Flags::DATA_RING, Flags::ACK_REQUEST])
         .prop_map(|flags| (Kind::Void, flags, Payload::Empty));
     prop_oneof![
@@ -292,6 +304,7 @@ fn contents() -> impl Strategy<Value = (Kind, Flags, Payload)> {
         4 => command,
         4 => data,
         1 => void,
+        2 => echo,
         1 => Just((Kind::Ack, Flags::NONE, Payload::Empty)),
         1 => Just((Kind::Keepalive, Flags::NONE, Payload::Empty)),
         1 => reply().prop_map(|flags| (Kind::Disconnect, flags, Payload::Empty)),

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use serde_json::Value;
 
-pub(crate) use session::SessionArgs;
+pub(crate) use session::{SessionArgs, positive};
 
 use crate::attach::Kind;
 use crate::error::{Code, Context, Error, Result};

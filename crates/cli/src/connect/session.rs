@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use clap::Args;
 use tyche_engine::{HostLink, HostOptions};
+use tyche_link::tcp::Place;
 use tyche_proto::wire::{Mac, Name, Reason};
 use tyche_proto::{Failure, SessionConfig};
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
+use crate::handover::HandOverArgs;
 use crate::identity;
-use crate::links::{End, LinkArgs, is_tcp};
+use crate::links::{End, LinkArgs};
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
@@ -74,13 +76,16 @@ pub(crate) struct SessionArgs {
 
     #[command(flatten)]
     pub(crate) link: LinkArgs,
+
+    #[command(flatten)]
+    pub(crate) hand_over: HandOverArgs,
 }
 
 fn mac(text: &str) -> Result<Mac, String> {
     Mac::parse(text).ok_or_else(|| "an address looks like 02:00:5e:10:00:01".into())
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number < 1e9 => Ok(number),
         _ => Err("a number of seconds greater than 0".into()),
@@ -127,9 +132,11 @@ impl SessionArgs {
             operations_max: OPERATIONS_MAX,
             read_only: self.read_only,
             checksum: !self.no_checksum,
+            stages: false,
             keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
+            batch: self.link.batch(),
         };
         let links = self.link.open_all(&self.links, End::Host)?;
         if links.len() > 1 {
@@ -140,6 +147,7 @@ impl SessionArgs {
             );
             return Err(Error::new(Code::Usage, message));
         }
+        let links = self.hand_over.links(links, self.link.spin())?;
         let links = links.into_iter().map(|link| HostLink { link, target: self.target }).collect();
         Ok(HostOptions {
             session,
@@ -147,6 +155,7 @@ impl SessionArgs {
             ethertype: self.link.ethertype,
             arena_pages: ARENA_PAGES,
             spin: self.link.spin(),
+            hand_over: self.hand_over.is_on(),
         })
     }
 
@@ -174,7 +183,9 @@ impl SessionArgs {
     pub(crate) fn unreachable(&self, problem: Option<String>) -> Error {
         let why = problem.unwrap_or_else(|| "it does not answer in time".into());
         let remedy = match self.links.first() {
-            Some(link) if is_tcp(link) => format!("check that `tyche serve` listens at {link}"),
+            Some(link) if Place::is_named_by(link) => {
+                format!("check that `tyche serve` listens at {link}")
+            }
             _ => format!(
                 "check cables and VLAN, and that `tyche serve` runs on the same Ethernet with \
                  EtherType {:#06x}",
@@ -196,6 +207,10 @@ impl SessionArgs {
             ),
             Reason::Denied => format!(
                 "export `{export}` is not for this host; add its UUID to the export's `hosts`"
+            ),
+            Reason::NoResources => format!(
+                "the target has no room for another session on export `{export}`; raise \
+                 `channels` in the [limits] of its configuration, or disconnect one"
             ),
             _ => format!("the target refuses export `{export}`: {reason} {detail}"),
         };

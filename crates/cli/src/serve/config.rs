@@ -49,7 +49,7 @@ impl Default for Limits {
 pub(crate) struct Export {
     /// What hosts call it.
     pub(crate) name: String,
-    /// A file, a block device, `mem:SIZE` or `null:SIZE`.
+    /// A file, a block device, `mem:SIZE`, `sparse:SIZE` or `null:SIZE`.
     pub(crate) path: String,
     /// Its identity; by default derived from the file or device.
     pub(crate) uuid: Option<Uuid>,
@@ -95,7 +95,10 @@ impl Config {
 /// Where an export's blocks are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
+    /// Memory, all of it taken at the start.
     Memory(u64),
+    /// Memory, taken as it is written.
+    Sparse(u64),
     Null(u64),
     File(PathBuf),
 }
@@ -106,7 +109,7 @@ impl Export {
         let (name, path) = text
             .split_once('=')
             .filter(|(name, path)| !name.is_empty() && !path.is_empty())
-            .ok_or("write NAME=PATH, NAME=mem:SIZE or NAME=null:SIZE")?;
+            .ok_or("write NAME=PATH, NAME=mem:SIZE, NAME=sparse:SIZE or NAME=null:SIZE")?;
         let export = Self {
             name: name.to_owned(),
             path: path.to_owned(),
@@ -130,6 +133,7 @@ impl Export {
         };
         Ok(match self.path.split_once(':') {
             Some(("mem", text)) => Source::Memory(size(&binary(text))?),
+            Some(("sparse", text)) => Source::Sparse(size(&binary(text))?),
             Some(("null", text)) => Source::Null(size(&binary(text))?),
             _ => Source::File(PathBuf::from(&self.path)),
         })
@@ -157,6 +161,8 @@ mod tests {
             let export = Export::parse(&format!("a=mem:{text}")).unwrap();
             assert_eq!(export.source(), Ok(Source::Memory(bytes)), "{text}");
         }
+        let sparse = Export::parse("a=sparse:1T").unwrap();
+        assert_eq!(sparse.source(), Ok(Source::Sparse(1 << 40)));
         assert!(Export::parse("a=mem:lots").is_err());
         assert!(Export::parse("=mem:1G").is_err());
         assert!(Export::parse("a").is_err());

@@ -5,6 +5,7 @@ mod writers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
@@ -21,6 +22,7 @@ use uuid::Uuid;
 
 use crate::control::{self, Request};
 use crate::error::{Code, Context, Error, Result};
+use crate::handover::HandOverArgs;
 use crate::links::{End, LinkArgs};
 use crate::output::bytes;
 use crate::runtime::{self, RuntimeDir};
@@ -28,6 +30,9 @@ use crate::{identity, report};
 use config::{Config, Export, Source};
 
 pub(crate) use config::binary;
+
+/// Taking a store's memory is worth a line in the log from this time on.
+const POPULATE_QUIET: Duration = Duration::from_secs(1);
 
 /// Export disks to hosts on this Ethernet. Runs until it is stopped.
 ///
@@ -37,7 +42,7 @@ pub(crate) use config::binary;
 ///   link = ["eth0", "eth1"]    # or "tcp:0.0.0.0:8650"; default: all interfaces that are up
 ///   [[export]]
 ///   name = "vm1"
-///   path = "/srv/vm1.img"      # or a block device, mem:1G, null:1T
+///   path = "/srv/vm1.img"      # or a block device, mem:1G, sparse:1T, null:1T
 ///   write_back = false         # true: faster, durable only when the host flushes
 ///   read_only = false
 ///   block_size = 4096          # or 512
@@ -47,8 +52,9 @@ pub(crate) use config::binary;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ServeArgs {
-    /// A disk to export: NAME=PATH for a file or block device, NAME=mem:SIZE for memory that is
-    /// gone when the target stops, NAME=null:SIZE for nothing at all. May be repeated.
+    /// A disk to export: NAME=PATH for a file or block device; NAME=mem:SIZE for memory that is
+    /// gone when the target stops, taken at the start, or NAME=sparse:SIZE, taken as it is written;
+    /// NAME=null:SIZE for nothing at all. May be repeated.
     #[arg(long = "export", value_name = "NAME=PATH", value_parser = Export::parse)]
     exports: Vec<Export>,
 
@@ -80,6 +86,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     link: LinkArgs,
+
+    #[command(flatten)]
+    hand_over: HandOverArgs,
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
@@ -102,21 +111,25 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         queue_size_max: config.limits.queue_size.clamp(1, 1024),
         damq_pages_max: data_queue_pages(config.limits.data_queue.as_u64()),
         channels_max: config.limits.channels,
+        batch: args.link.batch(),
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let dir = RuntimeDir::take(
         runtime::targets().join(name.replace('/', "_")),
         &format!("a target named {name} (give another --name)"),
     )?;
-    let exports = open_exports(&config.export)?;
+    let (ethertype, spin) = (args.link.ethertype, args.link.spin());
+    let mut exports = open_exports(&config.export)?;
+    for export in &mut exports {
+        export.store = args.hand_over.store(Arc::clone(&export.store), spin);
+    }
     let count = exports.len();
     let sizes: Vec<_> = exports
         .iter()
         .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
         .collect();
-    let links = args.link.open_all(&config.link, End::Target)?;
+    let links = args.hand_over.links(args.link.open_all(&config.link, End::Target)?, spin)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
-    let (ethertype, spin) = (args.link.ethertype, args.link.spin());
     // What is gone with the process cannot be overwritten by a stale host after it.
     let lasting = |config: &Export| matches!(config.source(), Ok(Source::File(_)));
     let lasting = config
@@ -189,12 +202,17 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
     let block_size = export.block_size.unwrap_or(512);
     let about = format!("export {}", export.name);
     Ok(match source {
-        Source::Memory(size) => {
-            let store = MemoryStore::new(size, block_size).context(Code::Config, about)?;
+        Source::Memory(size) | Source::Sparse(size) => {
+            let store = MemoryStore::new(size, block_size).context(Code::Config, &about)?;
+            if source == Source::Memory(size) {
+                populate(&store, &about)?;
+            }
+            let store = if export.read_only { store.read_only() } else { store };
             (Arc::new(store), Uuid::new_v4())
         }
         Source::Null(size) => {
             let store = NullStore::new(size, block_size).context(Code::Config, about)?;
+            let store = if export.read_only { store.read_only() } else { store };
             (Arc::new(store), Uuid::new_v4())
         }
         Source::File(path) => {
@@ -209,4 +227,21 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
             (Arc::new(store), uuid)
         }
     })
+}
+
+/// Takes a store's memory now, so that first writes are as fast as later ones.
+fn populate(store: &MemoryStore, about: &str) -> Result<()> {
+    let (began, size) = (Instant::now(), bytes(store.geometry().size));
+    store.populate().map_err(|error| {
+        let remedy = "lower it, or write sparse:SIZE to take memory only as it is written";
+        Error::new(
+            Code::Device,
+            format!("{about}: cannot take {size} of memory: {error}; {remedy}"),
+        )
+    })?;
+    let took = began.elapsed();
+    if took > POPULATE_QUIET {
+        tracing::info!("{about}: took {size} of memory in {:.1} s", took.as_secs_f64());
+    }
+    Ok(())
 }

@@ -5,13 +5,17 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod bench;
 mod demo;
 mod files;
 mod filesystem;
 mod garbage;
+mod handover;
 mod idle;
 mod loss;
+mod memory;
 mod nbd;
 mod refusals;
 mod rig;
+mod stages;
 mod tcp;

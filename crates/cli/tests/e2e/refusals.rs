@@ -30,7 +30,7 @@ pub(crate) fn refused(rig: &Rig, side: Side, args: &[&str], code: i32, parts: &[
     }
 }
 
-fn expect(done: &Done, args: &[&str], code: i32, parts: &[&str]) {
+pub(crate) fn expect(done: &Done, args: &[&str], code: i32, parts: &[&str]) {
     println!("tyche {}\n  {}  exit code {:?}", args.join(" "), done.stderr, done.status.code());
     for part in parts {
         assert!(done.stderr.contains(part), "{part:?} is missing in {:?}", done.stderr);

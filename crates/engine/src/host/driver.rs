@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::{Completion, Errno, Geometry, Operation as BlockOperation, Request, Sink};
-use tyche_proto::wire::{CommandFlags, Data, Mac, Opcode, Status};
+use tyche_proto::wire::{CommandFlags, Data, Echo, Mac, Opcode, Status};
 use tyche_proto::{
     ExportState, Instant, OpId, Operation, Outgoing, PathConfig, Problem, Session, SessionEvent,
     SubmitError,
 };
 
 use super::{HostLink, HostOptions, HostReport, Notice, PathReport, RequestCounts};
-use crate::clock::now;
+use crate::clock::{self, now};
 use crate::port::Port;
 use crate::random::secrets;
+use crate::stages::HostStages;
 use crate::volume::Submission;
 
 /// A request in progress.
@@ -39,6 +40,16 @@ pub(super) struct Done {
     pub(super) sink: Option<Arc<dyn Sink>>,
 }
 
+impl Done {
+    /// Gives the answer to who asked.
+    ///
+    /// # Panics
+    /// If it was whoever drives the session.
+    pub(super) fn answer(self) {
+        self.sink.expect("queued requests come with a sink").complete(self.completion);
+    }
+}
+
 impl Job {
     pub(super) fn done(self, result: Result<(), Errno>) -> Done {
         let Self { request, token, sink } = self;
@@ -57,6 +68,10 @@ pub(super) struct Driver {
     out: Outgoing,
     /// Requests that are over.
     pub(super) done: Vec<Done>,
+    /// Where the time of requests goes, if that is wanted.
+    pub(super) stages: Option<HostStages>,
+    /// Answers to echoes.
+    pub(super) echoed: Vec<Echo>,
     /// What has happened.
     pub(super) notices: VecDeque<Notice>,
 }
@@ -66,19 +81,24 @@ impl Driver {
         let HostOptions { session, links, ethertype, .. } = options;
         let (mut ports, mut paths) = (Vec::new(), Vec::new());
         for HostLink { link, target } in links {
-            let port = Port::new(link, ethertype);
+            let mut port = Port::new(link, ethertype);
+            if session.stages {
+                port.stamp_arrivals(true);
+            }
             let frame_len_max = port.link().frame_len_max();
             paths.push(PathConfig { frame_len_max, rings: port.rings(), target });
             ports.push(port);
         }
         let operations_max = session.operations_max as usize;
         Self {
+            stages: session.stages.then(|| HostStages::new(operations_max)),
             session: Session::new(session, &paths, secrets(), now()),
             ports,
             operations: (0..operations_max).map(|_| None).collect(),
             counts: RequestCounts::default(),
             out: Outgoing::new(),
             done: Vec::with_capacity(operations_max),
+            echoed: Vec::new(),
             notices: VecDeque::new(),
         }
     }
@@ -104,6 +124,9 @@ impl Driver {
                     let place = &mut self.operations[index as usize];
                     assert!(place.is_none(), "two requests in one operation");
                     *place = Some(job);
+                    if let Some(stages) = &mut self.stages {
+                        stages.called(index, now);
+                    }
                     return Ok(());
                 }
                 Err(SubmitError::Full) => return Err(job),
@@ -115,12 +138,22 @@ impl Driver {
         Ok(())
     }
 
+    /// Asks the target for frames, with a frame of `frame_len` bytes on a live path; false if none
+    /// takes it.
+    pub(super) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
+        (0..self.ports.len()).any(|path| self.session.echo(path, echo, frame_len))
+    }
+
     /// Takes what has come, and lets time pass; false if nothing came.
     pub(super) fn receive(&mut self, now: Instant) -> bool {
         let mut frames = 0;
         for path in 0..self.ports.len() {
             let batch = self.ports[path].receive(now);
+            let now = if self.stages.is_some() { clock::now() } else { now };
             for index in 0..batch {
+                if let Some(stages) = &mut self.stages {
+                    stages.read(now, self.ports[path].waited(index));
+                }
                 let frame = self.ports[path].rx.frame(index);
                 self.session.handle_frame(now, path, frame.head, frame.payload);
                 self.settle(Some((path, index)));
@@ -138,7 +171,9 @@ impl Driver {
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let mut frames = 0;
         for (path, port) in self.ports.iter_mut().enumerate() {
-            frames += transmit(now, path, port, &mut self.session, &mut self.out, &self.operations);
+            let (session, out) = (&mut self.session, &mut self.out);
+            let now = || if self.stages.is_some() { clock::now() } else { now };
+            frames += transmit(now, path, port, session, out, &self.operations);
         }
         frames > 0
     }
@@ -181,7 +216,16 @@ impl Driver {
                     let job = self.operations[op as usize].take();
                     let job = job.expect("an operation completes once");
                     self.count(&job.request, status);
+                    if let Some(stages) = &mut self.stages
+                        && let Some(exchange) = self.session.exchange(OpId(op))
+                    {
+                        stages.completed(op, exchange, now());
+                    }
                     self.done.push(job.done(result(status)));
+                    continue;
+                }
+                SessionEvent::Echoed(echo) => {
+                    self.echoed.push(echo);
                     continue;
                 }
                 SessionEvent::Connected => {
@@ -236,6 +280,7 @@ impl Driver {
                 congestion_window: state.map_or(0, |(_, window)| window),
                 problem: problem.or_else(|| session.problem(path).map(|it| it.to_string())),
                 port: port.stats(),
+                link_counters: port.link().counters(),
             }
         });
         HostReport {
@@ -263,7 +308,7 @@ fn place(operations: &mut [Option<Job>], OpId(op): OpId, offset: u32, data: &[u8
 
 /// Sends what the session has for a path; returns how many frames that was.
 fn transmit(
-    now: Instant,
+    now: impl Fn() -> Instant,
     path: usize,
     port: &mut Port,
     session: &mut Session,
@@ -279,8 +324,8 @@ fn transmit(
         let buffer = buffer.expect("a write in progress has a buffer");
         &buffer[(base + part.offset) as usize..][..part.len as usize]
     };
-    let poll = |out: &mut Outgoing| session.borrow_mut().poll_transmit(now, path, out);
-    port.transmit(now, out, poll, data)
+    let poll = |out: &mut Outgoing| session.borrow_mut().poll_transmit(now(), path, out);
+    port.transmit(now(), out, poll, data)
 }
 
 pub(super) fn geometry(export: &ExportState) -> Geometry {

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_proto::Problem;
+use tyche_proto::wire::Echo;
+use tyche_proto::{Instant, Problem};
+use tyche_wake::Spin;
 
 use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
-use crate::spin::Spin;
+use crate::stages::{HostStages, StageTimes};
 use crate::wait::wait;
 
 /// A session without a thread: nothing moves unless [`poll`](Self::poll) or [`wait`](Self::wait)
@@ -87,33 +89,89 @@ impl InlineHost {
     /// Sends what was submitted, takes what has come, and appends what is over to `done`. Never
     /// waits. Returns whether there was anything.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
-        let time = now();
+        self.poll_at(now(), done)
+    }
+
+    fn poll_at(&mut self, time: Instant, done: &mut Vec<Completion>) -> bool {
+        if let Some(stages) = &mut self.driver.stages {
+            stages.forget();
+        }
         let sent = self.driver.transmit(time);
         let received = self.driver.receive(time);
+        if let Some(stages) = &mut self.driver.stages {
+            stages.returned(now());
+        }
         done.extend(self.driver.done.drain(..).map(|done| done.completion));
+        // Nobody waits for answers that come too late.
+        self.driver.echoed.clear();
         sent | received
     }
 
     /// As [`poll`](Self::poll), until something is over or `timeout` has passed; spins and then
     /// sleeps.
     pub fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) {
-        let (before, deadline) = (done.len(), now() + timeout);
+        let before = done.len();
+        self.wait_until(timeout, |this, time| {
+            let worked = this.poll_at(time, done);
+            (worked, done.len() > before)
+        });
+    }
+
+    /// Where the time of the requests went that the last [`poll`](Self::poll) or
+    /// [`wait`](Self::wait) has brought back; nothing unless the session asked for
+    /// [stages](tyche_proto::SessionConfig::stages) and its target tells. Requests that failed
+    /// may be missing.
+    pub fn stage_times(&mut self) -> impl Iterator<Item = StageTimes> {
+        self.driver.stages.iter_mut().flat_map(HostStages::take)
+    }
+
+    /// Asks the target for frames, with a frame of `frame_len` bytes, for measuring what the links
+    /// and both loops can do without requests. It travels with the next
+    /// [`wait_echoes`](Self::wait_echoes). False if no channel is live, the frames are longer than
+    /// it carries, or too many wait to be sent.
+    ///
+    /// # Panics
+    /// If the echo is none that a frame can carry.
+    pub fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
+        self.driver.echo(echo, frame_len)
+    }
+
+    /// As [`wait`](Self::wait), for answers to echoes, one for each frame that has come. Requests
+    /// must not be in progress.
+    ///
+    /// # Panics
+    /// If a request has ended meanwhile.
+    pub fn wait_echoes(&mut self, answers: &mut Vec<Echo>, timeout: Duration) {
+        let before = answers.len();
+        self.wait_until(timeout, |this, time| {
+            let worked = this.driver.transmit(time) | this.driver.receive(time);
+            assert!(this.driver.done.is_empty(), "a request in the middle of echoes");
+            answers.append(&mut this.driver.echoed);
+            (worked, answers.len() > before)
+        });
+    }
+
+    /// Calls `turn` until it says that it is over, or `timeout` has passed; spins and then sleeps
+    /// when it says that there was nothing to do.
+    fn wait_until(
+        &mut self,
+        timeout: Duration,
+        mut turn: impl FnMut(&mut Self, Instant) -> (bool, bool),
+    ) {
+        let deadline = now() + timeout;
         loop {
-            let worked = self.poll(done);
+            let time = now();
+            let (worked, over) = turn(self, time);
             if worked {
                 self.spin.worked();
             }
-            if done.len() > before {
-                return;
-            }
-            let time = now();
-            if time >= deadline {
+            if over || time >= deadline {
                 return;
             }
             if !worked && !self.spin.again(time.0) {
                 self.spin.sleeps();
                 let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
-                wait(self.driver.wait_fds(), time, Some(next));
+                wait(self.driver.wait_fds(), now(), Some(next));
             }
         }
     }

@@ -5,6 +5,7 @@
 mod driver;
 mod inline;
 mod thread;
+mod workqueue;
 
 use std::time::Duration;
 
@@ -37,6 +38,9 @@ pub struct HostOptions {
     pub arena_pages: usize,
     /// The longest time to spin before sleeping; zero: never.
     pub spin: Duration,
+    /// Answer through a thread of its own, as the first Tyche did: slower, for comparison. Only a
+    /// [`Host`] has anybody to answer.
+    pub hand_over: bool,
 }
 
 /// What a session tells its owner.
@@ -79,6 +83,8 @@ pub struct PathReport {
     pub problem: Option<String>,
     /// Counters.
     pub port: PortStats,
+    /// What went wrong on the link, by name.
+    pub link_counters: Vec<(&'static str, u64)>,
 }
 
 /// What a session is doing, for people.

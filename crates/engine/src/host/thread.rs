@@ -7,11 +7,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tyche_block::{Arena, Errno};
+use tyche_proto::Instant;
+use tyche_wake::Spin;
 
 use super::driver::{Done, Driver, Job};
+use super::workqueue::WorkQueue;
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
-use crate::spin::Spin;
 use crate::volume::Volume;
 use crate::wait::wait;
 
@@ -45,6 +47,7 @@ impl Host {
         let volume = Arc::new(Volume::new(Arena::new(options.arena_pages))?);
         let (commands, receiver) = channel();
         let notify = Box::new(notify);
+        let work_queue = options.hand_over.then(|| WorkQueue::start(options.spin)).transpose()?;
         let body = HostLoop {
             spin: Spin::new(options.spin),
             driver: Driver::new(options),
@@ -52,6 +55,7 @@ impl Host {
             held: None,
             commands: receiver,
             notify,
+            work_queue,
             closed: false,
         };
         let thread =
@@ -120,6 +124,8 @@ struct HostLoop {
     held: Option<Job>,
     commands: Receiver<Command>,
     notify: Box<dyn FnMut(Notice) + Send>,
+    /// Where answers are handed over rather than given.
+    work_queue: Option<WorkQueue>,
     spin: Spin,
     closed: bool,
 }
@@ -131,47 +137,47 @@ impl HostLoop {
             tracing::debug!(%error, "session without protection from memory reclaim");
         }
         while !self.closed {
-            if self.turn() {
+            let now = now();
+            if self.turn(now) {
                 self.spin.worked();
-            } else if !self.spin.again(now().0) {
+            } else if !self.spin.again(now.0) {
                 self.sleep();
             }
         }
         self.volume.close();
         if let Some(job) = self.held.take() {
-            answer(job.done(Err(Errno::IO)));
+            job.done(Err(Errno::IO)).answer();
         }
     }
 
     /// Does what there is to do; false if there was nothing.
-    fn turn(&mut self) -> bool {
-        let now = now();
+    fn turn(&mut self, now: Instant) -> bool {
         let mut worked = self.obey();
         worked |= self.driver.receive(now);
         self.settle();
-        worked |= self.take_submissions();
+        worked |= self.take_submissions(now);
         worked |= self.driver.transmit(now);
         self.settle();
         worked
     }
 
     fn obey(&mut self) -> bool {
-        let (mut worked, now) = (false, now());
+        let mut worked = false;
         while let Ok(command) = self.commands.try_recv() {
             worked = true;
             match command {
                 // Who asked may have lost patience.
-                Command::Report(to) => drop(to.send(self.driver.report(now))),
-                Command::Disconnect => self.driver.disconnect(now),
-                Command::Abort => self.driver.abort(now),
+                Command::Report(to) => drop(to.send(self.driver.report(now()))),
+                Command::Disconnect => self.driver.disconnect(now()),
+                Command::Abort => self.driver.abort(now()),
             }
             self.settle();
         }
         worked
     }
 
-    fn take_submissions(&mut self) -> bool {
-        let (mut worked, now) = (false, now());
+    fn take_submissions(&mut self, now: Instant) -> bool {
+        let mut worked = false;
         let volume = &self.volume;
         let mut next = || volume.take().map(Job::from);
         while let Some(job) = self.held.take().or_else(&mut next) {
@@ -186,8 +192,10 @@ impl HostLoop {
 
     /// Passes on answers and news.
     fn settle(&mut self) {
-        for done in self.driver.done.drain(..) {
-            answer(done);
+        let done = self.driver.done.drain(..);
+        match &self.work_queue {
+            None => done.for_each(Done::answer),
+            Some(work_queue) => work_queue.answer(done),
         }
         while let Some(notice) = self.driver.notices.pop_front() {
             if matches!(notice, Notice::Connected(_) | Notice::Resized(_))
@@ -195,7 +203,11 @@ impl HostLoop {
             {
                 self.volume.set_geometry(geometry);
             }
-            self.closed |= notice == Notice::Closed;
+            if notice == Notice::Closed {
+                self.closed = true;
+                // Answers come before the news that there will be no more.
+                self.work_queue = None;
+            }
             (self.notify)(notice);
         }
     }
@@ -212,9 +224,4 @@ impl HostLoop {
         }
         volume.doorbell.awake();
     }
-}
-
-/// Gives the answer to who asked.
-fn answer(done: Done) {
-    done.sink.expect("queued requests come with a sink").complete(done.completion);
 }

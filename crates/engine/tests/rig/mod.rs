@@ -13,7 +13,7 @@ use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 use tyche_engine::{Host, HostLink, HostOptions, Notice, Target, TargetExport, TargetOptions};
 use tyche_link::Link;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{SessionConfig, TargetConfig};
+use tyche_proto::{BatchPolicy, SessionConfig, TargetConfig};
 use tyche_store::Store;
 
 pub const SIZE: u64 = 4 << 20;
@@ -40,6 +40,7 @@ pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
             queue_size_max: 64,
             damq_pages_max: 1024,
             channels_max: 4,
+            batch: BatchPolicy::default(),
         },
         exports: vec![export],
         links: vec![link],
@@ -48,6 +49,35 @@ pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
         remember_writer: Box::new(|_, _| ()),
     })
     .unwrap()
+}
+
+/// A host on one link.
+pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOptions {
+    let session = SessionConfig {
+        host: Uuid::from_u128(2),
+        host_name: name("host"),
+        session: Uuid::from_u128(3),
+        export: name("disk"),
+        target: None,
+        queue_size: 32,
+        damq_pages: 1024,
+        operations_max: 64,
+        read_only: false,
+        checksum: true,
+        stages: false,
+        keep_alive: Duration::from_secs(1),
+        reconnect_delay: Duration::from_millis(20),
+        ctrl_loss_tmo,
+        batch: BatchPolicy::default(),
+    };
+    HostOptions {
+        session,
+        links: vec![HostLink { link, target: None }],
+        ethertype: ETHERTYPE,
+        arena_pages: 4096,
+        spin: Duration::from_micros(20),
+        hand_over: false,
+    }
 }
 
 pub struct Client {
@@ -67,29 +97,17 @@ impl Sink for Channel {
 
 impl Client {
     pub fn start(link: Box<dyn Link>, ctrl_loss_tmo: Duration) -> Self {
+        Self::start_with(link, ctrl_loss_tmo, |_| {})
+    }
+
+    pub fn start_with(
+        link: Box<dyn Link>,
+        ctrl_loss_tmo: Duration,
+        adjust: impl FnOnce(&mut HostOptions),
+    ) -> Self {
         let (sender, notices) = channel();
-        let session = SessionConfig {
-            host: Uuid::from_u128(2),
-            host_name: name("host"),
-            session: Uuid::from_u128(3),
-            export: name("disk"),
-            target: None,
-            queue_size: 32,
-            damq_pages: 1024,
-            operations_max: 64,
-            read_only: false,
-            checksum: true,
-            keep_alive: Duration::from_secs(1),
-            reconnect_delay: Duration::from_millis(20),
-            ctrl_loss_tmo: Some(ctrl_loss_tmo),
-        };
-        let options = HostOptions {
-            session,
-            links: vec![HostLink { link, target: None }],
-            ethertype: ETHERTYPE,
-            arena_pages: 4096,
-            spin: Duration::from_micros(20),
-        };
+        let mut options = options(link, Some(ctrl_loss_tmo));
+        adjust(&mut options);
         let host = Host::start(options, move |notice| {
             let _ = sender.send(notice);
         })

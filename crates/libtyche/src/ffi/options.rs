@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
+use tyche_proto::BatchPolicy;
 use uuid::Uuid;
 
 use crate::options::{Mode, Options};
@@ -11,6 +12,13 @@ use crate::options::{Mode, Options};
 pub const TYCHE_INLINE: c_int = 0;
 /// The volume has a thread of its own, which any number of threads hand requests to.
 pub const TYCHE_QUEUE: c_int = 1;
+
+/// Each request has a frame of its own: what batching is measured against.
+pub const TYCHE_BATCH_NONE: c_int = 0;
+/// Requests that are ready at the same time share a frame; none waits.
+pub const TYCHE_BATCH_NATURAL: c_int = 1;
+/// A frame waits up to 50 microseconds for as many requests as gave the best throughput lately.
+pub const TYCHE_BATCH_ADAPTIVE: c_int = 2;
 
 /// How to open a volume. Made by tyche_options_new(), freed by tyche_options_free(), used by one
 /// thread at a time.
@@ -69,7 +77,8 @@ pub unsafe extern "C" fn tyche_options_free(options: *mut tyche_options) {
     }
 }
 
-/// Adds an interface that reaches the target. Without any, the only one that is up is used.
+/// Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. Without any, the
+/// only interface that is up is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_add_link(
     options: *mut tyche_options,
@@ -81,6 +90,37 @@ pub unsafe extern "C" fn tyche_options_add_link(
         set(options, |it| {
             it.links.extend(name.map(str::to_owned));
             name.is_some()
+        })
+    }
+}
+
+/// EtherType of the frames, 0x0600 or higher, the same on both sides; 0x88b5 by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_ethertype(
+    options: *mut tyche_options,
+    ethertype: u16,
+) -> c_int {
+    // SAFETY: as the header demands.
+    unsafe {
+        set(options, |it| {
+            it.ethertype = ethertype;
+            ethertype >= 0x600
+        })
+    }
+}
+
+/// Whether to send through the interface's queueing discipline, so that traffic control (tc)
+/// applies; costs some speed, and is off by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_qdisc(
+    options: *mut tyche_options,
+    qdisc: bool,
+) -> c_int {
+    // SAFETY: as the header demands.
+    unsafe {
+        set(options, |it| {
+            it.qdisc = qdisc;
+            true
         })
     }
 }
@@ -145,6 +185,44 @@ pub unsafe extern "C" fn tyche_options_set_spin_us(
         set(options, |it| {
             it.spin = spin;
             true
+        })
+    }
+}
+
+/// Whether to hand work over between threads, as the first Tyche did: one receives, and with
+/// TYCHE_QUEUE another completes. Slower, and there to measure by how much; off by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_hand_over(
+    options: *mut tyche_options,
+    hand_over: bool,
+) -> c_int {
+    // SAFETY: as the header demands.
+    unsafe {
+        set(options, |it| {
+            it.hand_over = hand_over;
+            true
+        })
+    }
+}
+
+/// How requests share frames: TYCHE_BATCH_NATURAL (the default), TYCHE_BATCH_NONE or
+/// TYCHE_BATCH_ADAPTIVE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_batch(
+    options: *mut tyche_options,
+    policy: c_int,
+) -> c_int {
+    let policy = match policy {
+        TYCHE_BATCH_NONE => Some(BatchPolicy::None),
+        TYCHE_BATCH_NATURAL => Some(BatchPolicy::Natural),
+        TYCHE_BATCH_ADAPTIVE => Some(BatchPolicy::Adaptive),
+        _ => None,
+    };
+    // SAFETY: as the header demands.
+    unsafe {
+        set(options, |it| {
+            it.batch = policy.unwrap_or(it.batch);
+            policy.is_some()
         })
     }
 }

@@ -12,6 +12,7 @@
 //! Links without a kernel (and wrappers) use the safe side of the same types:
 //! [`RxBatch::push`], [`RxBatch::retain`] and [`TxBatch::frames`].
 
+mod arrivals;
 mod rx;
 mod tx;
 

@@ -1,10 +1,12 @@
 //! Frames that came.
 
+use std::time::Duration;
 use std::{mem, ptr};
 
 use tyche_block::{Arena, Extent, PAGE};
 
 use super::FRAMES_MAX;
+use super::arrivals::Arrivals;
 use crate::HEAD;
 
 /// One received frame.
@@ -56,10 +58,12 @@ pub struct RxBatch {
     #[expect(dead_code, reason = "the kernel reads it, through `messages`")]
     vectors: Vec<[libc::iovec; 2]>,
     messages: Vec<libc::mmsghdr>,
+    /// When the frames arrived, once a link has been asked for that.
+    arrivals: Option<Arrivals>,
 }
 
 // SAFETY: the raw pointers inside `vectors` and `messages` point into memory that the batch owns
-// (extents and vectors that are never resized), so they move to another thread with it.
+// (extents, vectors and boxes that are never resized), so they move to another thread with it.
 unsafe impl Send for RxBatch {}
 
 impl RxBatch {
@@ -94,6 +98,7 @@ impl RxBatch {
             lengths: vec![0; frames],
             vectors,
             messages,
+            arrivals: None,
         }
     }
 
@@ -133,6 +138,12 @@ impl RxBatch {
             head: &self.heads.as_chunks().0[slot],
             payload: &self.payloads[start..start + self.lengths[slot]],
         }
+    }
+
+    /// How long the frame at `index` lay in the kernel before it was received, where the link has
+    /// been asked to [find that out](crate::Link::stamp_arrivals).
+    pub fn waited(&self, index: usize) -> Option<Duration> {
+        self.arrivals.as_ref()?.waited(usize::from(self.order[index]))
     }
 
     /// All frames in order of arrival.
@@ -177,6 +188,9 @@ impl RxBatch {
             len += part.len();
         }
         self.lengths[slot] = len.checked_sub(HEAD).ok_or(Refused::Short)?;
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.forget(slot);
+        }
         self.count += 1;
         Ok(())
     }
@@ -194,12 +208,33 @@ impl RxBatch {
     /// Where `recvmmsg` shall put frames: every slot, in order. The batch is empty afterwards
     /// until [`accept`](Self::accept).
     pub(crate) fn messages(&mut self) -> &mut [libc::mmsghdr] {
+        if self.arrivals.take().is_some() {
+            Arrivals::take_back(&mut self.messages);
+        }
+        self.empty_slots()
+    }
+
+    /// The same, and has the kernel say when each frame arrives.
+    pub(crate) fn stamped_messages(&mut self) -> &mut [libc::mmsghdr] {
+        let slots = self.capacity();
+        self.arrivals.get_or_insert_with(|| Arrivals::new(slots)).lend(&mut self.messages);
+        self.empty_slots()
+    }
+
+    fn empty_slots(&mut self) -> &mut [libc::mmsghdr] {
         self.count = 0;
         if !self.in_order {
             self.order.sort_unstable();
             self.in_order = true;
         }
         &mut self.messages
+    }
+
+    /// Takes over what the kernel said of the first `received` slots since
+    /// [`stamped_messages`](Self::stamped_messages).
+    pub(crate) fn take_stamps(&mut self, received: usize) {
+        let arrivals = self.arrivals.as_mut().expect("the messages have asked for stamps");
+        arrivals.take(&self.messages[..received]);
     }
 
     /// Takes over what `recvmmsg` put into the first `received` slots. Returns how many frames

@@ -221,11 +221,17 @@ impl<L: Link> Link for FaultLink<L> {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
+        // The same as ever, and told that somebody sleeps.
+        self.inner.wait_fd();
         self.both.as_fd()
     }
 
     fn overruns(&mut self) -> u64 {
         self.inner.overruns()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
     }
 }
 

@@ -19,6 +19,7 @@
 //! lets buffers be larger than `net.core.rmem_max` and `net.core.wmem_max`.
 
 mod capacity;
+mod endpoint;
 mod error;
 mod interface;
 mod socket;
@@ -26,14 +27,16 @@ mod socket;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use capacity::receive_buffer_for;
+use endpoint::{Endpoint, PacketReceiver};
 pub use error::{BufferShortfall, OpenError};
 pub use interface::{InterfaceInfo, interfaces};
 use socket::Socket;
 
-use crate::{Link, Mac, RxBatch, TxBatch};
+use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
 
 /// How old what a link says of its interface may be. Asking costs a system call or two.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(100);
@@ -87,25 +90,13 @@ pub struct Malformed {
 
 /// A link over a network interface.
 pub struct PacketLink {
-    socket: Socket,
-    name: String,
-    ethertype: u16,
-    /// Whether the interface was up when last seen, with the socket bound to it.
-    attached: bool,
-    seen: Cell<Seen>,
+    endpoint: Arc<Endpoint>,
+    /// When the kernel was last asked what the interface is like.
+    refreshed: Cell<Instant>,
     /// What the kernel granted, in its units: twice what was set.
     receive_limit: usize,
     shortfalls: Vec<BufferShortfall>,
     overruns: u64,
-    malformed: Malformed,
-}
-
-/// What the interface was like.
-#[derive(Clone, Copy)]
-struct Seen {
-    at: Instant,
-    mac: Mac,
-    mtu: usize,
 }
 
 impl PacketLink {
@@ -140,15 +131,11 @@ impl PacketLink {
             .bind(info.index, *ethertype)
             .map_err(|source| OpenError::System { call: "bind(AF_PACKET)", source })?;
         Ok(Self {
-            socket,
-            name: name.clone(),
-            ethertype: *ethertype,
-            attached: true,
-            seen: Cell::new(Seen { at: Instant::now(), mac: info.mac, mtu: info.mtu }),
+            endpoint: Arc::new(Endpoint::new(socket, *ethertype, info)),
+            refreshed: Cell::new(Instant::now()),
             receive_limit,
             shortfalls: receive.into_iter().chain(send).collect(),
             overruns: 0,
-            malformed: Malformed::default(),
         })
     }
 
@@ -160,73 +147,40 @@ impl PacketLink {
 
     /// Received frames that were dropped because of their length, since the link opened.
     pub fn malformed(&self) -> Malformed {
-        self.malformed
+        self.endpoint.malformed()
     }
 
     /// Asks the kernel what the interface is like now. If it is gone, what was last seen stays.
     pub fn refresh(&self) {
-        let Seen { mac, mtu, .. } = self.seen.get();
-        let (mac, mtu) = interface::inspect(self.socket.as_fd(), &self.name)
-            .map_or((mac, mtu), |(info, _)| (info.mac, info.mtu));
-        self.seen.set(Seen { at: Instant::now(), mac, mtu });
-    }
-
-    /// Looks for an interface that was down or gone, and takes up with it again if it is there.
-    fn attach(&mut self) -> io::Result<()> {
-        self.attached = false;
-        // The news that the interface fell may still be pending, and would fail the next call
-        // although all is well again. Taken before looking: what happens from here on is news.
-        self.socket.take_error()?;
-        let index = interface::index(self.socket.as_fd(), &self.name)
-            .map_err(|error| self.explain(error))?;
-        let (up, _) = interface::flags(self.socket.as_fd(), &self.name)
-            .map_err(|error| self.explain(error))?;
-        if !up {
-            return Err(self.explain(io::Error::from_raw_os_error(libc::ENETDOWN)));
-        }
-        // Changes nothing if the socket is bound to this very interface; a new interface of the
-        // same name, or even of the same number, is another one to the kernel.
-        self.socket.bind(index, self.ethertype).map_err(|error| self.explain(error))?;
-        self.attached = true;
-        self.refresh();
-        Ok(())
-    }
-
-    /// Gives the kernel's errors about the interface the kind that the contract names, and says
-    /// what to do.
-    fn explain(&self, error: io::Error) -> io::Error {
-        let name = &self.name;
-        match error.raw_os_error() {
-            Some(libc::ENETDOWN) => io::Error::new(
-                io::ErrorKind::NetworkDown,
-                format!("interface {name} is down; `ip link set {name} up` starts it"),
-            ),
-            Some(libc::ENXIO | libc::ENODEV) => {
-                io::Error::new(io::ErrorKind::NotFound, format!("interface {name} is gone"))
-            }
-            _ => error,
-        }
+        self.endpoint.refresh();
+        self.refreshed.set(Instant::now());
     }
 
     /// What a refused send means: a full queue is `Ok(0)`.
-    fn refused(&mut self, error: io::Error) -> io::Result<usize> {
+    fn refused(&self, error: io::Error) -> io::Result<usize> {
+        let endpoint = &self.endpoint;
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::EINTR) => Ok(0),
             // Also the answer of a driver without a carrier, where trying again is no use.
-            Some(libc::ENOBUFS) => match interface::flags(self.socket.as_fd(), &self.name) {
-                Ok((true, false)) => Err(io::Error::new(
-                    io::ErrorKind::NetworkDown,
-                    format!("interface {} has no carrier; check its cable or peer", self.name),
-                )),
-                _ => Ok(0),
-            },
+            Some(libc::ENOBUFS) => {
+                match interface::flags(endpoint.socket.as_fd(), endpoint.name()) {
+                    Ok((true, false)) => Err(io::Error::new(
+                        io::ErrorKind::NetworkDown,
+                        format!(
+                            "interface {} has no carrier; check its cable or peer",
+                            endpoint.name()
+                        ),
+                    )),
+                    _ => Ok(0),
+                }
+            }
             Some(libc::EMSGSIZE) => {
                 self.refresh();
                 Err(error)
             }
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
-                self.attached = false;
-                Err(self.explain(error))
+                endpoint.detach();
+                Err(endpoint.explain(error))
             }
             _ => Err(error),
         }
@@ -235,18 +189,18 @@ impl PacketLink {
 
 impl Link for PacketLink {
     fn name(&self) -> &str {
-        &self.name
+        self.endpoint.name()
     }
 
     fn mac(&self) -> Mac {
-        self.seen.get().mac
+        self.endpoint.mac()
     }
 
     fn frame_len_max(&self) -> usize {
-        if self.seen.get().at.elapsed() >= REFRESH_EVERY {
+        if self.refreshed.get().elapsed() >= REFRESH_EVERY {
             self.refresh();
         }
-        ETHERNET + self.seen.get().mtu
+        ETHERNET + self.endpoint.mtu()
     }
 
     fn receive_capacity(&self, frame_len: usize) -> usize {
@@ -254,55 +208,47 @@ impl Link for PacketLink {
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
-        let mut result = self.socket.receive(batch);
-        if let Err(error) = &result {
-            match error.raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR) if self.attached => return Ok(0),
-                // The kernel reports a fallen interface once and is silent afterwards, so what
-                // sounds like "nothing there" is looked into until the interface is back.
-                Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => {
-                    self.attach()?;
-                    result = self.socket.receive(batch);
-                }
-                _ => {}
-            }
-        }
-        match result {
-            Ok(received) => {
-                let (short, long) = batch.accept(received);
-                self.malformed.short += short;
-                self.malformed.long += long;
-                Ok(batch.len())
-            }
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(0),
-            Err(error) => Err(self.explain(error)),
-        }
+        self.endpoint.receive(batch)
+    }
+
+    fn receiver(&self) -> io::Result<Box<dyn Receiver>> {
+        Ok(Box::new(PacketReceiver(Arc::clone(&self.endpoint))))
     }
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
         if batch.is_empty() {
             return Ok(0);
         }
-        if !self.attached {
-            self.attach()?;
+        if !self.endpoint.is_attached() {
+            self.endpoint.attach()?;
         }
-        self.socket.send(batch).or_else(|error| self.refused(error))
+        self.endpoint.socket.send(batch).or_else(|error| self.refused(error))
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.endpoint.socket.as_fd()
     }
 
     fn overruns(&mut self) -> u64 {
         // The kernel forgets its count when it is read. A socket that can't be asked lost none.
-        self.overruns += self.socket.drops().map_or(0, u64::from);
+        self.overruns += self.endpoint.socket.drops().map_or(0, u64::from);
         self.overruns
+    }
+
+    fn stamp_arrivals(&mut self, on: bool) -> bool {
+        self.endpoint.stamp_arrivals(on)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Malformed { short, long } = self.malformed();
+        vec![("malformed_short", short), ("malformed_long", long)]
     }
 }
 
 impl std::fmt::Debug for PacketLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PacketLink({}, EtherType {:#06x})", self.name, self.ethertype)
+        let Self { endpoint, .. } = self;
+        write!(f, "PacketLink({}, EtherType {:#06x})", endpoint.name(), endpoint.ethertype())
     }
 }
 

@@ -98,14 +98,20 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives into the batch's slots. Returns how many messages came, frames or not.
-    pub(super) fn receive(&self, batch: &mut RxBatch) -> io::Result<usize> {
-        let messages = batch.messages();
+    /// Receives into the batch's slots. Returns how many messages came, frames or not. `stamped`:
+    /// with the time of their arrival.
+    pub(super) fn receive(&self, batch: &mut RxBatch, stamped: bool) -> io::Result<usize> {
+        let messages = if stamped { batch.stamped_messages() } else { batch.messages() };
         let (start, len) = (messages.as_mut_ptr(), messages.len() as libc::c_uint);
         let flags = libc::MSG_DONTWAIT as _;
         // SAFETY: every message points to memory that the batch owns and lends exclusively.
-        check(unsafe { libc::recvmmsg(self.raw(), start, len, flags, ptr::null_mut()) })
-            .map(|received| received as usize)
+        let received =
+            check(unsafe { libc::recvmmsg(self.raw(), start, len, flags, ptr::null_mut()) })?
+                as usize;
+        if stamped {
+            batch.take_stamps(received);
+        }
+        Ok(received)
     }
 
     /// Sends the batch's frames. Returns how many were taken.

@@ -218,6 +218,10 @@ impl Link for TcpClient {
     fn overruns(&mut self) -> u64 {
         0
     }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.stats.counters()
+    }
 }
 
 impl std::fmt::Debug for TcpClient {

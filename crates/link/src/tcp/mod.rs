@@ -33,6 +33,7 @@ mod connection;
 mod error;
 mod input;
 mod output;
+mod place;
 mod readiness;
 mod server;
 mod socket;
@@ -42,6 +43,7 @@ use std::time::Duration;
 
 pub use client::TcpClient;
 pub use error::OpenError;
+pub use place::{Misspelt, Place};
 pub use server::TcpServer;
 
 use crate::{HEAD, Mac, TxBatch};
@@ -102,6 +104,19 @@ pub struct TcpStats {
     pub displaced: u64,
     /// Frames that a connection had no room for, or that were for nobody.
     pub lost: u64,
+}
+
+impl TcpStats {
+    /// By name.
+    fn counters(self) -> Vec<(&'static str, u64)> {
+        let Self { malformed, refused, displaced, lost } = self;
+        vec![
+            ("tcp_malformed", malformed),
+            ("tcp_refused", refused),
+            ("tcp_displaced", displaced),
+            ("tcp_lost", lost),
+        ]
+    }
 }
 
 /// How many frames of `frame_len` bytes an output buffer holds.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_proto::{Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
+use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
 use tyche_wire::{Data, Opcode, Reason, Status};
 
 use super::{Event, World};
@@ -106,12 +106,16 @@ impl<R: Rules> World<R> {
         let host = &mut self.hosts[index];
         let Some(running) = &mut host.running else { return Ok(()) };
         let pending = running.pending.remove(&op).ok_or("an operation was answered twice")?;
+        let exchange = running.session.exchange(op);
         if running.session.is_over() && status != Status::Success {
             self.history.abandon(running.number, op)?;
         } else {
             let data = &pending.memory;
             let done = self.history.complete(running.number, op, status, data, &self.disk)?;
             self.check_not_executing(done.stamp)?;
+        }
+        if status == Status::Success {
+            check_exchange(exchange, now)?;
         }
         self.report.slowest = self.report.slowest.max(pending.age(now));
         self.report.completed(status);
@@ -266,4 +270,15 @@ impl<R: Rules> World<R> {
     pub fn lost_since(&self, host: usize) -> Option<Instant> {
         self.hosts[host].running.as_ref().and_then(|running| running.session.lost_since())
     }
+}
+
+/// The target had a request for no longer than its host was waiting for it.
+fn check_exchange(exchange: Option<Exchange>, now: Instant) -> Result<(), String> {
+    let Some(Exchange { issued_at, sent_at, target }) = exchange else { return Ok(()) };
+    let at_target =
+        Duration::from_nanos(u64::from(target.store_ns) + u64::from(target.transmit_ns));
+    if issued_at <= sent_at && sent_at + at_target <= now {
+        return Ok(());
+    }
+    Err(format!("times of a request: {issued_at:?}, {sent_at:?}, {target:?}, {now:?}"))
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tyche_proto::{Action, ListenerEvent, Rules};
-use tyche_wire::{ChannelId, Command, Data, Opcode, SECTOR_LEN, Status};
+use tyche_wire::{ChannelId, Command, Data, Opcode, SECTOR_LEN, Status, Times};
 
 use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
@@ -167,7 +167,8 @@ impl<R: Rules> World<R> {
         self.jobs += 1;
         let id = self.jobs;
         let progress = self.disk.begin(&command);
-        process.jobs.insert(id, Job { link, channel, session, command, progress, stamp });
+        let begun = self.now;
+        process.jobs.insert(id, Job { link, channel, session, command, begun, progress, stamp });
         self.note(Happening::Execute { link, channel: channel.0, command, stamp });
         if let Some(status) = refused {
             return self.end_job(id, status);
@@ -253,7 +254,10 @@ impl<R: Rules> World<R> {
     fn end_job(&mut self, id: u64, status: Status) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let Some(job) = process.jobs.remove(&id) else { return Ok(()) };
-        let Job { link, channel, command, .. } = job;
+        let Job { link, channel, command, begun, .. } = job;
+        let store_ns = u32::try_from(self.now.since(begun).as_nanos()).unwrap_or(u32::MAX);
+        let times = Times { store_ns, ..Times::ZERO };
+        process.listeners[link].note_times(self.now, channel, command.tag, times);
         let keeps_pages = process.listeners[link].complete(channel, command.tag, status);
         if !keeps_pages
             && let Some(memory) = process.memory.get_mut(&(link, channel))

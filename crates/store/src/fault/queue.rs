@@ -176,6 +176,8 @@ impl Queue for FaultQueue {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        // The same as ever, and told that somebody sleeps.
+        self.inner.wait_fd();
         Some(self.alarm.fd())
     }
 }

@@ -51,6 +51,14 @@ fn a_huge_disk_costs_nothing_until_written() {
 }
 
 #[test]
+fn more_memory_than_there_is_cannot_be_populated() {
+    let store = MemoryStore::new(1 << 40, 512).unwrap();
+    let error = store.populate().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory, "{error}");
+    assert!(error.to_string().contains("available"), "{error}");
+}
+
+#[test]
 fn geometry_is_checked_and_generations_differ() {
     for (size, block_size) in [(0, 512), (511, 512), (4096, 1024), (512, 4096), (u64::MAX, 512)] {
         assert!(MemoryStore::new(size, block_size).is_err(), "{size} {block_size}");
@@ -58,6 +66,19 @@ fn geometry_is_checked_and_generations_differ() {
     }
     let generation = || MemoryStore::new(4096, 4096).unwrap().generation();
     assert!(generation() != 0 && generation() != generation());
+}
+
+#[test]
+fn read_only_disks_are_not_written() {
+    let stores: [&dyn Store; 2] = [
+        &MemoryStore::new(8192, 4096).unwrap().read_only(),
+        &NullStore::new(8192, 4096).unwrap().read_only(),
+    ];
+    for store in stores {
+        let mut driver = Driver::new(store, 1);
+        assert_eq!(driver.write(WRITE, 0, &[1; 4096]), Err(Errno::ROFS));
+        assert_eq!(driver.read(0, 4096), [0; 4096]);
+    }
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tyche_wire::{
-    Body, Checksum, Control, ENTRIES_MAX, ENTRY_LEN, Entry, Frame, HEAD_LEN, Header, Mac, Reject,
-    emit_entries,
+    Body, Checksum, Control, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, Frame, HEAD_LEN, Header, Mac,
+    Reject, emit_entries,
 };
 
 /// Where the fields of the header are in the frame.
@@ -24,7 +24,7 @@ pub(crate) const PAYLOAD_CRC: usize = 56;
 pub(crate) const HEADER_CRC: usize = 60;
 
 /// Every golden frame, in the order of PROTOCOL.md.
-pub(crate) const GOLDEN: [&str; 23] = [
+pub(crate) const GOLDEN: [&str; 26] = [
     "discover",
     "offer",
     "hello",
@@ -37,6 +37,7 @@ pub(crate) const GOLDEN: [&str; 23] = [
     "reset",
     "command-requests",
     "command-answers",
+    "command-times",
     "data-write",
     "data-read",
     "data-unchecked",
@@ -48,6 +49,8 @@ pub(crate) const GOLDEN: [&str; 23] = [
     "keepalive",
     "disconnect",
     "disconnect-reply",
+    "echo",
+    "echo-reply",
 ];
 
 /// A path in this crate.
@@ -102,16 +105,18 @@ pub(crate) enum Payload {
     Empty,
     Control(Box<Control>),
     Entries(Vec<u8>, Vec<Entry>),
+    Echo(Vec<u8>, Echo),
 }
 
 impl From<&Body<'_>> for Payload {
     fn from(body: &Body<'_>) -> Self {
         match body {
             Body::Empty => Self::Empty,
-            Body::Control(control) => Self::Control(Box::new(control.clone())),
+            Body::Control(pdu) => Self::Control(Box::new(pdu.decode())),
             Body::Entries { entries, data } => {
                 Self::Entries(data.to_vec(), entries.iter().collect())
             }
+            Body::Echo { echo, filling } => Self::Echo(filling.to_vec(), *echo),
         }
     }
 }
@@ -141,14 +146,28 @@ pub(crate) fn emit(header: &Header, payload: &Payload, ethernet: &[u8; HEAD_LEN]
             emitted.extend_from_slice(data);
             emitted.extend_from_slice(&tail[..len]);
         }
+        Payload::Echo(filling, echo) => {
+            let mut tail = [0xa5; ENTRY_LEN];
+            echo.emit(&mut tail);
+            header.seal(ethernet, [&filling[..]], &tail, &mut head);
+            emitted.extend_from_slice(filling);
+            emitted.extend_from_slice(&tail);
+        }
     }
     [&head[..], &emitted].concat()
 }
 
+/// Whether the payload's checksum leaves the data section out.
+pub(crate) fn is_unchecked(frame: &[u8]) -> bool {
+    match frame[KIND] {
+        0x11 => frame[FLAGS] & 1 == 0,
+        kind => kind == 0x16,
+    }
+}
+
 /// Makes both checksums right, whatever the frame says.
 pub(crate) fn mend(frame: &mut [u8]) {
-    let unchecked = frame[KIND] == 0x11 && frame[FLAGS] & 1 == 0;
-    let skipped = if unchecked { u32_at(frame, DATA_LEN) as usize } else { 0 };
+    let skipped = if is_unchecked(frame) { u32_at(frame, DATA_LEN) as usize } else { 0 };
     let covered = frame[HEAD_LEN..].get(skipped..).unwrap_or(&[]);
     put_u32(frame, PAYLOAD_CRC, Checksum::of(covered));
     put_u32(frame, HEADER_CRC, Checksum::of(&frame[VERSION..HEADER_CRC]));

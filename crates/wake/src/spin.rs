@@ -15,7 +15,7 @@ const RETRY_EVERY: u32 = 64;
 
 /// The policy of one loop. Times are nanoseconds.
 #[derive(Clone, Debug)]
-pub(crate) struct Spin {
+pub struct Spin {
     budget_ns_max: u64,
     budget_ns: u64,
     sleeps: u32,
@@ -25,20 +25,20 @@ pub(crate) struct Spin {
 
 impl Spin {
     /// `budget_max`: the longest time to spin; zero: never.
-    pub(crate) fn new(budget_max: Duration) -> Self {
+    pub fn new(budget_max: Duration) -> Self {
         let budget_ns_max = u64::try_from(budget_max.as_nanos()).unwrap_or(u64::MAX);
         Self { budget_ns_max, budget_ns: budget_ns_max, sleeps: 0, idle_since: None }
     }
 
     /// There was work in the last round.
-    pub(crate) fn worked(&mut self) {
+    pub fn worked(&mut self) {
         if self.idle_since.take().is_some() {
             self.budget_ns = (self.budget_ns * 2).max(BUDGET_MIN_NS).min(self.budget_ns_max);
         }
     }
 
     /// There was none: whether to look again at once rather than to sleep.
-    pub(crate) fn again(&mut self, now_ns: u64) -> bool {
+    pub fn again(&mut self, now_ns: u64) -> bool {
         if self.budget_ns == 0 {
             return false;
         }
@@ -47,7 +47,7 @@ impl Spin {
     }
 
     /// The loop sleeps now: whatever it spun was in vain.
-    pub(crate) fn sleeps(&mut self) {
+    pub fn sleeps(&mut self) {
         self.idle_since = None;
         self.budget_ns = if self.budget_ns / 2 < BUDGET_MIN_NS { 0 } else { self.budget_ns / 2 };
         self.sleeps = self.sleeps.wrapping_add(1);

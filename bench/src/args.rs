@@ -1,0 +1,182 @@
+//! The command line.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use crate::floor;
+use crate::peer::Programs;
+use crate::plan::Wanted;
+
+/// Measure Tyche next to the same protocol over TCP, to NBD and to bare frames, in one run.
+///
+/// Two network namespaces joined by a veth pair, the target on core 1 and the host on core 0; the
+/// same fio jobs for everybody, in turn. Writes results.json, README.md and plots. Without options
+/// that narrow it this is the whole comparison, about half an hour; leave the machine alone.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench", args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) side: Option<Side>,
+
+    /// See that it works: two jobs, one short turn.
+    #[arg(long)]
+    quick: bool,
+
+    /// How often everything is measured; the figures are medians.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns: u32,
+
+    /// How long a job of the main set is measured; others take half of it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    runtime: f64,
+
+    /// Only these sets: mtu-9000, no-spin, mtu-1500, mtu-65535, 1g-batching, 1g-one-page,
+    /// 1g-mixed, 10g-threads, 10g-links.
+    #[arg(long, value_name = "SET,..", value_delimiter = ',')]
+    sets: Vec<String>,
+
+    /// Only networks of these MTUs.
+    #[arg(long, value_name = "BYTES,..", value_delimiter = ',')]
+    mtu: Vec<u32>,
+
+    /// Only these peers: tyche, tsockets, nbd, floor, tyche-batch-none, tyche-queue, ..
+    #[arg(long, value_name = "PEER,..", value_delimiter = ',')]
+    peers: Vec<String>,
+
+    /// Only jobs whose names begin like this, such as randread-4k-32, randwrite-4k or read.
+    #[arg(long, value_name = "JOB,..", value_delimiter = ',')]
+    jobs: Vec<String>,
+
+    /// Directory of the results. By default bench/results for the whole comparison, and
+    /// target/bench for a part of it.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Measure nothing: write README.md and the plots anew from results.json.
+    #[arg(long)]
+    pub(crate) redraw: bool,
+
+    /// The `tyche` to measure.
+    #[arg(long, value_name = "FILE", hide = true, default_value = "tyche")]
+    tyche: PathBuf,
+
+    /// Its engine for fio.
+    #[arg(long, value_name = "FILE", hide = true, default_value = "tyche.so")]
+    engine: PathBuf,
+
+    /// Where results of a part go.
+    #[arg(long, value_name = "DIR", hide = true, default_value = "target/bench")]
+    scratch: PathBuf,
+}
+
+/// What this program runs in the namespaces.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Side {
+    /// One side of a measurement of bare frames.
+    #[command(subcommand, hide = true)]
+    Floor(floor::Command),
+}
+
+impl Args {
+    pub(crate) fn turns(&self) -> u32 {
+        if self.quick { 1 } else { self.turns }
+    }
+
+    /// How long a job of the main set is measured.
+    pub(crate) fn runtime(&self) -> Result<Duration, String> {
+        let seconds = if self.quick { 0.5 } else { self.runtime };
+        if !(0.1..=3600.0).contains(&seconds) {
+            return Err("--runtime: 0.1 to 3600 seconds".to_owned());
+        }
+        Ok(Duration::from_secs_f64(seconds))
+    }
+
+    pub(crate) fn wanted(&self) -> Wanted {
+        let or = |list: &[String], quick: &[&str]| {
+            if self.quick && list.is_empty() {
+                quick.iter().map(|&it| it.to_owned()).collect()
+            } else {
+                list.to_vec()
+            }
+        };
+        Wanted {
+            sets: or(&self.sets, &["mtu-9000"]),
+            mtus: self.mtu.clone(),
+            peers: self.peers.clone(),
+            jobs: or(&self.jobs, &["randread-4k-1", "randread-4k-32"]),
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        let wanted = self.wanted();
+        let lists = [&wanted.sets, &wanted.peers, &wanted.jobs];
+        lists.iter().all(|list| list.is_empty()) && wanted.mtus.is_empty()
+    }
+
+    /// Where results go.
+    pub(crate) fn out(&self) -> PathBuf {
+        match &self.out {
+            Some(dir) => dir.clone(),
+            None if self.is_whole() => Path::new(env!("CARGO_MANIFEST_DIR")).join("results"),
+            None => self.scratch.clone(),
+        }
+    }
+
+    pub(crate) fn programs(&self) -> Programs {
+        // Programs are started in other directories.
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into());
+        Programs {
+            tyche: absolute(&self.tyche),
+            engine: absolute(&self.engine),
+            jobs: Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs"),
+        }
+    }
+
+    /// What was asked for, as somebody would type it.
+    pub(crate) fn typed(&self) -> String {
+        let mut command = "cargo xtask bench".to_owned();
+        if self.quick {
+            command.push_str(" --quick");
+        } else {
+            command.push_str(&format!(" --turns {} --runtime {}", self.turns, self.runtime));
+        }
+        let mtus: Vec<_> = self.mtu.iter().map(u32::to_string).collect();
+        let lists =
+            [("sets", &self.sets), ("mtu", &mtus), ("peers", &self.peers), ("jobs", &self.jobs)];
+        for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+            command.push_str(&format!(" --{name} {}", list.join(",")));
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_part_does_not_replace_the_whole() {
+        let out = |args: &[&str]| Args::parse_from([&["bench"], args].concat()).out();
+        assert!(out(&[]).ends_with("bench/results"));
+        assert_eq!(out(&["--quick"]), Path::new("target/bench"));
+        assert_eq!(out(&["--peers", "nbd"]), Path::new("target/bench"));
+        assert_eq!(out(&["--quick", "--out", "x"]), Path::new("x"));
+    }
+
+    #[test]
+    fn the_command_can_be_typed_again() {
+        let args = Args::parse_from(["bench", "--turns", "2", "--jobs", "a,b", "--mtu", "9000"]);
+        let command = args.typed();
+        assert_eq!(command, "cargo xtask bench --turns 2 --runtime 2 --mtu 9000 --jobs a,b");
+    }
+}

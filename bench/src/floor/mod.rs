@@ -1,0 +1,240 @@
+//! What frames alone can do: the floor that no protocol made of them gets below.
+//!
+//! | kind | asks | is answered |
+//! |---|---|---|
+//! | echo | one frame of 128 bytes at a time | by one of 64 bytes and a page |
+//! | exchange | frames of so many commands, up to a depth | by frames of so many pages from anywhere in memory |
+//! | stream | now and then for more | by full frames, as fast as they arrive |
+//!
+//! There are no checksums, no order and no retransmission, and both sides spin. Each side is a
+//! process of its own: `comparison floor serve` answers until it is ended, `comparison floor ask`
+//! measures and prints JSON.
+//!
+//! ```text
+//! 0            14      16      20                  64
+//! +------------+-------+-------+-------------------+------------------
+//! | Ethernet   |       | count | zeroes            | pages, or commands of 32 bytes
+//! +------------+-------+-------+-------------------+------------------
+//! ```
+//!
+//! `count` is how many commands a frame asks, or completes. A frame too short for a page carries
+//! a part of one, and the last of them completes it.
+
+mod batch;
+mod echo;
+mod exchange;
+mod socket;
+mod stream;
+
+use std::io;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use socket::Socket;
+
+/// Bytes of data in a page, and in a request.
+pub(crate) const PAGE: usize = 4096;
+/// Bytes of a frame before its payload.
+const HEAD: usize = 64;
+/// Bytes of a command.
+const COMMAND: usize = 32;
+/// Pages in the longest frame.
+const PAGES_MAX: usize = 15;
+/// Silence after which an asker takes what is missing for lost.
+const LOST: Duration = Duration::from_millis(10);
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Echo,
+    Exchange,
+    Stream,
+}
+
+/// A measurement of bare frames.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Floor {
+    #[arg(long)]
+    pub(crate) kind: Kind,
+    /// Bytes of the longest frame, without its Ethernet header.
+    #[arg(long)]
+    pub(crate) mtu: u32,
+    /// Commands under way at once.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) depth: u16,
+}
+
+impl Floor {
+    /// Pages in a frame; 0: it takes several for one.
+    fn pages(&self) -> usize {
+        let fit = ((self.mtu as usize + 14 - HEAD) / PAGE).min(PAGES_MAX);
+        // A second page pays only where it need not be waited for.
+        if self.kind == Kind::Exchange && self.depth == 1 { fit.min(1) } else { fit }
+    }
+
+    /// Commands in a frame: what measured best.
+    fn commands(&self) -> u16 {
+        match self.depth {
+            0..=3 => 1,
+            4..=15 => 2,
+            16..=63 => 8,
+            64.. => 16,
+        }
+    }
+
+    /// The options that say all this.
+    pub(crate) fn args(&self) -> Vec<String> {
+        let kind = match self.kind {
+            Kind::Echo => "echo",
+            Kind::Exchange => "exchange",
+            Kind::Stream => "stream",
+        };
+        let options = ["--kind", kind, "--mtu", &self.mtu.to_string()].map(str::to_owned);
+        [&options[..], &["--depth".to_owned(), self.depth.to_string()]].concat()
+    }
+
+    /// Bytes of data in a frame that carries as many as it can.
+    fn payload(&self) -> usize {
+        match self.pages() {
+            0 => self.mtu as usize + 14 - HEAD,
+            pages => pages * PAGE,
+        }
+    }
+}
+
+/// What bare frames did.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Answers per second: of 4 KiB, and of one frame in a stream.
+    pub(crate) per_s: f64,
+    /// Bytes of data per second.
+    pub(crate) bytes_per_s: f64,
+    /// Mean time from a question to its answer, in nanoseconds; 0 in a stream.
+    pub(crate) mean_ns: f64,
+    /// Frames for an answer, both directions.
+    pub(crate) frames_per_answer: f64,
+    /// Answers that did not come.
+    pub(crate) lost: u64,
+}
+
+/// One side of a measurement.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Answer until ended.
+    Serve {
+        #[arg(long)]
+        interface: String,
+        #[command(flatten)]
+        floor: Floor,
+    },
+    /// Ask, and print what came of it as JSON.
+    Ask {
+        #[arg(long)]
+        interface: String,
+        #[command(flatten)]
+        floor: Floor,
+        #[arg(long)]
+        runtime_ms: u64,
+    },
+}
+
+/// Runs one side.
+pub(crate) fn run(command: &Command) -> io::Result<()> {
+    match command {
+        Command::Serve { interface, floor } => {
+            let socket = Socket::open(interface)?;
+            let ready = || println!("ready");
+            match floor.kind {
+                Kind::Echo => echo::serve(&socket, ready),
+                Kind::Exchange => exchange::serve(&socket, floor, ready),
+                Kind::Stream => stream::serve(&socket, floor, ready),
+            }
+        }
+        Command::Ask { interface, floor, runtime_ms } => {
+            let (socket, time) = (Socket::open(interface)?, Duration::from_millis(*runtime_ms));
+            let outcome = match floor.kind {
+                Kind::Echo => echo::ask(&socket, time),
+                Kind::Exchange => exchange::ask(&socket, floor, time),
+                Kind::Stream => stream::ask(&socket, time),
+            }?;
+            println!("{}", serde_json::to_string(&outcome)?);
+            Ok(())
+        }
+    }
+}
+
+fn silence() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer from the other side of the floor")
+}
+
+/// Memory that begins where a page does, every page of it touched.
+struct Pages {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Pages {
+    fn new(len: usize) -> Self {
+        // Not zeroes: those would be one page of the kernel's until they are written.
+        let memory = vec![0x5a; len + PAGE];
+        let start = memory.as_ptr().align_offset(PAGE);
+        Self { memory, start, len }
+    }
+
+    /// Memory to read from: far more than caches and address translation hold, and no more, for
+    /// touching it takes longer than measuring.
+    fn disk() -> Self {
+        Self::new(256 << 20)
+    }
+}
+
+impl std::ops::Deref for Pages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+}
+
+impl std::ops::DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+/// Xorshift: cheap, and random enough.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        Self(88_172_645_463_325_252)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_carry_what_fits() {
+        let floor = |mtu, depth| Floor { kind: Kind::Exchange, mtu, depth };
+        assert_eq!(floor(1500, 32).pages(), 0);
+        assert_eq!(floor(1500, 32).payload(), 1450);
+        assert_eq!(floor(9000, 1).pages(), 1);
+        assert_eq!(floor(9000, 32).pages(), 2);
+        assert_eq!(floor(65535, 128).pages(), 15);
+        let stream = Floor { kind: Kind::Stream, mtu: 9000, depth: 1 };
+        assert_eq!(stream.payload(), 8192);
+    }
+}

@@ -1,0 +1,83 @@
+//! Full frames, one way, as fast as they arrive.
+//!
+//! A sender that nobody holds back is faster than a receiver on a core like its own: then frames
+//! are dropped, those that are not have left every cache by the time they are read, and less gets
+//! through than could. So the receiver grants frames, few at a time, and that is all it says.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::batch::{FRAMES, Incoming, Outgoing};
+use super::socket::Socket;
+use super::{Floor, LOST, Outcome, PAGE, Pages};
+
+/// Time to get going before what arrives counts.
+const WARM_UP: Duration = Duration::from_millis(100);
+/// Frames under way at most.
+const WINDOW: u32 = 4 * FRAMES as u32;
+/// Frames granted at a time: one grant for as many costs next to nothing.
+const GRANT: u32 = FRAMES as u32;
+
+/// Sends what is granted.
+pub(super) fn serve(socket: &Socket, floor: &Floor, ready: impl FnOnce()) -> io::Result<()> {
+    let (disk, payload) = (Pages::disk(), floor.payload());
+    let (mut incoming, mut outgoing) = (Incoming::new(), Outgoing::new());
+    let (mut granted, mut next) = (0, 0);
+    ready();
+    loop {
+        granted += incoming.receive(socket)?.map(|(count, _)| count).sum::<u32>();
+        while granted > 0 && !outgoing.is_full() {
+            // From one end of the memory to the other, as a sequential read would.
+            if next + payload > disk.len() {
+                next = 0;
+            }
+            outgoing.push(1, disk[next..next + payload].chunks(PAGE));
+            next += payload;
+            granted -= 1;
+        }
+        outgoing.flush(socket)?;
+    }
+}
+
+pub(super) fn ask(socket: &Socket, time: Duration) -> io::Result<Outcome> {
+    let (mut incoming, mut outgoing) = (Incoming::new(), Outgoing::new());
+    let (mut under_way, mut lost) = (0u32, 0u64);
+    let (mut frames, mut bytes) = (0u64, 0u64);
+    let begin = Instant::now() + WARM_UP;
+    let (mut now, mut heard) = (Instant::now(), Instant::now());
+    while now < begin + time {
+        while under_way + GRANT <= WINDOW {
+            outgoing.push(GRANT, std::iter::empty());
+            under_way += GRANT;
+        }
+        outgoing.flush(socket)?;
+        let (mut came, mut payload) = (0u32, 0);
+        for (_, len) in incoming.receive(socket)? {
+            came += 1;
+            payload += len as u64;
+        }
+        under_way = under_way.saturating_sub(came);
+        now = Instant::now();
+        if now >= begin {
+            frames += u64::from(came);
+            bytes += payload;
+        }
+        if came > 0 {
+            heard = now;
+        } else if now.duration_since(heard) > LOST {
+            lost += u64::from(under_way);
+            (under_way, heard) = (0, now);
+        }
+    }
+    if frames == 0 {
+        return Err(super::silence());
+    }
+    let seconds = time.as_secs_f64();
+    Ok(Outcome {
+        per_s: frames as f64 / seconds,
+        bytes_per_s: bytes as f64 / seconds,
+        mean_ns: 0.0,
+        frames_per_answer: 1.0,
+        lost,
+    })
+}

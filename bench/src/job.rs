@@ -1,0 +1,129 @@
+//! What is asked of every peer: requests of some kind, size and number, from one job file.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Kind and order of requests, under fio's name for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Pattern {
+    Read,
+    Write,
+    Randread,
+    Randwrite,
+    /// 70 reads to 30 writes.
+    Randrw,
+}
+
+impl Pattern {
+    pub(crate) fn fio(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Randread => "randread",
+            Self::Randwrite => "randwrite",
+            Self::Randrw => "randrw",
+        }
+    }
+}
+
+/// A job. Its name in results and on the command line is that of [`Display`](fmt::Display):
+/// `randread-4k-32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) rw: Pattern,
+    /// Bytes of a request.
+    pub(crate) block_bytes: u32,
+    /// Requests in flight.
+    pub(crate) depth: u16,
+    /// How many in 100 requests have [`LARGE_BYTES`] rather than `block_bytes`.
+    pub(crate) large_percent: u8,
+    /// Links that are asked for as much at the same time, each by a session of its own: 1 or 2.
+    pub(crate) links: u8,
+}
+
+/// Bytes of the large requests of a mixture, as in the paper of 2015.
+pub(crate) const LARGE_BYTES: u32 = 128 << 10;
+
+impl Job {
+    pub(crate) const fn new(rw: Pattern, block_bytes: u32, depth: u16) -> Self {
+        Self { rw, block_bytes, depth, large_percent: 0, links: 1 }
+    }
+
+    /// 4 KiB requests with some large ones among them.
+    pub(crate) const fn mixed(rw: Pattern, depth: u16, large_percent: u8) -> Self {
+        Self { large_percent, ..Self::new(rw, 4 << 10, depth) }
+    }
+
+    /// The same on two links at once.
+    pub(crate) const fn on_two_links(self) -> Self {
+        Self { links: 2, ..self }
+    }
+
+    /// Whether `name` is its name or the first parts of it: `randread-4k` is every depth.
+    pub(crate) fn is_a(&self, name: &str) -> bool {
+        let own = self.to_string();
+        own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+
+    /// The job file in `dir`.
+    pub(crate) fn file(&self, dir: &Path) -> PathBuf {
+        dir.join(match (self.links, self.large_percent) {
+            (2, _) => "two-links.fio",
+            (_, 0) => "uniform.fio",
+            _ => "mixed.fio",
+        })
+    }
+
+    /// What the job file leaves open.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("RW", self.rw.fio().to_owned()),
+            ("BS", self.block_bytes.to_string()),
+            ("DEPTH", self.depth.to_string()),
+            ("SMALL", (100 - self.large_percent).to_string()),
+            ("LARGE", self.large_percent.to_string()),
+        ]
+    }
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rw, block_bytes, depth, large_percent, links } = self;
+        write!(f, "{}-{}-{depth}", rw.fio(), size(*block_bytes))?;
+        if *large_percent > 0 {
+            write!(f, "-{large_percent}%-{}", size(LARGE_BYTES))?;
+        }
+        if *links > 1 {
+            write!(f, "-{links}links")?;
+        }
+        Ok(())
+    }
+}
+
+/// A size as fio writes it.
+pub(crate) fn size(bytes: u32) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}m", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{}k", bytes >> 10),
+        _ => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_everything() {
+        assert_eq!(Job::new(Pattern::Randread, 4096, 32).to_string(), "randread-4k-32");
+        assert_eq!(Job::new(Pattern::Write, 1 << 20, 16).to_string(), "write-1m-16");
+        let job = Job::new(Pattern::Randread, 4096, 128);
+        assert!(job.is_a("randread") && job.is_a("randread-4k-128"));
+        assert!(!job.is_a("randread-4k-1") && !job.is_a("read"));
+        assert_eq!(job.on_two_links().to_string(), "randread-4k-128-2links");
+        assert_eq!(Job::mixed(Pattern::Randread, 32, 10).to_string(), "randread-4k-32-10%-128k");
+    }
+}

@@ -1,0 +1,127 @@
+//! `cargo xtask bench`: Tyche next to what users would pick instead, and to what frames can do.
+//!
+//! ```text
+//!  plan ----> measure ----> result ----> bars, table, plot
+//!  what       turn by       every turn,  README.md and SVG
+//!  and with   turn          medians
+//!  whom         |
+//!            network, peer, floor: namespaces, servers and fio, bare frames
+//! ```
+//!
+//! Nothing in the report is typed by hand: `--redraw` makes it anew from `results.json`.
+
+mod args;
+mod bars;
+mod floor;
+mod job;
+mod machine;
+mod measure;
+mod network;
+mod peer;
+mod plan;
+mod plot;
+mod process;
+mod report;
+mod result;
+mod table;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::Parser;
+
+use args::{Args, Side};
+use machine::Machine;
+use measure::Stage;
+use plan::Offered;
+use process::{Doing, Failure, Result, Stop, failed, run};
+use result::Results;
+
+/// The file that everything else is made from.
+const RESULTS: &str = "results.json";
+/// What a shell reports of a program that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(Side::Floor(command)) = &args.side {
+        return match floor::run(command) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("floor: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    match compare(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("bench: {failure}");
+            ExitCode::from(if matches!(failure, Failure::Interrupted) { INTERRUPTED } else { 1 })
+        }
+    }
+}
+
+/// Measures and reports; whether everything that was tried worked.
+fn compare(args: &Args) -> Result<bool> {
+    let out = args.out();
+    let results =
+        if args.redraw { Results::read(&out.join(RESULTS))? } else { measure(args, &out)? };
+    report::write(&results, &out)?;
+    println!("bench: see {}", out.join("README.md").display());
+    for failure in &results.failures {
+        eprintln!("bench: {} {} failed: {}", failure.set, failure.what, failure.error);
+    }
+    Ok(results.failures.is_empty())
+}
+
+fn measure(args: &Args, out: &Path) -> Result<Results> {
+    let (runtime, programs, stop) = (args.runtime().doing("usage")?, args.programs(), Stop::new()?);
+    if !rustix::process::geteuid().is_root() {
+        return failed("network namespaces and raw frames need root");
+    }
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return failed("host and target need a core each, and this machine has one");
+    }
+    for program in [&programs.tyche, &programs.engine] {
+        if !program.exists() {
+            return failed(format!(
+                "{}: not there; `cargo xtask bench` builds it",
+                program.display()
+            ));
+        }
+    }
+    let offered = offered(&programs.tyche, &stop)?;
+    let sets = plan::narrow(plan::sets(runtime, offered), &args.wanted());
+    if sets.is_empty() {
+        return failed("no job of no set is left; see `cargo xtask bench --help`");
+    }
+    let machine = Machine::look(&stop)?;
+    fs::create_dir_all(out).doing(out.display())?;
+    let turns = args.turns();
+    let runtime_ms = runtime.as_millis() as u64;
+    let mut results = Results::new(machine, args.typed(), turns, runtime_ms);
+    let estimate: Duration = sets.iter().map(|set| measure::estimate(set, turns)).sum();
+    let minutes = estimate.as_secs().div_ceil(60);
+    println!("bench: {} sets, {turns} turns, about {minutes} minutes", sets.len());
+    for set in &sets {
+        stop.check()?;
+        println!("bench: {}: servers start, and their memory is filled", set.name);
+        let mut stage = Stage::set_up(set, &programs, &stop, &mut results)?;
+        for turn in 1..=turns {
+            stage.turn(turn, &mut results)?;
+            // What there is by now outlives a failure in the next set.
+            results.write(&out.join(RESULTS))?;
+        }
+    }
+    Ok(results)
+}
+
+/// Which of the variants this Tyche has.
+fn offered(tyche: &Path, stop: &Stop) -> Result<Offered> {
+    let help = run(Command::new(tyche).args(["serve", "--help"]), stop)?;
+    Ok(Offered { batch: help.contains("--batch "), hand_over: help.contains("--hand-over") })
+}

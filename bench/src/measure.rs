@@ -1,0 +1,261 @@
+//! Turn after turn: each job once with every peer, each time another one first, then bare frames.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::floor::{Floor, Outcome};
+use crate::job::{Job, Pattern};
+use crate::network::{INTERFACE, Network, Side, traffic};
+use crate::peer::{PATIENCE, Programs, Server};
+use crate::plan::{Contest, Entry, Set};
+use crate::process::{Doing, Failure, Result, Running, Stop, failed};
+use crate::result::{FailedTurn, FloorMeasurement, Latency, Measurement, Results};
+
+/// What fio prints, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct FioOutput {
+    jobs: Vec<FioJob>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FioJob {
+    error: i32,
+    /// Reads and writes together, as the job file asks for.
+    mixed: FioNumbers,
+}
+
+#[derive(Debug, Deserialize)]
+struct FioNumbers {
+    total_ios: u64,
+    io_bytes: u64,
+    /// Milliseconds.
+    runtime: u64,
+    lat_ns: FioLatency,
+}
+
+#[derive(Debug, Deserialize)]
+struct FioLatency {
+    mean: f64,
+    #[serde(default)]
+    percentile: std::collections::BTreeMap<String, f64>,
+}
+
+impl FioLatency {
+    fn percentile(&self, name: &str) -> f64 {
+        self.percentile.get(name).copied().unwrap_or_default()
+    }
+}
+
+/// The least that fio can do.
+const NOTHING: Job = Job::new(Pattern::Randread, 4096, 1);
+const NO_TIME: Duration = Duration::from_millis(1);
+
+/// A server with all of its memory written.
+struct Ready {
+    server: Server,
+    /// What fio costs that does next to nothing, in seconds: it gauges clocks, for one.
+    fio_cpu_s: f64,
+}
+
+/// Servers that run, and what is needed to measure them.
+pub(crate) struct Stage<'a> {
+    set: &'a Set,
+    programs: &'a Programs,
+    stop: &'a Stop,
+    // Before the network, which they live in: fields are dropped in order.
+    /// One for each peer of the set; `None` if it did not start.
+    servers: Vec<Option<Ready>>,
+    network: Network,
+    scratch: tempfile::TempDir,
+}
+
+impl<'a> Stage<'a> {
+    /// Lays the network, and starts and fills the servers that the contests need. One that fails
+    /// is written down, and its jobs are left out.
+    pub(crate) fn set_up(
+        set: &'a Set,
+        programs: &'a Programs,
+        stop: &'a Stop,
+        results: &mut Results,
+    ) -> Result<Self> {
+        let network = Network::lay(set.link, stop)?;
+        let scratch = tempfile::tempdir().doing("a temporary directory")?;
+        let mut stage = Self { set, programs, stop, servers: Vec::new(), network, scratch };
+        stage.network.set_offloads(true, stop)?;
+        for number in 0..set.peers.len() {
+            let entries = set.contests.iter().flat_map(|contest| &contest.entries);
+            let is_needed = entries.clone().any(|entry| entry.peer == number);
+            let server = match is_needed.then(|| stage.start(number)).transpose() {
+                Ok(server) => server,
+                Err(failure) => {
+                    let what = format!("{}: start", set.peers[number].name);
+                    stage.note(results, 0, what, failure)?;
+                    None
+                }
+            };
+            stage.servers.push(server);
+        }
+        Ok(stage)
+    }
+
+    /// Starts and fills a server.
+    fn start(&self, number: usize) -> Result<Ready> {
+        let Self { set, programs, stop, network, .. } = self;
+        let peer = &set.peers[number];
+        let server = Server::start(peer, number as u16, set.size_mib, network, programs, stop)?;
+        server.fill(network, programs, stop)?;
+        let output = self.scratch.path().join("fio.json");
+        let mut fio = server.load(&NOTHING, NO_TIME, &output, network, programs);
+        let fio_cpu_s = Running::start(&mut fio)?.succeed(stop, PATIENCE)?.cpu_s;
+        Ok(Ready { server, fio_cpu_s })
+    }
+
+    /// One turn of every contest. What fails is written down; only an interruption ends it.
+    pub(crate) fn turn(&mut self, turn: u32, results: &mut Results) -> Result<()> {
+        let set = self.set;
+        for (number, contest) in set.contests.iter().enumerate() {
+            let mut entries = contest.entries.clone();
+            entries.retain(|entry| self.servers[entry.peer].is_some());
+            let first = (turn as usize + number) % entries.len().max(1);
+            entries.rotate_left(first);
+            for entry in &entries {
+                let name = &set.peers[entry.peer].name;
+                let what = format!("{name} {}", contest.job);
+                match self.load(contest, *entry, turn) {
+                    Ok(measurement) => {
+                        say(set.name, turn, &what, &measurement);
+                        results.measurements.push(measurement);
+                    }
+                    Err(failure) => self.note(results, turn, what, failure)?,
+                }
+            }
+            for floor in &contest.floors {
+                let what = format!("{:?} at depth {}", floor.kind, floor.depth);
+                match self.floor(floor) {
+                    Ok(outcome) => {
+                        println!("{} {turn} floor: {what}: {:.0}/s", set.name, outcome.per_s);
+                        let (set, floor) = (set.name.to_owned(), *floor);
+                        results.floors.push(FloorMeasurement { set, turn, floor, outcome });
+                    }
+                    Err(failure) => self.note(results, turn, what, failure)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, results: &mut Results, turn: u32, what: String, failure: Failure) -> Result<()> {
+        let Failure::Failed(error) = failure else { return Err(failure) };
+        let set = self.set.name.to_owned();
+        eprintln!("{set} {turn} {what}: FAILED: {error}");
+        results.failures.push(FailedTurn { set, turn, what, error });
+        Ok(())
+    }
+
+    fn load(&mut self, contest: &Contest, entry: Entry, turn: u32) -> Result<Measurement> {
+        self.network.set_offloads(entry.offloads, self.stop)?;
+        let Some(Ready { server, fio_cpu_s }) = &mut self.servers[entry.peer] else {
+            return failed("the server has not started");
+        };
+        server.running.check()?;
+        let output = self.scratch.path().join("fio.json");
+        let (job, runtime) = (&contest.job, self.set.runtime);
+        let mut fio = server.load(job, runtime, &output, &self.network, self.programs);
+        let pid = server.running.pid();
+        let (traffic_before, cpu_before) = (traffic(pid)?, server.running.cpu_s()?);
+        let finished = Running::start(&mut fio)?.succeed(self.stop, runtime + PATIENCE)?;
+        let (traffic_after, cpu_after) = (traffic(pid)?, server.running.cpu_s()?);
+        let numbers = numbers(&output)?;
+        let seconds = numbers.runtime as f64 / 1e3;
+        Ok(Measurement {
+            set: self.set.name.to_owned(),
+            turn,
+            peer: server.peer.name.clone(),
+            mtu: self.set.link.mtu,
+            link_rate: self.set.link.rate.map(|rate| rate * u64::from(job.links)),
+            offloads: entry.offloads,
+            spin_us: server.peer.spin_us,
+            job: *job,
+            seconds,
+            ios: numbers.total_ios,
+            bytes: numbers.io_bytes,
+            iops: numbers.total_ios as f64 / seconds,
+            bytes_per_s: numbers.io_bytes as f64 / seconds,
+            lat_ns: Latency {
+                mean: numbers.lat_ns.mean,
+                p50: numbers.lat_ns.percentile("50.000000"),
+                p99: numbers.lat_ns.percentile("99.000000"),
+                p999: numbers.lat_ns.percentile("99.900000"),
+            },
+            host_cpu_s: (finished.cpu_s - *fio_cpu_s).max(0.0),
+            target_cpu_s: cpu_after - cpu_before,
+            frames: traffic_after.frames - traffic_before.frames,
+            wire_bytes: traffic_after.bytes - traffic_before.bytes,
+        })
+    }
+
+    fn floor(&self, floor: &Floor) -> Result<Outcome> {
+        let program = std::env::current_exe().doing("the path of this program")?;
+        let side = |side: Side, role: &str| {
+            let mut command = self.network.pinned(side, &program.to_string_lossy());
+            command.args(["floor", role, "--interface", INTERFACE]).args(floor.args());
+            command
+        };
+        let mut server = Running::start(&mut side(Side::Target, "serve"))?;
+        let ready = self.stop.until(PATIENCE, || {
+            server.check()?;
+            Ok(!server.output()?.is_empty())
+        })?;
+        if !ready {
+            return failed("the floor's server does not get ready");
+        }
+        let runtime = self.set.runtime / 2;
+        let mut ask = side(Side::Host, "ask");
+        ask.arg("--runtime-ms").arg(runtime.as_millis().to_string());
+        let finished = Running::start(&mut ask)?.succeed(self.stop, runtime + PATIENCE)?;
+        serde_json::from_str(&finished.stdout).doing("the floor's result")
+    }
+}
+
+/// What fio has measured.
+fn numbers(output: &Path) -> Result<FioNumbers> {
+    let text = fs::read_to_string(output).doing("fio's results")?;
+    // fio writes notes before and after what it was asked for.
+    let json = text.find('{').zip(text.rfind('}')).map_or("", |(start, end)| &text[start..=end]);
+    let mut parsed: FioOutput = serde_json::from_str(json).doing("fio's results")?;
+    match parsed.jobs.pop() {
+        Some(job) if job.error != 0 => failed(format!("fio: error {}", job.error)),
+        Some(job) if job.mixed.total_ios == 0 || job.mixed.runtime == 0 => {
+            failed("fio did nothing")
+        }
+        Some(job) => Ok(job.mixed),
+        None => failed("fio ran no job"),
+    }
+}
+
+fn say(set: &str, turn: u32, what: &str, measurement: &Measurement) {
+    let Measurement { iops, bytes_per_s, offloads, .. } = measurement;
+    let offloads = if *offloads { "" } else { " (no offloads)" };
+    println!(
+        "{set} {turn} {what}{offloads}: {iops:.0} IOPS, {:.0} MB/s, {:.1} us, {:.2} frames/IO",
+        bytes_per_s / 1e6,
+        measurement.mean_ns() / 1e3,
+        measurement.frames_per_io()
+    );
+}
+
+/// About how long a set takes: each run with what is around it, and memory that is touched for the
+/// first time.
+pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
+    let of = |contest: &Contest| {
+        let runs = (set.runtime + Duration::from_millis(400)) * contest.entries.len() as u32;
+        runs + (set.runtime / 2 + Duration::from_secs(1)) * contest.floors.len() as u32
+    };
+    let turn: Duration = set.contests.iter().map(of).sum();
+    let memory = Duration::from_millis(3) * set.size_mib * u32::from(set.link.cables);
+    let server = Duration::from_secs(1) + memory;
+    turn * turns + server * set.peers.len() as u32
+}

@@ -1,0 +1,236 @@
+//! The peers: three ways to reach the memory of another machine, each a server and a way for fio
+//! to get at it.
+//!
+//! All export as much memory, and all of it has been written before anything is measured. Servers
+//! of several peers run beside each other, for they sleep while nobody asks; so each has a port,
+//! or an EtherType, of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::job::Job;
+use crate::network::{INTERFACE, Network, Side, TARGET_ADDRESS};
+use crate::process::{Doing, Result, Running, Stop, failed};
+
+/// How long a server may take until it takes connections.
+const READY: Duration = Duration::from_secs(30);
+/// How long filling may take, and a job longer than it measures.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The EtherType of the first server, the port of the first target, and that of the first nbdkit.
+const ETHERTYPE: u16 = 0x88b5;
+const PORT: u16 = 8650;
+const NBD_PORT: u16 = 10809;
+/// Be the same host in every run, and none that is known elsewhere.
+const HOST_ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
+
+/// Where the programs and job files are.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    pub(crate) tyche: PathBuf,
+    /// Tyche's engine for fio.
+    pub(crate) engine: PathBuf,
+    /// The directory of the job files.
+    pub(crate) jobs: PathBuf,
+}
+
+/// What carries requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Protocol {
+    /// Tyche over Ethernet frames.
+    Tyche,
+    /// Tyche's PDUs over TCP.
+    Tsockets,
+    /// NBD over TCP: nbdkit's memory plugin and fio's own engine.
+    Nbd,
+}
+
+/// A protocol and how it is set up on both sides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    pub(crate) protocol: Protocol,
+    /// The longest time that either side spins before it sleeps; NBD has no such thing.
+    pub(crate) spin_us: u32,
+    /// Hand requests to a thread of the session rather than drive it from fio's.
+    pub(crate) queue: bool,
+    /// The batching policy; `None`: the default.
+    pub(crate) batch: Option<String>,
+    /// Hand work from thread to thread on both sides, with a receiving thread for `each` link or
+    /// `one` for all; `None`: one thread does everything.
+    pub(crate) hand_over: Option<String>,
+}
+
+impl Peer {
+    pub(crate) fn new(protocol: Protocol, spin_us: u32) -> Self {
+        let name = match protocol {
+            Protocol::Tyche => "tyche",
+            Protocol::Tsockets => "tsockets",
+            Protocol::Nbd => "nbd",
+        };
+        let name = name.to_owned();
+        Self { name, protocol, spin_us, queue: false, batch: None, hand_over: None }
+    }
+
+    /// Under another name, with another batching policy.
+    pub(crate) fn batching(self, policy: &str) -> Self {
+        Self { name: format!("{}-batch-{policy}", self.name), batch: Some(policy.into()), ..self }
+    }
+
+    /// Under another name, with a thread of the session's own.
+    pub(crate) fn queueing(self) -> Self {
+        Self { name: format!("{}-queue", self.name), queue: true, ..self }
+    }
+
+    /// Under another name, with the threads of the papers' first design.
+    pub(crate) fn handing_over(self, receivers: &str) -> Self {
+        let name = format!("{}-hand-over-{receivers}", self.name);
+        Self { name, hand_over: Some(receivers.to_owned()), ..self }
+    }
+}
+
+/// A server that runs, with all of its memory written.
+pub(crate) struct Server {
+    pub(crate) peer: Peer,
+    pub(crate) running: Running,
+    /// Which of the servers that run at a time.
+    number: u16,
+    size_mib: u32,
+    /// Its files.
+    dir: TempDir,
+}
+
+impl Server {
+    /// Starts it and waits until it takes connections.
+    pub(crate) fn start(
+        peer: &Peer,
+        number: u16,
+        size_mib: u32,
+        network: &Network,
+        programs: &Programs,
+        stop: &Stop,
+    ) -> Result<Self> {
+        let dir = tempfile::tempdir().doing("a temporary directory")?;
+        let pid_file = dir.path().join("pid");
+        let mut command = match peer.protocol {
+            Protocol::Tyche | Protocol::Tsockets => {
+                tyche(peer, number, size_mib, network, programs)
+            }
+            Protocol::Nbd => nbdkit(number, size_mib, network, &pid_file),
+        };
+        command.env("TYCHE_RUNTIME_DIR", dir.path());
+        let running = Running::start(&mut command)?;
+        let peer = peer.clone();
+        let mut server = Self { peer, running, number, size_mib, dir };
+        let running = &mut server.running;
+        // nbdkit writes its process id, and Tyche a line, once either can be connected to.
+        let ready = stop.until(READY, || {
+            running.check()?;
+            let written = fs::metadata(&pid_file).is_ok_and(|file| file.len() > 0);
+            Ok(written || !running.output()?.is_empty())
+        })?;
+        if !ready {
+            return failed(format!("{}: the server does not get ready", server.peer.name));
+        }
+        Ok(server)
+    }
+
+    /// Writes all of its memory.
+    pub(crate) fn fill(&self, network: &Network, programs: &Programs, stop: &Stop) -> Result<()> {
+        for (number, interface) in (0..).zip(network.link().interfaces()) {
+            let mut fio = self.fio(number, &interface, network, programs);
+            fio.arg(programs.jobs.join("fill.fio"));
+            Running::start(&mut fio)?.succeed(stop, PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    /// fio with a job, which writes its results to `output`.
+    pub(crate) fn load(
+        &self,
+        job: &Job,
+        runtime: Duration,
+        output: &Path,
+        network: &Network,
+        programs: &Programs,
+    ) -> Command {
+        let mut fio = self.fio(0, INTERFACE, network, programs);
+        fio.arg("--output").arg(output).args(["--output-format=json", "--eta=never"]);
+        fio.env("RUNTIME_MS", runtime.as_millis().to_string());
+        fio.envs(job.environment()).arg(job.file(&programs.jobs));
+        fio
+    }
+
+    /// fio on one of the exports, over one of the links.
+    fn fio(&self, export: u16, interface: &str, network: &Network, programs: &Programs) -> Command {
+        let mut fio = network.pinned(Side::Host, "fio");
+        fio.current_dir(self.dir.path()).env("SIZE", format!("{}m", self.size_mib));
+        let peer = &self.peer;
+        if peer.protocol == Protocol::Nbd {
+            let port = NBD_PORT + self.number;
+            fio.args(["--ioengine=nbd", &format!("--uri=nbd://{TARGET_ADDRESS}:{port}")]);
+            return fio;
+        }
+        fio.arg(format!("--ioengine=external:{}", programs.engine.display()));
+        fio.args([format!("--export=disk{export}"), format!("--host_id={HOST_ID}")]);
+        fio.arg(format!("--spin_us={}", peer.spin_us));
+        fio.arg(format!("--mode={}", if peer.queue { "queue" } else { "inline" }));
+        if peer.protocol == Protocol::Tsockets {
+            fio.arg(format!("--link=tcp:{TARGET_ADDRESS}:{}", PORT + self.number));
+        } else {
+            fio.arg(format!("--link={interface}"));
+            fio.arg(format!("--ethertype={}", ETHERTYPE + self.number));
+            fio.arg(format!("--qdisc={}", u8::from(network.link().rate.is_some())));
+        }
+        fio.args(peer.batch.iter().map(|policy| format!("--batch={policy}")));
+        if peer.hand_over.is_some() {
+            fio.arg("--hand_over=1");
+        }
+        fio
+    }
+}
+
+fn tyche(
+    peer: &Peer,
+    number: u16,
+    size_mib: u32,
+    network: &Network,
+    programs: &Programs,
+) -> Command {
+    let mut serve = network.pinned(Side::Target, &programs.tyche.to_string_lossy());
+    serve.args(["serve", "--name", &format!("bench-{number}")]);
+    for export in 0..network.link().cables {
+        serve.arg("--export").arg(format!("disk{export}=mem:{size_mib}M"));
+    }
+    serve.args(["--spin", &peer.spin_us.to_string()]);
+    if peer.protocol == Protocol::Tsockets {
+        serve.arg("--link").arg(format!("tcp:{TARGET_ADDRESS}:{}", PORT + number));
+    } else {
+        for interface in network.link().interfaces() {
+            serve.arg("--link").arg(interface);
+        }
+        serve.args(["--ethertype", &format!("{:#06x}", ETHERTYPE + number)]);
+        if network.link().rate.is_some() {
+            serve.arg("--qdisc");
+        }
+    }
+    if let Some(policy) = &peer.batch {
+        serve.args(["--batch", policy]);
+    }
+    serve.args(peer.hand_over.iter().map(|receivers| format!("--hand-over={receivers}")));
+    serve
+}
+
+fn nbdkit(number: u16, size_mib: u32, network: &Network, pid_file: &Path) -> Command {
+    let mut nbdkit = network.pinned(Side::Target, "nbdkit");
+    nbdkit.arg("--foreground").arg("--pidfile").arg(pid_file);
+    let port = (NBD_PORT + number).to_string();
+    nbdkit.args(["--ipaddr", TARGET_ADDRESS, "--port", &port]);
+    nbdkit.args(["memory", &format!("{size_mib}M"), "allocator=malloc"]);
+    nbdkit
+}

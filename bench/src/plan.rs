@@ -1,0 +1,286 @@
+//! What is compared: sets of jobs, each on a network of its own, with the peers that run them.
+//!
+//! | set | network | what for |
+//! |---|---|---|
+//! | `mtu-9000` | jumbo frames | everything; TCP also without offloads; batching against none |
+//! | `no-spin` | the same | depth 1 with both sides of Tyche sleeping rather than spinning |
+//! | `mtu-1500`, `mtu-65535` | short and longest frames | 4 KiB and 1 MiB |
+//! | `1g-batching` | shaped to 1 Gbit/s | batching of requests and data: MSST 2015 |
+//! | `1g-one-page` | the same, a frame holds one page | batching of requests alone: MSST 2015 |
+//! | `1g-mixed` | shaped to 1 Gbit/s | small and large requests in one session: MSST 2015 |
+//! | `10g-threads` | shaped to 10 Gbit/s | who drives the session, CPU at both sides: MSST 2014 |
+//! | `10g-links` | two of those, a session on each | one receiving thread or several: MSST 2014 |
+
+use std::time::Duration;
+
+use crate::floor::{Floor, Kind};
+use crate::job::{Job, Pattern};
+use crate::network::Link;
+use crate::peer::{Peer, Protocol};
+
+use Pattern::{Randread, Randrw, Randwrite, Read, Write};
+
+/// How long either side may spin, in microseconds, where spinning is allowed.
+const SPIN_US: u32 = 1000;
+/// MiB that each peer exports, and less of them where only the link is of interest.
+const SIZE_MIB: u32 = 1024;
+const SIZE_SHAPED_MIB: u32 = 256;
+const KIB: u32 = 1 << 10;
+const MIB: u32 = 1 << 20;
+/// An MTU that lets a frame carry one page and the entries of a batch, but not a second page.
+const ONE_PAGE_MTU: u32 = 4600;
+pub(crate) const GBIT: u64 = 1_000_000_000;
+
+/// One peer in one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Its place among the set's peers.
+    pub(crate) peer: usize,
+    pub(crate) offloads: bool,
+}
+
+/// A job, those who run it in turn, and the bare frames next to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Contest {
+    pub(crate) job: Job,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) floors: Vec<Floor>,
+}
+
+/// Contests on one network, between servers that run beside each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Set {
+    pub(crate) name: &'static str,
+    pub(crate) link: Link,
+    pub(crate) size_mib: u32,
+    pub(crate) runtime: Duration,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) contests: Vec<Contest>,
+}
+
+/// What Tyche offers that is compared only if it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Offered {
+    pub(crate) batch: bool,
+    pub(crate) hand_over: bool,
+}
+
+/// What the user wants to see; an empty list means all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) sets: Vec<String>,
+    pub(crate) mtus: Vec<u32>,
+    pub(crate) peers: Vec<String>,
+    /// Beginnings of names of jobs.
+    pub(crate) jobs: Vec<String>,
+}
+
+/// All sets, with `runtime` for each job of the main one and half of it in the others.
+pub(crate) fn sets(runtime: Duration, offered: Offered) -> Vec<Set> {
+    let mut sets = vec![main(runtime, offered), no_spin(runtime / 2)];
+    sets.extend([("mtu-1500", 1500), ("mtu-65535", 65535)].map(|it| other_mtu(it, runtime / 2)));
+    sets.extend(shaped(runtime / 2, offered));
+    sets.push(threads(runtime / 2, offered));
+    sets.extend(offered.hand_over.then(|| receivers(runtime / 2)));
+    sets
+}
+
+/// Leaves out what is not wanted.
+pub(crate) fn narrow(sets: Vec<Set>, wanted: &Wanted) -> Vec<Set> {
+    let among = |list: &[String], name: &str| list.is_empty() || list.iter().any(|it| it == name);
+    let mut left = Vec::new();
+    for mut set in sets {
+        let mtu = wanted.mtus.is_empty() || wanted.mtus.contains(&set.link.mtu);
+        if !mtu || !among(&wanted.sets, set.name) {
+            continue;
+        }
+        let peers: Vec<_> = set.peers.iter().map(|it| among(&wanted.peers, &it.name)).collect();
+        set.contests.retain_mut(|contest| {
+            contest.entries.retain(|entry| peers[entry.peer]);
+            if !among(&wanted.peers, "floor") {
+                contest.floors.clear();
+            }
+            let job = wanted.jobs.is_empty() || wanted.jobs.iter().any(|it| contest.job.is_a(it));
+            job && !(contest.entries.is_empty() && contest.floors.is_empty())
+        });
+        if !set.contests.is_empty() {
+            left.push(set);
+        }
+    }
+    left
+}
+
+fn three(spin_us: u32) -> Vec<Peer> {
+    [Protocol::Tyche, Protocol::Tsockets, Protocol::Nbd]
+        .map(|protocol| Peer::new(protocol, spin_us))
+        .into()
+}
+
+/// A job that every peer runs, with what interfaces usually do for TCP.
+fn contest(job: Job, peers: &[Peer]) -> Contest {
+    let entries = (0..peers.len()).map(|peer| Entry { peer, offloads: true }).collect();
+    Contest { job, entries, floors: Vec::new() }
+}
+
+fn jobs(patterns: &[Pattern], block_bytes: u32, depths: &[u16]) -> Vec<Job> {
+    let of = |depth: &u16| patterns.iter().map(|rw| Job::new(*rw, block_bytes, *depth)).collect();
+    depths.iter().flat_map(|depth| -> Vec<_> { of(depth) }).collect()
+}
+
+/// The bare frames beside a job; those beside reads serve for writes as well, which are the same
+/// frames in the other direction.
+fn floors(job: &Job, mtu: u32) -> Vec<Floor> {
+    let floor = |kind| Floor { kind, mtu, depth: job.depth };
+    match (job.rw, job.block_bytes) {
+        (Randread, _) if job.depth == 1 && mtu > 4 * KIB => {
+            vec![floor(Kind::Exchange), floor(Kind::Echo)]
+        }
+        (Randread, _) => vec![floor(Kind::Exchange)],
+        (Read, MIB) => vec![Floor { kind: Kind::Stream, mtu, depth: 1 }],
+        _ => Vec::new(),
+    }
+}
+
+fn main(runtime: Duration, offered: Offered) -> Set {
+    let link = Link::unshaped(9000);
+    let mut peers = three(SPIN_US);
+    let everybody = peers.clone();
+    let mut all = jobs(&[Randread, Randwrite], 4 * KIB, &[1, 8, 32, 128]);
+    all.push(Job::new(Randrw, 4 * KIB, 32));
+    all.extend(jobs(&[Read, Write], 64 * KIB, &[16]));
+    all.extend(jobs(&[Read, Write], MIB, &[16]));
+    let mut contests: Vec<_> = all.iter().map(|job| contest(*job, &everybody)).collect();
+    let without_offloads = |job: &Job| {
+        job.block_bytes == MIB || (job.rw == Randread && [1, 32, 128].contains(&job.depth))
+    };
+    for contest in &mut contests {
+        contest.floors = floors(&contest.job, link.mtu);
+        if without_offloads(&contest.job) {
+            let over_tcp = everybody.iter().map(|peer| peer.protocol != Protocol::Tyche);
+            let bare = over_tcp.enumerate().filter(|(_, tcp)| *tcp);
+            contest.entries.extend(bare.map(|(peer, _)| Entry { peer, offloads: false }));
+        }
+        if offered.batch && contest.job.block_bytes == 4 * KIB && contest.job.depth == 128 {
+            contest.entries.push(Entry { peer: everybody.len(), offloads: true });
+        }
+    }
+    if offered.batch {
+        peers.push(Peer::new(Protocol::Tyche, SPIN_US).batching("none"));
+    }
+    Set { name: "mtu-9000", link, size_mib: SIZE_MIB, runtime, peers, contests }
+}
+
+fn no_spin(runtime: Duration) -> Set {
+    let (link, peers) = (Link::unshaped(9000), three(0));
+    let jobs = jobs(&[Randread, Randwrite], 4 * KIB, &[1]);
+    let contests = jobs.into_iter().map(|job| contest(job, &peers)).collect();
+    Set { name: "no-spin", link, size_mib: SIZE_MIB, runtime, peers, contests }
+}
+
+fn other_mtu((name, mtu): (&'static str, u32), runtime: Duration) -> Set {
+    let (link, peers) = (Link::unshaped(mtu), three(SPIN_US));
+    let mut all = jobs(&[Randread, Randwrite], 4 * KIB, &[1, 32, 128]);
+    all.extend(jobs(&[Read, Write], MIB, &[16]));
+    let with_floor = |job: Job| Contest { floors: floors(&job, mtu), ..contest(job, &peers) };
+    let contests = all.into_iter().map(with_floor).collect();
+    Set { name, link, size_mib: SIZE_MIB, runtime, peers, contests }
+}
+
+/// How well the link is used, MSST 2015.
+fn shaped(runtime: Duration, offered: Offered) -> Vec<Set> {
+    let tyche = || Peer::new(Protocol::Tyche, SPIN_US);
+    let mut ours = vec![tyche()];
+    if offered.batch {
+        ours.push(tyche().batching("none"));
+    }
+    let with_nbd = [&ours[..], &[Peer::new(Protocol::Nbd, 0)]].concat();
+    let patterns = [Randread, Randwrite];
+    let shares = [1, 10, 50];
+    let mixed = shares.iter().flat_map(|share| patterns.map(|rw| Job::mixed(rw, 32, *share)));
+    let set = |name, mtu, peers: &[Peer], jobs: Vec<Job>| Set {
+        name,
+        link: Link::shaped(mtu, GBIT),
+        size_mib: SIZE_SHAPED_MIB,
+        runtime,
+        peers: peers.to_vec(),
+        contests: jobs.into_iter().map(|job| contest(job, peers)).collect(),
+    };
+    vec![
+        set("1g-batching", 9000, &with_nbd, jobs(&patterns, 4 * KIB, &[1, 32, 128])),
+        set("1g-one-page", ONE_PAGE_MTU, &ours, jobs(&patterns, 4 * KIB, &[32, 128])),
+        set("1g-mixed", 9000, &ours, mixed.collect()),
+    ]
+}
+
+/// Who drives the session and who receives, at what cost, MSST 2014. Nobody spins: threads that
+/// share a core would spin at each other's expense.
+fn threads(runtime: Duration, offered: Offered) -> Set {
+    let tyche = || Peer::new(Protocol::Tyche, 0);
+    let mut peers = vec![tyche(), tyche().queueing()];
+    if offered.hand_over {
+        peers.push(tyche().handing_over("each"));
+    }
+    let mut all = jobs(&[Read, Write], 4 * KIB, &[1, 32]);
+    all.extend(jobs(&[Read, Write], 512 * KIB, &[1, 32]));
+    let contests = all.into_iter().map(|job| contest(job, &peers)).collect();
+    let link = Link::shaped(9000, 10 * GBIT);
+    Set { name: "10g-threads", link, size_mib: SIZE_SHAPED_MIB, runtime, peers, contests }
+}
+
+/// Who receives from two links, MSST 2014. Nobody spins, as above.
+fn receivers(runtime: Duration) -> Set {
+    let tyche = || Peer::new(Protocol::Tyche, 0);
+    let peers = vec![tyche(), tyche().handing_over("one"), tyche().handing_over("each")];
+    let mut all = jobs(&[Read, Write], 4 * KIB, &[32]);
+    all.extend(jobs(&[Read, Write], MIB, &[8]));
+    let contests = all.into_iter().map(|job| contest(job.on_two_links(), &peers)).collect();
+    let link = Link { cables: 2, ..Link::shaped(9000, 10 * GBIT) };
+    Set { name: "10g-links", link, size_mib: SIZE_SHAPED_MIB, runtime, peers, contests }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Set> {
+        sets(Duration::from_secs(2), Offered { batch: true, hand_over: true })
+    }
+
+    #[test]
+    fn entries_name_peers_of_their_set() {
+        for set in all() {
+            for contest in &set.contests {
+                assert!(contest.entries.iter().all(|it| it.peer < set.peers.len()), "{}", set.name);
+            }
+        }
+        let nothing_offered = sets(Duration::from_secs(2), Offered::default());
+        let peers = nothing_offered.iter().flat_map(|set| &set.peers);
+        assert!(peers.clone().all(|peer| peer.batch.is_none() && peer.hand_over.is_none()));
+    }
+
+    #[test]
+    fn the_whole_takes_less_than_half_an_hour() {
+        let time: Duration = all().iter().map(|set| crate::measure::estimate(set, 5)).sum();
+        assert!(time < Duration::from_secs(30 * 60), "{time:?}");
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_left_out() {
+        let wanted = Wanted {
+            mtus: vec![9000],
+            peers: vec!["nbd".to_owned()],
+            jobs: vec!["randread-4k-1".to_owned()],
+            ..Wanted::default()
+        };
+        let left = narrow(all(), &wanted);
+        let names: Vec<_> = left.iter().map(|set| set.name).collect();
+        assert_eq!(names, ["mtu-9000", "no-spin", "1g-batching"]);
+        let contests = left.iter().flat_map(|set| &set.contests);
+        for contest in contests.clone() {
+            assert_eq!(contest.job.to_string(), "randread-4k-1");
+            assert!(contest.floors.is_empty());
+        }
+        // With and without offloads in the first.
+        assert_eq!(contests.map(|contest| contest.entries.len()).sum::<usize>(), 2 + 1 + 1);
+    }
+}

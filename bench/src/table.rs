@@ -1,0 +1,302 @@
+//! Tables in Markdown: for each set, what its peers did, as medians and ratios of medians.
+
+use std::fmt::Write;
+
+use crate::bars;
+use crate::floor::{Floor, Kind, Outcome};
+use crate::job::{Job, Pattern};
+use crate::result::{Measurement, Metric, Results, Spread, Who};
+
+/// Where nothing was measured.
+const NOTHING: &str = "—";
+
+/// A table as it grows.
+struct Table {
+    text: String,
+}
+
+impl Table {
+    fn new(head: &[String]) -> Self {
+        let mut table = Self { text: String::new() };
+        table.row(head);
+        let rule: Vec<_> = (0..head.len()).map(|it| if it == 0 { "---" } else { "--:" }).collect();
+        let _ = writeln!(table.text, "|{}|", rule.join("|"));
+        table
+    }
+
+    fn row(&mut self, cells: &[String]) {
+        let _ = writeln!(self.text, "| {} |", cells.join(" | "));
+    }
+}
+
+/// Every bar, its figure, and whether it held.
+pub(crate) fn bars(results: &Results) -> String {
+    let head = ["what", "bar", "figure", "held"].map(str::to_owned);
+    let mut table = Table::new(&head);
+    for bar in bars::all(results) {
+        let held = match bar.held() {
+            Some(true) => "yes",
+            Some(false) => "**no**",
+            None => NOTHING,
+        };
+        table.row(&[bar.what.clone(), bar.bar(), bar.figure(), held.to_owned()]);
+    }
+    table.text
+}
+
+/// A column of a table: a unit of a metric.
+#[derive(Clone, Copy)]
+struct Unit {
+    metric: Metric,
+    /// What one unit is, of what the metric has.
+    divisor: f64,
+    digits: usize,
+}
+
+impl Unit {
+    const fn new(metric: Metric, divisor: f64, digits: usize) -> Self {
+        Self { metric, divisor, digits }
+    }
+
+    fn show(&self, spread: Option<Spread>) -> String {
+        let Some(Spread { median, min, max }) = spread else { return NOTHING.to_owned() };
+        let number = |value: f64| format!("{:.*}", self.digits, value / self.divisor);
+        let (median, min, max) = (number(median), number(min), number(max));
+        if min == max { median } else { format!("{median} ({min}–{max})") }
+    }
+}
+
+const KIOPS: Unit = Unit::new(Measurement::iops, 1e3, 1);
+const GB_PER_S: Unit = Unit::new(Measurement::bytes_per_s, 1e9, 2);
+const MEAN_US: Unit = Unit::new(Measurement::mean_ns, 1e3, 1);
+const FRAMES: Unit = Unit::new(Measurement::frames_per_io, 1.0, 2);
+const PERCENT: Unit = Unit::new(Measurement::utilization, 0.01, 1);
+
+/// All tables of a set; empty if it was not measured.
+pub(crate) fn set(results: &Results, name: &str) -> String {
+    let jobs = results.jobs(name);
+    let Some(shaped) = results.measurements.iter().find(|it| it.set == name) else {
+        return String::new();
+    };
+    let mut text = String::new();
+    if shaped.link_rate.is_some() {
+        section(&mut text, "Payload in percent of the link's capacity", || {
+            by_peer(results, name, &jobs, PERCENT)
+        });
+        section(&mut text, "CPU", || cpu(results, name, &jobs));
+        section(&mut text, "Frames per request", || by_peer(results, name, &jobs, FRAMES));
+        return text;
+    }
+    let (one, many): (Vec<_>, Vec<_>) =
+        jobs.iter().filter(|job| job.block_bytes == 4096).partition(|job| job.depth == 1);
+    let large: Vec<_> = jobs.iter().filter(|job| job.block_bytes > 4096).copied().collect();
+    section(&mut text, "4 KiB at depth 1: mean latency in microseconds", || {
+        compared(results, name, &one, MEAN_US)
+    });
+    section(&mut text, "4 KiB: thousand requests per second", || {
+        compared(results, name, &many, KIOPS)
+    });
+    section(&mut text, "Large requests: GB/s", || compared(results, name, &large, GB_PER_S));
+    section(&mut text, "4 KiB at depth 1: latency of 99 % and of 99.9 %, in microseconds", || {
+        tails(results, name, &one)
+    });
+    section(&mut text, "Frames per request", || by_peer(results, name, &jobs, FRAMES));
+    section(&mut text, "CPU", || cpu(results, name, &jobs));
+    section(&mut text, "Without offloads", || offloads(results, name, &jobs));
+    text
+}
+
+/// A table under its heading, if it has rows.
+fn section(text: &mut String, heading: &str, table: impl FnOnce() -> String) {
+    let table = table();
+    if table.lines().count() > 2 {
+        let _ = write!(text, "\n**{heading}**\n\n{table}");
+    }
+}
+
+fn head(first: &str, columns: &[&str], more: &[&str]) -> Vec<String> {
+    let all = [first].into_iter().chain(columns.iter().copied()).chain(more.iter().copied());
+    all.map(str::to_owned).collect()
+}
+
+fn by_peer(results: &Results, set: &str, jobs: &[Job], unit: Unit) -> String {
+    let peers = results.peers(set);
+    let mut table = Table::new(&head("job", &peers, &[]));
+    for job in jobs {
+        let cells = peers
+            .iter()
+            .map(|peer| unit.show(results.spread(Who::new(set, peer), job, unit.metric)));
+        table.row(&[job.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+    }
+    table.text
+}
+
+/// What frames can do; empty if that was not measured.
+pub(crate) fn floors(results: &Results) -> String {
+    let mut seen: Vec<(&str, Floor)> = Vec::new();
+    for measurement in &results.floors {
+        let this = (measurement.set.as_str(), measurement.floor);
+        if !seen.contains(&this) {
+            seen.push(this);
+        }
+    }
+    if seen.is_empty() {
+        return String::new();
+    }
+    let columns = ["thousand answers/s", "GB/s", "microseconds", "frames per answer"];
+    let mut table = Table::new(&head("what", &columns, &[]));
+    for (set, Floor { kind, mtu, depth }) in seen {
+        let of = |metric: fn(&Outcome) -> f64, digits: usize| {
+            let spread = results.floor(set, kind, depth, metric);
+            spread.map_or_else(|| NOTHING.to_owned(), |it| format!("{:.digits$}", it.median))
+        };
+        let name = match kind {
+            Kind::Echo => format!("echo, MTU {mtu}"),
+            Kind::Exchange => format!("exchange at depth {depth}, MTU {mtu}"),
+            Kind::Stream => format!("stream, MTU {mtu}"),
+        };
+        let round_trip = match kind {
+            Kind::Stream => NOTHING.to_owned(),
+            _ => of(|it| it.mean_ns / 1e3, 1),
+        };
+        let (rate, bytes) = (of(|it| it.per_s / 1e3, 1), of(|it| it.bytes_per_s / 1e9, 2));
+        table.row(&[name, rate, bytes, round_trip, of(|it| it.frames_per_answer, 2)]);
+    }
+    table.text
+}
+
+/// Peers, bare frames, and Tyche as a ratio to each. A ratio above 1 is in Tyche's favour.
+fn compared(results: &Results, set: &str, jobs: &[Job], unit: Unit) -> String {
+    let peers = results.peers(set);
+    let others: Vec<_> = ["tsockets", "nbd"].into_iter().filter(|it| peers.contains(it)).collect();
+    let mut ratios: Vec<_> = others.iter().map(|peer| format!("tyche : {peer}")).collect();
+    ratios.push("tyche : floor".to_owned());
+    let ratios: Vec<_> = ratios.iter().map(String::as_str).collect();
+    let mut table = Table::new(&head("job", &peers, &[&["floor"], &ratios[..]].concat()));
+    let smaller_is_better = std::ptr::fn_addr_eq(unit.metric, MEAN_US.metric);
+    for job in jobs {
+        let spread = |peer: &str| results.spread(Who::new(set, peer), job, unit.metric);
+        let floor = floor(results, set, job);
+        let ours = spread("tyche");
+        let ratio = |other: Option<Spread>| match (ours, other) {
+            (Some(ours), Some(other)) if smaller_is_better => {
+                format!("{:.2}", other.median / ours.median)
+            }
+            (Some(ours), Some(other)) => format!("{:.2}", ours.median / other.median),
+            _ => NOTHING.to_owned(),
+        };
+        let mut cells = vec![job.to_string()];
+        cells.extend(peers.iter().map(|peer| unit.show(spread(peer))));
+        cells.push(unit.show(floor));
+        cells.extend(others.iter().map(|peer| ratio(spread(peer))));
+        cells.push(ratio(floor));
+        table.row(&cells);
+    }
+    table.text
+}
+
+/// Bare frames doing what the job does, in the job's own measure.
+pub(crate) fn floor(results: &Results, set: &str, job: &Job) -> Option<Spread> {
+    match (job.rw, job.block_bytes) {
+        (Pattern::Randread | Pattern::Randwrite, 4096) => {
+            let metric: fn(&Outcome) -> f64 =
+                if job.depth == 1 { |it| it.mean_ns } else { |it| it.per_s };
+            results.floor(set, Kind::Exchange, job.depth, metric)
+        }
+        (Pattern::Read | Pattern::Write, _) => {
+            results.floor(set, Kind::Stream, 1, |it| it.bytes_per_s)
+        }
+        _ => None,
+    }
+}
+
+fn tails(results: &Results, set: &str, jobs: &[Job]) -> String {
+    let peers = results.peers(set);
+    let mut table = Table::new(&head("job", &peers, &[]));
+    for job in jobs {
+        let mut cells = vec![job.to_string()];
+        for peer in &peers {
+            let of = |metric: Metric| results.median(Who::new(set, peer), job, metric);
+            let tails = of(|it| it.lat_ns.p99).zip(of(|it| it.lat_ns.p999));
+            cells.push(tails.map_or_else(
+                || NOTHING.to_owned(),
+                |(p99, p999)| format!("{:.1}, {:.1}", p99 / 1e3, p999 / 1e3),
+            ));
+        }
+        table.row(&cells);
+    }
+    table.text
+}
+
+/// CPU time of host and target, by data and by requests, and how many cores that was.
+fn cpu(results: &Results, set: &str, jobs: &[Job]) -> String {
+    let peers = results.peers(set);
+    let names: Vec<_> = peers.iter().map(|peer| format!("{peer}: host, target")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut table = Table::new(&head("job (seconds of CPU)", &names, &[]));
+    for job in jobs {
+        let small = job.block_bytes == 4096;
+        let [host, target]: [Metric; 2] = if small {
+            [Measurement::host_cpu_per_million, Measurement::target_cpu_per_million]
+        } else {
+            [Measurement::host_cpu_per_gib, Measurement::target_cpu_per_gib]
+        };
+        let per = if small { "per million requests" } else { "per GiB" };
+        let mut cells = vec![format!("{job}, {per}")];
+        for peer in &peers {
+            let of = |metric: Metric| results.median(Who::new(set, peer), job, metric);
+            let both = of(host).zip(of(target));
+            cells.push(both.map_or_else(
+                || NOTHING.to_owned(),
+                |(host, target)| format!("{host:.2}, {target:.2}"),
+            ));
+        }
+        table.row(&cells);
+    }
+    table.text
+}
+
+/// TCP with and without what interfaces do for it, next to Tyche, for which there is nothing.
+fn offloads(results: &Results, set: &str, jobs: &[Job]) -> String {
+    let columns =
+        ["tyche", "tsockets, on", "tsockets, off", "nbd, on", "nbd, off", "tyche : best, off"];
+    let mut table = Table::new(&head("job", &columns, &[]));
+    for job in jobs {
+        let unit = if job.block_bytes == 4096 { KIOPS } else { GB_PER_S };
+        let of = |who: Who<'_>| results.spread(who, job, unit.metric);
+        let off = ["tsockets", "nbd"].map(|peer| of(Who::new(set, peer).without_offloads()));
+        if off.iter().all(Option::is_none) {
+            continue;
+        }
+        let on = ["tsockets", "nbd"].map(|peer| of(Who::new(set, peer)));
+        let tyche = of(Who::new(set, "tyche"));
+        let best = off.iter().flatten().map(|it| it.median).reduce(f64::max);
+        let ratio = tyche.zip(best).map(|(tyche, best)| format!("{:.2}", tyche.median / best));
+        let name = if job.block_bytes == 4096 { "thousand/s" } else { "GB/s" };
+        let cells = [tyche, on[0], off[0], on[1], off[1]].map(|spread| unit.show(spread));
+        let first = [format!("{job}, {name}")].into_iter();
+        let last = ratio.unwrap_or_else(|| NOTHING.to_owned());
+        table.row(&first.chain(cells).chain([last]).collect::<Vec<_>>());
+    }
+    table.text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::testing;
+
+    #[test]
+    fn a_set_is_shown_with_ratios() {
+        let mut results = testing::empty();
+        results.measurements.push(testing::measurement("mtu-9000", "nbd", 1, 100_000.0));
+        results.measurements.push(testing::measurement("mtu-9000", "tyche", 1, 400_000.0));
+        let text = set(&results, "mtu-9000");
+        assert!(
+            text.contains("| job | tyche | nbd | floor | tyche : nbd | tyche : floor |"),
+            "{text}"
+        );
+        assert!(text.contains("| randread-4k-32 | 400.0 | 100.0 | — | 4.00 | — |"), "{text}");
+        assert!(!text.contains("offloads") && set(&results, "no-spin").is_empty());
+    }
+}

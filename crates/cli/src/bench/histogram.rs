@@ -1,0 +1,89 @@
+//! Times by size class: a fixed amount of memory, whatever is measured and however often.
+
+/// Counts by size, to about 3 %: each power of two is split into 32 classes.
+#[derive(Clone, Debug)]
+pub(super) struct Histogram {
+    classes: Vec<u64>,
+    count: u64,
+    sum: u64,
+}
+
+impl Histogram {
+    const SPLIT: u32 = 5;
+
+    pub(super) fn new() -> Self {
+        Self { classes: vec![0; 64 << Self::SPLIT], count: 0, sum: 0 }
+    }
+
+    fn class(value: u64) -> usize {
+        let bits = value.max(1 << Self::SPLIT).ilog2() - Self::SPLIT;
+        ((bits as usize) << Self::SPLIT) + (value >> bits) as usize
+    }
+
+    pub(super) fn add(&mut self, value: u64) {
+        self.classes[Self::class(value)] += 1;
+        self.count += 1;
+        self.sum += value;
+    }
+
+    /// Adds all that another one has counted.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (class, more) in self.classes.iter_mut().zip(&other.classes) {
+            *class += more;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn mean(&self) -> f64 {
+        self.sum as f64 / self.count.max(1) as f64
+    }
+
+    /// The value that so much of all is below or equal to.
+    pub(super) fn quantile(&self, part: f64) -> u64 {
+        let wanted = (self.count as f64 * part).ceil() as u64;
+        let mut seen = 0;
+        for (class, count) in self.classes.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && seen > 0 {
+                let bits = (class >> Self::SPLIT).saturating_sub(1);
+                return ((class - (bits << Self::SPLIT)) as u64) << bits;
+            }
+        }
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_right_to_three_percent_also_when_merged() {
+        let mut halves = [Histogram::new(), Histogram::new()];
+        for value in 1..=100_000u64 {
+            halves[(value % 2) as usize].add(value);
+        }
+        let [mut histogram, other] = halves;
+        histogram.merge(&other);
+        for part in [0.001, 0.5, 0.9, 0.999] {
+            let (found, right) = (histogram.quantile(part) as f64, part * 100_000.0);
+            assert!((found / right - 1.0).abs() < 0.04, "{part}: {found}");
+        }
+        assert_eq!((histogram.count(), histogram.mean()), (100_000, 50_000.5));
+    }
+
+    #[test]
+    fn the_ends_of_what_can_be_counted() {
+        let mut histogram = Histogram::new();
+        assert_eq!((histogram.quantile(0.5), histogram.mean()), (0, 0.0));
+        histogram.add(7);
+        assert_eq!(histogram.quantile(0.5), 7);
+        histogram.add(u64::MAX - 7);
+        assert!(histogram.quantile(1.0) > u64::MAX / 64 * 62);
+    }
+}

@@ -1,0 +1,294 @@
+//! The requests of one job: so many on their way at any time, and what became of them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use rustix::time::{ClockId, clock_gettime};
+use tyche_block::{Completion, Extent, Operation, Request};
+use tyche_engine::{InlineHost, Notice};
+
+use super::histogram::Histogram;
+use super::stages::Breakdown;
+use crate::connect::SessionArgs;
+use crate::error::{Code, Error, Result};
+use crate::report::frames;
+
+/// The longest time without an answer before the run is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long to wait for an answer before looking at everything else.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The order and kind of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Pattern {
+    /// Read one after the other.
+    Read,
+    /// Write one after the other.
+    Write,
+    /// Read anywhere.
+    Randread,
+    /// Write anywhere.
+    Randwrite,
+    /// Read and write anywhere.
+    Randrw,
+}
+
+impl Pattern {
+    /// Whether content is overwritten.
+    pub(super) fn writes(self) -> bool {
+        !matches!(self, Self::Read | Self::Randread)
+    }
+}
+
+/// What one job shall do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) pattern: Pattern,
+    /// Bytes of a request.
+    pub(super) len: u32,
+    /// Requests in flight.
+    pub(super) depth: u16,
+    /// Reads in 100 requests.
+    pub(super) reads_of_100: u64,
+    /// Whether to find out where the time goes.
+    pub(super) stages: bool,
+}
+
+impl Shape {
+    pub(super) fn new(pattern: Pattern, len: u32, depth: u16, rwmix: u64) -> Self {
+        let reads_of_100 = match pattern {
+            Pattern::Read | Pattern::Randread => 100,
+            Pattern::Write | Pattern::Randwrite => 0,
+            Pattern::Randrw => rwmix,
+        };
+        Self { pattern, len, depth, reads_of_100, stages: false }
+    }
+}
+
+/// What the jobs and who looks after them share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Requests answered so far by all jobs.
+    pub(super) answered: AtomicU64,
+    /// Nobody wants the result any more.
+    pub(super) stop: AtomicBool,
+}
+
+/// What a job has measured.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    pub(super) latencies_ns: Histogram,
+    /// Where that time went, if the session asks for it.
+    pub(super) stages: Option<Breakdown>,
+    pub(super) elapsed: Duration,
+    /// CPU time of the job's thread, which does everything itself.
+    pub(super) cpu: Duration,
+    /// Frames of the session in both directions.
+    pub(super) frames: u64,
+    pub(super) retransmitted: u64,
+}
+
+/// Xorshift: cheap, and random enough to defeat read-ahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    /// Numbers of its own for each seed.
+    pub(super) fn new(seed: u64) -> Self {
+        Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(2 * seed + 1))
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// True so often in 100 times.
+    pub(super) fn percent(&mut self, percent: u64) -> bool {
+        (self.next() >> 40) % 100 < percent
+    }
+}
+
+/// See the module.
+pub(super) struct Load<'a> {
+    shape: Shape,
+    blocks: u64,
+    random: Random,
+    /// Where the next sequential request goes.
+    next: u64,
+    /// When each request in flight began, by its token.
+    begun: Vec<Instant>,
+    /// Requests that are not on their way: their tokens and memory.
+    idle: Vec<(u64, Extent)>,
+    done: Vec<Completion>,
+    latencies_ns: Histogram,
+    stages: Option<Breakdown>,
+    shared: &'a Shared,
+}
+
+impl<'a> Load<'a> {
+    /// Takes memory for the requests, with random content. `job` of `jobs` begins there.
+    pub(super) fn new(
+        host: &InlineHost,
+        shape: Shape,
+        (job, jobs): (u64, u64),
+        shared: &'a Shared,
+    ) -> Result<Self> {
+        let blocks = host.geometry().size / u64::from(shape.len);
+        let mut random = Random::new(job);
+        let mut idle = Vec::with_capacity(shape.depth.into());
+        for token in 0..u64::from(shape.depth) {
+            let mut buffer = host
+                .arena()
+                .alloc(shape.len as usize)
+                .ok_or_else(|| Error::new(Code::Usage, "not enough memory: lower --iodepth"))?;
+            for byte in buffer.iter_mut() {
+                *byte = (random.next() >> 24) as u8;
+            }
+            idle.push((token, buffer));
+        }
+        Ok(Self {
+            shape,
+            blocks,
+            random,
+            next: blocks * job / jobs,
+            begun: vec![Instant::now(); shape.depth.into()],
+            idle,
+            done: Vec::with_capacity(shape.depth.into()),
+            latencies_ns: Histogram::new(),
+            stages: shape.stages.then(Breakdown::new),
+            shared,
+        })
+    }
+
+    fn request(&mut self, buffer: Extent) -> Request {
+        let is_read = self.random.percent(self.shape.reads_of_100);
+        let block = match self.shape.pattern {
+            Pattern::Read | Pattern::Write => self.next,
+            _ => self.random.next() % self.blocks,
+        };
+        self.next = (self.next + 1) % self.blocks;
+        Request {
+            operation: if is_read { Operation::Read } else { Operation::Write { fua: false } },
+            offset: block * u64::from(self.shape.len),
+            len: self.shape.len,
+            buffer: Some(buffer),
+        }
+    }
+
+    fn submit(&mut self, host: &mut InlineHost, token: u64, buffer: Extent) -> Result<()> {
+        let request = self.request(buffer);
+        self.begun[token as usize] = Instant::now();
+        host.submit(request, token)
+            .map_err(|_| Error::new(Code::Other, "the session takes fewer requests than asked for"))
+    }
+
+    /// Gets going for `warm_up`, measures for `time`, and waits for what is still on its way.
+    pub(super) fn measure(
+        &mut self,
+        host: &mut InlineHost,
+        warm_up: Duration,
+        time: Duration,
+    ) -> Result<Tally> {
+        for (token, buffer) in std::mem::take(&mut self.idle) {
+            self.submit(host, token, buffer)?;
+        }
+        self.keep_going(host, warm_up)?;
+        self.latencies_ns = Histogram::new();
+        self.stages = self.stages.as_ref().map(|_| Breakdown::new());
+        let (before, cpu) = (host.report(), cpu_time());
+        let elapsed = self.keep_going(host, time)?;
+        let (after, cpu) = (host.report(), cpu_time() - cpu);
+        let tally = Tally {
+            latencies_ns: self.latencies_ns.clone(),
+            stages: self.stages.clone(),
+            elapsed,
+            cpu,
+            frames: frames(&after) - frames(&before),
+            retransmitted: after.channel.retransmitted - before.channel.retransmitted,
+        };
+        self.drain(host)?;
+        Ok(tally)
+    }
+
+    /// Keeps as many on their way for `time`; returns how long it really was.
+    fn keep_going(&mut self, host: &mut InlineHost, time: Duration) -> Result<Duration> {
+        let start = Instant::now();
+        let (mut now, mut heard) = (start, start);
+        while now.duration_since(start) < time && !self.shared.stop.load(Ordering::Relaxed) {
+            now = self.collect(host, &mut heard)?;
+            if let Some(stages) = &mut self.stages {
+                host.stage_times().for_each(|times| stages.add(&times));
+            }
+            let answered = self.done.len() as u64;
+            // The allocation comes back: nothing is allocated for requests.
+            let mut done = std::mem::take(&mut self.done);
+            for completion in done.drain(..) {
+                let (token, buffer) = parts(completion);
+                let latency = now.duration_since(self.begun[token as usize]);
+                self.latencies_ns.add(latency.as_nanos() as u64);
+                self.submit(host, token, buffer)?;
+            }
+            self.done = done;
+            self.shared.answered.fetch_add(answered, Ordering::Relaxed);
+        }
+        Ok(now.duration_since(start))
+    }
+
+    /// Waits for all requests on their way.
+    fn drain(&mut self, host: &mut InlineHost) -> Result<()> {
+        let mut heard = Instant::now();
+        while self.idle.len() < usize::from(self.shape.depth) {
+            self.collect(host, &mut heard)?;
+            self.idle.extend(self.done.drain(..).map(parts));
+        }
+        Ok(())
+    }
+
+    /// Waits a while for answers; returns the time then. What does not belong into a measurement
+    /// ends it.
+    fn collect(&mut self, host: &mut InlineHost, heard: &mut Instant) -> Result<Instant> {
+        host.wait(&mut self.done, LOOK_EVERY);
+        let now = Instant::now();
+        check_notices(host)?;
+        if let Some(errno) = self.done.iter().find_map(|it| it.result.err()) {
+            let message = format!("a request failed at the target: {errno}");
+            return Err(Error::new(Code::Device, message));
+        }
+        if !self.done.is_empty() {
+            *heard = now;
+        } else if now.duration_since(*heard) > SILENCE_MAX {
+            let message = "the target is there, but has not answered any request for half a minute";
+            return Err(Error::new(Code::Unreachable, message));
+        }
+        Ok(now)
+    }
+}
+
+fn parts(completion: Completion) -> (u64, Extent) {
+    (completion.token, completion.buffer.expect("reads and writes have a buffer"))
+}
+
+/// Ends the measurement if the target is lost: what comes after that measures something else.
+pub(super) fn check_notices(host: &mut InlineHost) -> Result<()> {
+    while let Some(notice) = host.poll_notice() {
+        match notice {
+            Notice::Lost(problem) => {
+                let message = format!("the target was lost while measuring: {problem}");
+                return Err(Error::new(Code::Unreachable, message));
+            }
+            Notice::Failed(failure) => return Err(SessionArgs::failed(failure)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// CPU time that this thread has used.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}

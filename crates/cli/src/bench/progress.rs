@@ -1,0 +1,61 @@
+//! The line that shows how a measurement goes, on a terminal.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Between two lines.
+pub(super) const TICK: Duration = Duration::from_millis(500);
+
+/// See the module. Where there is no terminal nothing is shown.
+pub(super) struct Progress {
+    terminal: bool,
+    request_len: u32,
+    end: Instant,
+    /// When it was last shown, and how many requests had been answered then.
+    last: (Instant, u64),
+}
+
+impl Progress {
+    /// Something that takes `time` from now on, with requests of `request_len` bytes.
+    pub(super) fn new(request_len: u32, time: Duration) -> Self {
+        let now = Instant::now();
+        let terminal = std::io::stderr().is_terminal();
+        Self { terminal, request_len, end: now + time, last: (now, 0) }
+    }
+
+    /// Shows the rates since the last time; `answered` is the number of requests so far.
+    pub(super) fn show(&mut self, answered: u64) {
+        let now = Instant::now();
+        let (before, count) = std::mem::replace(&mut self.last, (now, answered));
+        if self.terminal {
+            let rate = (answered - count) as f64 / now.duration_since(before).as_secs_f64();
+            let text = line(rate, self.request_len, self.end.saturating_duration_since(now));
+            // A terminal that went away is no reason to end.
+            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn line(rate: f64, request_len: u32, left: Duration) -> String {
+    let megabytes = rate * f64::from(request_len) / 1e6;
+    format!("{rate:.0} IOPS, {megabytes:.1} MB/s, {:.0} s left", left.as_secs_f64().ceil())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_has_rates_and_the_time_left() {
+        let left = Duration::from_millis(2100);
+        assert_eq!(line(12_345.6, 4096, left), "12346 IOPS, 50.6 MB/s, 3 s left");
+    }
+}

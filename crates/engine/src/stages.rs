@@ -1,0 +1,317 @@
+//! Where the time of requests goes: a breakdown like that of MSST 2015 ("End-to-end Overhead
+//! Analysis"), stage by stage. PROTOCOL.md, "Stage times".
+//!
+//! ```text
+//! host    called-submit->slot-transmit->frame           read-receive->completed-complete->returned
+//!                                         \            /
+//!                                          wire      wire, wake
+//!                                            \        /
+//! target                             arrived-wake->read-receive->store->answer-transmit->frame
+//! ```
+//!
+//! The target measures its stages by its own clock, the host the rest by its own. A frame counts
+//! as transmitted when it is composed: checksums of data, the rest of its batch and the system
+//! call that sends it are the wire's, as is everything that the network takes to repair. The wire
+//! is not measured at all: it is what is left, and cut into two equal halves.
+
+use std::time::Duration;
+
+use tyche_proto::wire::Times;
+use tyche_proto::{Exchange, Instant};
+
+/// A part of the time that a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// From the call until there is a place for the request at the target.
+    Submit,
+    /// Until the last frame of the request is composed.
+    Transmit,
+    /// Until the frame that makes it whole arrives at the target.
+    WireThere,
+    /// Until the target reads that frame: its thread wakes up, or looks again.
+    TargetWake,
+    /// Until the request is handed to the store.
+    TargetReceive,
+    /// Until the store has answered.
+    Store,
+    /// Until the frame with the completion is composed.
+    TargetTransmit,
+    /// Until it arrives at the host.
+    WireBack,
+    /// Until the host reads it.
+    Wake,
+    /// Until the request is known to be over.
+    Receive,
+    /// Until the caller is told.
+    Complete,
+}
+
+impl Stage {
+    /// All of them, in their order.
+    pub const ALL: [Self; 11] = [
+        Self::Submit,
+        Self::Transmit,
+        Self::WireThere,
+        Self::TargetWake,
+        Self::TargetReceive,
+        Self::Store,
+        Self::TargetTransmit,
+        Self::WireBack,
+        Self::Wake,
+        Self::Receive,
+        Self::Complete,
+    ];
+
+    /// What people and programs call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Transmit => "transmit",
+            Self::WireThere => "wire there",
+            Self::TargetWake => "target wake",
+            Self::TargetReceive => "target receive",
+            Self::Store => "store",
+            Self::TargetTransmit => "target transmit",
+            Self::WireBack => "wire back",
+            Self::Wake => "wake",
+            Self::Receive => "receive",
+            Self::Complete => "complete",
+        }
+    }
+}
+
+/// How long a request was in each stage. Together that is the time from the call until its return,
+/// to the nanosecond, whatever the target has said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageTimes([u64; Stage::ALL.len()]);
+
+impl StageTimes {
+    /// Nanoseconds in each of [`Stage::ALL`].
+    pub fn from_nanoseconds(times: [u64; Stage::ALL.len()]) -> Self {
+        Self(times)
+    }
+
+    /// Nanoseconds in a stage.
+    pub fn nanoseconds(&self, stage: Stage) -> u64 {
+        self.0[stage as usize]
+    }
+
+    /// Nanoseconds in all stages.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// When things happened to a request at its host.
+#[derive(Clone, Copy, Debug)]
+struct Moments {
+    called: Instant,
+    exchange: Exchange,
+    /// When the frame that ended it was read, and how long it had lain in the kernel.
+    read: Instant,
+    waited: Duration,
+    completed: Instant,
+    returned: Instant,
+}
+
+impl Moments {
+    fn times(&self) -> StageTimes {
+        let Exchange { issued_at, sent_at, target } = self.exchange;
+        let mut times = StageTimes::default();
+        let mut now = self.called;
+        // The loop does not ask the clock at every step, so a step may seem to be before the last.
+        let mut until = |stage: Stage, at: Instant| {
+            times.0[stage as usize] = at.since(now).as_nanos() as u64;
+            now = now.max(at);
+        };
+        until(Stage::Submit, issued_at);
+        until(Stage::Transmit, sent_at);
+        until(Stage::WireBack, self.read);
+        until(Stage::Receive, self.completed);
+        until(Stage::Complete, self.returned);
+        // What others say comes off the wire, as far as there is any of it.
+        let mut wire = times.0[Stage::WireBack as usize];
+        let mut spent = |stage: Stage, claimed_ns: u64| {
+            times.0[stage as usize] = claimed_ns.min(wire);
+            wire -= claimed_ns.min(wire);
+        };
+        spent(Stage::Wake, u64::try_from(self.waited.as_nanos()).unwrap_or(u64::MAX));
+        spent(Stage::TargetWake, target.wake_ns.into());
+        spent(Stage::TargetReceive, target.receive_ns.into());
+        spent(Stage::Store, target.store_ns.into());
+        spent(Stage::TargetTransmit, target.transmit_ns.into());
+        times.0[Stage::WireThere as usize] = wire / 2;
+        times.0[Stage::WireBack as usize] = wire - wire / 2;
+        times
+    }
+}
+
+/// The host's record of its requests.
+pub(crate) struct HostStages {
+    /// When each operation in progress was called for, by its index.
+    called: Box<[Instant]>,
+    /// When the frame at hand was read, and how long it had lain in the kernel.
+    read: Instant,
+    waited: Duration,
+    /// Operations that are over.
+    over: Vec<Moments>,
+}
+
+impl HostStages {
+    pub(crate) fn new(operations_max: usize) -> Self {
+        Self {
+            called: vec![Instant(0); operations_max].into(),
+            read: Instant(0),
+            waited: Duration::ZERO,
+            over: Vec::with_capacity(operations_max),
+        }
+    }
+
+    pub(crate) fn called(&mut self, op: u32, now: Instant) {
+        self.called[op as usize] = now;
+    }
+
+    /// A frame that was read at that moment is handled next.
+    pub(crate) fn read(&mut self, at: Instant, waited: Duration) {
+        (self.read, self.waited) = (at, waited);
+    }
+
+    pub(crate) fn completed(&mut self, op: u32, exchange: Exchange, now: Instant) {
+        // Nobody wants to know if nobody has taken as many as there can be.
+        if self.over.len() == self.called.len() {
+            self.over.clear();
+        }
+        let (called, read, waited) = (self.called[op as usize], self.read, self.waited);
+        let (completed, returned) = (now, now);
+        self.over.push(Moments { called, exchange, read, waited, completed, returned });
+    }
+
+    /// Whoever called learns now of all that are over.
+    pub(crate) fn returned(&mut self, now: Instant) {
+        self.over.iter_mut().for_each(|moments| moments.returned = now);
+    }
+
+    pub(crate) fn forget(&mut self) {
+        self.over.clear();
+    }
+
+    /// The times of operations that are over.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = StageTimes> {
+        self.over.drain(..).map(|moments| moments.times())
+    }
+}
+
+/// The target's record of a channel's requests, by slot.
+pub(crate) struct TargetStages(Box<[(Instant, Times)]>);
+
+impl TargetStages {
+    pub(crate) fn new(slots: u16) -> Self {
+        Self(vec![(Instant(0), Times::ZERO); slots.into()].into())
+    }
+
+    /// The store has a request from `now` on. The frame that made it whole was read at `read`,
+    /// and had lain in the kernel for some time before.
+    pub(crate) fn begun(&mut self, slot: u16, now: Instant, read: Instant, waited: Duration) {
+        let (wake_ns, receive_ns) = (saturating(waited), saturating(now.since(read)));
+        self.0[usize::from(slot)] = (now, Times { wake_ns, receive_ns, ..Times::ZERO });
+    }
+
+    /// The store's answer has been taken.
+    pub(crate) fn ended(&self, slot: u16, now: Instant) -> Times {
+        let (begun, times) = self.0[usize::from(slot)];
+        Times { store_ns: saturating(now.since(begun)), ..times }
+    }
+}
+
+fn saturating(duration: Duration) -> u32 {
+    u32::try_from(duration.as_nanos()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moments() -> Moments {
+        let target = Times { wake_ns: 1_000, receive_ns: 200, store_ns: 3_000, transmit_ns: 400 };
+        let exchange = Exchange { issued_at: Instant(100), sent_at: Instant(300), target };
+        Moments {
+            called: Instant(50),
+            exchange,
+            read: Instant(10_301),
+            waited: Duration::from_nanos(2_000),
+            completed: Instant(10_801),
+            returned: Instant(11_000),
+        }
+    }
+
+    fn all(moments: &Moments) -> Vec<u64> {
+        let times = moments.times();
+        Stage::ALL.map(|stage| times.nanoseconds(stage)).to_vec()
+    }
+
+    #[test]
+    fn what_nobody_measured_is_the_wire() {
+        // 10 001 ns between the frames, of which 6600 are known; half of the rest each way.
+        let expected = [50, 200, 1_700, 1_000, 200, 3_000, 400, 1_701, 2_000, 500, 199];
+        assert_eq!(all(&moments()), expected);
+        assert_eq!(moments().times().total(), 11_000 - 50);
+    }
+
+    #[test]
+    fn a_target_that_claims_too_much_gets_no_more_than_there_is() {
+        let most = u32::MAX;
+        for target in [
+            Times { wake_ns: most, receive_ns: most, store_ns: most, transmit_ns: most },
+            Times { wake_ns: 0, receive_ns: 7_000, store_ns: 7_000, transmit_ns: 1 },
+            Times { store_ns: 8_002, ..Times::ZERO },
+        ] {
+            let mut moments = moments();
+            moments.exchange.target = target;
+            let times = moments.times();
+            assert_eq!(times.total(), 11_000 - 50, "{times:?}");
+            assert_eq!(times.nanoseconds(Stage::WireThere), 0);
+            assert_eq!(times.nanoseconds(Stage::Wake), 2_000, "the host trusts itself first");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_breaks_no_sum() {
+        let moments = Moments { waited: Duration::MAX, ..moments() };
+        assert_eq!(moments.times().total(), 11_000 - 50);
+        assert_eq!(moments.times().nanoseconds(Stage::Wake), 10_001);
+    }
+
+    #[test]
+    fn steps_that_seem_to_be_out_of_order_break_no_sum() {
+        for late in [100, 300, 10_301, 10_801, 10_999] {
+            let moments = Moments { called: Instant(late), ..moments() };
+            assert_eq!(moments.times().total(), 11_000 - late);
+        }
+        let mut moments = moments();
+        moments.exchange.sent_at = Instant(20);
+        moments.read = Instant(10);
+        assert_eq!(moments.times().total(), 11_000 - 50);
+    }
+
+    #[test]
+    fn what_nobody_takes_is_forgotten() {
+        let mut stages = HostStages::new(2);
+        for now in 0..5 {
+            stages.called(1, Instant(now));
+            stages.completed(1, Exchange::default(), Instant(now + 1));
+        }
+        assert!(stages.take().count() <= 2);
+    }
+
+    #[test]
+    fn a_target_says_no_more_than_fits() {
+        let mut stages = TargetStages::new(2);
+        let (read, now) = (Instant(5), Instant(25));
+        stages.begun(1, now, read, Duration::from_nanos(7));
+        let times = Times { wake_ns: 7, receive_ns: 20, store_ns: 100, transmit_ns: 0 };
+        assert_eq!(stages.ended(1, Instant(125)), times);
+        stages.begun(1, now, Instant(0), Duration::MAX);
+        let times = Times { wake_ns: u32::MAX, receive_ns: 25, store_ns: u32::MAX, ..times };
+        assert_eq!(stages.ended(1, Instant(u64::MAX)), times);
+    }
+}

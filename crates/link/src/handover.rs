@@ -1,0 +1,333 @@
+//! A wrapper that receives in a thread of its own.
+//!
+//! This is how the first Tyche received (MSST 2014, section II.C): a thread takes frames off the
+//! network, and hands them to the one that runs the protocol. MSST 2015 gave that up, and so have
+//! we: each hand-over wakes a thread. The wrapper keeps it measurable, and slower.
+//!
+//! ```text
+//!             receive thread                      whoever uses the link
+//! socket ──► fills a batch ──► [ filled ] ──eventfd──► swaps it for its own
+//!                   ▲                                        │
+//!                   └────────────── [ empty ] ◄──────────────┘
+//! ```
+//!
+//! Whole batches change hands, no bytes are copied. There are [`BATCHES`] of them; while all are
+//! filled, frames wait in the socket's buffer, as they do without the thread. Both sides spin
+//! before they sleep, as the loops of the engine do, and yield the core while they spin: the
+//! thread that they wait for may be in need of it.
+//!
+//! One thread receives for one link, or for several: MSST 2014 compares the two in Fig. 11.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tyche_wake::{Doorbell, Inbox, SOURCES_MAX, Spin, now_ns, sleep};
+
+use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
+
+/// Batches on their way between the thread and the user of a link, besides the user's own.
+pub const BATCHES: usize = 4;
+
+/// The longest sleep of the thread, and how long it leaves a link alone that is down.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A link whose frames another thread receives. Batches that it receives into are all of the
+/// first one's shape.
+pub struct HandOverLink {
+    inner: Box<dyn Link>,
+    belt: Arc<Belt>,
+    /// Whether the batches that go round have been made.
+    lent: bool,
+    /// Dropped after `inner`; the last link of a thread waits for its end.
+    thread: Arc<ReceiveThread>,
+}
+
+/// Makes one thread receive for all `links`; it spins for up to `spin` before it sleeps. Call it
+/// for each link to have a thread for each.
+///
+/// # Errors
+/// `Unsupported` if a link cannot be received from in another thread (TCP); what the system says
+/// when there is no thread or no eventfd to be had.
+///
+/// # Panics
+/// If there are too many links for one thread to wait for.
+pub fn hand_over(links: Vec<Box<dyn Link>>, spin: Duration) -> io::Result<Vec<HandOverLink>> {
+    assert!(links.len() < SOURCES_MAX, "{} links for one thread", links.len());
+    let (mut lanes, mut belts) = (Vec::new(), Vec::new());
+    for link in &links {
+        let belt = Arc::new(Belt::new()?);
+        lanes.push(Lane::new(link.receiver()?, Arc::clone(&belt)));
+        belts.push(belt);
+    }
+    let thread = Arc::new(ReceiveThread::start(lanes, spin)?);
+    let wrap = |(inner, belt)| HandOverLink { inner, belt, lent: false, thread: thread.clone() };
+    Ok(links.into_iter().zip(belts).map(wrap).collect())
+}
+
+impl HandOverLink {
+    /// Gives a batch to the thread to fill.
+    fn lend(&self, batch: RxBatch) {
+        let lent = self.belt.empty.push(batch);
+        assert!(lent.is_ok(), "no more batches than there are");
+        self.belt.empty.ring();
+    }
+}
+
+impl Link for HandOverLink {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn mac(&self) -> Mac {
+        self.inner.mac()
+    }
+
+    fn frame_len_max(&self) -> usize {
+        self.inner.frame_len_max()
+    }
+
+    fn receive_capacity(&self, frame_len: usize) -> usize {
+        self.inner.receive_capacity(frame_len)
+    }
+
+    /// # Panics
+    /// If the batch is not of the first one's shape.
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        self.belt.filled.awake();
+        batch.clear();
+        if !self.lent {
+            self.lent = true;
+            for _ in 0..BATCHES {
+                self.lend(RxBatch::new(batch.capacity(), batch.payload_max()));
+            }
+        }
+        let Some(mut filled) = self.belt.filled.pop() else {
+            thread::yield_now();
+            return self.belt.trouble();
+        };
+        let shape = |batch: &RxBatch| (batch.capacity(), batch.payload_max());
+        assert_eq!(shape(batch), shape(&filled), "batches of one shape");
+        std::mem::swap(batch, &mut filled);
+        self.lend(filled);
+        Ok(batch.len())
+    }
+
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        self.belt.filled.awake();
+        self.inner.send(batch)
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        let fd = self.belt.filled.wait_fd();
+        // A link that is down speaks up, as a socket with an error does; and so does one that waits
+        // to learn from a first call what batches look like.
+        if !self.lent || self.belt.is_down.load(Ordering::SeqCst) {
+            self.belt.filled.ring();
+        }
+        fd
+    }
+
+    fn overruns(&mut self) -> u64 {
+        self.inner.overruns()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
+}
+
+impl Drop for HandOverLink {
+    fn drop(&mut self) {
+        self.belt.closed.store(true, Ordering::SeqCst);
+        self.thread.bell.ring();
+    }
+}
+
+impl std::fmt::Debug for HandOverLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HandOverLink({})", self.inner.name())
+    }
+}
+
+/// What a link and its receive thread share.
+struct Belt {
+    /// Batches with frames, to the link.
+    filled: Inbox<RxBatch>,
+    /// Batches to fill, to the thread.
+    empty: Inbox<RxBatch>,
+    /// What the last attempt to receive failed with.
+    failure: Mutex<Option<io::Error>>,
+    /// Whether there is a failure.
+    is_down: AtomicBool,
+    /// The link is gone.
+    closed: AtomicBool,
+}
+
+impl Belt {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            filled: Inbox::new(BATCHES)?,
+            empty: Inbox::new(BATCHES)?,
+            failure: Mutex::new(None),
+            is_down: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<io::Error>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets what is wrong. The link looks at it at the latest when it is rung.
+    fn set_failure(&self, failure: Option<io::Error>) {
+        self.is_down.store(failure.is_some(), Ordering::SeqCst);
+        *self.failure() = failure;
+        self.filled.ring();
+    }
+
+    /// What is wrong, for each who asks; zero frames if nothing is.
+    fn trouble(&self) -> io::Result<usize> {
+        if !self.is_down.load(Ordering::SeqCst) {
+            return Ok(0);
+        }
+        let failure = self.failure();
+        let copy = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
+        failure.as_ref().map_or(Ok(0), |error| Err(copy(error)))
+    }
+}
+
+/// The running thread. It ends when its links are gone; dropping this waits for it.
+struct ReceiveThread {
+    bell: Arc<Doorbell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ReceiveThread {
+    fn start(lanes: Vec<Lane>, spin: Duration) -> io::Result<Self> {
+        let bell = Arc::new(Doorbell::new()?);
+        let body = ReceiveLoop { lanes, bell: Arc::clone(&bell), spin: Spin::new(spin) };
+        let thread =
+            thread::Builder::new().name("tyche-receive".into()).spawn(move || body.run())?;
+        Ok(Self { bell, thread: Some(thread) })
+    }
+}
+
+impl Drop for ReceiveThread {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // What it panicked with has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct ReceiveLoop {
+    lanes: Vec<Lane>,
+    /// Rung when a link is dropped.
+    bell: Arc<Doorbell>,
+    spin: Spin,
+}
+
+impl ReceiveLoop {
+    fn run(mut self) {
+        while !self.lanes.is_empty() {
+            let mut worked = false;
+            for lane in &mut self.lanes {
+                worked |= lane.turn();
+            }
+            if worked {
+                self.spin.worked();
+            } else if self.spin.again(now_ns()) {
+                thread::yield_now();
+            } else {
+                self.sleep();
+            }
+        }
+    }
+
+    fn sleep(&mut self) {
+        self.spin.sleeps();
+        self.bell.announce();
+        self.lanes.retain(|lane| !lane.belt.closed.load(Ordering::SeqCst));
+        if !self.lanes.is_empty() {
+            let lanes = self.lanes.iter().filter_map(Lane::wait_fd);
+            sleep(lanes.chain([self.bell.wait_fd()]), Some(PAUSE));
+        }
+        for lane in &self.lanes {
+            lane.belt.empty.awake();
+        }
+        self.bell.awake();
+    }
+}
+
+impl Drop for ReceiveLoop {
+    fn drop(&mut self) {
+        // A loop that ends in good order has no lanes left.
+        for lane in &self.lanes {
+            lane.belt.set_failure(Some(io::Error::other("the receive thread has panicked")));
+        }
+    }
+}
+
+/// The thread's side of one link.
+struct Lane {
+    receiver: Box<dyn Receiver>,
+    belt: Arc<Belt>,
+    /// The batch to fill next.
+    spare: Option<RxBatch>,
+    /// What the last attempt failed with, and when the next one is due.
+    down: Option<(io::ErrorKind, Instant)>,
+}
+
+impl Lane {
+    fn new(receiver: Box<dyn Receiver>, belt: Arc<Belt>) -> Self {
+        Self { receiver, belt, spare: None, down: None }
+    }
+
+    /// Receives once and hands over what came; false if there was nothing, or no room for it.
+    fn turn(&mut self) -> bool {
+        if self.down.is_some_and(|(_, until)| Instant::now() < until) {
+            return false;
+        }
+        let Some(mut batch) = self.spare.take().or_else(|| self.belt.empty.pop()) else {
+            return false;
+        };
+        let received = self.receiver.receive(&mut batch);
+        match received {
+            Ok(_) => {
+                if self.down.take().is_some() {
+                    self.belt.set_failure(None);
+                }
+            }
+            Err(error) => {
+                let kind = error.kind();
+                if self.down.is_none_or(|(known, _)| known != kind) {
+                    self.belt.set_failure(Some(error));
+                }
+                self.down = Some((kind, Instant::now() + PAUSE));
+                batch.clear();
+            }
+        }
+        if batch.is_empty() {
+            self.spare = Some(batch);
+            return false;
+        }
+        let handed = self.belt.filled.push(batch);
+        assert!(handed.is_ok(), "there is room for every batch");
+        self.belt.filled.ring();
+        true
+    }
+
+    /// What to wait for: frames, or a batch to put them into. Nothing while the link is down.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        match (&self.down, &self.spare) {
+            (Some(_), _) => None,
+            (None, Some(_)) => Some(self.receiver.wait_fd()),
+            (None, None) => Some(self.belt.empty.wait_fd()),
+        }
+    }
+}

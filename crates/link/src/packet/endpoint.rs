@@ -1,0 +1,175 @@
+//! A bound socket and what is known of its interface: what a link and its receiving half share.
+//!
+//! Either half may be the first to learn that the interface fell, for the kernel tells once; both
+//! see it then. What both may write are single atomics that mean something by themselves.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use super::socket::Socket;
+use super::{InterfaceInfo, Malformed, interface};
+use crate::{Mac, Receiver, RxBatch};
+
+pub(super) struct Endpoint {
+    pub(super) socket: Socket,
+    name: String,
+    ethertype: u16,
+    /// Whether the interface was up when last seen, with the socket bound to it.
+    attached: AtomicBool,
+    /// The interface's address, in the low bytes, when last seen.
+    mac: AtomicU64,
+    /// Its MTU when last seen.
+    mtu: AtomicUsize,
+    /// Whether the kernel says when frames arrive.
+    stamped: AtomicBool,
+    short: AtomicU64,
+    long: AtomicU64,
+}
+
+impl Endpoint {
+    /// `socket` is bound to the interface already.
+    pub(super) fn new(socket: Socket, ethertype: u16, info: InterfaceInfo) -> Self {
+        Self {
+            socket,
+            name: info.name,
+            ethertype,
+            attached: AtomicBool::new(true),
+            mac: AtomicU64::new(pack(info.mac)),
+            mtu: AtomicUsize::new(info.mtu),
+            stamped: AtomicBool::new(false),
+            short: AtomicU64::new(0),
+            long: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn ethertype(&self) -> u16 {
+        self.ethertype
+    }
+
+    pub(super) fn mac(&self) -> Mac {
+        let [_, _, mac @ ..] = self.mac.load(Relaxed).to_be_bytes();
+        mac
+    }
+
+    pub(super) fn mtu(&self) -> usize {
+        self.mtu.load(Relaxed)
+    }
+
+    pub(super) fn malformed(&self) -> Malformed {
+        Malformed { short: self.short.load(Relaxed), long: self.long.load(Relaxed) }
+    }
+
+    /// Asks the kernel what the interface is like now. If it is gone, what was last seen stays.
+    pub(super) fn refresh(&self) {
+        if let Ok((info, _)) = interface::inspect(self.socket.as_fd(), &self.name) {
+            self.mac.store(pack(info.mac), Relaxed);
+            self.mtu.store(info.mtu, Relaxed);
+        }
+    }
+
+    /// Whether the interface is there, as far as is known.
+    pub(super) fn is_attached(&self) -> bool {
+        self.attached.load(Relaxed)
+    }
+
+    /// The interface fell or vanished.
+    pub(super) fn detach(&self) {
+        self.attached.store(false, Relaxed);
+    }
+
+    /// Looks for an interface that was down or gone, and takes up with it again if it is there.
+    pub(super) fn attach(&self) -> io::Result<()> {
+        self.detach();
+        // The news that the interface fell may still be pending, and would fail the next call
+        // although all is well again. Taken before looking: what happens from here on is news.
+        self.socket.take_error()?;
+        let index = interface::index(self.socket.as_fd(), &self.name)
+            .map_err(|error| self.explain(error))?;
+        let (up, _) = interface::flags(self.socket.as_fd(), &self.name)
+            .map_err(|error| self.explain(error))?;
+        if !up {
+            return Err(self.explain(io::Error::from_raw_os_error(libc::ENETDOWN)));
+        }
+        // Changes nothing if the socket is bound to this very interface; a new interface of the
+        // same name, or even of the same number, is another one to the kernel.
+        self.socket.bind(index, self.ethertype).map_err(|error| self.explain(error))?;
+        self.attached.store(true, Relaxed);
+        self.refresh();
+        Ok(())
+    }
+
+    /// Gives the kernel's errors about the interface the kind that the contract names, and says
+    /// what to do.
+    pub(super) fn explain(&self, error: io::Error) -> io::Error {
+        let name = &self.name;
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN) => io::Error::new(
+                io::ErrorKind::NetworkDown,
+                format!("interface {name} is down; `ip link set {name} up` starts it"),
+            ),
+            Some(libc::ENXIO | libc::ENODEV) => {
+                io::Error::new(io::ErrorKind::NotFound, format!("interface {name} is gone"))
+            }
+            _ => error,
+        }
+    }
+
+    /// See [`Link::stamp_arrivals`](crate::Link::stamp_arrivals).
+    pub(super) fn stamp_arrivals(&self, on: bool) -> bool {
+        let done = self.socket.set_option(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, on.into());
+        self.stamped.store(on && done.is_ok(), Relaxed);
+        done.is_ok()
+    }
+
+    /// See [`Receiver::receive`].
+    pub(super) fn receive(&self, batch: &mut RxBatch) -> io::Result<usize> {
+        let stamped = self.stamped.load(Relaxed);
+        let mut result = self.socket.receive(batch, stamped);
+        if let Err(error) = &result {
+            match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) if self.is_attached() => return Ok(0),
+                // The kernel reports a fallen interface once and is silent afterwards, so what
+                // sounds like "nothing there" is looked into until the interface is back.
+                Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => {
+                    self.attach()?;
+                    result = self.socket.receive(batch, stamped);
+                }
+                _ => {}
+            }
+        }
+        match result {
+            Ok(received) => {
+                let (short, long) = batch.accept(received);
+                if short + long > 0 {
+                    self.short.fetch_add(short, Relaxed);
+                    self.long.fetch_add(long, Relaxed);
+                }
+                Ok(batch.len())
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(0),
+            Err(error) => Err(self.explain(error)),
+        }
+    }
+}
+
+fn pack([a, b, c, d, e, f]: Mac) -> u64 {
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+/// The receiving half of a link.
+pub(super) struct PacketReceiver(pub(super) std::sync::Arc<Endpoint>);
+
+impl Receiver for PacketReceiver {
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        self.0.receive(batch)
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.0.socket.as_fd()
+    }
+}

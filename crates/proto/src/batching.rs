@@ -1,0 +1,240 @@
+//! How many requests share a frame, and whether a frame waits for more of them.
+//!
+//! A frame costs its sender and its receiver about the same whatever it carries, so the more
+//! requests or answers share one, the more requests a core handles. What is ready together
+//! always may travel together. The question is whether to wait for what is not ready yet: that
+//! saves frames while many requests are under way, and is in vain while few are. (MSST 2015,
+//! "Dynamic Batching".)
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// How long a frame waits to be filled. Higher: fuller frames, slower answers at low depths.
+const HOLD_MAX: Duration = Duration::from_micros(50);
+/// How often the batch size is tuned.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Requests that a frame is made to wait for, at most.
+const SIZE_MAX: u32 = 64;
+/// A rate that differs by less than this share, in percent, is the same: noise moves rates, too.
+const NOISE_PERCENT: u64 = 3;
+/// Periods at the same size after which another one is tried: the best may be elsewhere.
+const STEADY_MAX: u32 = 5;
+
+/// When a frame goes out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BatchPolicy {
+    /// At once, with one request or one answer: what batching is measured against.
+    None,
+    /// At once, with all that is ready.
+    #[default]
+    Natural,
+    /// With as many requests as have been found to give the highest rate, or after 50 µs.
+    Adaptive,
+}
+
+/// One sender's batches.
+#[derive(Clone, Debug)]
+pub(crate) struct Batching {
+    policy: BatchPolicy,
+    /// When the present frame began to wait.
+    held_since: Option<Instant>,
+    tuner: Tuner,
+}
+
+impl Batching {
+    pub(crate) fn new(policy: BatchPolicy, now: Instant) -> Self {
+        Self { policy, held_since: None, tuner: Tuner::new(now) }
+    }
+
+    /// Whether requests may share a frame.
+    pub(crate) fn shares(&self) -> bool {
+        self.policy != BatchPolicy::None
+    }
+
+    /// Whether a frame with what is `ready` has to wait. What is `under_way` may still join it;
+    /// what is `urgent`, or large enough to fill frames by itself, keeps nobody waiting.
+    pub(crate) fn holds(
+        &mut self,
+        now: Instant,
+        ready: usize,
+        under_way: usize,
+        urgent: bool,
+    ) -> bool {
+        if self.policy != BatchPolicy::Adaptive {
+            return false;
+        }
+        let wanted = (self.tuner.size as usize).min(ready + under_way);
+        if ready == 0 || urgent || ready >= wanted {
+            self.held_since = None;
+            return false;
+        }
+        let since = *self.held_since.get_or_insert(now);
+        let holds = now < since + HOLD_MAX;
+        if !holds {
+            self.held_since = None;
+        }
+        holds
+    }
+
+    /// When the frame that waits goes out anyway.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.held_since.map(|since| since + HOLD_MAX)
+    }
+
+    /// A request has ended while `depth` were in progress, itself included.
+    pub(crate) fn ended(&mut self, now: Instant, depth: usize) {
+        if self.policy == BatchPolicy::Adaptive {
+            self.tuner.ended(now, depth);
+        }
+    }
+}
+
+/// Finds the batch size with the highest rate by climbing: it keeps its direction while the rate
+/// rises, turns when it falls, and while it does neither is nudged now and then: a step far enough
+/// to leave a local optimum, taken back unless it pays.
+#[derive(Clone, Debug)]
+struct Tuner {
+    /// Requests to wait for, 1 to [`SIZE_MAX`].
+    size: u32,
+    rising: bool,
+    /// Periods that the size has stayed the same.
+    steady: u32,
+    /// The size before the last nudge, to return to unless that paid.
+    nudged_from: Option<u32>,
+    /// Requests a second in the last period.
+    last_rate: u64,
+    began: Instant,
+    ended: u64,
+    /// Sum of the depths, for their mean.
+    depths: u64,
+}
+
+impl Tuner {
+    fn new(now: Instant) -> Self {
+        Self {
+            size: 1,
+            rising: true,
+            steady: 0,
+            nudged_from: None,
+            last_rate: 0,
+            began: now,
+            ended: 0,
+            depths: 0,
+        }
+    }
+
+    fn ended(&mut self, now: Instant, depth: usize) {
+        self.ended += 1;
+        self.depths += depth as u64;
+        let elapsed = now.since(self.began);
+        if elapsed >= PERIOD {
+            let rate = self.ended * 1_000_000 / u64::try_from(elapsed.as_micros()).unwrap_or(1);
+            self.tune(rate, self.depths / self.ended);
+            (self.began, self.ended, self.depths) = (now, 0, 0);
+        }
+    }
+
+    fn tune(&mut self, rate: u64, depth: u64) {
+        let noise = self.last_rate * NOISE_PERCENT / 100;
+        let better = rate > self.last_rate + noise;
+        let worse = rate + noise < self.last_rate;
+        self.steady += 1;
+        if let Some(home) = self.nudged_from.take().filter(|_| !better) {
+            self.size = home;
+            self.rising = !self.rising;
+            self.steady = 0;
+        } else if better || worse {
+            self.last_rate = rate;
+            self.rising ^= worse;
+            self.step((self.size / 4).max(1));
+        } else if self.steady > STEADY_MAX {
+            self.nudged_from = Some(self.size);
+            self.step(self.size.div_ceil(2));
+        }
+        // More than half of what is in progress is never ready at once while the rest is dealt
+        // with.
+        let half = u32::try_from(depth / 2).unwrap_or(SIZE_MAX);
+        self.size = self.size.clamp(1, half.clamp(1, SIZE_MAX));
+    }
+
+    fn step(&mut self, by: u32) {
+        self.size = if self.rising { self.size + by } else { self.size.saturating_sub(by) };
+        self.steady = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tunes against a rate that depends on the size; returns the sizes of the last periods.
+    fn climb(mut tuner: Tuner, depth: u64, rate: impl Fn(u32) -> u64) -> Vec<u32> {
+        let sizes = (0..200).map(|_| {
+            let rate = rate(tuner.size);
+            tuner.tune(rate, depth);
+            tuner.size
+        });
+        sizes.skip(100).collect()
+    }
+
+    /// Rate with a single best size.
+    fn peak_at(best: u32) -> impl Fn(u32) -> u64 {
+        move |size| 400_000_u64.saturating_sub(u64::from(size.abs_diff(best)) * 15_000)
+    }
+
+    #[test]
+    fn the_best_size_is_found_from_either_side() {
+        for (start, best) in [(1, 12), (40, 12), (1, 1), (20, 4)] {
+            let tuner = Tuner { size: start, ..Tuner::new(Instant(0)) };
+            let sizes = climb(tuner, 128, peak_at(best));
+            let mean = sizes.iter().sum::<u32>() / sizes.len() as u32;
+            assert!(mean.abs_diff(best) <= 2 + best / 4, "from {start}: {sizes:?}");
+        }
+    }
+
+    #[test]
+    fn a_flat_stretch_does_not_end_the_search() {
+        // Level up to 7, then rising to 16.
+        let rate = |size: u32| 200_000 + 10_000 * u64::from(size.clamp(7, 16));
+        let sizes = climb(Tuner { size: 4, ..Tuner::new(Instant(0)) }, 128, rate);
+        assert!(sizes.iter().any(|&size| size >= 12), "{sizes:?}");
+    }
+
+    #[test]
+    fn no_frame_waits_for_more_than_half_of_what_is_in_progress() {
+        for depth in [1, 2, 8] {
+            let sizes = climb(Tuner::new(Instant(0)), depth, |size| 1_000 * u64::from(size));
+            assert!(sizes.iter().all(|&size| u64::from(size) <= (depth / 2).max(1)));
+        }
+    }
+
+    fn adaptive(size: u32) -> Batching {
+        let mut batching = Batching::new(BatchPolicy::Adaptive, Instant(0));
+        batching.tuner.size = size;
+        batching
+    }
+
+    #[test]
+    fn a_frame_waits_until_it_is_full_or_its_time_is_over() {
+        let mut batching = adaptive(8);
+        assert!(batching.holds(Instant(100), 3, 20, false));
+        let deadline = Instant(100) + HOLD_MAX;
+        assert_eq!(batching.poll_timeout(), Some(deadline));
+        assert!(!batching.holds(Instant(200), 8, 15, false), "full");
+        assert_eq!(batching.poll_timeout(), None);
+        assert!(batching.holds(Instant(300), 1, 15, false));
+        assert!(!batching.holds(Instant(300) + HOLD_MAX, 1, 15, false), "late");
+    }
+
+    #[test]
+    fn nothing_waits_for_what_can_not_come() {
+        let mut batching = adaptive(8);
+        assert!(!batching.holds(Instant(0), 1, 0, false), "alone");
+        assert!(!batching.holds(Instant(0), 1, 20, true), "large");
+        assert!(!batching.holds(Instant(0), 0, 20, false), "nothing to send");
+        assert_eq!(batching.poll_timeout(), None);
+        let mut natural = Batching::new(BatchPolicy::Natural, Instant(0));
+        assert!(!natural.holds(Instant(0), 1, 20, false));
+    }
+}

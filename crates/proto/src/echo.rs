@@ -1,0 +1,89 @@
+//! Echoes of a channel that wait to be sent: a host's questions, a target's answers.
+//! PROTOCOL.md, "Echo frames".
+//!
+//! They measure what the link and the loops can do without requests, so nothing is remembered of
+//! them: what does not fit is dropped, and what is lost stays lost.
+
+use std::collections::VecDeque;
+
+use tyche_wire::{ECHO_REPLIES_MAX, Echo, Reject};
+
+/// Echoes that wait at once: a batch of frames from the link and another one.
+pub(crate) const ECHOES_MAX: usize = 128;
+
+/// An echo to be sent: its entry, and how long the frame shall be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutgoingEcho {
+    /// The entry.
+    pub echo: Echo,
+    /// Bytes of any content before it.
+    pub filling: usize,
+}
+
+/// See the module. Takes memory with the first echo only: most channels never see one.
+#[derive(Default)]
+pub(crate) struct Echoes {
+    /// How often each frame is to be sent, and the frame.
+    waiting: VecDeque<(u16, OutgoingEcho)>,
+    /// Answers to questions that have not come, the lost ones included.
+    awaited: u64,
+}
+
+impl Echoes {
+    /// A question of `frame_len` bytes; false if too much is waiting.
+    ///
+    /// # Panics
+    /// If there is no such echo, or none so short.
+    pub(crate) fn ask(&mut self, echo: Echo, frame_len: usize) -> bool {
+        assert!(echo.replies <= ECHO_REPLIES_MAX, "an echo for {} frames", echo.replies);
+        assert!(echo.reply_len as usize >= Echo::LEN_MIN, "answers of {} bytes", echo.reply_len);
+        assert!(frame_len >= Echo::LEN_MIN, "an echo of {frame_len} bytes");
+        let taken = self.push(1, OutgoingEcho { echo, filling: frame_len - Echo::LEN_MIN });
+        self.awaited += if taken { echo.replies.into() } else { 0 };
+        taken
+    }
+
+    /// An answer has come.
+    ///
+    /// # Errors
+    /// `Unexpected` if more come than were asked for: who takes note of each must be safe from a
+    /// target that sends them unasked.
+    pub(crate) fn answered(&mut self) -> Result<(), Reject> {
+        self.awaited = self.awaited.checked_sub(1).ok_or(Reject::Unexpected)?;
+        Ok(())
+    }
+
+    /// Answers a question, as far as there is room for it.
+    ///
+    /// # Errors
+    /// `Range` if the answers would be longer than `frame_len_max`.
+    pub(crate) fn answer(&mut self, echo: Echo, frame_len_max: usize) -> Result<(), Reject> {
+        let reply_len = echo.reply_len as usize;
+        if reply_len > frame_len_max {
+            return Err(Reject::Range);
+        }
+        if echo.replies > 0 {
+            self.push(echo.replies, OutgoingEcho { echo, filling: reply_len - Echo::LEN_MIN });
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, times: u16, echo: OutgoingEcho) -> bool {
+        let fits = self.waiting.len() < ECHOES_MAX;
+        if fits {
+            self.waiting.push_back((times, echo));
+        }
+        fits
+    }
+
+    /// The next frame.
+    pub(crate) fn next(&mut self) -> Option<OutgoingEcho> {
+        let (times, echo) = self.waiting.front_mut()?;
+        let echo = *echo;
+        *times -= 1;
+        if *times == 0 {
+            self.waiting.pop_front();
+        }
+        Some(echo)
+    }
+}

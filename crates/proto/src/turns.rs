@@ -1,0 +1,111 @@
+//! Whose data are sent next, among the requests of a channel.
+//!
+//! Requests are served one after the other rather than all at the same time: the same frames go
+//! out, but half of the requests end in half of the time, and the pages that are worked on are few
+//! enough to stay in a cache. Large requests and small ones stand in two queues that take turns,
+//! part by part, so that neither holds the other back.
+
+use std::collections::VecDeque;
+
+/// Bytes above which a request is large.
+pub(crate) const LARGE: u32 = 16 << 10;
+
+/// Slots with data to be sent.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    small: VecDeque<u16>,
+    large: VecDeque<u16>,
+    /// Whose turn it is, if both are there.
+    large_next: bool,
+}
+
+impl Turns {
+    /// Room for `slots` slots.
+    pub(crate) fn new(slots: usize) -> Self {
+        let queue = || VecDeque::with_capacity(slots);
+        Self { small: queue(), large: queue(), large_next: false }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.small.len() + self.large.len()
+    }
+
+    /// Adds a slot with `len` bytes.
+    pub(crate) fn push(&mut self, slot: u16, len: u32) {
+        if len > LARGE { &mut self.large } else { &mut self.small }.push_back(slot);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it is the turn of the large ones.
+    fn is_large_next(&self) -> bool {
+        self.small.is_empty() || (self.large_next && !self.large.is_empty())
+    }
+
+    /// The slot to be served next.
+    pub(crate) fn next(&self) -> Option<u16> {
+        if self.is_large_next() { &self.large } else { &self.small }.front().copied()
+    }
+
+    /// The slot that was next has been given a part of a frame: its last one, or not.
+    pub(crate) fn served(&mut self, last: bool) {
+        let large = self.is_large_next();
+        self.large_next = !large;
+        if last {
+            if large { &mut self.large } else { &mut self.small }.pop_front();
+        }
+    }
+
+    /// Whether there are large ones, which fill frames by themselves.
+    pub(crate) fn has_large(&self) -> bool {
+        !self.large.is_empty()
+    }
+
+    /// Takes a slot out.
+    pub(crate) fn remove(&mut self, slot: u16) {
+        self.small.retain(|&other| other != slot);
+        self.large.retain(|&other| other != slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The next `parts` parts; each slot in `last` has its last part the first time.
+    fn serve(turns: &mut Turns, parts: usize, last: &[u16]) -> Vec<u16> {
+        let serve = |_| {
+            let slot = turns.next()?;
+            turns.served(last.contains(&slot));
+            Some(slot)
+        };
+        (0..parts).map_while(serve).collect()
+    }
+
+    #[test]
+    fn one_request_after_the_other() {
+        let mut turns = Turns::new(8);
+        turns.push(1, 1 << 20);
+        turns.push(2, 1 << 20);
+        assert_eq!(serve(&mut turns, 3, &[]), [1, 1, 1]);
+        turns.served(true);
+        assert_eq!(serve(&mut turns, 2, &[2]), [2]);
+        assert_eq!(turns.len(), 0);
+    }
+
+    #[test]
+    fn small_and_large_ones_take_turns() {
+        let mut turns = Turns::new(8);
+        turns.push(1, 1 << 20);
+        assert_eq!(serve(&mut turns, 2, &[]), [1, 1]);
+        for slot in 2..5 {
+            turns.push(slot, 4096);
+        }
+        assert_eq!(serve(&mut turns, 7, &[2, 3, 4]), [2, 1, 3, 1, 4, 1, 1]);
+        turns.push(5, 4096);
+        turns.remove(1);
+        assert_eq!(serve(&mut turns, 2, &[5]), [5]);
+    }
+}

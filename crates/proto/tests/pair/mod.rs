@@ -1,0 +1,163 @@
+//! A session and a listener that are connected, and the time: frames are carried by hand.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(unreachable_pub, reason = "it is compiled into every test file")]
+
+use std::time::Duration;
+
+use tyche_proto::wire::{
+    Control, ENTRIES_MAX, ENTRY_LEN, ETHERTYPE, Entry, HEAD_LEN, Header, Mac, Name, Uuid,
+    emit_entries,
+};
+use tyche_proto::{
+    BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, Outgoing, PathConfig, Registry,
+    Session, SessionConfig, TargetConfig,
+};
+
+pub const FRAME_LEN: usize = 1514;
+pub const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
+pub const TARGET: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+/// See the module.
+pub struct Pair {
+    pub session: Session,
+    pub listener: Listener,
+    pub registry: Registry,
+    pub now: Instant,
+    /// The frame that was composed last.
+    pub out: Outgoing,
+    /// The header of the last echo that went to the target, for forging more.
+    pub asked: Option<Header>,
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+pub fn session() -> SessionConfig {
+    SessionConfig {
+        host: Uuid::from_u128(1),
+        host_name: name("host"),
+        session: Uuid::from_u128(2),
+        export: name("disk"),
+        target: None,
+        queue_size: 8,
+        damq_pages: 256,
+        operations_max: 8,
+        read_only: false,
+        checksum: true,
+        stages: false,
+        keep_alive: Duration::from_secs(3),
+        reconnect_delay: Duration::from_millis(20),
+        ctrl_loss_tmo: None,
+        batch: BatchPolicy::Natural,
+    }
+}
+
+fn registry() -> Registry {
+    let mut registry = Registry::new(TargetConfig {
+        uuid: Uuid::from_u128(3),
+        name: name("target"),
+        queue_size_max: 8,
+        damq_pages_max: 256,
+        channels_max: 1,
+        batch: BatchPolicy::Natural,
+    });
+    registry.add_export(ExportConfig {
+        name: name("disk"),
+        uuid: Uuid::from_u128(4),
+        boot: Uuid::nil(),
+        size: 1 << 20,
+        block_size: 512,
+        read_only: false,
+        write_cache: false,
+        discard: false,
+        shared: false,
+        hosts: Vec::new(),
+    });
+    registry
+}
+
+/// Numbers that differ from each other.
+fn random(mut state: u64) -> Box<dyn FnMut() -> u64 + Send> {
+    Box::new(move || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        state
+    })
+}
+
+/// The bytes of a frame; those of requests are zeroes.
+pub fn seal(out: &Outgoing, src: Mac) -> Vec<u8> {
+    let (mut data, mut tail) = (Vec::new(), [0; ENTRIES_MAX * ENTRY_LEN]);
+    let mut tail_len = emit_entries(&out.entries, &mut tail);
+    for entry in &out.entries {
+        if let Entry::Data(part) = entry {
+            data.resize(data.len() + part.len as usize, 0);
+        }
+    }
+    if let Some(control) = &out.control {
+        let mut body = [0; Control::LEN_MAX];
+        let len = control.emit(&mut body);
+        data = body[..len].to_vec();
+        data.resize(data.len() + control.padding_len(), 0);
+    }
+    if let Some(outgoing) = out.echo {
+        data.resize(outgoing.filling, 0xee);
+        outgoing.echo.emit(tail.first_chunk_mut().unwrap());
+        tail_len = ENTRY_LEN;
+    }
+    let mut head = [0; HEAD_LEN];
+    let addresses = (out.destination, src, ETHERTYPE);
+    out.header.seal(addresses, [&data[..]], &tail[..tail_len], &mut head);
+    [&head[..], &data, &tail[..tail_len]].concat()
+}
+
+impl Pair {
+    pub fn connected(config: SessionConfig) -> Self {
+        let now = Instant(0);
+        let rings = [64; 2];
+        let path = PathConfig { frame_len_max: FRAME_LEN, rings, target: Some(TARGET) };
+        let listener = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings };
+        let mut pair = Self {
+            session: Session::new(config, &[path], random(1), now),
+            listener: Listener::new(listener, Uuid::from_u128(3), random(2)),
+            registry: registry(),
+            now,
+            out: Outgoing::new(),
+            asked: None,
+        };
+        while !pair.session.is_live() {
+            while let Some(frame) = pair.host_sends() {
+                pair.target_takes(&frame);
+            }
+            pair.listener.serve_requests(pair.now, &mut pair.registry);
+            while let Some(frame) = pair.target_sends() {
+                pair.host_takes(&frame);
+            }
+            pair.now = pair.now + Duration::from_millis(1);
+            pair.session.handle_timeout(pair.now);
+        }
+        pair
+    }
+
+    /// The next frame that the host has to send now.
+    pub fn host_sends(&mut self) -> Option<Vec<u8>> {
+        self.session.poll_transmit(self.now, 0, &mut self.out).then(|| seal(&self.out, HOST))
+    }
+
+    /// The next frame that the target has to send now.
+    pub fn target_sends(&mut self) -> Option<Vec<u8>> {
+        self.listener.poll_transmit(self.now, &mut self.out).then(|| seal(&self.out, TARGET))
+    }
+
+    pub fn host_takes(&mut self, frame: &[u8]) {
+        let (head, payload) = frame.split_first_chunk().unwrap();
+        self.session.handle_frame(self.now, 0, head, payload);
+    }
+
+    pub fn target_takes(&mut self, frame: &[u8]) {
+        let (head, payload) = frame.split_first_chunk().unwrap();
+        self.listener.handle_frame(self.now, head, payload);
+    }
+}

@@ -1,0 +1,193 @@
+//! Stores whose requests are executed by a thread of their own.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tyche_block::{Arena, Completion, Errno, Geometry, Operation, PAGE, Request};
+use tyche_store::fault::{FaultStore, Kind, Rule};
+use tyche_store::file::{FileOptions, FileStore};
+use tyche_store::handover::HandOverStore;
+use tyche_store::memory::MemoryStore;
+use tyche_store::{Queue, Store};
+
+use crate::drive::{Driver, PATIENCE, WRITE};
+use crate::file::temporary;
+use crate::model;
+
+const MIB: usize = 1 << 20;
+const SPIN: Duration = Duration::from_micros(50);
+
+fn memory() -> MemoryStore {
+    MemoryStore::new(MIB as u64, 512).unwrap()
+}
+
+fn wrapped(inner: impl Store + 'static) -> HandOverStore {
+    HandOverStore::new(Arc::new(inner), Duration::ZERO)
+}
+
+#[test]
+fn it_is_a_disk() {
+    for (seed, spin) in [(7, Duration::ZERO), (8, SPIN)] {
+        model::run(&HandOverStore::new(Arc::new(memory()), spin), seed, false, 100);
+        let file = temporary(MIB as u64);
+        let file = FileStore::open(file.path(), &FileOptions::default()).unwrap();
+        model::run(&HandOverStore::new(Arc::new(file), spin), seed, true, 20);
+    }
+    // Wrappers around it, and inside.
+    model::run(&FaultStore::new(wrapped(memory())), 9, false, 20);
+    model::run(&wrapped(FaultStore::new(memory())), 10, false, 20);
+}
+
+#[test]
+fn what_is_said_of_the_disk_is_said_by_the_disk() {
+    let inner = Arc::new(memory());
+    let store = HandOverStore::new(Arc::clone(&inner) as Arc<dyn Store>, SPIN);
+    assert_eq!(store.geometry(), inner.geometry());
+    assert_eq!(store.generation(), inner.generation());
+    assert_eq!(store.queue(0).err().map(|error| error.kind()), Some(io::ErrorKind::InvalidInput));
+}
+
+#[test]
+fn the_descriptor_is_readable_exactly_while_completions_wait() {
+    let mut driver = Driver::new(&wrapped(memory()), 4);
+    let mut done = Vec::new();
+    for _ in 0..200 {
+        assert!(!driver.readable(Duration::ZERO));
+        driver.submit(5, Operation::Read, 0, 512);
+        driver.queue.kick().unwrap();
+        assert!(driver.readable(PATIENCE), "slept on a completion");
+        assert!(driver.readable(Duration::ZERO), "still, as nobody has reaped");
+        driver.queue.reap(&mut done);
+        assert_eq!(done.pop().unwrap().result, Ok(()));
+        assert_eq!(driver.queue.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_slow_disk_does_not_hold_up_who_submits() {
+    let inner = FaultStore::new(memory());
+    let faults = inner.faults();
+    faults.add(Rule::delay(Duration::from_millis(30)).on(Kind::Read).times(1));
+    faults.add(Rule::fail(Errno::IO).on(Kind::Flush));
+    let mut driver = Driver::new(&wrapped(inner), 4);
+    let start = Instant::now();
+    driver.submit(1, Operation::Read, 0, 512);
+    driver.submit(2, Operation::Read, 0, 512);
+    driver.submit(3, Operation::Flush, 0, 0);
+    let done = driver.finish();
+    let order: Vec<_> = done.iter().map(|it| (it.token, it.result)).collect();
+    assert_eq!(order, [(2, Ok(())), (3, Err(Errno::IO)), (1, Ok(()))]);
+    assert!(start.elapsed() >= Duration::from_millis(30));
+}
+
+#[test]
+#[should_panic(expected = "more than 2 requests in flight")]
+fn a_queue_keeps_to_its_depth() {
+    let mut driver = Driver::new(&wrapped(memory()), 2);
+    for token in 0..3 {
+        driver.submit(token, Operation::Read, 0, 512);
+    }
+}
+
+#[test]
+fn what_was_kicked_happens_and_the_rest_does_not_and_all_memory_comes_back() {
+    const DEPTH: u64 = 64;
+    for spin in [Duration::ZERO, SPIN] {
+        let inner = Arc::new(memory());
+        let store = HandOverStore::new(Arc::clone(&inner) as Arc<dyn Store>, spin);
+        let mut driver = Driver::new(&store, DEPTH as usize);
+        let arena = driver.arena.clone();
+        driver.queue.register(&arena);
+        for token in 0..DEPTH {
+            let buffer = driver.buffer(&[0x22; PAGE]);
+            driver.submit_with(token, WRITE, token * PAGE as u64, PAGE, Some(buffer));
+            if token == DEPTH / 2 - 1 {
+                driver.queue.kick().unwrap();
+            }
+        }
+        drop(driver);
+        assert!(arena.claim(0, arena.pages() * PAGE).is_some(), "a buffer has not come back");
+        let half = MIB / 8;
+        let disk = Driver::new(&*inner, 1).read(0, 2 * half);
+        assert!(disk[..half].iter().all(|&byte| byte == 0x22));
+        assert!(disk[half..].iter().all(|&byte| byte == 0));
+        drop(store);
+        // The worker holds the disk for as long as it runs, and it has been waited for.
+        assert_eq!(Arc::strong_count(&inner), 1);
+    }
+}
+
+/// A disk whose queue has a bug, or cannot reach the kernel.
+struct Broken {
+    panics: bool,
+}
+
+struct BrokenQueue {
+    panics: bool,
+    inner: Box<dyn Queue>,
+    kicks: u32,
+}
+
+impl Store for Broken {
+    fn geometry(&self) -> Geometry {
+        memory().geometry()
+    }
+
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        let inner = memory().queue(depth)?;
+        Ok(Box::new(BrokenQueue { panics: self.panics, inner, kicks: 0 }))
+    }
+}
+
+impl Queue for BrokenQueue {
+    fn register(&mut self, _: &Arena) {}
+
+    fn unregister(&mut self, _: &Arena) {}
+
+    fn submit(&mut self, token: u64, request: Request) {
+        assert!(!self.panics, "a request too many, as this test wants it");
+        self.inner.submit(token, request);
+    }
+
+    fn kick(&mut self) -> io::Result<()> {
+        self.kicks += 1;
+        if self.kicks == 1 { Err(io::Error::other("no way in")) } else { Ok(()) }
+    }
+
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        if self.kicks > 1 {
+            self.inner.reap(out);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[test]
+fn a_failed_kick_is_told_and_tried_again() {
+    let mut driver = Driver::new(&wrapped(Broken { panics: false }), 1);
+    driver.submit(1, Operation::Read, 0, 512);
+    // The worker may have been fast enough for this very call to tell.
+    let told = driver.queue.kick().and_then(|()| {
+        assert!(driver.readable(PATIENCE), "the news wakes the sleeper");
+        driver.queue.kick()
+    });
+    assert_eq!(told.unwrap_err().to_string(), "no way in");
+    assert_eq!(driver.finish()[0].result, Ok(()));
+}
+
+#[test]
+#[should_panic(expected = "the store's worker has panicked")]
+fn a_panic_of_the_worker_goes_on_in_who_waits_for_it() {
+    let mut driver = Driver::new(&wrapped(Broken { panics: true }), 1);
+    driver.submit(1, Operation::Read, 0, 512);
+    driver.finish();
+}

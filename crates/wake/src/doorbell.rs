@@ -1,0 +1,154 @@
+//! How another thread wakes a loop.
+//!
+//! ```text
+//!          announce          ring              the eventfd is read
+//! awake ------------> asleep ----> rung -----------------------------> awake
+//!   ^                   |
+//!   +------- awake -----+
+//! ```
+//!
+//! The ringer that makes it *rung* writes to the eventfd, and may be slow to do so. Until then
+//! the loop can't read it, and it stays *rung*: another sleep ends as soon as the write is there.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const RUNG: u8 = 2;
+
+/// Wakes one loop, at no more than one system call per sleep of the loop.
+///
+/// The loop announces that it is about to sleep, looks once more whether there is work, and only
+/// then sleeps. A ringer adds work first and looks at the announcement second. So one of the two
+/// always sees the other.
+pub struct Doorbell {
+    fd: OwnedFd,
+    state: AtomicU8,
+}
+
+impl Doorbell {
+    /// A bell that nobody waits for as yet.
+    ///
+    /// # Errors
+    /// As `eventfd(2)` says, e.g. too many open files.
+    pub fn new() -> io::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { fd, state: AtomicU8::new(AWAKE) })
+    }
+
+    /// There is work. To be called after the work was added.
+    pub fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.change(ASLEEP, RUNG) {
+            // An eventfd refuses only if 2⁶⁴-2 wake-ups are pending: then the loop is awake.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The loop is about to sleep; it must look for work once more after this.
+    pub fn announce(&self) {
+        self.change(AWAKE, ASLEEP);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The loop is awake again. Cheap if it was.
+    pub fn awake(&self) {
+        if self.state.load(Ordering::SeqCst) == AWAKE || self.change(ASLEEP, AWAKE) {
+            return;
+        }
+        if rustix::io::read(&self.fd, &mut [0; 8]).is_ok() {
+            self.state.store(AWAKE, Ordering::SeqCst);
+        }
+    }
+
+    /// Readable after a ring that followed the announcement.
+    pub fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        // To look first is cheap: usually the loop is awake, and its cache line stays where it is.
+        self.state.load(Ordering::SeqCst) == from
+            && self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::time::Timespec;
+
+    use super::*;
+
+    fn is_readable(bell: &Doorbell, seconds: i64) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(bell.wait_fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })).unwrap() == 1
+    }
+
+    #[test]
+    fn no_wake_up_is_lost() {
+        let (bell, work) = (Arc::new(Doorbell::new().unwrap()), Arc::new(AtomicU32::new(0)));
+        let rounds = 20_000;
+        let ringer = std::thread::spawn({
+            let (bell, work) = (Arc::clone(&bell), Arc::clone(&work));
+            move || {
+                for _ in 0..rounds {
+                    work.fetch_add(1, Ordering::Relaxed);
+                    bell.ring();
+                }
+            }
+        });
+        let mut seen = 0;
+        while seen < rounds {
+            bell.announce();
+            if work.load(Ordering::Relaxed) == seen {
+                assert!(is_readable(&bell, 10), "slept on work");
+            }
+            bell.awake();
+            seen = work.load(Ordering::Relaxed);
+        }
+        ringer.join().unwrap();
+    }
+
+    #[test]
+    fn only_a_sleeper_is_rung_for_and_once() {
+        let bell = Doorbell::new().unwrap();
+        bell.ring();
+        assert!(!is_readable(&bell, 0), "nobody sleeps");
+        bell.announce();
+        bell.ring();
+        bell.ring();
+        assert!(is_readable(&bell, 0));
+        bell.awake();
+        assert!(!is_readable(&bell, 0));
+        bell.announce();
+        bell.awake();
+        bell.ring();
+        assert!(!is_readable(&bell, 0), "awake of its own accord");
+    }
+
+    #[test]
+    fn a_ringer_that_is_slow_to_write_leaves_no_wake_up_behind() {
+        let bell = Doorbell::new().unwrap();
+        bell.announce();
+        // The first half of a ring; the loop wakes for another reason before the second.
+        assert!(bell.change(ASLEEP, RUNG));
+        bell.awake();
+        bell.announce();
+        assert!(!is_readable(&bell, 0));
+        rustix::io::write(&bell.fd, &1u64.to_ne_bytes()).unwrap();
+        assert!(is_readable(&bell, 0), "the late write ends the next sleep");
+        bell.awake();
+        bell.announce();
+        assert!(!is_readable(&bell, 0), "and that one only");
+        bell.ring();
+        assert!(is_readable(&bell, 0));
+    }
+}

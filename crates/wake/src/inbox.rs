@@ -1,0 +1,120 @@
+//! A queue that its reader can sleep on.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::Doorbell;
+
+/// A bounded queue from any threads to one, its reader, with the bell that wakes it.
+///
+/// Items are pushed and the bell is rung apart, so that several items cost one ring, and a ring
+/// costs a system call only if the reader sleeps.
+///
+/// ```text
+/// writer   push push push, ring
+/// reader   pop .. None, sleep on wait_fd, awake, pop ..
+/// ```
+pub struct Inbox<T> {
+    queue: ArrayQueue<T>,
+    bell: Doorbell,
+}
+
+impl<T> Inbox<T> {
+    /// Room for `capacity` items.
+    ///
+    /// # Errors
+    /// As `eventfd(2)` says, e.g. too many open files.
+    ///
+    /// # Panics
+    /// If `capacity` is zero.
+    pub fn new(capacity: usize) -> io::Result<Self> {
+        Ok(Self { queue: ArrayQueue::new(capacity), bell: Doorbell::new()? })
+    }
+
+    /// Adds an item; [`ring`](Self::ring) must follow.
+    ///
+    /// # Errors
+    /// Gives the item back if there is no room.
+    pub fn push(&self, item: T) -> Result<(), T> {
+        self.queue.push(item)
+    }
+
+    /// Tells the reader to look.
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
+    /// The oldest item. The reader's.
+    pub fn pop(&self) -> Option<T> {
+        self.queue.pop()
+    }
+
+    /// Whether there is nothing to read.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Readable from the next ring on, and at once if there are items. To be asked for before
+    /// every sleep, by the reader, and followed by [`awake`](Self::awake).
+    pub fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.bell.announce();
+        if !self.queue.is_empty() {
+            self.bell.ring();
+        }
+        self.bell.wait_fd()
+    }
+
+    /// The reader is awake: rings cost nothing. Cheap if it was.
+    pub fn awake(&self) {
+        self.bell.awake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sleep;
+
+    #[test]
+    fn everything_arrives_in_order_at_a_reader_that_sleeps() {
+        const ITEMS: u32 = 50_000;
+        let inbox = Arc::new(Inbox::new(16).unwrap());
+        let writer = std::thread::spawn({
+            let inbox = Arc::clone(&inbox);
+            move || {
+                for item in 0..ITEMS {
+                    while inbox.push(item).is_err() {
+                        std::thread::yield_now();
+                    }
+                    inbox.ring();
+                }
+            }
+        });
+        let start = std::time::Instant::now();
+        let mut wanted = 0;
+        while wanted < ITEMS {
+            sleep([inbox.wait_fd()], Some(Duration::from_secs(60)));
+            inbox.awake();
+            while let Some(item) = inbox.pop() {
+                assert_eq!(item, wanted);
+                wanted += 1;
+            }
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "slept on an item");
+        writer.join().unwrap();
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn a_full_inbox_gives_the_item_back() {
+        let inbox = Inbox::new(1).unwrap();
+        assert_eq!(inbox.push("a"), Ok(()));
+        assert_eq!(inbox.push("b"), Err("b"));
+        assert_eq!((inbox.pop(), inbox.pop()), (Some("a"), None));
+    }
+}

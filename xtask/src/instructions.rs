@@ -1,0 +1,318 @@
+//! `cargo xtask instructions`: how many instructions the hot path takes, compared with the counts
+//! that are checked in. One process a case, run by callgrind, which counts what happens within one
+//! function of it: the same to the last digit in every run, whatever else the machine does.
+//!
+//! What changes counts besides the code is the compiler. So the snapshot names its compiler, the
+//! bound is wider for another one, and counts of another architecture are shown but not judged.
+//! The processor does not: callgrind shows programs the same one, wherever there is AVX2.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::{Result, cargo, packages, root, target_dir};
+
+/// Instructions per operation, one case a line.
+const SNAPSHOT: &str = "crates/proto/benches/instructions/counts.txt";
+/// The function of the cases that is counted.
+const COUNTED: &str = "instructions::counted";
+/// Growth in percent that is a failure.
+const GROWTH_MAX: f64 = 5.0;
+/// The same if the compiler is not that of the snapshot.
+const GROWTH_MAX_OTHER_COMPILER: f64 = 20.0;
+const NEEDS: &[packages::Need] = &[("valgrind", "valgrind")];
+
+/// Counts and compares, or writes the snapshot anew; false if a count is not as it should be.
+pub(crate) fn run(bless: bool) -> Result<bool> {
+    packages::install(NEEDS)?;
+    let (compiler, program) = (Compiler::installed()?, build()?);
+    let dir = target_dir().join("instructions");
+    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let counts = cases(&program)?
+        .into_iter()
+        .map(|(name, operations)| count(&program, name, operations, &dir))
+        .collect::<Result<Vec<_>>>()?;
+    let path = root().join(SNAPSHOT);
+    let before = fs::read_to_string(&path).ok();
+    let before = before.as_deref().and_then(Snapshot::parse);
+    print!("{}", table(&counts, before.as_ref()));
+    if bless {
+        fs::write(&path, Snapshot::of(compiler, &counts).to_string())
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        return Ok(true);
+    }
+    let snapshot = before.ok_or_else(|| {
+        format!("{SNAPSHOT} is no snapshot; `cargo xtask instructions --bless` writes one")
+    })?;
+    let growth_max = snapshot.growth_max(&compiler);
+    let findings = growth_max.map_or(Vec::new(), |max| snapshot.findings(&counts, max));
+    for finding in &findings {
+        println!("instructions: {finding}");
+    }
+    if !findings.is_empty() {
+        println!("instructions: `callgrind_annotate {}/CASE.callgrind` says where", dir.display());
+        println!("instructions: if it is worth it, `cargo xtask instructions --bless`");
+    }
+    Ok(findings.is_empty())
+}
+
+/// Who has made the code, as rustc says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Compiler {
+    version: String,
+    /// What it makes code for.
+    host: String,
+}
+
+impl Compiler {
+    fn installed() -> Result<Self> {
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let output = output(Command::new(rustc).arg("-vV").current_dir(root()))?;
+        let host = output.lines().find_map(|line| line.strip_prefix("host: "));
+        match (output.lines().next(), host) {
+            (Some(version), Some(host)) => {
+                Ok(Self { version: version.to_owned(), host: host.to_owned() })
+            }
+            _ => Err(format!("rustc -vV says something else: {output}")),
+        }
+    }
+}
+
+/// A case, counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Count {
+    name: String,
+    operations: u64,
+    instructions: u64,
+}
+
+impl Count {
+    fn per_operation(&self) -> f64 {
+        self.instructions as f64 / self.operations as f64
+    }
+}
+
+/// What was checked in.
+#[derive(Debug, PartialEq, Eq)]
+struct Snapshot {
+    compiler: Compiler,
+    /// Names, and instructions per operation.
+    counts: Vec<(String, u64)>,
+}
+
+impl Snapshot {
+    fn of(compiler: Compiler, counts: &[Count]) -> Self {
+        let counts = counts.iter().map(|count| (count.name.clone(), rounded(count)));
+        Self { compiler, counts: counts.collect() }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+        let compiler = Compiler {
+            version: lines.next()?.to_owned(),
+            host: lines.next()?.strip_prefix("for ")?.to_owned(),
+        };
+        let counts = lines.map(|line| {
+            let (name, count) = line.split_once(' ')?;
+            Some((name.to_owned(), count.trim().parse().ok()?))
+        });
+        Some(Self { counts: counts.collect::<Option<_>>()?, compiler })
+    }
+
+    fn find(&self, name: &str) -> Option<u64> {
+        self.counts.iter().find(|(known, _)| known == name).map(|&(_, count)| count)
+    }
+
+    /// How much counts of a compiler may have grown, in percent; says so where that is not the
+    /// usual bound. `None`: the counts say nothing.
+    fn growth_max(&self, compiler: &Compiler) -> Option<f64> {
+        if self.compiler.host != compiler.host {
+            let (theirs, ours) = (&self.compiler.host, &compiler.host);
+            println!("instructions: shown only: the snapshot is of {theirs}, and this is {ours}");
+            return None;
+        }
+        if self.compiler.version == compiler.version {
+            return Some(GROWTH_MAX);
+        }
+        let (theirs, ours) = (&self.compiler.version, &compiler.version);
+        println!("instructions: the snapshot is of {theirs}, and this is {ours}:");
+        println!("instructions: up to {GROWTH_MAX_OTHER_COMPILER} % of growth are let pass");
+        Some(GROWTH_MAX_OTHER_COMPILER)
+    }
+
+    /// What is not as it should be.
+    fn findings(&self, counts: &[Count], growth_max: f64) -> Vec<String> {
+        let mut findings = Vec::new();
+        for count in counts {
+            match self.find(&count.name).map(|before| growth(count, before)) {
+                None => findings.push(format!("{} is not in {SNAPSHOT}", count.name)),
+                Some(growth) if growth > growth_max => findings.push(format!(
+                    "{} takes {growth:.1} % more than in {SNAPSHOT}; {growth_max} % at most",
+                    count.name
+                )),
+                Some(_) => {}
+            }
+        }
+        let is_known = |name: &str| counts.iter().any(|count| count.name == name);
+        let gone = self.counts.iter().filter(|(name, _)| !is_known(name));
+        findings.extend(gone.map(|(name, _)| format!("{name} of {SNAPSHOT} is no case any more")));
+        findings
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "# Instructions per operation; `cargo xtask instructions --bless` writes them."
+        )?;
+        writeln!(f, "{}\nfor {}", self.compiler.version, self.compiler.host)?;
+        self.counts.iter().try_for_each(|(name, count)| writeln!(f, "{name:<24} {count:>8}"))
+    }
+}
+
+fn rounded(count: &Count) -> u64 {
+    count.per_operation().round() as u64
+}
+
+/// In percent, of what the snapshot can tell: whole instructions.
+fn growth(count: &Count, before: u64) -> f64 {
+    (rounded(count) as f64 - before as f64) * 100.0 / before as f64
+}
+
+fn table(counts: &[Count], snapshot: Option<&Snapshot>) -> String {
+    let row = |[name, instructions, operations, per_operation, before, change]: [&str; 6]| {
+        let cells = format!("{name:<24} {instructions:>12} {operations:>10} {per_operation:>13}");
+        format!("{cells} {before:>8} {change:>8}\n")
+    };
+    let heading = ["case", "instructions", "operations", "per operation", "before", "change"];
+    let mut table = row(heading);
+    for count in counts {
+        let before = snapshot.and_then(|snapshot| snapshot.find(&count.name));
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table += &row([
+            &count.name,
+            &count.instructions.to_string(),
+            &count.operations.to_string(),
+            &format!("{:.1}", count.per_operation()),
+            &or_dash(before.map(|before| before.to_string())),
+            &or_dash(before.map(|before| format!("{:+.1} %", growth(count, before)))),
+        ]);
+    }
+    table
+}
+
+/// Builds the program with the cases, as releases are built; returns its path.
+fn build() -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["bench", "--no-run", "--package", "tyche-proto", "--bench", "instructions"]);
+    build.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
+    let messages = output(&mut build)?;
+    executable(&messages).ok_or_else(|| "cargo does not say what it has built".to_owned())
+}
+
+/// The program among cargo's messages: JSON, one object a line.
+fn executable(messages: &str) -> Option<PathBuf> {
+    let paths = messages.lines().filter_map(|line| line.split_once("\"executable\":\""));
+    paths.filter_map(|(_, rest)| rest.split('"').next()).next_back().map(PathBuf::from)
+}
+
+/// The cases of the program, each with how many operations it consists of.
+fn cases(program: &Path) -> Result<Vec<(String, u64)>> {
+    let listed = output(&mut Command::new(program))?;
+    let case = |line: &str| {
+        let (name, operations) = line.split_once(' ')?;
+        Some((name.to_owned(), operations.parse().ok().filter(|&it| it > 0)?))
+    };
+    let cases: Option<Vec<_>> = listed.lines().map(case).collect();
+    cases.ok_or_else(|| format!("{}: not a list of cases: {listed}", program.display()))
+}
+
+/// Runs a case under callgrind.
+fn count(program: &Path, name: String, operations: u64, dir: &Path) -> Result<Count> {
+    let profile = dir.join(format!("{name}.callgrind"));
+    let mut valgrind = Command::new("valgrind");
+    // The environment lies on the stack, and debuginfod in it would be asked for symbols.
+    valgrind.env_clear().env("PATH", "/usr/bin:/bin");
+    valgrind.args(["--tool=callgrind", &format!("--toggle-collect={COUNTED}")]);
+    valgrind.arg(format!("--callgrind-out-file={}", profile.display()));
+    output(valgrind.arg(program).arg(&name))?;
+    let text = fs::read_to_string(&profile);
+    let text = text.map_err(|error| format!("{}: {error}", profile.display()))?;
+    match total(&text) {
+        Some(instructions) if instructions > 0 => Ok(Count { name, operations, instructions }),
+        _ => Err(format!("{name}: nothing was counted: is there a function {COUNTED}?")),
+    }
+}
+
+/// All that was counted, from a profile of callgrind.
+fn total(profile: &str) -> Option<u64> {
+    profile.lines().find_map(|line| line.strip_prefix("totals: "))?.parse().ok()
+}
+
+/// What a command prints; its failure shows what it has complained about.
+fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("{name}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiler(version: &str, host: &str) -> Compiler {
+        Compiler { version: version.to_owned(), host: host.to_owned() }
+    }
+
+    fn counted(name: &str, instructions: u64) -> Count {
+        Count { name: name.to_owned(), operations: 2, instructions }
+    }
+
+    #[test]
+    fn a_snapshot_is_read_as_it_was_written() {
+        let counts = [counted("a", 201), counted("longer_name", 4_000_000_000)];
+        let snapshot = Snapshot::of(compiler("rustc 1.0.0 (0 1970-01-01)", "x86"), &counts);
+        assert_eq!(snapshot.counts[0], ("a".to_owned(), 101), "rounded");
+        assert_eq!(Snapshot::parse(&snapshot.to_string()), Some(snapshot));
+        assert_eq!(Snapshot::parse("rustc 1.0.0\nfor x86\na one\n"), None);
+        assert_eq!(Snapshot::parse(""), None);
+    }
+
+    #[test]
+    fn growth_and_strangers_are_found() {
+        let before = [counted("same", 2000), counted("grown", 2000), counted("gone", 2)];
+        let snapshot = Snapshot::of(compiler("1", "x86"), &before);
+        let counts = [counted("same", 2100), counted("grown", 2102), counted("new", 2)];
+        let findings = snapshot.findings(&counts, 5.0);
+        assert_eq!(findings.len(), 3, "{findings:?}");
+        assert!(findings[0].starts_with("grown takes 5.1 % more"), "{findings:?}");
+        assert!(findings[1].starts_with("new is not in"), "{findings:?}");
+        assert!(findings[2].starts_with("gone of"), "{findings:?}");
+        assert!(snapshot.findings(&before, 5.0).is_empty());
+    }
+
+    #[test]
+    fn the_bound_goes_with_the_compiler() {
+        let snapshot = Snapshot::of(compiler("1", "x86"), &[]);
+        assert_eq!(snapshot.growth_max(&compiler("1", "x86")), Some(GROWTH_MAX));
+        let other = snapshot.growth_max(&compiler("2", "x86"));
+        assert_eq!(other, Some(GROWTH_MAX_OTHER_COMPILER));
+        assert_eq!(snapshot.growth_max(&compiler("1", "arm")), None);
+    }
+
+    #[test]
+    fn what_cargo_and_callgrind_say_is_understood() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
+            {\"reason\":\"compiler-artifact\",\"executable\":\"/t/a-1\",\"fresh\":true}\n\
+            {\"reason\":\"build-finished\",\"success\":true}\n";
+        assert_eq!(executable(messages), Some(PathBuf::from("/t/a-1")));
+        assert_eq!(executable("{\"executable\":null}"), None);
+        assert_eq!(total("events: Ir\nsummary: 7\n\ntotals: 12\n"), Some(12));
+        assert_eq!(total("events: Ir\n"), None);
+    }
+}
