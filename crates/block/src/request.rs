@@ -79,6 +79,10 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// Stands for a disk that is not known yet: nothing can be asked of it.
+    pub const UNKNOWN: Self =
+        Self { size: 0, block_size: 512, read_only: true, write_cache: false, discard: false };
+
     /// Checks a request against the disk: alignment, bounds, read-only, buffer.
     ///
     /// # Errors

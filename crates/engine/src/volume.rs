@@ -37,13 +37,7 @@ pub struct Volume {
 
 impl Volume {
     pub(crate) fn new(arena: Arena) -> std::io::Result<Self> {
-        let geometry = Geometry {
-            size: 0,
-            block_size: 512,
-            read_only: true,
-            write_cache: false,
-            discard: false,
-        };
+        let geometry = Geometry::UNKNOWN;
         Ok(Self {
             queue: ArrayQueue::new(QUEUE_LEN),
             doorbell: Doorbell::new()?,

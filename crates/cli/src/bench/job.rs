@@ -87,13 +87,7 @@ impl Jobs {
                 std::thread::Builder::new().name(name).spawn(move || worker.run(options))?;
             jobs.push(Job { tasks: Some(tasks), thread: Some(thread) });
         }
-        let geometry = Geometry {
-            size: 0,
-            block_size: 512,
-            read_only: true,
-            write_cache: false,
-            discard: false,
-        };
+        let geometry = Geometry::UNKNOWN;
         let mut this = Self { jobs, outcomes, shared, geometry };
         for _ in 0..count {
             if let Outcome::Connected(geometry) = this.outcome(None)? {
