@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tyche_engine::RECEIVE_FRAMES;
 use tyche_link::Link;
-use tyche_link::packet::{PacketLink, PacketOptions, interfaces, receive_buffer_for};
+use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
 use tyche_proto::BatchPolicy;
 use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX};
 
 use crate::error::{Code, Context, Error, Result};
-
-/// Frames of the longest kind that a receive buffer should hold: two full windows.
-const RECEIVE_FRAMES: usize = 1024;
 
 /// On which end of sessions a command is: over TCP, one listens and the other connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,12 +87,10 @@ impl LinkArgs {
         if let Some(place) = place.map_err(|it| Error::new(Code::Usage, it.to_string()))? {
             return open_tcp(&place, end);
         }
-        let mut options = PacketOptions::new(interface);
+        let options = PacketOptions::new(interface);
+        let mut options = options.receiving(RECEIVE_FRAMES, FRAME_LEN_MAX)?;
         options.ethertype = self.ethertype;
         options.qdisc_bypass = !self.qdisc;
-        let mtu = interfaces()?.into_iter().find(|it| it.name == interface).map(|it| it.mtu);
-        let frame_len = mtu.map_or(FRAME_LEN_MAX, |mtu| (mtu + 14).min(FRAME_LEN_MAX));
-        options.receive_buffer = receive_buffer_for(RECEIVE_FRAMES, frame_len);
         let link = PacketLink::open(&options)?;
         for shortfall in link.shortfalls() {
             tracing::warn!(interface, "{shortfall}");

@@ -14,6 +14,10 @@ use tyche_proto::{Instant, Outgoing, OutgoingEcho};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
+/// Positions of a receive ring, at most.
+const RING_MAX: usize = 512;
+/// Frames of the longest kind that a link's receive buffer should hold: both rings in full.
+pub const RECEIVE_FRAMES: usize = 2 * RING_MAX;
 /// How long a link that is down is left alone.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
 
@@ -72,7 +76,7 @@ impl Port {
     /// the receive buffer, commands included.
     pub(crate) fn rings(&self) -> [u16; 2] {
         let frames = self.link.receive_capacity(self.link.frame_len_max()) / 2;
-        let positions = frames.clamp(16, 512);
+        let positions = frames.clamp(16, RING_MAX);
         let ring =
             if positions.is_power_of_two() { positions } else { positions.next_power_of_two() / 2 };
         [ring as u16; 2]

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use tyche_engine::{HostLink, HostOptions, identity};
-use tyche_link::packet::{PacketLink, PacketOptions, interfaces, receive_buffer_for};
+use tyche_engine::{HostLink, HostOptions, RECEIVE_FRAMES, identity};
+use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions};
 use tyche_link::{Link, handover};
 use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX, Mac, Name};
@@ -14,8 +14,6 @@ use uuid::Uuid;
 use crate::error::OpenError;
 use crate::volume::{REQUESTS_MAX, Volume};
 
-/// Frames of the longest kind that a receive buffer should hold: two full windows.
-const RECEIVE_FRAMES: usize = 1024;
 /// Pages wanted for the target's data queue: 32 MiB.
 const DAMQ_PAGES: u32 = (32 << 20) / 4096;
 /// The most memory that a volume takes for buffers of its own.
@@ -167,13 +165,10 @@ impl Options {
     }
 
     fn packet_link(&self, interface: &str) -> Result<PacketLink, OpenError> {
-        let mut options = PacketOptions::new(interface);
+        let options = PacketOptions::new(interface).receiving(RECEIVE_FRAMES, FRAME_LEN_MAX);
+        let mut options = options.map_err(OpenError::System)?;
         options.ethertype = self.ethertype;
         options.qdisc_bypass = !self.qdisc;
-        let all = interfaces().map_err(OpenError::System)?;
-        let mtu = all.into_iter().find(|it| it.name == interface).map(|it| it.mtu);
-        let frame_len = mtu.map_or(FRAME_LEN_MAX, |mtu| (mtu + 14).min(FRAME_LEN_MAX));
-        options.receive_buffer = receive_buffer_for(RECEIVE_FRAMES, frame_len);
         let link = PacketLink::open(&options)?;
         for shortfall in link.shortfalls() {
             tracing::warn!(interface, "{shortfall}");

@@ -77,6 +77,18 @@ impl PacketOptions {
             qdisc_bypass: true,
         }
     }
+
+    /// Makes the receive buffer hold `frames` frames as long as the interface takes, up to
+    /// `frame_len_max` bytes. An interface that is not there is found out when it is opened.
+    ///
+    /// # Errors
+    /// What the system says when it cannot list the interfaces.
+    pub fn receiving(mut self, frames: usize, frame_len_max: usize) -> io::Result<Self> {
+        let info = interfaces()?.into_iter().find(|info| info.name == self.interface);
+        let frame_len = info.map_or(frame_len_max, |info| (ETHERNET + info.mtu).min(frame_len_max));
+        self.receive_buffer = receive_buffer_for(frames, frame_len);
+        Ok(self)
+    }
 }
 
 /// Received frames that never reached a batch.
