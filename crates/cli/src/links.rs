@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tyche_engine::RECEIVE_FRAMES;
 use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
 use tyche_proto::BatchPolicy;
-use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX};
+use tyche_proto::wire::ETHERTYPE;
 
 use crate::error::{Code, Context, Error, Result};
 
@@ -87,12 +86,11 @@ impl LinkArgs {
         if let Some(place) = place.map_err(|it| Error::new(Code::Usage, it.to_string()))? {
             return open_tcp(&place, end);
         }
-        let options = PacketOptions::new(interface);
-        let mut options = options.receiving(RECEIVE_FRAMES, FRAME_LEN_MAX)?;
+        let mut options = PacketOptions::new(interface);
         options.ethertype = self.ethertype;
         options.qdisc_bypass = !self.qdisc;
         let link = PacketLink::open(&options)?;
-        for shortfall in link.shortfalls() {
+        if let Some(shortfall) = link.shortfall() {
             tracing::warn!(interface, "{shortfall}");
         }
         Ok(Box::new(link))

@@ -27,7 +27,7 @@ pub use host::{
     ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, Notice,
     PathReport, RequestCounts,
 };
-pub use port::{PortStats, RECEIVE_FRAMES};
+pub use port::PortStats;
 pub use stages::{Stage, StageTimes};
 pub use target::{
     RememberWriter, SessionReport, Target, TargetExport, TargetLinkReport, TargetOptions,

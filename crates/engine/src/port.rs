@@ -16,8 +16,6 @@ use tyche_proto::{Instant, Outgoing, OutgoingEcho};
 pub(crate) const BATCH: usize = 64;
 /// Positions of a receive ring, at most.
 const RING_MAX: usize = 512;
-/// Frames of the longest kind that a link's receive buffer should hold: both rings in full.
-pub const RECEIVE_FRAMES: usize = 2 * RING_MAX;
 /// How long a link that is down is left alone.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
 
@@ -34,7 +32,7 @@ pub struct PortStats {
     pub tx_bytes: u64,
     /// Frames that the interface did not take.
     pub tx_refused: u64,
-    /// Frames that the kernel dropped because the receive buffer was full.
+    /// Frames that the kernel dropped because there was no room for more.
     pub overruns: u64,
 }
 
@@ -72,8 +70,8 @@ impl Port {
         &*self.link
     }
 
-    /// Positions for the receive rings such that a full window of the longest frames fits into
-    /// the receive buffer, commands included.
+    /// Positions for the receive rings such that the link holds a full window of the longest frames
+    /// of both.
     pub(crate) fn rings(&self) -> [u16; 2] {
         let frames = self.link.receive_capacity(self.link.frame_len_max()) / 2;
         let positions = frames.clamp(16, RING_MAX);

@@ -457,6 +457,7 @@ impl TargetLoop {
             self.listener.handle_frame(now, frame.head, frame.payload);
             self.settle(Some(index));
         }
+        self.port.rx.clear();
         frames > 0
     }
 

@@ -3,11 +3,11 @@
 use std::io;
 use std::time::Duration;
 
-use tyche_engine::{HostLink, HostOptions, RECEIVE_FRAMES, identity};
+use tyche_engine::{HostLink, HostOptions, identity};
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions};
 use tyche_link::{Link, handover};
-use tyche_proto::wire::{ETHERTYPE, FRAME_LEN_MAX, Mac, Name};
+use tyche_proto::wire::{ETHERTYPE, Mac, Name};
 use tyche_proto::{BatchPolicy, SessionConfig};
 use uuid::Uuid;
 
@@ -165,12 +165,11 @@ impl Options {
     }
 
     fn packet_link(&self, interface: &str) -> Result<PacketLink, OpenError> {
-        let options = PacketOptions::new(interface).receiving(RECEIVE_FRAMES, FRAME_LEN_MAX);
-        let mut options = options.map_err(OpenError::System)?;
+        let mut options = PacketOptions::new(interface);
         options.ethertype = self.ethertype;
         options.qdisc_bypass = !self.qdisc;
         let link = PacketLink::open(&options)?;
-        for shortfall in link.shortfalls() {
+        if let Some(shortfall) = link.shortfall() {
             tracing::warn!(interface, "{shortfall}");
         }
         Ok(link)

@@ -31,13 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if len < HEAD {
         return Err(format!("a frame has at least {HEAD} bytes").into());
     }
-    let options = PacketOptions {
-        receive_buffer: 64 << 20,
-        send_buffer: 64 << 20,
-        ..PacketOptions::new(interface)
-    };
+    let options = PacketOptions { send_buffer: 64 << 20, ..PacketOptions::new(interface) };
     let mut link = PacketLink::open(&options)?;
-    for shortfall in link.shortfalls() {
+    if let Some(shortfall) = link.shortfall() {
         eprintln!("warning: {shortfall}");
     }
     let Count { frames, bytes, took } = match mode.as_str() {

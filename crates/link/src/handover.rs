@@ -11,8 +11,9 @@
 //!                   └────────────── [ empty ] ◄──────────────┘
 //! ```
 //!
-//! Whole batches change hands, no bytes are copied. There are [`BATCHES`] of them; while all are
-//! filled, frames wait in the socket's buffer, as they do without the thread. Both sides spin
+//! The thread copies frames out of the socket's ring, and whole batches change hands. There are
+//! [`BATCHES`] of them; while all are filled, frames wait in the ring, as they do without the
+//! thread. Both sides spin
 //! before they sleep, as the loops of the engine do, and yield the core while they spin: the
 //! thread that they wait for may be in need of it.
 //!
@@ -55,12 +56,12 @@ pub struct HandOverLink {
 ///
 /// # Panics
 /// If there are too many links for one thread to wait for.
-pub fn hand_over(links: Vec<Box<dyn Link>>, spin: Duration) -> io::Result<Vec<HandOverLink>> {
+pub fn hand_over(mut links: Vec<Box<dyn Link>>, spin: Duration) -> io::Result<Vec<HandOverLink>> {
     assert!(links.len() < SOURCES_MAX, "{} links for one thread", links.len());
     let (mut lanes, mut belts) = (Vec::new(), Vec::new());
-    for link in &links {
+    for link in &mut links {
         let belt = Arc::new(Belt::new()?);
-        lanes.push(Lane::new(link.receiver()?, Arc::clone(&belt)));
+        lanes.push(Lane::new(link.take_receiver()?, Arc::clone(&belt)));
         belts.push(belt);
     }
     let thread = Arc::new(ReceiveThread::start(lanes, spin)?);
@@ -299,6 +300,7 @@ impl Lane {
         let received = self.receiver.receive(&mut batch);
         match received {
             Ok(_) => {
+                batch.settle();
                 if self.down.take().is_some() {
                     self.belt.set_failure(None);
                 }

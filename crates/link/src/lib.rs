@@ -47,11 +47,14 @@ pub trait Link: Send {
     /// the end of the payload (14 + MTU).
     fn frame_len_max(&self) -> usize;
 
-    /// How many frames of `frame_len` bytes the receive buffer holds before the kernel drops.
+    /// How many frames of `frame_len` bytes can be on their way here, or wait in a batch that has not
+    /// been cleared, before some are dropped.
     fn receive_capacity(&self, frame_len: usize) -> usize;
 
     /// Receives what is there, up to the batch's room; replaces the batch's content. Returns how
-    /// many frames came, 0 when nothing is there.
+    /// many frames came, 0 when nothing is there. Frames may lie in memory of the link's until the
+    /// batch is cleared: they take up its room (see [`receive_capacity`](Self::receive_capacity)),
+    /// and it seems readable.
     ///
     /// # Errors
     /// `NetworkDown` when the interface is down and `NotFound` when it is gone; others as the
@@ -66,12 +69,15 @@ pub trait Link: Send {
     /// As for [`receive`](Self::receive).
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize>;
 
-    /// The receiving half, for another thread. From then on it alone receives; the link sends, and
-    /// tells of itself, as before.
+    /// The receiving half, for another thread. From then on it alone receives and is waited for; the
+    /// link sends, and tells of itself, as before.
     ///
     /// # Errors
     /// `Unsupported` where a link has no halves.
-    fn receiver(&self) -> io::Result<Box<dyn Receiver>> {
+    ///
+    /// # Panics
+    /// If it has been taken before. So may, from then on, receiving and [`wait_fd`](Self::wait_fd).
+    fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
         let message = format!("link {} cannot receive in a thread of its own", self.name());
         Err(io::Error::new(io::ErrorKind::Unsupported, message))
     }
@@ -80,12 +86,12 @@ pub trait Link: Send {
     /// learn that somebody sleeps.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
-    /// Frames that the kernel dropped because the receive buffer was full, since the link opened.
+    /// Frames that the kernel dropped because there was no room for more, since the link opened.
     fn overruns(&mut self) -> u64;
 
     /// Finds out how long frames lie in the kernel before they are received
-    /// ([`RxBatch::waited`]), or no longer does: it costs a little for each. The first frames may
-    /// seem not to have waited at all. False if this kind of link can't.
+    /// ([`RxBatch::waited`]), or no longer does: it costs a little for each. False if this kind of
+    /// link can't.
     fn stamp_arrivals(&mut self, on: bool) -> bool {
         !on
     }

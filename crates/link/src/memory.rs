@@ -164,7 +164,7 @@ impl Link for MemoryLink {
         self.incoming.receive(batch, &self.name)
     }
 
-    fn receiver(&self) -> io::Result<Box<dyn Receiver>> {
+    fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
         let (lane, name) = (Arc::clone(&self.incoming), self.name.clone());
         Ok(Box::new(MemoryReceiver { lane, name }))
     }

@@ -254,8 +254,8 @@ impl Link for Broken {
         unreachable!("the receiver receives")
     }
 
-    fn receiver(&self) -> io::Result<Box<dyn Receiver>> {
-        Ok(Box::new(BrokenReceiver(self.0.receiver()?)))
+    fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
+        Ok(Box::new(BrokenReceiver(self.0.take_receiver()?)))
     }
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {

@@ -25,9 +25,7 @@ const READS: u64 = 64;
 
 /// A host of its own, with a session that only reads.
 fn connect(rig: &Rig) -> InlineHost {
-    let mut options = PacketOptions::new(rig.cable.link(Side::Host));
-    // Every socket gets the frames of all sessions, and most are not read most of the time.
-    options.receive_buffer = 1 << 20;
+    let options = PacketOptions::new(rig.cable.link(Side::Host));
     let link = rig.cable.on_thread(Side::Host, || PacketLink::open(&options)).unwrap();
     let session = SessionConfig {
         host: Uuid::new_v4(),

@@ -158,6 +158,7 @@ impl Driver {
                 self.session.handle_frame(now, path, frame.head, frame.payload);
                 self.settle(Some((path, index)));
             }
+            self.ports[path].rx.clear();
             frames += batch;
         }
         if self.session.poll_timeout().is_some_and(|at| at <= now) {

@@ -1,12 +1,18 @@
 //! Frames that came.
+//!
+//! A frame lies in one of two places: in memory of the batch, where a link has copied it to, or in
+//! memory that a link lends until the batch is cleared or received into again, such as the ring of
+//! a socket. Who reads the batch doesn't notice.
 
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
-use std::{mem, ptr};
+use std::{mem, slice};
 
 use tyche_block::{Arena, Extent, PAGE};
 
 use super::FRAMES_MAX;
-use super::arrivals::Arrivals;
 use crate::HEAD;
 
 /// One received frame.
@@ -37,68 +43,72 @@ pub enum Refused {
     Full,
 }
 
+/// What frames have been lent from: it wants them back.
+pub(crate) trait Lender: Send + Sync {
+    /// The frames at these positions, whatever those mean to it, are no longer looked at.
+    fn give_back(&self, positions: Range<usize>);
+}
+
 /// Room for a number of frames, and the frames that came in the last [`receive`](crate::Link).
 ///
-/// The memory is split into *slots*, one a frame. Slots that hold a frame come first in `order`;
-/// so frames can be dropped and added without moving any bytes.
+/// A batch has *slots*, one a frame. Slots that hold a frame come first in `order`; so frames can be
+/// dropped and added without moving any bytes.
 pub struct RxBatch {
-    heads: Extent,
-    payloads: Extent,
-    /// Bytes from one payload area to the next.
-    stride: usize,
+    /// Taken when the first frame is copied: a batch that is only ever lent to needs none.
+    own: Option<Own>,
     payload_max: usize,
     /// A permutation of all slots; the first `count` of them hold frames.
     order: Vec<u16>,
     count: usize,
-    /// Whether `order` is 0, 1, 2 and so on.
-    in_order: bool,
-    /// Payload bytes by slot.
-    lengths: Vec<usize>,
-    /// By slot: the vector of head and payload, and the message that points to it.
-    #[expect(dead_code, reason = "the kernel reads it, through `messages`")]
-    vectors: Vec<[libc::iovec; 2]>,
-    messages: Vec<libc::mmsghdr>,
-    /// When the frames arrived, once a link has been asked for that.
-    arrivals: Option<Arrivals>,
+    /// By slot.
+    places: Vec<Place>,
+    /// By slot: how long the frame lay in the kernel, if that is known.
+    waited: Vec<Option<Duration>>,
+    loan: Option<Loan>,
 }
 
-// SAFETY: the raw pointers inside `vectors` and `messages` point into memory that the batch owns
-// (extents, vectors and boxes that are never resized), so they move to another thread with it.
+/// Where a frame is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In the slot's own memory, with so many bytes of payload.
+    Own(usize),
+    /// From here on, in the lender's memory: a head and so many bytes of payload.
+    Lent(NonNull<u8>, usize),
+}
+
+/// Frames to give back.
+struct Loan {
+    lender: Arc<dyn Lender>,
+    positions: Range<usize>,
+}
+
+/// Memory for copies.
+struct Own {
+    heads: Extent,
+    payloads: Extent,
+    /// Bytes from one payload area to the next.
+    stride: usize,
+}
+
+// SAFETY: what `places` points to belongs to the lender, which may be used by all threads and is
+// kept alive by the loan; nobody writes there until the loan is given back.
 unsafe impl Send for RxBatch {}
 
 impl RxBatch {
-    /// Takes the memory for `frames` frames with payloads of up to `payload_max` bytes, and
-    /// touches it, so that no frame pays for a page fault.
+    /// Room for `frames` frames with payloads of up to `payload_max` bytes.
     ///
     /// # Panics
     /// If `frames` is 0 or more than [`FRAMES_MAX`].
     pub fn new(frames: usize, payload_max: usize) -> Self {
         assert!((1..=FRAMES_MAX).contains(&frames), "a batch of {frames} frames");
-        let stride = payload_max.max(1).next_multiple_of(PAGE);
-        let mut heads = own_memory(frames * HEAD);
-        let mut payloads = own_memory(frames * stride);
-        let mut vectors: Vec<[libc::iovec; 2]> = heads
-            .as_chunks_mut::<HEAD>()
-            .0
-            .iter_mut()
-            .zip(payloads.chunks_exact_mut(stride))
-            .map(|(head, payload)| {
-                [vector(head.as_mut_slice()), vector(&mut payload[..payload_max])]
-            })
-            .collect();
-        let messages = vectors.iter_mut().map(message).collect();
         Self {
-            heads,
-            payloads,
-            stride,
+            own: None,
             payload_max,
             order: (0..frames).map(|slot| slot as u16).collect(),
             count: 0,
-            in_order: true,
-            lengths: vec![0; frames],
-            vectors,
-            messages,
-            arrivals: None,
+            places: vec![Place::Own(0); frames],
+            waited: vec![None; frames],
+            loan: None,
         }
     }
 
@@ -133,17 +143,24 @@ impl RxBatch {
 
     fn at(&self, index: usize) -> RxFrame<'_> {
         let slot = usize::from(self.order[index]);
-        let start = slot * self.stride;
-        RxFrame {
-            head: &self.heads.as_chunks().0[slot],
-            payload: &self.payloads[start..start + self.lengths[slot]],
+        match self.places[slot] {
+            Place::Own(len) => {
+                self.own.as_ref().expect("copied frames have memory").frame(slot, len)
+            }
+            Place::Lent(start, len) => {
+                // SAFETY: `lend`'s caller promised a head and `len` bytes after it, which stay as
+                // they are while there is a loan; it ends with `&mut self`, and so after `&self`.
+                let frame = unsafe { slice::from_raw_parts(start.as_ptr(), HEAD + len) };
+                let (head, payload) = frame.split_first_chunk().expect("a head");
+                RxFrame { head, payload }
+            }
         }
     }
 
     /// How long the frame at `index` lay in the kernel before it was received, where the link has
     /// been asked to [find that out](crate::Link::stamp_arrivals).
     pub fn waited(&self, index: usize) -> Option<Duration> {
-        self.arrivals.as_ref()?.waited(usize::from(self.order[index]))
+        self.waited[usize::from(self.order[index])]
     }
 
     /// All frames in order of arrival.
@@ -151,9 +168,13 @@ impl RxBatch {
         (0..self.count).map(|index| self.frame(index))
     }
 
-    /// Forgets all frames.
+    /// Forgets all frames, and gives back those that are lent: their room in the kernel is free
+    /// again. Whoever has handled a batch clears it before it tells the sender to go on.
     pub fn clear(&mut self) {
         self.count = 0;
+        if let Some(Loan { lender, positions }) = self.loan.take() {
+            lender.give_back(positions);
+        }
     }
 
     /// Adds a copy of the frame that `parts` make up one after the other.
@@ -168,8 +189,114 @@ impl RxBatch {
             return Err(Refused::Full);
         };
         let slot = usize::from(slot);
+        let (slots, payload_max) = (self.order.len(), self.payload_max);
+        let own = self.own.get_or_insert_with(|| Own::new(slots, payload_max));
+        let len = own.copy(slot, payload_max, parts)?;
+        self.keep_new(slot, Place::Own(len), None);
+        Ok(())
+    }
+
+    /// Adds a frame of `len` bytes where it lies, which `waited` for so long in the kernel.
+    ///
+    /// # Errors
+    /// Says why the frame does not go in; the batch is then as it was.
+    ///
+    /// # Safety
+    /// From `start` on `len` bytes can be read and are not written to, from now on until the loan
+    /// that the caller [takes](Self::borrow_from) next is given back.
+    pub(crate) unsafe fn lend(
+        &mut self,
+        start: NonNull<u8>,
+        len: usize,
+        waited: Option<Duration>,
+    ) -> Result<(), Refused> {
+        let Some(&slot) = self.order.get(self.count) else {
+            return Err(Refused::Full);
+        };
+        let len = len.checked_sub(HEAD).ok_or(Refused::Short)?;
+        if len > self.payload_max {
+            return Err(Refused::Long);
+        }
+        self.keep_new(usize::from(slot), Place::Lent(start, len), waited);
+        Ok(())
+    }
+
+    /// Notes what to give back to whom: all frames lent since the batch was cleared.
+    pub(crate) fn borrow_from(&mut self, lender: Arc<dyn Lender>, positions: Range<usize>) {
+        assert!(self.loan.is_none(), "one loan at a time");
+        self.loan = Some(Loan { lender, positions });
+    }
+
+    /// Copies what is lent and gives it back, so that the batch can be kept for any time.
+    pub(crate) fn settle(&mut self) {
+        let Some(Loan { lender, positions }) = self.loan.take() else {
+            return;
+        };
+        let (slots, payload_max) = (self.order.len(), self.payload_max);
+        let own = self.own.get_or_insert_with(|| Own::new(slots, payload_max));
+        for &slot in &self.order[..self.count] {
+            let slot = usize::from(slot);
+            if let Place::Lent(start, len) = self.places[slot] {
+                // SAFETY: as in `at`; the loan is given back below.
+                let frame = unsafe { slice::from_raw_parts(start.as_ptr(), HEAD + len) };
+                let copied = own.copy(slot, payload_max, [frame]);
+                self.places[slot] = Place::Own(copied.expect("it was let in"));
+            }
+        }
+        lender.give_back(positions);
+    }
+
+    /// Keeps the frames that `keep` says, in their order.
+    pub fn retain(&mut self, mut keep: impl FnMut(RxFrame<'_>) -> bool) {
+        let before = mem::take(&mut self.count);
+        for index in 0..before {
+            if keep(self.at(index)) {
+                self.order.swap(self.count, index);
+                self.count += 1;
+            }
+        }
+    }
+
+    fn keep_new(&mut self, slot: usize, place: Place, waited: Option<Duration>) {
+        self.places[slot] = place;
+        self.waited[slot] = waited;
+        self.count += 1;
+    }
+}
+
+impl Drop for RxBatch {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl std::fmt::Debug for RxBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RxBatch({} of {} frames)", self.count, self.capacity())
+    }
+}
+
+impl Own {
+    /// Takes the memory and touches it, so that no frame pays for a page fault.
+    fn new(slots: usize, payload_max: usize) -> Self {
+        let stride = payload_max.max(1).next_multiple_of(PAGE);
+        Self { heads: touched(slots * HEAD), payloads: touched(slots * stride), stride }
+    }
+
+    fn frame(&self, slot: usize, len: usize) -> RxFrame<'_> {
+        let payload = &self.payloads[slot * self.stride..][..len];
+        RxFrame { head: &self.heads.as_chunks().0[slot], payload }
+    }
+
+    /// Copies a frame into a slot. Returns the length of its payload.
+    fn copy<'b>(
+        &mut self,
+        slot: usize,
+        payload_max: usize,
+        parts: impl IntoIterator<Item = &'b [u8]>,
+    ) -> Result<usize, Refused> {
         let head = &mut self.heads.as_chunks_mut::<HEAD>().0[slot];
-        let payload = &mut self.payloads[slot * self.stride..][..self.payload_max];
+        let payload = &mut self.payloads[slot * self.stride..][..payload_max];
         let mut len = 0;
         for mut part in parts {
             if len < HEAD {
@@ -187,144 +314,41 @@ impl RxBatch {
             room.copy_from_slice(part);
             len += part.len();
         }
-        self.lengths[slot] = len.checked_sub(HEAD).ok_or(Refused::Short)?;
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.forget(slot);
-        }
-        self.count += 1;
-        Ok(())
-    }
-
-    /// Keeps the frames that `keep` says, in their order.
-    pub fn retain(&mut self, mut keep: impl FnMut(RxFrame<'_>) -> bool) {
-        let before = mem::take(&mut self.count);
-        for index in 0..before {
-            if keep(self.at(index)) {
-                self.keep(index);
-            }
-        }
-    }
-
-    /// Where `recvmmsg` shall put frames: every slot, in order. The batch is empty afterwards
-    /// until [`accept`](Self::accept).
-    pub(crate) fn messages(&mut self) -> &mut [libc::mmsghdr] {
-        if self.arrivals.take().is_some() {
-            Arrivals::take_back(&mut self.messages);
-        }
-        self.empty_slots()
-    }
-
-    /// The same, and has the kernel say when each frame arrives.
-    pub(crate) fn stamped_messages(&mut self) -> &mut [libc::mmsghdr] {
-        let slots = self.capacity();
-        self.arrivals.get_or_insert_with(|| Arrivals::new(slots)).lend(&mut self.messages);
-        self.empty_slots()
-    }
-
-    fn empty_slots(&mut self) -> &mut [libc::mmsghdr] {
-        self.count = 0;
-        if !self.in_order {
-            self.order.sort_unstable();
-            self.in_order = true;
-        }
-        &mut self.messages
-    }
-
-    /// Takes over what the kernel said of the first `received` slots since
-    /// [`stamped_messages`](Self::stamped_messages).
-    pub(crate) fn take_stamps(&mut self, received: usize) {
-        let arrivals = self.arrivals.as_mut().expect("the messages have asked for stamps");
-        arrivals.take(&self.messages[..received]);
-    }
-
-    /// Takes over what `recvmmsg` put into the first `received` slots. Returns how many frames
-    /// were left out because they were too short, and how many because they were too long.
-    pub(crate) fn accept(&mut self, received: usize) -> (u64, u64) {
-        assert!(received <= self.capacity(), "the kernel filled more slots than there are");
-        let (mut short, mut long) = (0, 0);
-        for slot in 0..received {
-            match self.verdict(slot) {
-                Some(Refused::Short) => short += 1,
-                Some(_) => long += 1,
-                None => {
-                    self.lengths[slot] = self.messages[slot].msg_len as usize - HEAD;
-                    self.keep(slot);
-                }
-            }
-        }
-        (short, long)
-    }
-
-    /// Makes the frame at `index` the next one that is kept. The frames between are given up.
-    fn keep(&mut self, index: usize) {
-        if index != self.count {
-            self.order.swap(self.count, index);
-            self.in_order = false;
-        }
-        self.count += 1;
-    }
-
-    /// Why the message in `slot` is no frame, if it is none.
-    fn verdict(&self, slot: usize) -> Option<Refused> {
-        let message = &self.messages[slot];
-        if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
-            return Some(Refused::Long);
-        }
-        let len = message.msg_len as usize;
-        assert!(len <= HEAD + self.payload_max, "the kernel wrote past the payload area");
-        (len < HEAD).then_some(Refused::Short)
-    }
-}
-
-impl std::fmt::Debug for RxBatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RxBatch({} of {} frames)", self.count, self.capacity())
+        len.checked_sub(HEAD).ok_or(Refused::Short)
     }
 }
 
 /// Page-aligned memory of its own arena, touched.
-fn own_memory(len: usize) -> Extent {
+fn touched(len: usize) -> Extent {
     let mut memory = Arena::new(len.div_ceil(PAGE)).alloc(len).expect("the arena is this long");
     memory.fill(0);
     memory
 }
 
-fn vector(bytes: &mut [u8]) -> libc::iovec {
-    libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
-}
-
-fn message(vector: &mut [libc::iovec; 2]) -> libc::mmsghdr {
-    // SAFETY: all-zero is a valid `mmsghdr`: null pointers with zero lengths.
-    let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
-    message.msg_hdr.msg_iov = ptr::from_mut(vector).cast();
-    message.msg_hdr.msg_iovlen = vector.len() as _;
-    message
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     fn bytes(len: usize, seed: u8) -> Vec<u8> {
         (0..len).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed)).collect()
     }
 
-    /// Does what `recvmmsg` does: writes through the vectors only.
-    fn scatter(batch: &mut RxBatch, slot: usize, frame: &[u8]) {
-        let message = &mut batch.messages()[slot];
-        let mut rest = frame;
-        for part in 0..message.msg_hdr.msg_iovlen {
-            // SAFETY: the batch points to `msg_iovlen` vectors of memory that it owns.
-            let room = unsafe {
-                let vector = &*message.msg_hdr.msg_iov.add(part);
-                std::slice::from_raw_parts_mut(vector.iov_base.cast::<u8>(), vector.iov_len)
-            };
-            let (now, later) = rest.split_at(rest.len().min(room.len()));
-            room[..now.len()].copy_from_slice(now);
-            rest = later;
+    /// Lends frames that are there for ever, and remembers what was given back.
+    #[derive(Default)]
+    struct Frames(Mutex<Vec<(usize, usize)>>);
+
+    impl Lender for Frames {
+        fn give_back(&self, positions: Range<usize>) {
+            self.0.lock().unwrap().push((positions.start, positions.end));
         }
-        message.msg_len = (frame.len() - rest.len()) as u32;
-        message.msg_hdr.msg_flags = if rest.is_empty() { 0 } else { libc::MSG_TRUNC };
+    }
+
+    fn lend(batch: &mut RxBatch, frame: Vec<u8>, waited: Option<Duration>) -> Result<(), Refused> {
+        let frame: &'static [u8] = frame.leak();
+        // SAFETY: what is leaked stays as it is.
+        unsafe { batch.lend(NonNull::from(frame).cast(), frame.len(), waited) }
     }
 
     fn contents(batch: &RxBatch) -> Vec<Vec<u8>> {
@@ -344,39 +368,74 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_too_short_or_too_long_are_left_out_and_counted() {
-        let mut batch = RxBatch::new(6, 100);
-        let lens = [63, 64, 164, 165, 0, 65];
-        for (slot, len) in lens.into_iter().enumerate() {
-            scatter(&mut batch, slot, &bytes(len, slot as u8));
-        }
-        assert_eq!(batch.accept(6), (2, 1));
-        assert_eq!(contents(&batch), [bytes(64, 1), bytes(164, 2), bytes(65, 5)]);
-        // The three slots left are usable, and only these.
-        for seed in 10..13 {
-            batch.push([&bytes(80, seed)[..]]).unwrap();
-        }
-        assert_eq!(batch.push([&bytes(80, 13)[..]]), Err(Refused::Full));
-        assert_eq!(contents(&batch)[..3], [bytes(64, 1), bytes(164, 2), bytes(65, 5)]);
-        assert_eq!(contents(&batch)[3..], [bytes(80, 10), bytes(80, 11), bytes(80, 12)]);
+    fn lent_frames_lie_where_they_were_and_stand_beside_copied_ones() {
+        let mut batch = RxBatch::new(4, 100);
+        lend(&mut batch, bytes(64, 1), None).unwrap();
+        batch.push([&bytes(80, 2)[..]]).unwrap();
+        let long: &'static [u8] = bytes(164, 3).leak();
+        let waited = Some(Duration::from_micros(7));
+        // SAFETY: what is leaked stays as it is.
+        unsafe { batch.lend(NonNull::from(long).cast(), long.len(), waited) }.unwrap();
+        assert_eq!(contents(&batch), [bytes(64, 1), bytes(80, 2), bytes(164, 3)]);
+        assert_eq!((batch.waited(1), batch.waited(2)), (None, waited));
+        assert!(std::ptr::eq(batch.frame(2).payload, &long[HEAD..]));
+        // One slot is left.
+        lend(&mut batch, bytes(65, 4), None).unwrap();
+        assert_eq!(lend(&mut batch, bytes(65, 5), None), Err(Refused::Full));
+        batch.retain(|frame| frame.len() % 2 == 0);
+        batch.push([&bytes(99, 6)[..]]).unwrap();
+        assert_eq!(
+            contents(&batch),
+            [bytes(64, 1), bytes(80, 2), bytes(164, 3), bytes(99, 6)],
+            "a slot that is used again has only the new frame"
+        );
     }
 
     #[test]
-    fn a_batch_received_again_has_only_the_new_frames() {
-        let mut batch = RxBatch::new(4, 64);
-        for slot in 0..4 {
-            scatter(&mut batch, slot, &bytes(70 + slot, 1));
-        }
-        batch.accept(4);
-        batch.retain(|frame| frame.len() % 2 == 1);
-        assert_eq!(contents(&batch), [bytes(71, 1), bytes(73, 1)]);
-        scatter(&mut batch, 0, &bytes(99, 2));
-        assert!(batch.is_empty(), "lending the slots to the kernel empties the batch");
-        batch.accept(1);
-        assert_eq!(contents(&batch), [bytes(99, 2)]);
-        batch.messages();
-        batch.accept(0);
+    fn lent_frames_that_are_too_short_or_too_long_are_refused() {
+        let mut batch = RxBatch::new(4, 100);
+        assert_eq!(lend(&mut batch, bytes(63, 1), None), Err(Refused::Short));
+        assert_eq!(lend(&mut batch, bytes(165, 1), None), Err(Refused::Long));
         assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_loan_is_given_back_once_and_no_sooner_than_its_frames_are_forgotten() {
+        let frames = Arc::new(Frames::default());
+        let given_back = || frames.0.lock().unwrap().clone();
+        let mut batch = RxBatch::new(4, 100);
+        lend(&mut batch, bytes(70, 1), None).unwrap();
+        batch.borrow_from(frames.clone(), 3..5);
+        batch.retain(|_| false);
+        assert!(given_back().is_empty());
+        batch.clear();
+        batch.clear();
+        assert_eq!(given_back(), [(3, 5)]);
+        lend(&mut batch, bytes(70, 1), None).unwrap();
+        batch.borrow_from(frames.clone(), 5..6);
+        drop(batch);
+        assert_eq!(given_back(), [(3, 5), (5, 6)]);
+    }
+
+    #[test]
+    fn a_settled_batch_owes_nothing_and_has_the_same_frames() {
+        let frames = Arc::new(Frames::default());
+        let mut batch = RxBatch::new(4, 100);
+        for seed in 1..4 {
+            lend(&mut batch, bytes(70, seed), None).unwrap();
+        }
+        batch.borrow_from(frames.clone(), 0..3);
+        batch.retain(|frame| frame.head[0] != bytes(1, 2)[0]);
+        batch.push([&bytes(80, 9)[..]]).unwrap();
+        let before = contents(&batch);
+        assert!(frames.0.lock().unwrap().is_empty());
+        batch.settle();
+        assert_eq!(*frames.0.lock().unwrap(), [(0, 3)]);
+        assert_eq!(contents(&batch), before);
+        assert_eq!(batch.frame(0).payload.as_ptr().addr() % PAGE, 0);
+        batch.settle();
+        drop(batch);
+        assert_eq!(frames.0.lock().unwrap().len(), 1);
     }
 
     #[test]
@@ -407,8 +466,7 @@ mod tests {
     #[test]
     fn a_batch_without_payload_takes_heads() {
         let mut batch = RxBatch::new(1, 0);
-        scatter(&mut batch, 0, &bytes(64, 1));
-        assert_eq!(batch.accept(1), (0, 0));
+        batch.push([&bytes(64, 1)[..]]).unwrap();
         assert!(batch.frame(0).payload.is_empty());
     }
 

@@ -10,8 +10,19 @@ use crate::HEAD;
 /// The longest tail of a frame, in bytes.
 pub const TAIL_MAX: usize = 1280;
 
-/// A frame's copied parts: the head, and right after it the tail.
-type Copied = [u8; HEAD + TAIL_MAX];
+/// What a socket with `PACKET_VNET_HDR` wants in front of each frame (`struct virtio_net_hdr`, in
+/// the machine's byte order): zeros, and at [`LINEAR_AT`] how many bytes the kernel shall put into
+/// the frame's first buffer at least.
+const VIRTIO: usize = 10;
+const LINEAR_AT: std::ops::Range<usize> = 2..4;
+
+/// The longest frame that goes into one buffer of the kernel, in bytes. Left alone, the kernel
+/// splits frames of a page and more into a small buffer and pages, which costs both sides more than
+/// finding a larger buffer does, up to here (docs/measurements/packet-rings.md).
+const LINEAR_MAX: usize = 16 << 10;
+
+/// A frame's copied parts one after the other: virtio header, head, tail.
+type Copied = [u8; VIRTIO + HEAD + TAIL_MAX];
 
 /// Persistent storage for batches of frames to send: what the kernel reads the batch from.
 /// Taken once, used for one [`TxBatch`] after the other.
@@ -61,7 +72,7 @@ impl TxVectors {
             })
             .collect();
         Self {
-            copied: vec![[0; HEAD + TAIL_MAX]; frames],
+            copied: vec![[0; VIRTIO + HEAD + TAIL_MAX]; frames],
             lengths: vec![Lengths::default(); frames],
             vectors,
             per_frame,
@@ -127,8 +138,8 @@ impl<'a> TxBatch<'a> {
         assert!(tail.len() <= TAIL_MAX, "a tail of {} bytes", tail.len());
         let TxVectors { copied, lengths, vectors, per_frame, messages } = &mut *self.storage;
         let copied = &mut copied[self.end];
-        copied[..HEAD].copy_from_slice(head);
-        copied[HEAD..HEAD + tail.len()].copy_from_slice(tail);
+        copied[VIRTIO..][..HEAD].copy_from_slice(head);
+        copied[VIRTIO + HEAD..][..tail.len()].copy_from_slice(tail);
         let vectors = &mut vectors[self.end * *per_frame..][..*per_frame];
 
         let mut frame = HEAD + tail.len();
@@ -139,13 +150,15 @@ impl<'a> TxBatch<'a> {
             slices += 1;
             frame += slice.len();
         }
+        let linear = if frame <= LINEAR_MAX { frame as u16 } else { 0 };
+        copied[LINEAR_AT].copy_from_slice(&linear.to_ne_bytes());
         // Without data the copied parts are one run of bytes and travel as one vector.
         let used = if slices == 0 {
-            vectors[0] = vector(&copied[..HEAD + tail.len()]);
+            vectors[0] = vector(&copied[..VIRTIO + HEAD + tail.len()]);
             1
         } else {
-            vectors[0] = vector(&copied[..HEAD]);
-            vectors[slices + 1] = vector(&copied[HEAD..HEAD + tail.len()]);
+            vectors[0] = vector(&copied[..VIRTIO + HEAD]);
+            vectors[slices + 1] = vector(&copied[VIRTIO + HEAD..][..tail.len()]);
             slices + 1 + usize::from(!tail.is_empty())
         };
         messages[self.end].get_mut().msg_hdr.msg_iovlen = used as _;
@@ -188,9 +201,9 @@ impl<'a> TxBatch<'a> {
         let Lengths { slices, tail, frame } = self.storage.lengths[index];
         let copied = &self.storage.copied[index];
         TxFrame {
-            head: copied.first_chunk().expect("a head and a tail"),
+            head: copied[VIRTIO..].first_chunk().expect("a head and a tail"),
             data: &self.storage.vectors[index * self.storage.per_frame + 1..][..slices],
-            tail: &copied[HEAD..HEAD + tail],
+            tail: &copied[VIRTIO + HEAD..][..tail],
             len: frame,
         }
     }
@@ -200,7 +213,7 @@ impl<'a> TxBatch<'a> {
         (0..self.len()).map(|index| self.frame(index))
     }
 
-    /// What `sendmmsg` sends.
+    /// What `sendmmsg` sends on a socket with `PACKET_VNET_HDR`.
     pub(crate) fn messages(&self) -> &[UnsafeCell<libc::mmsghdr>] {
         &self.storage.messages[self.first..self.end]
     }
@@ -275,7 +288,7 @@ fn vector(bytes: &[u8]) -> libc::iovec {
 mod tests {
     use super::*;
 
-    /// Does what `sendmmsg` does: reads through the messages only.
+    /// Does what `sendmmsg` does: reads through the messages only, virtio headers apart.
     fn gather(batch: &TxBatch<'_>) -> Vec<Vec<u8>> {
         let read = |cell: &UnsafeCell<libc::mmsghdr>| {
             // SAFETY: nobody writes to the message now.
@@ -288,7 +301,13 @@ mod tests {
                     slice::from_raw_parts(vector.iov_base.cast::<u8>(), vector.iov_len)
                 });
             }
-            bytes
+            let frame = bytes.split_off(VIRTIO);
+            let mut header = [0; VIRTIO];
+            if frame.len() <= LINEAR_MAX {
+                header[LINEAR_AT].copy_from_slice(&(frame.len() as u16).to_ne_bytes());
+            }
+            assert_eq!(bytes, header);
+            frame
         };
         batch.messages().iter().map(read).collect()
     }
@@ -321,6 +340,16 @@ mod tests {
         assert_eq!(gather(&batch), wanted);
         assert_eq!(views(&batch), wanted);
         assert_eq!(batch.room(), 0);
+    }
+
+    #[test]
+    fn frames_are_linear_up_to_a_length() {
+        let data = vec![5; LINEAR_MAX];
+        let mut vectors = TxVectors::new(2, 1);
+        let mut batch = vectors.batch();
+        batch.push(&[0; HEAD], [&data[HEAD..]], &[]);
+        batch.push(&[0; HEAD], [&data[HEAD..]], &[7]);
+        assert_eq!(gather(&batch), views(&batch));
     }
 
     #[test]

@@ -4,12 +4,12 @@
 //! see it then. What both may write are single atomics that mean something by themselves.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::socket::Socket;
 use super::{InterfaceInfo, Malformed, interface};
-use crate::{Mac, Receiver, RxBatch};
+use crate::Mac;
 
 pub(super) struct Endpoint {
     pub(super) socket: Socket,
@@ -21,7 +21,7 @@ pub(super) struct Endpoint {
     mac: AtomicU64,
     /// Its MTU when last seen.
     mtu: AtomicUsize,
-    /// Whether the kernel says when frames arrive.
+    /// Whether somebody wants to know when frames arrived.
     stamped: AtomicBool,
     short: AtomicU64,
     long: AtomicU64,
@@ -119,57 +119,32 @@ impl Endpoint {
         }
     }
 
-    /// See [`Link::stamp_arrivals`](crate::Link::stamp_arrivals).
-    pub(super) fn stamp_arrivals(&self, on: bool) -> bool {
-        let done = self.socket.set_option(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, on.into());
-        self.stamped.store(on && done.is_ok(), Relaxed);
-        done.is_ok()
+    /// Notices what the kernel has to say of the interface: it says once that it fell, and is
+    /// silent afterwards, so that is looked into until the interface is back.
+    pub(super) fn look(&self) -> io::Result<()> {
+        if self.socket.take_error()? {
+            self.detach();
+        }
+        if self.is_attached() { Ok(()) } else { self.attach() }
     }
 
-    /// See [`Receiver::receive`].
-    pub(super) fn receive(&self, batch: &mut RxBatch) -> io::Result<usize> {
-        let stamped = self.stamped.load(Relaxed);
-        let mut result = self.socket.receive(batch, stamped);
-        if let Err(error) = &result {
-            match error.raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR) if self.is_attached() => return Ok(0),
-                // The kernel reports a fallen interface once and is silent afterwards, so what
-                // sounds like "nothing there" is looked into until the interface is back.
-                Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => {
-                    self.attach()?;
-                    result = self.socket.receive(batch, stamped);
-                }
-                _ => {}
-            }
-        }
-        match result {
-            Ok(received) => {
-                let (short, long) = batch.accept(received);
-                if short + long > 0 {
-                    self.short.fetch_add(short, Relaxed);
-                    self.long.fetch_add(long, Relaxed);
-                }
-                Ok(batch.len())
-            }
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(0),
-            Err(error) => Err(self.explain(error)),
-        }
+    /// See [`Link::stamp_arrivals`](crate::Link::stamp_arrivals).
+    pub(super) fn stamp_arrivals(&self, on: bool) {
+        self.stamped.store(on, Relaxed);
+    }
+
+    /// Whether somebody wants to know when frames arrived.
+    pub(super) fn is_stamped(&self) -> bool {
+        self.stamped.load(Relaxed)
+    }
+
+    /// Counts frames that were no frames.
+    pub(super) fn count_malformed(&self, malformed: Malformed) {
+        self.short.fetch_add(malformed.short, Relaxed);
+        self.long.fetch_add(malformed.long, Relaxed);
     }
 }
 
 fn pack([a, b, c, d, e, f]: Mac) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
-}
-
-/// The receiving half of a link.
-pub(super) struct PacketReceiver(pub(super) std::sync::Arc<Endpoint>);
-
-impl Receiver for PacketReceiver {
-    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
-        self.0.receive(batch)
-    }
-
-    fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.0.socket.as_fd()
-    }
 }

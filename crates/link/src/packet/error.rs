@@ -92,13 +92,9 @@ impl error::Error for OpenError {
     }
 }
 
-/// A socket buffer that the kernel made smaller than asked for.
+/// A send buffer that the kernel made smaller than asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferShortfall {
-    /// Which buffer: `receive` or `send`.
-    pub buffer: &'static str,
-    /// The system-wide limit that stood in the way.
-    pub sysctl: &'static str,
     /// Bytes asked for.
     pub wanted: usize,
     /// Bytes granted.
@@ -107,11 +103,11 @@ pub struct BufferShortfall {
 
 impl fmt::Display for BufferShortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { buffer, sysctl, wanted, granted } = self;
+        let Self { wanted, granted } = self;
         write!(
             f,
-            "the {buffer} buffer is {granted} bytes instead of {wanted}; \
-             `sysctl -w {sysctl}={wanted}` allows it, or the capability CAP_NET_ADMIN"
+            "the send buffer is {granted} bytes instead of {wanted}; \
+             `sysctl -w net.core.wmem_max={wanted}` allows it, or the capability CAP_NET_ADMIN"
         )
     }
 }
@@ -137,12 +133,7 @@ mod tests {
         says(OpenError::Down { interface: interface() }, "`ip link set eth9 up`");
         says(OpenError::MtuTooSmall { interface: interface(), mtu: 576 }, "MTU of 576, at least");
         says(OpenError::NotPermitted, "CAP_NET_RAW");
-        let short = BufferShortfall {
-            buffer: "receive",
-            sysctl: "net.core.rmem_max",
-            wanted: 1 << 20,
-            granted: 212_992,
-        };
-        assert!(short.to_string().contains("`sysctl -w net.core.rmem_max=1048576`"));
+        let short = BufferShortfall { wanted: 1 << 20, granted: 212_992 };
+        assert!(short.to_string().contains("`sysctl -w net.core.wmem_max=1048576`"));
     }
 }

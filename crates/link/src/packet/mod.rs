@@ -2,26 +2,30 @@
 //!
 //! The socket is bound to one interface and one EtherType, so the kernel's own demultiplexer
 //! keeps everything else away. What comes in: frames to the interface's address and broadcasts;
-//! no promiscuous mode, no multicast. What goes out bypasses the traffic control layer (qdisc)
+//! no promiscuous mode, no multicast. The kernel puts it into a [ring](ring), so receiving needs no
+//! system call. What goes out is copied by `sendmmsg`, and bypasses the traffic control layer (qdisc)
 //! unless told otherwise: one lock and one queue less for a frame.
 //!
 //! # When the interface changes
 //! - *Down, or no carrier to send on*: calls fail with `NetworkDown`. *Removed*: `NotFound`.
-//!   A down interface wakes a waiter once, not again; whoever waits for it to come back must call
-//!   [`receive`](Link::receive) from time to time, which looks, and takes up with the interface
-//!   again, a new one of the same name included.
+//!   A down interface wakes a waiter once, not again; [`receive`](Link::receive) notices after that,
+//!   or when it has found nothing for a while. Whoever waits for the interface to come back must
+//!   call it from time to time: it looks, and takes up with the interface again, a new one of the
+//!   same name included.
 //! - *MTU or address changed*: noticed within [`REFRESH_EVERY`] by
 //!   [`frame_len_max`](Link::frame_len_max), at once after a send that the kernel refused because
-//!   of its length, or with [`PacketLink::refresh`].
+//!   of its length, or with [`PacketLink::refresh`]. Frames may get as long as the ring's slots,
+//!   which were made for the MTU at the time that the link was opened; not longer.
 //!
 //! # Privileges
 //! `CAP_NET_RAW`, in the user namespace that owns the network namespace. `CAP_NET_ADMIN` on top
-//! lets buffers be larger than `net.core.rmem_max` and `net.core.wmem_max`.
+//! lets the send buffer be larger than `net.core.wmem_max`.
 
-mod capacity;
 mod endpoint;
 mod error;
 mod interface;
+mod receiver;
+mod ring;
 mod socket;
 
 use std::cell::Cell;
@@ -30,10 +34,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use capacity::receive_buffer_for;
-use endpoint::{Endpoint, PacketReceiver};
+use endpoint::Endpoint;
 pub use error::{BufferShortfall, OpenError};
 pub use interface::{InterfaceInfo, interfaces};
+use receiver::PacketReceiver;
+use ring::Shape;
 use socket::Socket;
 
 use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
@@ -58,8 +63,6 @@ pub struct PacketOptions {
     pub interface: String,
     /// The EtherType of the frames, 0x0600 or above.
     pub ethertype: u16,
-    /// The receive buffer, as for `SO_RCVBUF`, in bytes: see [`receive_buffer_for`].
-    pub receive_buffer: usize,
     /// The send buffer, as for `SO_SNDBUF`, in bytes.
     pub send_buffer: usize,
     /// Whether frames go straight to the driver. Traffic shaping (`tc qdisc`) has no effect then.
@@ -67,27 +70,14 @@ pub struct PacketOptions {
 }
 
 impl PacketOptions {
-    /// Options for an interface: the local experimental EtherType, buffers of 16 MiB.
+    /// Options for an interface: the local experimental EtherType, a send buffer of 16 MiB.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
             ethertype: 0x88B5,
-            receive_buffer: 16 << 20,
             send_buffer: 16 << 20,
             qdisc_bypass: true,
         }
-    }
-
-    /// Makes the receive buffer hold `frames` frames as long as the interface takes, up to
-    /// `frame_len_max` bytes. An interface that is not there is found out when it is opened.
-    ///
-    /// # Errors
-    /// What the system says when it cannot list the interfaces.
-    pub fn receiving(mut self, frames: usize, frame_len_max: usize) -> io::Result<Self> {
-        let info = interfaces()?.into_iter().find(|info| info.name == self.interface);
-        let frame_len = info.map_or(frame_len_max, |info| (ETHERNET + info.mtu).min(frame_len_max));
-        self.receive_buffer = receive_buffer_for(frames, frame_len);
-        Ok(self)
     }
 }
 
@@ -96,18 +86,19 @@ impl PacketOptions {
 pub struct Malformed {
     /// Shorter than a head.
     pub short: u64,
-    /// Longer than the batch had room for in a frame.
+    /// Longer than a slot of the ring, or than the batch had room for in a frame.
     pub long: u64,
 }
 
 /// A link over a network interface.
 pub struct PacketLink {
     endpoint: Arc<Endpoint>,
+    /// Until somebody else has it.
+    receiver: Option<PacketReceiver>,
+    shape: Shape,
     /// When the kernel was last asked what the interface is like.
     refreshed: Cell<Instant>,
-    /// What the kernel granted, in its units: twice what was set.
-    receive_limit: usize,
-    shortfalls: Vec<BufferShortfall>,
+    shortfall: Option<BufferShortfall>,
     overruns: u64,
 }
 
@@ -115,8 +106,8 @@ impl PacketLink {
     /// Opens a link on an interface that is up. Frames are received from now on.
     ///
     /// # Errors
-    /// Each says what to do about it. A buffer smaller than asked for is no error, but see
-    /// [`shortfalls`](Self::shortfalls).
+    /// Each says what to do about it. A send buffer smaller than asked for is no error, but see
+    /// [`shortfall`](Self::shortfall).
     pub fn open(options: &PacketOptions) -> Result<Self, OpenError> {
         let PacketOptions { interface: name, ethertype, .. } = options;
         if *ethertype < ETHERTYPE_MIN {
@@ -127,34 +118,38 @@ impl PacketLink {
             Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted,
             _ => OpenError::System { call: "socket(AF_PACKET)", source: error },
         })?;
-        socket
-            .set_option(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)
-            .map_err(|source| OpenError::System { call: "PACKET_IGNORE_OUTGOING", source })?;
-        let bypass = i32::from(options.qdisc_bypass);
-        socket
-            .set_option(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bypass)
-            .map_err(|source| OpenError::System { call: "PACKET_QDISC_BYPASS", source })?;
+        let set_up = |option, value| {
+            let failed = |source| OpenError::System { call: "setsockopt(SOL_PACKET)", source };
+            socket.set_option(libc::SOL_PACKET, option, value).map_err(failed)
+        };
+        set_up(libc::PACKET_IGNORE_OUTGOING, 1)?;
+        set_up(libc::PACKET_QDISC_BYPASS, options.qdisc_bypass.into())?;
+        set_up(libc::PACKET_VNET_HDR, 1)?;
         socket
             .pass_only_own()
             .map_err(|source| OpenError::System { call: "SO_ATTACH_FILTER", source })?;
-        let (receive_limit, receive) = grant(&socket, &RECEIVE, options.receive_buffer)?;
-        let (_, send) = grant(&socket, &SEND, options.send_buffer)?;
+        let shape = Shape::new(ETHERNET + info.mtu);
+        let ring = socket
+            .receive_into_ring(shape)
+            .map_err(|source| OpenError::System { call: "PACKET_RX_RING", source })?;
+        let shortfall = grant(&socket, options.send_buffer)?;
         socket
             .bind(info.index, *ethertype)
             .map_err(|source| OpenError::System { call: "bind(AF_PACKET)", source })?;
+        let endpoint = Arc::new(Endpoint::new(socket, *ethertype, info));
         Ok(Self {
-            endpoint: Arc::new(Endpoint::new(socket, *ethertype, info)),
+            receiver: Some(PacketReceiver::new(Arc::clone(&endpoint), ring)),
+            endpoint,
+            shape,
             refreshed: Cell::new(Instant::now()),
-            receive_limit,
-            shortfalls: receive.into_iter().chain(send).collect(),
+            shortfall,
             overruns: 0,
         })
     }
 
-    /// The buffers that the kernel did not grant in full: warnings for the log, or errors where
-    /// a full window must fit.
-    pub fn shortfalls(&self) -> &[BufferShortfall] {
-        &self.shortfalls
+    /// What is missing if the kernel did not grant the send buffer in full: a warning for the log.
+    pub fn shortfall(&self) -> Option<&BufferShortfall> {
+        self.shortfall.as_ref()
     }
 
     /// Received frames that were dropped because of their length, since the link opened.
@@ -212,19 +207,19 @@ impl Link for PacketLink {
         if self.refreshed.get().elapsed() >= REFRESH_EVERY {
             self.refresh();
         }
-        ETHERNET + self.endpoint.mtu()
+        (ETHERNET + self.endpoint.mtu()).min(self.shape.frame_len_max())
     }
 
-    fn receive_capacity(&self, frame_len: usize) -> usize {
-        capacity::capacity(self.receive_limit, frame_len)
+    fn receive_capacity(&self, _frame_len: usize) -> usize {
+        self.shape.slots()
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
-        self.endpoint.receive(batch)
+        self.receiver.as_mut().expect("the receiver has not been taken").receive(batch)
     }
 
-    fn receiver(&self) -> io::Result<Box<dyn Receiver>> {
-        Ok(Box::new(PacketReceiver(Arc::clone(&self.endpoint))))
+    fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
+        Ok(Box::new(self.receiver.take().expect("there is one receiver")))
     }
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
@@ -238,7 +233,7 @@ impl Link for PacketLink {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.endpoint.socket.as_fd()
+        self.receiver.as_ref().expect("the receiver has not been taken").wait_fd()
     }
 
     fn overruns(&mut self) -> u64 {
@@ -248,7 +243,8 @@ impl Link for PacketLink {
     }
 
     fn stamp_arrivals(&mut self, on: bool) -> bool {
-        self.endpoint.stamp_arrivals(on)
+        self.endpoint.stamp_arrivals(on);
+        true
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -290,49 +286,15 @@ fn find(name: &str) -> Result<InterfaceInfo, OpenError> {
     Ok(info)
 }
 
-/// The names of one buffer.
-struct Buffer {
-    force: i32,
-    plain: i32,
-    what: &'static str,
-    sysctl: &'static str,
-}
-
-const RECEIVE: Buffer = Buffer {
-    force: libc::SO_RCVBUFFORCE,
-    plain: libc::SO_RCVBUF,
-    what: "receive",
-    sysctl: "net.core.rmem_max",
-};
-
-const SEND: Buffer = Buffer {
-    force: libc::SO_SNDBUFFORCE,
-    plain: libc::SO_SNDBUF,
-    what: "send",
-    sysctl: "net.core.wmem_max",
-};
-
-/// Sets a buffer as large as may be. Returns what the kernel granted in its own units, and what
-/// is missing if it was less than wanted.
-fn grant(
-    socket: &Socket,
-    buffer: &Buffer,
-    wanted: usize,
-) -> Result<(usize, Option<BufferShortfall>), OpenError> {
+/// Makes the send buffer as large as may be. Returns what is missing if that is less than wanted.
+fn grant(socket: &Socket, wanted: usize) -> Result<Option<BufferShortfall>, OpenError> {
     // The kernel doubles the value in an `int`.
     let value = i32::try_from(wanted).unwrap_or(i32::MAX).min(i32::MAX / 2);
-    let failed = |source| OpenError::System { call: "setsockopt(SO_RCVBUF, SO_SNDBUF)", source };
-    if socket.set_option(libc::SOL_SOCKET, buffer.force, value).is_err() {
+    let failed = |source| OpenError::System { call: "setsockopt(SO_SNDBUF)", source };
+    if socket.set_option(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, value).is_err() {
         // Not privileged: up to the system-wide limit, silently.
-        socket.set_option(libc::SOL_SOCKET, buffer.plain, value).map_err(failed)?;
+        socket.set_option(libc::SOL_SOCKET, libc::SO_SNDBUF, value).map_err(failed)?;
     }
-    let limit = socket.buffer(buffer.plain).map_err(failed)?;
-    let granted = limit / 2;
-    let shortfall = (granted < wanted).then_some(BufferShortfall {
-        buffer: buffer.what,
-        sysctl: buffer.sysctl,
-        wanted,
-        granted,
-    });
-    Ok((limit, shortfall))
+    let granted = socket.send_buffer().map_err(failed)?;
+    Ok((granted < wanted).then_some(BufferShortfall { wanted, granted }))
 }

@@ -1,10 +1,11 @@
-//! The system calls on an AF_PACKET socket: all of this crate's `unsafe` towards the kernel.
+//! The system calls on an AF_PACKET socket.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::{mem, ptr};
 
-use crate::batch::{RxBatch, TxBatch};
+use super::ring::{self, Ring, Shape};
+use crate::batch::TxBatch;
 
 /// What a filter returns for a frame that passes: how many bytes of it to keep.
 const WHOLE_FRAME: u32 = u32::MAX;
@@ -67,24 +68,35 @@ impl Socket {
         Ok(())
     }
 
-    /// The socket's receive or send buffer, in the kernel's units (see `capacity`).
-    pub(super) fn buffer(&self, name: i32) -> io::Result<usize> {
-        let mut value: i32 = 0;
-        self.read(libc::SOL_SOCKET, name, &mut value)?;
-        Ok(usize::try_from(value).unwrap_or(0))
+    /// Has frames received into a ring of this shape from now on.
+    pub(super) fn receive_into_ring(&self, shape: Shape) -> io::Result<Ring> {
+        let version = libc::tpacket_versions::TPACKET_V2 as i32;
+        self.set_option(libc::SOL_PACKET, libc::PACKET_VERSION, version)?;
+        self.set_option(libc::SOL_PACKET, libc::PACKET_RESERVE, ring::RESERVE as i32)?;
+        self.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &shape.request())?;
+        Ring::map(self.as_fd(), shape)
     }
 
-    /// Frames dropped for lack of receive buffer since the last call.
+    /// The socket's send buffer, in bytes.
+    pub(super) fn send_buffer(&self) -> io::Result<usize> {
+        let mut value: i32 = 0;
+        self.read(libc::SOL_SOCKET, libc::SO_SNDBUF, &mut value)?;
+        // The kernel says twice what was set, for its own bookkeeping comes out of it, too.
+        Ok(usize::try_from(value).unwrap_or(0) / 2)
+    }
+
+    /// Frames dropped because the ring was full, since the last call.
     pub(super) fn drops(&self) -> io::Result<u32> {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         self.read(libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics)?;
         Ok(statistics.tp_drops)
     }
 
-    /// Takes the error that is waiting for the next call off the socket.
-    pub(super) fn take_error(&self) -> io::Result<()> {
+    /// Takes the error that is waiting for the next call off the socket. Whether there was one.
+    pub(super) fn take_error(&self) -> io::Result<bool> {
         let mut pending: i32 = 0;
-        self.read(libc::SOL_SOCKET, libc::SO_ERROR, &mut pending)
+        self.read(libc::SOL_SOCKET, libc::SO_ERROR, &mut pending)?;
+        Ok(pending != 0)
     }
 
     /// `T` must be made of integers only: the kernel may write any bytes to it.
@@ -96,22 +108,6 @@ impl Socket {
             libc::getsockopt(self.raw(), level, name, ptr::from_mut(value).cast(), &raw mut len)
         })?;
         Ok(())
-    }
-
-    /// Receives into the batch's slots. Returns how many messages came, frames or not. `stamped`:
-    /// with the time of their arrival.
-    pub(super) fn receive(&self, batch: &mut RxBatch, stamped: bool) -> io::Result<usize> {
-        let messages = if stamped { batch.stamped_messages() } else { batch.messages() };
-        let (start, len) = (messages.as_mut_ptr(), messages.len() as libc::c_uint);
-        let flags = libc::MSG_DONTWAIT as _;
-        // SAFETY: every message points to memory that the batch owns and lends exclusively.
-        let received =
-            check(unsafe { libc::recvmmsg(self.raw(), start, len, flags, ptr::null_mut()) })?
-                as usize;
-        if stamped {
-            batch.take_stamps(received);
-        }
-        Ok(received)
     }
 
     /// Sends the batch's frames. Returns how many were taken.

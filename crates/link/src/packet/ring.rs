@@ -1,0 +1,207 @@
+//! The ring that a socket receives into (`PACKET_RX_RING`, TPACKET_V2): memory that the kernel and
+//! we share, so that a frame comes in without a system call.
+//!
+//! A ring is a number of *slots*, each with room for a header and a frame. The kernel fills them in
+//! turn. The status word of a slot says whose it is:
+//!
+//! ```text
+//!            ┌──────────────── give_back ───────────────┐
+//!            ▼                                          │
+//!        [ KERNEL ] ── a frame came ──► [ USER ] ── take ──► [ LENT ]
+//! ```
+//!
+//! When the slot whose turn it is is not the kernel's, frames are dropped, and counted
+//! (`PACKET_STATISTICS`). So a ring holds as many frames as it has slots, however long they are.
+//!
+//! The kernel is told to keep some room in front of frames (`PACKET_RESERVE`), just so much that
+//! payloads start with a page. docs/measurements/packet-rings.md says what a ring gains, and why it
+//! is no larger.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use libc::{tpacket_req, tpacket2_hdr};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use tyche_block::PAGE;
+
+use crate::HEAD;
+use crate::batch::Lender;
+
+/// Bytes of a ring: more would not stay in the caches, for the slots are used in turn.
+const RING_BYTES: usize = 4 << 20;
+/// Slots of a ring at least, whatever memory that takes, and at most.
+const SLOTS_MIN: usize = 128;
+const SLOTS_MAX: usize = 512;
+/// Bytes of a block: what the kernel asks its allocator for at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+/// The longest frame that there are slots for, in bytes: no Ethernet device has a greater MTU.
+const FRAME_LEN_MAX: usize = (64 << 10) + HEAD;
+
+/// Bytes of the virtio header that the kernel puts in front of frames (`PACKET_VNET_HDR`).
+const VIRTIO: usize = 10;
+/// Bytes of the Ethernet header.
+const ETHERNET: usize = 14;
+/// Where in a slot the payload would start without a reserve (`tpacket_rcv` in the kernel).
+const UNRESERVED: usize =
+    (libc::TPACKET2_HDRLEN + 16).next_multiple_of(libc::TPACKET_ALIGNMENT) + VIRTIO - ETHERNET
+        + HEAD;
+/// What to ask the kernel to keep free, so that payloads start with a slot's second page.
+pub(super) const RESERVE: usize = PAGE - UNRESERVED;
+
+/// The status of a slot whose frame somebody looks at: neither the kernel's nor new.
+const LENT: u32 = libc::TP_STATUS_COPY;
+
+/// A frame in a slot that has been taken.
+pub(super) struct Taken {
+    pub(super) start: NonNull<u8>,
+    /// Bytes of the frame that are in the slot.
+    pub(super) len: usize,
+    /// Whether that is not all of it.
+    pub(super) truncated: bool,
+    /// When it came, by the real-time clock.
+    pub(super) arrived: Duration,
+}
+
+/// The shape of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Bytes of a slot: whole pages, the first for the header and the frame's head.
+    slot: usize,
+    slots_per_block: usize,
+    blocks: usize,
+}
+
+impl Shape {
+    /// For frames of up to `frame_len` bytes.
+    pub(super) fn new(frame_len: usize) -> Self {
+        let payload = frame_len.clamp(HEAD + 1, FRAME_LEN_MAX) - HEAD;
+        let slot = PAGE + payload.next_multiple_of(PAGE);
+        let slots = (RING_BYTES / slot).clamp(SLOTS_MIN, SLOTS_MAX);
+        let blocks = slots.div_ceil(BLOCK_BYTES / slot);
+        Self { slot, slots_per_block: slots.div_ceil(blocks), blocks }
+    }
+
+    /// How many frames the ring holds.
+    pub(super) fn slots(&self) -> usize {
+        self.slots_per_block * self.blocks
+    }
+
+    /// The longest frame that fits, in bytes.
+    pub(super) fn frame_len_max(&self) -> usize {
+        HEAD + self.slot - PAGE
+    }
+
+    /// How the kernel is asked for it.
+    pub(super) fn request(&self) -> tpacket_req {
+        tpacket_req {
+            tp_block_size: (self.slots_per_block * self.slot) as u32,
+            tp_block_nr: self.blocks as u32,
+            tp_frame_size: self.slot as u32,
+            tp_frame_nr: self.slots() as u32,
+        }
+    }
+}
+
+/// A ring's memory. *Positions* count on and on; the slot is the rest by their number.
+pub(super) struct Ring {
+    start: NonNull<u8>,
+    shape: Shape,
+}
+
+// SAFETY: the mapping is the ring's own. Threads agree on whose a slot is through its status, and
+// look at nothing else in it unless it is theirs.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// Maps the ring that `socket` has been given.
+    pub(super) fn map(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
+        let len = shape.slot * shape.slots();
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, wherever the kernel wants it.
+        let start = unsafe {
+            let flags = MapFlags::SHARED | MapFlags::POPULATE;
+            mmap(ptr::null_mut(), len, protection, flags, socket, 0)?
+        };
+        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0");
+        Ok(Self { start, shape })
+    }
+
+    fn header(&self, position: usize) -> NonNull<tpacket2_hdr> {
+        // SAFETY: within the mapping.
+        unsafe { self.start.add(position % self.shape.slots() * self.shape.slot).cast() }
+    }
+
+    fn status(&self, position: usize) -> &AtomicU32 {
+        // SAFETY: within the mapping, aligned, and an atomic to everybody.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.header(position).as_ptr()).tp_status) }
+    }
+
+    /// Takes the frame at `position` if one has come. It stays until it is given back.
+    pub(super) fn take(&self, position: usize) -> Option<Taken> {
+        let status = self.status(position);
+        if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        status.store(LENT, Ordering::Relaxed);
+        let slot = self.header(position);
+        // SAFETY: the kernel has written the header, and does not touch it until it gets it back.
+        let header = unsafe { slot.read() };
+        let (offset, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
+        assert!(offset + len <= self.shape.slot, "the kernel filled more than a slot");
+        Some(Taken {
+            // SAFETY: within the slot.
+            start: unsafe { slot.cast::<u8>().add(offset) },
+            len,
+            truncated: header.tp_len > header.tp_snaplen,
+            arrived: Duration::new(header.tp_sec.into(), header.tp_nsec),
+        })
+    }
+}
+
+impl Lender for Ring {
+    fn give_back(&self, positions: Range<usize>) {
+        for position in positions {
+            self.status(position).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let len = self.shape.slot * self.shape.slots();
+        // SAFETY: the ring's own mapping; whoever looks at a frame keeps the ring.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), len) };
+        debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_have_slots_for_the_longest_frames_and_stay_in_bounds() {
+        for (frame_len, slot, slots) in [
+            (0, 8 << 10, 512),
+            (1514, 8 << 10, 512),
+            (4160, 8 << 10, 512),
+            (4161, 12 << 10, 345),
+            (9014, 16 << 10, 256),
+            (65549, 68 << 10, 135),
+            (usize::MAX, 68 << 10, 135),
+        ] {
+            let shape = Shape::new(frame_len);
+            assert_eq!((shape.slot, shape.slots()), (slot, slots), "{frame_len} bytes");
+            assert!(shape.frame_len_max() >= frame_len.min(FRAME_LEN_MAX));
+            let request = shape.request();
+            assert_eq!(request.tp_block_size as usize % slot, 0);
+            assert!(request.tp_block_size as usize <= BLOCK_BYTES);
+        }
+    }
+}
