@@ -139,7 +139,7 @@ static struct fio_option options[] = {
 		.type = FIO_OPT_STR,
 		.off1 = offsetof(struct tyche_fio_options, batch),
 		.help = "How requests share frames",
-		.def = "natural",
+		.def = "adaptive",
 		.posval = {
 			{ .ival = "none", .oval = TYCHE_BATCH_NONE, .help = "never" },
 			{ .ival = "natural", .oval = TYCHE_BATCH_NATURAL, .help = "those ready together" },

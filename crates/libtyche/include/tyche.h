@@ -287,8 +287,8 @@ int tyche_options_set_hand_over(struct tyche_options *options,
                                 bool hand_over);
 
 /**
- * How requests share frames: TYCHE_BATCH_NATURAL (the default), TYCHE_BATCH_NONE or
- * TYCHE_BATCH_ADAPTIVE.
+ * How requests share frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
+ * TYCHE_BATCH_NONE.
  */
 int tyche_options_set_batch(struct tyche_options *options, int policy);
 

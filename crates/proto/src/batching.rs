@@ -5,6 +5,12 @@
 //! always may travel together. The question is whether to wait for what is not ready yet: that
 //! saves frames while many requests are under way, and is in vain while few are. (MSST 2015,
 //! "Dynamic Batching".)
+//!
+//! How long is a wait that nobody minds? As requests end at the rate at which they begin, an eighth
+//! of all that are in progress comes together within an eighth of the time that a request takes
+//! (Little's law). So frames wait for an eighth of what is in progress at most: that delays nobody
+//! by more than that, leaves the other side seven eighths to work on meanwhile, and is no wait at
+//! all below depth 16. Within that bound the size is tuned to the rate.
 
 use std::time::Duration;
 
@@ -14,8 +20,11 @@ use crate::time::Instant;
 const HOLD_MAX: Duration = Duration::from_micros(50);
 /// How often the batch size is tuned.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Requests that a frame is made to wait for, at most.
+/// Requests that a frame is made to wait for, at most, and at the start.
 const SIZE_MAX: u32 = 64;
+const SIZE_START: u32 = 16;
+/// Of how many in progress one may be waited for.
+const SHARE: usize = 8;
 /// A rate that differs by less than this share, in percent, is the same: noise moves rates, too.
 const NOISE_PERCENT: u64 = 3;
 /// Periods at the same size after which another one is tried: the best may be elsewhere.
@@ -27,9 +36,10 @@ pub enum BatchPolicy {
     /// At once, with one request or one answer: what batching is measured against.
     None,
     /// At once, with all that is ready.
-    #[default]
     Natural,
-    /// With as many requests as have been found to give the highest rate, or after 50 µs.
+    /// With as many requests as have been found to give the highest rate, an eighth of those in
+    /// progress at most, or after 50 µs.
+    #[default]
     Adaptive,
 }
 
@@ -64,7 +74,7 @@ impl Batching {
         if self.policy != BatchPolicy::Adaptive {
             return false;
         }
-        let wanted = (self.tuner.size as usize).min(ready + under_way);
+        let wanted = (self.tuner.size as usize).min((ready + under_way) / SHARE);
         if ready == 0 || urgent || ready >= wanted {
             self.held_since = None;
             return false;
@@ -113,7 +123,7 @@ struct Tuner {
 impl Tuner {
     fn new(now: Instant) -> Self {
         Self {
-            size: 1,
+            size: SIZE_START,
             rising: true,
             steady: 0,
             nudged_from: None,
@@ -152,10 +162,9 @@ impl Tuner {
             self.nudged_from = Some(self.size);
             self.step(self.size.div_ceil(2));
         }
-        // More than half of what is in progress is never ready at once while the rest is dealt
-        // with.
-        let half = u32::try_from(depth / 2).unwrap_or(SIZE_MAX);
-        self.size = self.size.clamp(1, half.clamp(1, SIZE_MAX));
+        // The search stays where the size matters.
+        let most = u32::try_from(depth / SHARE as u64).unwrap_or(SIZE_MAX);
+        self.size = self.size.clamp(1, most.clamp(1, SIZE_MAX));
     }
 
     fn step(&mut self, by: u32) {
@@ -202,10 +211,18 @@ mod tests {
     }
 
     #[test]
-    fn no_frame_waits_for_more_than_half_of_what_is_in_progress() {
-        for depth in [1, 2, 8] {
+    fn no_frame_waits_for_more_than_an_eighth_of_what_is_in_progress() {
+        for depth in [1, 2, 8, 100] {
             let sizes = climb(Tuner::new(Instant(0)), depth, |size| 1_000 * u64::from(size));
-            assert!(sizes.iter().all(|&size| u64::from(size) <= (depth / 2).max(1)));
+            assert!(sizes.iter().all(|&size| u64::from(size) <= (depth / 8).max(1)));
+        }
+        for (in_progress, wanted) in [(8, 1), (15, 1), (16, 2), (63, 7), (64, 8), (200, 8)] {
+            let mut batching = adaptive(8);
+            assert!(
+                wanted == 1
+                    || batching.holds(Instant(0), wanted - 1, in_progress + 1 - wanted, false)
+            );
+            assert!(!batching.holds(Instant(0), wanted, in_progress - wanted, false));
         }
     }
 
@@ -218,23 +235,23 @@ mod tests {
     #[test]
     fn a_frame_waits_until_it_is_full_or_its_time_is_over() {
         let mut batching = adaptive(8);
-        assert!(batching.holds(Instant(100), 3, 20, false));
+        assert!(batching.holds(Instant(100), 3, 80, false));
         let deadline = Instant(100) + HOLD_MAX;
         assert_eq!(batching.poll_timeout(), Some(deadline));
-        assert!(!batching.holds(Instant(200), 8, 15, false), "full");
+        assert!(!batching.holds(Instant(200), 8, 75, false), "full");
         assert_eq!(batching.poll_timeout(), None);
-        assert!(batching.holds(Instant(300), 1, 15, false));
-        assert!(!batching.holds(Instant(300) + HOLD_MAX, 1, 15, false), "late");
+        assert!(batching.holds(Instant(300), 1, 75, false));
+        assert!(!batching.holds(Instant(300) + HOLD_MAX, 1, 75, false), "late");
     }
 
     #[test]
     fn nothing_waits_for_what_can_not_come() {
         let mut batching = adaptive(8);
         assert!(!batching.holds(Instant(0), 1, 0, false), "alone");
-        assert!(!batching.holds(Instant(0), 1, 20, true), "large");
-        assert!(!batching.holds(Instant(0), 0, 20, false), "nothing to send");
+        assert!(!batching.holds(Instant(0), 1, 80, true), "large");
+        assert!(!batching.holds(Instant(0), 0, 80, false), "nothing to send");
         assert_eq!(batching.poll_timeout(), None);
         let mut natural = Batching::new(BatchPolicy::Natural, Instant(0));
-        assert!(!natural.holds(Instant(0), 1, 20, false));
+        assert!(!natural.holds(Instant(0), 1, 80, false));
     }
 }

@@ -205,8 +205,8 @@ pub unsafe extern "C" fn tyche_options_set_hand_over(
     }
 }
 
-/// How requests share frames: TYCHE_BATCH_NATURAL (the default), TYCHE_BATCH_NONE or
-/// TYCHE_BATCH_ADAPTIVE.
+/// How requests share frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
+/// TYCHE_BATCH_NONE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_batch(
     options: *mut tyche_options,
