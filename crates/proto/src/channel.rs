@@ -300,15 +300,11 @@ impl<R: Rules> Channel<R> {
             self.arm_retransmit(now);
         }
         let mut flags = Flags::NONE;
-        if kind == Kind::Data && self.config.checksum {
-            flags.0 |= Flags::CHECKSUMMED.0;
-        }
-        if kind == Kind::Void && ring == Ring::Data {
-            flags.0 |= Flags::DATA_RING.0;
-        }
+        flags.set(Flags::CHECKSUMMED, kind == Kind::Data && self.config.checksum);
+        flags.set(Flags::DATA_RING, kind == Kind::Void && ring == Ring::Data);
         self.unasked += 1;
         if self.unasked * 2 >= self.congestion.window() || self.expiries > 0 {
-            flags.0 |= Flags::ACK_REQUEST.0;
+            flags.set(Flags::ACK_REQUEST, true);
             self.unasked = 0;
         }
         let header = self.header(now, kind);

@@ -308,7 +308,7 @@ impl<R: Rules> Path<R> {
             unreachable!("connect follows the probe")
         };
         self.frame_len = best;
-        let mut flags = ConnectFlags::default();
+        let mut flags = ConnectFlags::NONE;
         flags.set(ConnectFlags::READ_ONLY, session.read_only);
         flags.set(ConnectFlags::CHECKSUM, session.checksum);
         flags.set(ConnectFlags::RESUME, session.target.is_some());

@@ -343,14 +343,14 @@ fn operation(request: &Request) -> Operation {
     let opcode = match request.operation {
         BlockOperation::Read => Opcode::Read,
         BlockOperation::Write { fua } => {
-            flags.0 |= if fua { CommandFlags::FUA.0 } else { 0 };
+            flags.set(CommandFlags::FUA, fua);
             Opcode::Write
         }
         BlockOperation::Flush => Opcode::Flush,
         BlockOperation::Discard => Opcode::Discard,
         BlockOperation::WriteZeroes { fua, may_unmap } => {
-            flags.0 |= if fua { CommandFlags::FUA.0 } else { 0 };
-            flags.0 |= if may_unmap { CommandFlags::MAY_UNMAP.0 } else { 0 };
+            flags.set(CommandFlags::FUA, fua);
+            flags.set(CommandFlags::MAY_UNMAP, may_unmap);
             Opcode::WriteZeroes
         }
     };
