@@ -9,13 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tyche_block::{
-    Arena, Completion, Errno, Extent, Geometry, Operation as BlockOperation, Request,
-};
+use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Request};
 use tyche_link::Link;
-use tyche_proto::wire::{
-    self, ChannelId, CommandFlags, Data, Mac, Name, Opcode, Reject, Status, Tag, Uuid,
-};
+use tyche_proto::wire::{self, ChannelId, Data, Mac, Name, Reject, Tag, Uuid};
 use tyche_proto::{
     Action, ChannelReport, ChannelStats, ExportConfig, Instant, Listener, ListenerConfig,
     ListenerEvent, Outgoing, Registry, TargetConfig,
@@ -24,6 +20,7 @@ use tyche_store::{Queue, Store};
 use tyche_wake::{Doorbell, Spin};
 
 use crate::clock::{self, now};
+use crate::conversion::{block_operation, status};
 use crate::port::{Port, PortStats};
 use crate::random::secrets;
 use crate::stages::TargetStages;
@@ -594,11 +591,10 @@ impl TargetLoop {
             let (channel, tag) = split(token);
             let memory = self.channels[usize::from(channel.0)].as_mut();
             let memory = memory.expect("a channel outlives its requests");
-            let status = result.map_or_else(status, |()| Status::Success);
             if let Some(stages) = &memory.stages {
                 self.listener.note_times(now, channel, tag, stages.ended(tag.slot, now));
             }
-            let keeps_pages = self.listener.complete(channel, tag, status);
+            let keeps_pages = self.listener.complete(channel, tag, status(result));
             memory.slots[usize::from(tag.slot)] = buffer.filter(|_| keeps_pages);
         }
         worked
@@ -683,27 +679,4 @@ fn token(channel: ChannelId, tag: Tag) -> u64 {
 
 fn split(token: u64) -> (ChannelId, Tag) {
     (ChannelId((token >> 32) as u16), Tag::from_bits(token as u32))
-}
-
-fn block_operation(command: &wire::Command) -> BlockOperation {
-    let fua = command.flags.contains(CommandFlags::FUA);
-    let may_unmap = command.flags.contains(CommandFlags::MAY_UNMAP);
-    match command.opcode {
-        Opcode::Read => BlockOperation::Read,
-        Opcode::Write => BlockOperation::Write { fua },
-        Opcode::Flush => BlockOperation::Flush,
-        Opcode::Discard => BlockOperation::Discard,
-        Opcode::WriteZeroes => BlockOperation::WriteZeroes { fua, may_unmap },
-    }
-}
-
-fn status(errno: Errno) -> Status {
-    match errno {
-        Errno::INVAL => Status::Invalid,
-        Errno::ROFS => Status::ReadOnly,
-        Errno::NOSPC => Status::NoSpace,
-        Errno::OPNOTSUPP => Status::Unsupported,
-        Errno::NOMEM => Status::NoMemory,
-        _ => Status::Io,
-    }
 }
