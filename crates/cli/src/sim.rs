@@ -100,7 +100,7 @@ fn run_all(args: &SimArgs) -> Result<Report, Box<Violation>> {
                     let result = run_seed(seed, options(args));
                     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
                     match result {
-                        Ok(report) => sum(&mut state.0, &report),
+                        Ok(report) => state.0 += report,
                         Err(violation) => {
                             state.1.get_or_insert(violation);
                             stop.store(true, Ordering::Relaxed);
@@ -118,18 +118,6 @@ fn run_all(args: &SimArgs) -> Result<Report, Box<Violation>> {
     }
     let (total, violation) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     violation.map_or(Ok(total), Err)
-}
-
-fn sum(total: &mut Report, report: &Report) {
-    total.operations += report.operations;
-    total.failed += report.failed;
-    total.frames += report.frames;
-    total.drops += report.drops;
-    total.retransmissions += report.retransmissions;
-    total.channels += report.channels;
-    total.target_crashes += report.target_crashes;
-    total.host_crashes += report.host_crashes;
-    total.virtual_time += report.virtual_time;
 }
 
 fn object(report: &Report, seeds: u64) -> serde_json::Value {

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod conversion;
 mod discovery;
 mod host;
 pub mod identity;

@@ -180,10 +180,6 @@ impl Link for Shared {
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-
-    fn overruns(&mut self) -> u64 {
-        0
-    }
 }
 
 #[test]

@@ -86,8 +86,11 @@ pub trait Link: Send {
     /// learn that somebody sleeps.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
-    /// Frames that the kernel dropped because there was no room for more, since the link opened.
-    fn overruns(&mut self) -> u64;
+    /// Frames that the kernel dropped because there was no room for more, since the link opened:
+    /// none where it drops none.
+    fn overruns(&mut self) -> u64 {
+        0
+    }
 
     /// Finds out how long frames lie in the kernel before they are received
     /// ([`RxBatch::waited`]), or no longer does: it costs a little for each. False if this kind of

@@ -202,10 +202,6 @@ impl Link for MemoryLink {
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.incoming.waiting.as_fd()
     }
-
-    fn overruns(&mut self) -> u64 {
-        0
-    }
 }
 
 impl Drop for MemoryLink {

@@ -265,10 +265,6 @@ impl Link for Broken {
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.0.wait_fd()
     }
-
-    fn overruns(&mut self) -> u64 {
-        0
-    }
 }
 
 struct BrokenReceiver(Box<dyn Receiver>);

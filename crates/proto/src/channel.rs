@@ -1,16 +1,18 @@
-//! The reliable part of a channel, the same for host and target: two rings each way, acks, nacks,
-//! retransmission, windows, keepalive. It carries entries and knows nothing of what they mean.
-//! PROTOCOL.md, "Rings and positions" to "Keepalive and disconnect".
+//! What a channel is to host and target alike: two rings each way, acks, nacks, retransmission,
+//! windows, keepalive, and echoes beside them. It carries entries and knows nothing of what they
+//! mean. PROTOCOL.md, "Rings and positions" to "Keepalive and disconnect", and "Echo frames".
 
 use std::time::Duration;
 
 use tyche_wire::{
-    Ack, ChannelId, Control, Cookie, Entry, Flags, Header, Kind, PacketNumber, Position, Reject,
-    Ring,
+    Ack, ChannelId, Control, Cookie, Entry, Flags, Header, Kind, Mac, PacketNumber, Position,
+    Reject, Ring,
 };
 
-use crate::batching::BatchPolicy;
+use crate::batching::{BatchPolicy, Batching};
 use crate::congestion::Congestion;
+use crate::echo::Echoes;
+use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::{Arrival, RxRing, TxRing};
 use crate::rtt::Rtt;
 use crate::rules::Rules;
@@ -41,6 +43,10 @@ pub(crate) struct ChannelConfig {
     pub(crate) own: (ChannelId, Cookie),
     /// What frames to the peer carry.
     pub(crate) peer: (ChannelId, Cookie),
+    /// Where they go.
+    pub(crate) peer_mac: Mac,
+    /// Bytes of the longest frame, either way.
+    pub(crate) frame_len: usize,
     /// Positions of our receive rings.
     pub(crate) rx_rings: [u16; 2],
     /// Positions of the peer's receive rings.
@@ -96,6 +102,11 @@ pub(crate) struct Channel<R> {
     expiries: u32,
     heard_at: Instant,
     sent_at: Instant,
+    /// How much fits into a frame.
+    pub(crate) capacity: Capacity,
+    /// Whether a frame waits for more.
+    pub(crate) batching: Batching,
+    pub(crate) echoes: Echoes,
     pub(crate) stats: ChannelStats,
     rules: std::marker::PhantomData<R>,
 }
@@ -119,6 +130,9 @@ impl<R: Rules> Channel<R> {
             expiries: 0,
             heard_at: now,
             sent_at: now,
+            capacity: Capacity::new(config.frame_len),
+            batching: Batching::new(config.batch, now),
+            echoes: Echoes::default(),
             stats: ChannelStats::default(),
             rules: std::marker::PhantomData,
             config,
@@ -127,6 +141,11 @@ impl<R: Rules> Channel<R> {
 
     pub(crate) fn config(&self) -> &ChannelConfig {
         &self.config
+    }
+
+    /// The peer's address.
+    pub(crate) fn peer(&self) -> Mac {
+        self.config.peer_mac
     }
 
     /// Smoothed round-trip time.
@@ -300,15 +319,11 @@ impl<R: Rules> Channel<R> {
             self.arm_retransmit(now);
         }
         let mut flags = Flags::NONE;
-        if kind == Kind::Data && self.config.checksum {
-            flags.0 |= Flags::CHECKSUMMED.0;
-        }
-        if kind == Kind::Void && ring == Ring::Data {
-            flags.0 |= Flags::DATA_RING.0;
-        }
+        flags.set(Flags::CHECKSUMMED, kind == Kind::Data && self.config.checksum);
+        flags.set(Flags::DATA_RING, kind == Kind::Void && ring == Ring::Data);
         self.unasked += 1;
         if self.unasked * 2 >= self.congestion.window() || self.expiries > 0 {
-            flags.0 |= Flags::ACK_REQUEST.0;
+            flags.set(Flags::ACK_REQUEST, true);
             self.unasked = 0;
         }
         let header = self.header(now, kind);
@@ -335,29 +350,35 @@ impl<R: Rules> Channel<R> {
         Header { packet, flags, ..self.header(now, kind) }
     }
 
-    /// What has to be sent now though there is nothing to send: a nack, an ack, a keepalive.
-    pub(crate) fn poll_upkeep(&mut self, now: Instant) -> Option<(Header, Option<Control>)> {
+    /// Composes what goes out though no entry does: a nack, an ack, a keepalive, an echo; false if
+    /// there is none to send now.
+    pub(crate) fn poll_upkeep(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        let ack_due = match self.acking {
+            Acking::No => false,
+            Acking::Due(at) => at <= now,
+            Acking::Now => true,
+        };
         if self.nack_at.is_some_and(|at| at <= now) {
             self.nack_at = Some(now + NACK_INTERVAL.max(self.rtt.smoothed()));
             self.stats.nacks_sent += 1;
             let nack =
                 Ack { newest: self.newest, bitmaps: [self.rx[0].bitmap(), self.rx[1].bitmap()] };
             let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
-            return Some((header, Some(Control::Ack(nack))));
-        }
-        let due = match self.acking {
-            Acking::No => false,
-            Acking::Due(at) => at <= now,
-            Acking::Now => true,
-        };
-        if due {
+            out.set_control(self.peer(), header, Some(Control::Ack(nack)));
+        } else if ack_due {
             self.stats.acks_sent += 1;
-            return Some((self.unsequenced(now, Kind::Ack, Flags::NONE), None));
+            let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
+            out.set_control(self.peer(), header, None);
+        } else if self.sent_at.plus_ns(self.config.keep_alive_ns / 3) <= now {
+            let header = self.unsequenced(now, Kind::Keepalive, Flags::NONE);
+            out.set_control(self.peer(), header, None);
+        } else if let Some((flags, echo)) = self.echoes.next() {
+            let header = self.unsequenced(now, Kind::Echo, flags);
+            out.set_echo(self.peer(), header, echo);
+        } else {
+            return false;
         }
-        if self.sent_at.plus_ns(self.config.keep_alive_ns / 3) <= now {
-            return Some((self.unsequenced(now, Kind::Keepalive, Flags::NONE), None));
-        }
-        None
+        true
     }
 
     /// Time has passed.
@@ -406,6 +427,7 @@ impl<R: Rules> Channel<R> {
         let keep_alive = self.sent_at.plus_ns(self.config.keep_alive_ns / 3);
         let dead = self.heard_at.plus_ns(self.config.keep_alive_ns);
         let timers = earliest(earliest(self.nack_at, self.retransmit_at), acking);
+        let timers = earliest(timers, self.batching.poll_timeout());
         timers.map_or(keep_alive, |at| at.min(keep_alive)).min(dead)
     }
 }
@@ -422,6 +444,8 @@ mod tests {
         ChannelConfig {
             own: side(1),
             peer: side(2),
+            peer_mac: Mac([2; 6]),
+            frame_len: 1514,
             rx_rings: [256; 2],
             tx_rings: [256; 2],
             keep_alive_ns: 60_000_000_000,

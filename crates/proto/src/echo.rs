@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use tyche_wire::{ECHO_REPLIES_MAX, Echo, Reject};
+use tyche_wire::{ECHO_REPLIES_MAX, Echo, Flags, Reject};
 
 /// Echoes that wait at once: a batch of frames from the link and another one.
 pub(crate) const ECHOES_MAX: usize = 128;
@@ -24,7 +24,7 @@ pub struct OutgoingEcho {
 #[derive(Default)]
 pub(crate) struct Echoes {
     /// How often each frame is to be sent, and the frame.
-    waiting: VecDeque<(u16, OutgoingEcho)>,
+    waiting: VecDeque<(u16, Flags, OutgoingEcho)>,
     /// Answers to questions that have not come, the lost ones included.
     awaited: u64,
 }
@@ -38,7 +38,8 @@ impl Echoes {
         assert!(echo.replies <= ECHO_REPLIES_MAX, "an echo for {} frames", echo.replies);
         assert!(echo.reply_len as usize >= Echo::LEN_MIN, "answers of {} bytes", echo.reply_len);
         assert!(frame_len >= Echo::LEN_MIN, "an echo of {frame_len} bytes");
-        let taken = self.push(1, OutgoingEcho { echo, filling: frame_len - Echo::LEN_MIN });
+        let filling = frame_len - Echo::LEN_MIN;
+        let taken = self.push(1, Flags::NONE, OutgoingEcho { echo, filling });
         self.awaited += if taken { echo.replies.into() } else { 0 };
         taken
     }
@@ -63,27 +64,28 @@ impl Echoes {
             return Err(Reject::Range);
         }
         if echo.replies > 0 {
-            self.push(echo.replies, OutgoingEcho { echo, filling: reply_len - Echo::LEN_MIN });
+            let filling = reply_len - Echo::LEN_MIN;
+            self.push(echo.replies, Flags::REPLY, OutgoingEcho { echo, filling });
         }
         Ok(())
     }
 
-    fn push(&mut self, times: u16, echo: OutgoingEcho) -> bool {
+    fn push(&mut self, times: u16, flags: Flags, echo: OutgoingEcho) -> bool {
         let fits = self.waiting.len() < ECHOES_MAX;
         if fits {
-            self.waiting.push_back((times, echo));
+            self.waiting.push_back((times, flags, echo));
         }
         fits
     }
 
     /// The next frame.
-    pub(crate) fn next(&mut self) -> Option<OutgoingEcho> {
-        let (times, echo) = self.waiting.front_mut()?;
-        let echo = *echo;
+    pub(crate) fn next(&mut self) -> Option<(Flags, OutgoingEcho)> {
+        let (times, flags, echo) = self.waiting.front_mut()?;
+        let next = (*flags, *echo);
         *times -= 1;
         if *times == 0 {
             self.waiting.pop_front();
         }
-        Some(echo)
+        Some(next)
     }
 }

@@ -7,15 +7,13 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, CommandFlags, Completion, Data, Echo, Entry, Event, Flags, Header, Kind, Mac,
-    Opcode, Position, Reject, Ring, Status, Tag, Times,
+    Body, Command, CommandFlags, Completion, Data, Echo, Entry, Event, Flags, Header, Opcode,
+    Position, Reject, Ring, Status, Tag, Times,
 };
 
-use crate::batching::Batching;
-use crate::channel::{Channel, ChannelConfig, Dead};
+use crate::channel::{Channel, ChannelConfig};
 use crate::damq::Allocator;
-use crate::echo::Echoes;
-use crate::outgoing::{Capacity, Outgoing};
+use crate::outgoing::Outgoing;
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::stages::{Exchange, Exchanges};
@@ -69,9 +67,6 @@ struct Slot {
 /// See the module.
 pub(crate) struct Initiator<R> {
     pub(crate) channel: Channel<R>,
-    target: Mac,
-    capacity: Capacity,
-    batching: Batching,
     slots: Box<[Slot]>,
     free: VecDeque<u16>,
     damq: Allocator,
@@ -79,7 +74,6 @@ pub(crate) struct Initiator<R> {
     commands: VecDeque<u16>,
     /// Slots of writes with data to be sent; the first part takes the command along.
     writes: Turns,
-    echoes: Echoes,
     /// Position of the newest event.
     event_at: Option<Position>,
     /// Where the time of requests goes, on channels that tell.
@@ -89,10 +83,8 @@ pub(crate) struct Initiator<R> {
 impl<R: Rules> Initiator<R> {
     pub(crate) fn new(
         config: ChannelConfig,
-        target: Mac,
         queue_size: u16,
         damq_pages: u32,
-        frame_len: usize,
         now: Instant,
     ) -> Self {
         let slot =
@@ -100,21 +92,13 @@ impl<R: Rules> Initiator<R> {
         Self {
             exchanges: config.stages.then(|| Exchanges::new(queue_size)),
             channel: Channel::new(config, now),
-            target,
-            capacity: Capacity::new(frame_len),
-            batching: Batching::new(config.batch, now),
             slots: (0..queue_size).map(slot).collect(),
             free: (0..queue_size).collect(),
             damq: Allocator::new(damq_pages),
             commands: VecDeque::with_capacity(queue_size.into()),
             writes: Turns::new(queue_size.into()),
-            echoes: Echoes::default(),
             event_at: None,
         }
-    }
-
-    pub(crate) fn target(&self) -> Mac {
-        self.target
     }
 
     /// Requests in flight.
@@ -161,8 +145,8 @@ impl<R: Rules> Initiator<R> {
     /// Asks for an echo with a frame of `frame_len` bytes; false if the frames would be too long,
     /// or too many wait to be sent.
     pub(crate) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
-        let fits = self.capacity.frame_len() >= frame_len.max(echo.reply_len as usize);
-        fits && self.echoes.ask(echo, frame_len)
+        let fits = self.channel.capacity.frame_len() >= frame_len.max(echo.reply_len as usize);
+        fits && self.channel.echoes.ask(echo, frame_len)
     }
 
     /// Takes a frame of this channel whose payload has been checked.
@@ -180,7 +164,7 @@ impl<R: Rules> Initiator<R> {
             Body::Empty => Ok(()),
             Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
             Body::Echo { echo, .. } if header.flags.contains(Flags::REPLY) => {
-                self.echoes.answered()?;
+                self.channel.echoes.answered()?;
                 arrived(Arrived::Echo(*echo));
                 Ok(())
             }
@@ -289,7 +273,7 @@ impl<R: Rules> Initiator<R> {
         if piece.data_len() > 0 {
             self.damq.give_back(slot.damq_page, piece.data_len());
         }
-        self.batching.ended(now, self.outstanding());
+        self.channel.batching.ended(now, self.outstanding());
         self.free.push_back(index);
         if piece.opcode == Opcode::Write && status != Status::Success {
             self.writes.remove(index);
@@ -300,8 +284,7 @@ impl<R: Rules> Initiator<R> {
 
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
-        out.destination = self.target;
-        (out.control, out.echo) = (None, None);
+        (out.destination, out.control, out.echo) = (self.channel.peer(), None, None);
         let slots = &self.slots;
         let wanted = |entry: &Entry| match entry {
             Entry::Command(Command { tag, .. }) | Entry::Data(Data { tag, .. }) => {
@@ -318,16 +301,7 @@ impl<R: Rules> Initiator<R> {
             out.header = self.channel.send(now, ring, &out.entries);
             return true;
         }
-        if let Some((header, control)) = self.channel.poll_upkeep(now) {
-            out.set_control(self.target, header, control);
-            return true;
-        }
-        if let Some(echo) = self.echoes.next() {
-            let header = self.channel.unsequenced(now, Kind::Echo, Flags::NONE);
-            out.set_echo(self.target, header, echo);
-            return true;
-        }
-        false
+        self.channel.poll_upkeep(now, out)
     }
 
     /// Fills a new frame's entries: data of writes as far as they fit, then commands.
@@ -342,7 +316,7 @@ impl<R: Rules> Initiator<R> {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
                 self.sent(slot, now);
-                if !self.batching.shares() {
+                if !self.channel.batching.shares() {
                     return Some(Ring::Data);
                 }
             }
@@ -350,11 +324,11 @@ impl<R: Rules> Initiator<R> {
         if data == 0 && (self.commands.is_empty() || !self.channel.may_send(Ring::Command)) {
             return None;
         }
-        while self.capacity.fits_entry(entries.len(), data) {
+        while self.channel.capacity.fits_entry(entries.len(), data) {
             let Some(slot) = self.commands.pop_front() else { break };
             entries.push(Entry::Command(self.command(slot)));
             self.sent(slot, now);
-            if !self.batching.shares() {
+            if !self.channel.batching.shares() {
                 break;
             }
         }
@@ -371,7 +345,7 @@ impl<R: Rules> Initiator<R> {
     /// Whether what is ready has to wait for more.
     fn is_held(&mut self, now: Instant) -> bool {
         let ready = self.commands.len() + self.writes.len();
-        self.batching.holds(now, ready, self.outstanding() - ready, self.writes.has_large())
+        self.channel.batching.holds(now, ready, self.outstanding() - ready, self.writes.has_large())
     }
 
     /// Adds the next part of a write's data, with its command if it is the first part.
@@ -380,7 +354,7 @@ impl<R: Rules> Initiator<R> {
         let slot = &mut self.slots[usize::from(index)];
         let first = slot.moved == 0;
         let before = entries.len() + usize::from(first);
-        let len = self.capacity.chunk(before, data, command.len - slot.moved)?;
+        let len = self.channel.capacity.chunk(before, data, command.len - slot.moved)?;
         if first {
             entries.push(Entry::Command(command));
         }
@@ -402,14 +376,5 @@ impl<R: Rules> Initiator<R> {
             len: piece.len,
             damq_page: slot.damq_page,
         }
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
-        self.channel.handle_timeout(now)
-    }
-
-    pub(crate) fn poll_timeout(&self) -> Instant {
-        let timeout = self.channel.poll_timeout();
-        self.batching.poll_timeout().map_or(timeout, |at| at.min(timeout))
     }
 }

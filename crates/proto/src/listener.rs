@@ -343,7 +343,9 @@ impl<R: Rules> Listener<R> {
 
     fn connect(&mut self, now: Instant, src: Mac, connect: &Connect, registry: &mut Registry) {
         let repeated = self.channels.iter().flatten().find(|open| {
-            open.accept.attempt == connect.attempt && open.target.host() == src && !open.closing
+            open.accept.attempt == connect.attempt
+                && open.target.channel.peer() == src
+                && !open.closing
         });
         if let Some(open) = repeated {
             let accept = open.accept.clone();
@@ -450,6 +452,8 @@ impl<R: Rules> Listener<R> {
         let config = ChannelConfig {
             own: (channel, cookie),
             peer: (connect.channel, connect.cookie),
+            peer_mac: src,
+            frame_len: accept.frame_len as usize,
             rx_rings: self.config.rings,
             tx_rings: connect.rings,
             keep_alive_ns: u64::from(connect.keep_alive_ms) * 1_000_000,
@@ -458,8 +462,7 @@ impl<R: Rules> Listener<R> {
             batch: registry.target().batch,
         };
         let Grant { export, writer, queue_size, damq_pages } = grant;
-        let frame_len = accept.frame_len as usize;
-        let target = TargetChannel::new(config, src, queue_size, damq_pages, frame_len, now);
+        let target = TargetChannel::new(config, queue_size, damq_pages, now);
         self.channels[index] =
             Some(Open { target, export, accept: accept.clone(), closing: false });
         let reference = ChannelRef { link: self.config.link, channel };
@@ -537,7 +540,7 @@ impl<R: Rules> Listener<R> {
             let index = (self.turn + i) % count;
             let Some(open) = &mut self.channels[index] else { continue };
             if let Some(header) = open.target.farewell.take() {
-                out.set_control(open.target.host(), header, None);
+                out.set_control(open.target.channel.peer(), header, None);
                 return true;
             }
             if !open.closing && open.target.poll_transmit(now, out) {
@@ -552,7 +555,7 @@ impl<R: Rules> Listener<R> {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         for open in self.channels.iter_mut().flatten().filter(|open| !open.closing) {
-            if open.target.handle_timeout(now).is_err() {
+            if open.target.channel.handle_timeout(now).is_err() {
                 open.closing = true;
             }
         }
@@ -562,7 +565,7 @@ impl<R: Rules> Listener<R> {
     /// [`poll_transmit`](Self::poll_transmit) if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let open = self.channels.iter().flatten().filter(|open| !open.closing);
-        open.map(|open| Some(open.target.poll_timeout())).fold(None, earliest)
+        open.map(|open| Some(open.target.channel.poll_timeout())).fold(None, earliest)
     }
 
     /// Dropped frames.
@@ -586,7 +589,7 @@ impl<R: Rules> Listener<R> {
             Some(ChannelReport {
                 channel: ChannelId(index as u16),
                 export: open.export,
-                host: open.target.host(),
+                host: open.target.channel.peer(),
                 frame_len: open.accept.frame_len,
                 executing: open.target.executing(),
                 rtt: open.target.channel.rtt(),

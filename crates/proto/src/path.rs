@@ -308,7 +308,7 @@ impl<R: Rules> Path<R> {
             unreachable!("connect follows the probe")
         };
         self.frame_len = best;
-        let mut flags = ConnectFlags::default();
+        let mut flags = ConnectFlags::NONE;
         flags.set(ConnectFlags::READ_ONLY, session.read_only);
         flags.set(ConnectFlags::CHECKSUM, session.checksum);
         flags.set(ConnectFlags::RESUME, session.target.is_some());
@@ -354,6 +354,8 @@ impl<R: Rules> Path<R> {
         let config = ChannelConfig {
             own: (connect.channel, connect.cookie),
             peer: (accept.channel, accept.cookie),
+            peer_mac: src,
+            frame_len: accept.frame_len as usize,
             rx_rings: connect.rings,
             tx_rings: accept.rings,
             keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
@@ -361,15 +363,8 @@ impl<R: Rules> Path<R> {
             stages,
             batch: session.batch,
         };
-        let initiator = Initiator::new(
-            config,
-            src,
-            accept.queue_size,
-            accept.damq_pages,
-            accept.frame_len as usize,
-            now,
-        );
-        self.frame_len = accept.frame_len as usize;
+        let initiator = Initiator::new(config, accept.queue_size, accept.damq_pages, now);
+        self.frame_len = config.frame_len;
         self.problem = None;
         self.state =
             State::Live { accept: Box::new(accept.clone()), initiator: Box::new(initiator) };
@@ -453,7 +448,7 @@ impl<R: Rules> Path<R> {
                 }
             }
             State::Live { initiator, .. } => {
-                return initiator.handle_timeout(now).err().map(|dead| match dead {
+                return initiator.channel.handle_timeout(now).err().map(|dead| match dead {
                     Dead::Silence => Problem::Silence,
                     Dead::Stall => Problem::Stall,
                 });
@@ -470,7 +465,7 @@ impl<R: Rules> Path<R> {
             State::Discovering { repeat, .. }
             | State::Probing { repeat, .. }
             | State::Connecting { repeat, .. } => repeat.next,
-            State::Live { initiator, .. } => initiator.poll_timeout(),
+            State::Live { initiator, .. } => initiator.channel.poll_timeout(),
         }
     }
 
@@ -483,6 +478,6 @@ impl<R: Rules> Path<R> {
         }
         self.farewells = round;
         let header = initiator.channel.unsequenced(now, Kind::Disconnect, Flags::NONE);
-        Some((initiator.target(), header))
+        Some((initiator.channel.peer(), header))
     }
 }

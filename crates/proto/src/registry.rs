@@ -342,7 +342,7 @@ impl Export {
 
     fn info(&self) -> ExportInfo {
         let ExportConfig { name, uuid, size, block_size, .. } = self.config;
-        let mut flags = ExportFlags::default();
+        let mut flags = ExportFlags::NONE;
         flags.set(ExportFlags::READ_ONLY, self.config.read_only);
         flags.set(ExportFlags::WRITE_CACHE, self.config.write_cache);
         flags.set(ExportFlags::SHARED, self.config.shared);
@@ -354,7 +354,7 @@ impl Export {
 impl ExportConfig {
     /// What an accept says about the export to a session that may or may not write.
     pub(crate) fn accept_flags(&self, writer: bool, checksum: bool, stages: bool) -> AcceptFlags {
-        let mut flags = AcceptFlags::default();
+        let mut flags = AcceptFlags::NONE;
         flags.set(AcceptFlags::READ_ONLY, !writer);
         flags.set(AcceptFlags::CHECKSUM, checksum);
         flags.set(AcceptFlags::STAGES, stages);

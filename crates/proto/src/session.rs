@@ -650,7 +650,7 @@ impl<R: Rules> Session<R> {
         let tags = ArrayVec::new();
         let fence = Fence { session: self.config.session, cookie, channel, tags };
         let header = Header::new(Kind::Fence);
-        out.set_control(initiator.target(), header, Some(Control::Fence(fence)));
+        out.set_control(initiator.channel.peer(), header, Some(Control::Fence(fence)));
         true
     }
 

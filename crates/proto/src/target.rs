@@ -7,15 +7,13 @@
 use std::collections::VecDeque;
 
 use tyche_wire::{
-    Body, Command, Completion, Data, Entry, Event, Flags, Header, Kind, Mac, Opcode, Reject, Ring,
-    Status, Tag, Times,
+    Body, Command, Completion, Data, Entry, Event, Flags, Header, Opcode, Reject, Ring, Status,
+    Tag, Times,
 };
 
-use crate::batching::Batching;
-use crate::channel::{Channel, ChannelConfig, Dead};
+use crate::channel::{Channel, ChannelConfig};
 use crate::damq::Owners;
-use crate::echo::Echoes;
-use crate::outgoing::{Capacity, Outgoing};
+use crate::outgoing::Outgoing;
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::stages::Answers;
@@ -84,9 +82,6 @@ struct Slot {
 /// See the module.
 pub(crate) struct TargetChannel<R> {
     pub(crate) channel: Channel<R>,
-    host: Mac,
-    capacity: Capacity,
-    batching: Batching,
     slots: Box<[Slot]>,
     owners: Owners,
     /// Reads whose data are being sent.
@@ -94,7 +89,6 @@ pub(crate) struct TargetChannel<R> {
     completions: VecDeque<(Tag, Status)>,
     events: VecDeque<Event>,
     executing: usize,
-    echoes: Echoes,
     /// Where the time of requests went, on channels that tell.
     answers: Option<Answers>,
     /// A disconnect, or the answer to the host's, to be sent before the channel goes.
@@ -104,10 +98,8 @@ pub(crate) struct TargetChannel<R> {
 impl<R: Rules> TargetChannel<R> {
     pub(crate) fn new(
         config: ChannelConfig,
-        host: Mac,
         queue_size: u16,
         damq_pages: u32,
-        frame_len: usize,
         now: Instant,
     ) -> Self {
         let slot = |_| Slot {
@@ -122,22 +114,14 @@ impl<R: Rules> TargetChannel<R> {
         Self {
             answers: config.stages.then(|| Answers::new(queue_size)),
             channel: Channel::new(config, now),
-            host,
-            capacity: Capacity::new(frame_len),
-            batching: Batching::new(config.batch, now),
             slots: (0..queue_size).map(slot).collect(),
             owners: Owners::new(damq_pages),
             sending: Turns::new(slots),
             completions: VecDeque::with_capacity(slots),
             events: VecDeque::new(),
             executing: 0,
-            echoes: Echoes::default(),
             farewell: None,
         }
-    }
-
-    pub(crate) fn host(&self) -> Mac {
-        self.host
     }
 
     /// Requests with the disk.
@@ -161,7 +145,7 @@ impl<R: Rules> TargetChannel<R> {
             Body::Empty => Ok(()),
             Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
             Body::Echo { echo, .. } if !header.flags.contains(Flags::REPLY) => {
-                self.echoes.answer(*echo, self.capacity.frame_len())
+                self.channel.echoes.answer(*echo, self.channel.capacity.frame_len())
             }
             Body::Echo { .. } => Err(Reject::Unexpected),
             Body::Entries { entries, .. } => {
@@ -330,8 +314,7 @@ impl<R: Rules> TargetChannel<R> {
 
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
-        out.destination = self.host;
-        (out.control, out.echo) = (None, None);
+        (out.destination, out.control, out.echo) = (self.channel.peer(), None, None);
         let slots = &self.slots;
         let current = |tag: Tag| slots[usize::from(tag.slot)].generation == tag.generation;
         let wanted = |entry: &Entry| match entry {
@@ -348,16 +331,7 @@ impl<R: Rules> TargetChannel<R> {
             out.header = self.channel.send(now, ring, &out.entries);
             return true;
         }
-        if let Some((header, control)) = self.channel.poll_upkeep(now) {
-            out.set_control(self.host, header, control);
-            return true;
-        }
-        if let Some(echo) = self.echoes.next() {
-            let header = self.channel.unsequenced(now, Kind::Echo, Flags::REPLY);
-            out.set_echo(self.host, header, echo);
-            return true;
-        }
-        false
+        self.channel.poll_upkeep(now, out)
     }
 
     /// Fills a new frame's entries: data of reads as far as they fit, then completions.
@@ -371,7 +345,7 @@ impl<R: Rules> TargetChannel<R> {
             while let Some(slot) = self.sending.next() {
                 let Some(len) = self.compose_read(slot, entries, data) else { break };
                 data += len as usize;
-                if !self.batching.shares() {
+                if !self.channel.batching.shares() {
                     break;
                 }
             }
@@ -380,19 +354,19 @@ impl<R: Rules> TargetChannel<R> {
         if data == 0 && !(small && self.channel.may_send(Ring::Command)) {
             return None;
         }
-        while self.capacity.fits_entry(entries.len(), data) {
+        while self.channel.capacity.fits_entry(entries.len(), data) {
             let Some((tag, status)) = self.completions.pop_front() else { break };
             let answers = self.answers.as_mut();
             let times = answers.map_or(Times::ZERO, |answers| answers.take(tag.slot, now));
             entries.push(Entry::Completion(Completion { tag, status, times }));
             let depth = self.executing + self.sending.len() + self.completions.len() + 1;
-            self.batching.ended(now, depth);
-            if !self.batching.shares() {
+            self.channel.batching.ended(now, depth);
+            if !self.channel.batching.shares() {
                 break;
             }
         }
         // Events stay in one ring, whose positions tell the host which of two is the newer.
-        while data == 0 && self.capacity.fits_entry(entries.len(), data) {
+        while data == 0 && self.channel.capacity.fits_entry(entries.len(), data) {
             let Some(event) = self.events.pop_front() else { break };
             entries.push(Entry::Event(event));
         }
@@ -403,14 +377,14 @@ impl<R: Rules> TargetChannel<R> {
     fn is_held(&mut self, now: Instant) -> bool {
         let ready = self.sending.len() + self.completions.len();
         let urgent = self.sending.has_large() || !self.events.is_empty();
-        self.batching.holds(now, ready, self.executing, urgent)
+        self.channel.batching.holds(now, ready, self.executing, urgent)
     }
 
     /// Adds the next part of a read's data. The last part queues the completion, which rides in
     /// the same frame if there is room.
     fn compose_read(&mut self, index: u16, entries: &mut Vec<Entry>, data: usize) -> Option<u32> {
         let slot = &mut self.slots[usize::from(index)];
-        let len = self.capacity.chunk(entries.len(), data, slot.held - slot.moved)?;
+        let len = self.channel.capacity.chunk(entries.len(), data, slot.held - slot.moved)?;
         let tag = Tag { slot: index, generation: slot.generation };
         let (offset, total) = (slot.moved, slot.held);
         entries.push(Entry::Data(Data { tag, offset, len, total, damq_page: 0 }));
@@ -421,14 +395,5 @@ impl<R: Rules> TargetChannel<R> {
             self.completions.push_back((tag, Status::Success));
         }
         Some(len)
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
-        self.channel.handle_timeout(now)
-    }
-
-    pub(crate) fn poll_timeout(&self) -> Instant {
-        let timeout = self.channel.poll_timeout();
-        self.batching.poll_timeout().map_or(timeout, |at| at.min(timeout))
     }
 }

@@ -76,6 +76,35 @@ impl Report {
     }
 }
 
+/// What several runs did together, in whichever order they ended.
+impl std::ops::AddAssign for Report {
+    fn add_assign(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.vanished += other.vanished;
+        self.frames += other.frames;
+        self.drops += other.drops;
+        self.corrupted += other.corrupted;
+        self.duplicated += other.duplicated;
+        self.late += other.late;
+        self.retransmissions += other.retransmissions;
+        self.duplicates += other.duplicates;
+        self.timeouts += other.timeouts;
+        self.channels += other.channels;
+        self.connections += other.connections;
+        self.failures += other.failures;
+        self.target_crashes += other.target_crashes;
+        self.caches_lost += other.caches_lost;
+        self.losses_told += other.losses_told;
+        self.host_crashes += other.host_crashes;
+        self.disk_errors += other.disk_errors;
+        self.slowest = self.slowest.max(other.slowest);
+        self.virtual_time += other.virtual_time;
+        self.trace_hash ^= other.trace_hash;
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -35,8 +35,11 @@ pub(crate) fn queue<S: Serve>(store: &Arc<S>, depth: usize) -> io::Result<Box<dy
     Ok(Box::new(InlineQueue { store: Arc::clone(store), ready, depth }))
 }
 
-/// Checks the geometry of a store that has no medium to ask.
-pub(crate) fn check_geometry(size: u64, block_size: u32) -> io::Result<()> {
+/// The geometry of a store that has no medium to ask.
+///
+/// # Errors
+/// `InvalidInput` if `block_size` is neither 512 nor 4096, or `size` not a multiple of it.
+pub(crate) fn geometry(size: u64, block_size: u32) -> io::Result<Geometry> {
     let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     if block_size != 512 && block_size != 4096 {
         return wrong(format!("block size {block_size}: use 512 or 4096"));
@@ -44,7 +47,7 @@ pub(crate) fn check_geometry(size: u64, block_size: u32) -> io::Result<()> {
     if size == 0 || !size.is_multiple_of(u64::from(block_size)) {
         return wrong(format!("size {size}: use a multiple of the block size, {block_size}"));
     }
-    Ok(())
+    Ok(Geometry { size, block_size, read_only: false, write_cache: false, discard: true })
 }
 
 impl<S: Serve> Queue for InlineQueue<S> {

@@ -43,9 +43,7 @@ impl MemoryStore {
     /// `InvalidInput` if `block_size` is neither 512 nor 4096, or `size` not a multiple of it;
     /// what `mmap` says if the address space has no such room.
     pub fn new(size: u64, block_size: u32) -> io::Result<Self> {
-        inline::check_geometry(size, block_size)?;
-        let geometry =
-            Geometry { size, block_size, read_only: false, write_cache: false, discard: true };
+        let geometry = inline::geometry(size, block_size)?;
         let memory = Mapping::new(usize::try_from(size).map_err(io::Error::other)?)?;
         let stripes = (0..STRIPES).map(|_| Stripe::default()).collect();
         // The hasher's keys are random: all that is asked of a generation.

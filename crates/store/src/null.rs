@@ -23,9 +23,7 @@ impl NullStore {
     /// # Errors
     /// `InvalidInput` if `block_size` is neither 512 nor 4096, or `size` not a multiple of it.
     pub fn new(size: u64, block_size: u32) -> io::Result<Self> {
-        inline::check_geometry(size, block_size)?;
-        let geometry =
-            Geometry { size, block_size, read_only: false, write_cache: false, discard: true };
+        let geometry = inline::geometry(size, block_size)?;
         Ok(Self { null: Arc::new(Null { geometry }) })
     }
 

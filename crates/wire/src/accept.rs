@@ -31,7 +31,7 @@ use crate::{ChannelId, Cookie, Reject};
 
 flags! {
     /// What the target grants, flag by flag.
-    AcceptFlags:
+    AcceptFlags(u32):
     /// Writes are refused.
     READ_ONLY = 1,
     /// Data sections are covered by the payload checksum.
@@ -105,7 +105,9 @@ impl Accept {
         {
             return Err(Reject::Range);
         }
-        this.flags.check()?;
+        if !AcceptFlags::ALL.contains(this.flags) {
+            return Err(Reject::Flags);
+        }
         Ok(this)
     }
 

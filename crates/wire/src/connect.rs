@@ -28,7 +28,7 @@ use crate::{ChannelId, Cookie, FRAME_LEN_MAX, FRAME_LEN_MIN, Name, Reject};
 
 flags! {
     /// What a host wants, flag by flag.
-    ConnectFlags:
+    ConnectFlags(u32):
     /// The host will not write.
     READ_ONLY = 1,
     /// Data sections are to be covered by the payload checksum.
@@ -103,7 +103,9 @@ impl Connect {
         };
         fields.end()?;
         check_sizes(this.queue_size, this.frame_len, this.keep_alive_ms)?;
-        this.flags.check()?;
+        if !ConnectFlags::ALL.contains(this.flags) {
+            return Err(Reject::Flags);
+        }
         Ok(this)
     }
 

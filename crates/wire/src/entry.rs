@@ -18,6 +18,7 @@ use zerocopy::{
     try_transmute,
 };
 
+use crate::flags::flags;
 use crate::{ENTRY_LEN, REQUEST_LEN_MAX, Reject, SECTOR_LEN, Tag};
 
 /// What a command does. PROTOCOL.md, "Operations".
@@ -51,31 +52,22 @@ impl Opcode {
         matches!(self, Self::Write | Self::Discard | Self::WriteZeroes)
     }
 
-    fn flags(self) -> u16 {
+    fn flags(self) -> CommandFlags {
         match self {
-            Self::Write => CommandFlags::FUA.0,
-            Self::WriteZeroes => CommandFlags::FUA.0 | CommandFlags::MAY_UNMAP.0,
-            _ => 0,
+            Self::Write => CommandFlags::FUA,
+            Self::WriteZeroes => CommandFlags::FUA | CommandFlags::MAY_UNMAP,
+            _ => CommandFlags::NONE,
         }
     }
 }
 
-/// Flags of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct CommandFlags(pub u16);
-
-impl CommandFlags {
-    /// No flag.
-    pub const NONE: Self = Self(0);
+flags! {
+    /// Flags of a command.
+    CommandFlags(u16):
     /// Write, write-zeroes: complete only when on stable storage.
-    pub const FUA: Self = Self(1);
+    FUA = 1,
     /// Write-zeroes: blocks may be deallocated.
-    pub const MAY_UNMAP: Self = Self(2);
-
-    /// Whether all of `other` are set.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
+    MAY_UNMAP = 2,
 }
 
 /// How a request ended.
@@ -308,7 +300,7 @@ impl Command {
 
     fn check(&self) -> Result<(), Reject> {
         let Self { opcode, flags, offset, len, damq_page, .. } = *self;
-        if flags.0 & !opcode.flags() != 0 {
+        if !opcode.flags().contains(flags) {
             return Err(Reject::Flags);
         }
         if opcode == Opcode::Flush {

@@ -1,13 +1,20 @@
-//! What the flag fields of bodies have in common.
+//! What the flags of headers, commands and bodies have in common.
 
-/// A set of flags as it travels in a body: a newtype with a constant for each flag.
+/// A set of flags as it travels: a newtype of its bits with a constant for each flag.
 macro_rules! flags {
-    ($(#[$doc:meta])* $name:ident: $($(#[$flag_doc:meta])* $flag:ident = $bit:literal,)*) => {
+    (
+        $(#[$doc:meta])* $name:ident($bits:ty):
+        $($(#[$flag_doc:meta])* $flag:ident = $bit:literal,)*
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-        pub struct $name(pub u32);
+        pub struct $name(pub $bits);
 
         impl $name {
+            /// No flag.
+            pub const NONE: Self = Self(0);
+            /// All flags.
+            pub const ALL: Self = Self(0 $(| $bit)*);
             $($(#[$flag_doc])* pub const $flag: Self = Self($bit);)*
 
             /// Whether all of `other` are set.
@@ -19,11 +26,13 @@ macro_rules! flags {
             pub fn set(&mut self, flag: Self, wanted: bool) {
                 self.0 |= if wanted { flag.0 } else { 0 };
             }
+        }
 
-            /// Refuses flags that do not exist.
-            pub(crate) fn check(self) -> Result<(), $crate::Reject> {
-                let all = Self(0 $(| $bit)*);
-                if all.contains(self) { Ok(()) } else { Err($crate::Reject::Flags) }
+        impl core::ops::BitOr for $name {
+            type Output = Self;
+
+            fn bitor(self, other: Self) -> Self {
+                Self(self.0 | other.0)
             }
         }
     };

@@ -26,6 +26,7 @@ use zerocopy::{
     try_transmute,
 };
 
+use crate::flags::flags;
 use crate::{
     ChannelId, Checksum, Cookie, ETHERNET_LEN, HEAD_LEN, PacketNumber, Position, Reject, VERSION,
 };
@@ -98,36 +99,29 @@ impl Kind {
     fn flags(self) -> Flags {
         match self {
             Self::Command => Flags::ACK_REQUEST,
-            Self::Data => Flags(Flags::CHECKSUMMED.0 | Flags::ACK_REQUEST.0),
-            Self::Void => Flags(Flags::DATA_RING.0 | Flags::ACK_REQUEST.0),
+            Self::Data => Flags::CHECKSUMMED | Flags::ACK_REQUEST,
+            Self::Void => Flags::DATA_RING | Flags::ACK_REQUEST,
             Self::Hello | Self::Disconnect | Self::Echo => Flags::REPLY,
             _ => Flags::NONE,
         }
     }
 }
 
-/// Flags of a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Flags(pub u16);
-
-impl Flags {
-    /// No flag.
-    pub const NONE: Self = Self(0);
+flags! {
+    /// Flags of a frame.
+    Flags(u16):
     /// On [`Kind::Data`]: the payload checksum covers the data section too, not just the entries.
-    pub const CHECKSUMMED: Self = Self(1);
+    CHECKSUMMED = 1,
     /// On [`Kind::Hello`], [`Kind::Disconnect`] and [`Kind::Echo`]: the answer to one.
-    pub const REPLY: Self = Self(2);
+    REPLY = 2,
     /// On [`Kind::Void`]: the position is one of the data ring, not of the command ring.
-    pub const DATA_RING: Self = Self(4);
+    DATA_RING = 4,
     /// On the kinds of the two rings: the sender is about to run out of window, acknowledge at
     /// once.
-    pub const ACK_REQUEST: Self = Self(8);
+    ACK_REQUEST = 8,
+}
 
-    /// Whether all of `other` are set.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
+impl Flags {
     /// What is set, by name, for texts.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         const NAMES: [(Flags, &str); 4] = [

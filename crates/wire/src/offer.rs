@@ -26,7 +26,7 @@ pub const RECORDS_MAX: usize = 10;
 
 flags! {
     /// What an offer says about an export, flag by flag.
-    ExportFlags:
+    ExportFlags(u32):
     /// Writes are refused.
     READ_ONLY = 1,
     /// Completed writes may be volatile until the next flush.
@@ -108,7 +108,9 @@ impl ExportInfo {
         if !matches!(this.block_size, 512 | 4096) {
             return Err(Reject::Range);
         }
-        this.flags.check()?;
+        if !ExportFlags::ALL.contains(this.flags) {
+            return Err(Reject::Flags);
+        }
         Ok(this)
     }
 

@@ -118,7 +118,7 @@ fn offer() -> Control {
         uuid: SCRATCH,
         size: 1 << 30,
         block_size: 512,
-        flags: ExportFlags(ExportFlags::WRITE_CACHE.0 | ExportFlags::SHARED.0),
+        flags: ExportFlags::WRITE_CACHE | ExportFlags::SHARED,
     };
     let donnees = ExportInfo {
         name: name("données"),
@@ -169,9 +169,7 @@ fn accept() -> Control {
         frame_len: 9014,
         damq_pages: 2048,
         block_size: 512,
-        flags: AcceptFlags(
-            AcceptFlags::CHECKSUM.0 | AcceptFlags::WRITE_CACHE.0 | AcceptFlags::DISCARD.0,
-        ),
+        flags: AcceptFlags::CHECKSUM | AcceptFlags::WRITE_CACHE | AcceptFlags::DISCARD,
         keep_alive_ms: 5000,
     })
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::{Completion, Errno, Geometry, Operation as BlockOperation, Request, Sink};
-use tyche_proto::wire::{CommandFlags, Data, Echo, Mac, Opcode, Status};
+use tyche_proto::wire::{Data, Echo, Mac, Status};
 use tyche_proto::{
-    ExportState, Instant, OpId, Operation, Outgoing, PathConfig, Problem, Session, SessionEvent,
-    SubmitError,
+    Instant, OpId, Outgoing, PathConfig, Problem, Session, SessionEvent, SubmitError,
 };
 
 use super::{HostLink, HostOptions, HostReport, Notice, PathReport, RequestCounts};
 use crate::clock::{self, now};
+use crate::conversion::{geometry, operation, result};
 use crate::port::Port;
 use crate::random::secrets;
 use crate::stages::HostStages;
@@ -327,47 +327,4 @@ fn transmit(
     };
     let poll = |out: &mut Outgoing| session.borrow_mut().poll_transmit(now(), path, out);
     port.transmit(now(), out, poll, data)
-}
-
-pub(super) fn geometry(export: &ExportState) -> Geometry {
-    Geometry {
-        size: export.size,
-        block_size: export.block_size,
-        read_only: export.read_only,
-        write_cache: export.write_cache,
-        discard: export.discard,
-    }
-}
-
-fn operation(request: &Request) -> Operation {
-    let mut flags = CommandFlags::NONE;
-    let opcode = match request.operation {
-        BlockOperation::Read => Opcode::Read,
-        BlockOperation::Write { fua } => {
-            flags.0 |= if fua { CommandFlags::FUA.0 } else { 0 };
-            Opcode::Write
-        }
-        BlockOperation::Flush => Opcode::Flush,
-        BlockOperation::Discard => Opcode::Discard,
-        BlockOperation::WriteZeroes { fua, may_unmap } => {
-            flags.0 |= if fua { CommandFlags::FUA.0 } else { 0 };
-            flags.0 |= if may_unmap { CommandFlags::MAY_UNMAP.0 } else { 0 };
-            Opcode::WriteZeroes
-        }
-    };
-    let flush = opcode == Opcode::Flush;
-    let (offset, len) = if flush { (0, 0) } else { (request.offset, request.len) };
-    Operation { opcode, flags, offset, len }
-}
-
-fn result(status: Status) -> Result<(), Errno> {
-    Err(match status {
-        Status::Success => return Ok(()),
-        Status::Io => Errno::IO,
-        Status::Invalid => Errno::INVAL,
-        Status::ReadOnly => Errno::ROFS,
-        Status::NoSpace => Errno::NOSPC,
-        Status::Unsupported => Errno::OPNOTSUPP,
-        Status::NoMemory => Errno::NOMEM,
-    })
 }

@@ -39,21 +39,25 @@ pub(super) unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
-/// Changes an option; `-EINVAL` if the pointer is null, or if `change` does not like the value and
-/// says so with `false`: then the options stay as they were.
+/// Sets an option to a value; `-EINVAL` if the pointer is null, or if there is no value: what came
+/// from C made no sense.
 ///
 /// # Safety
 /// `options` is null or came from `tyche_options_new`, and nobody else uses it meanwhile.
-unsafe fn set(options: *mut tyche_options, change: impl FnOnce(&mut Options) -> bool) -> c_int {
+unsafe fn set<T>(
+    options: *mut tyche_options,
+    value: Option<T>,
+    put: impl FnOnce(&mut Options, T),
+) -> c_int {
     // SAFETY: valid and unshared as the caller of this function promises, or null.
     let options = unsafe { options.as_mut() };
-    let Some(options) = options else { return -libc::EINVAL };
-    let mut changed = options.options.clone();
-    if !change(&mut changed) {
-        return -libc::EINVAL;
+    match (options, value) {
+        (Some(options), Some(value)) => {
+            put(&mut options.options, value);
+            0
+        }
+        _ => -libc::EINVAL,
     }
-    options.options = changed;
-    0
 }
 
 /// Options with their defaults, for the export of that name. NULL if the name is none. Does not
@@ -87,10 +91,7 @@ pub unsafe extern "C" fn tyche_options_add_link(
     // SAFETY: both as the header demands.
     unsafe {
         let name = text(interface).filter(|name| !name.is_empty());
-        set(options, |it| {
-            it.links.extend(name.map(str::to_owned));
-            name.is_some()
-        })
+        set(options, name, |it, name| it.links.push(name.to_owned()))
     }
 }
 
@@ -100,13 +101,9 @@ pub unsafe extern "C" fn tyche_options_set_ethertype(
     options: *mut tyche_options,
     ethertype: u16,
 ) -> c_int {
+    let ethertype = Some(ethertype).filter(|number| *number >= 0x600);
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.ethertype = ethertype;
-            ethertype >= 0x600
-        })
-    }
+    unsafe { set(options, ethertype, |it, value| it.ethertype = value) }
 }
 
 /// Whether to send through the interface's queueing discipline, so that traffic control (tc)
@@ -117,12 +114,7 @@ pub unsafe extern "C" fn tyche_options_set_qdisc(
     qdisc: bool,
 ) -> c_int {
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.qdisc = qdisc;
-            true
-        })
-    }
+    unsafe { set(options, Some(qdisc), |it, value| it.qdisc = value) }
 }
 
 /// Who drives the session: TYCHE_INLINE (the default) or TYCHE_QUEUE.
@@ -134,12 +126,7 @@ pub unsafe extern "C" fn tyche_options_set_mode(options: *mut tyche_options, mod
         _ => None,
     };
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.mode = mode.unwrap_or(it.mode);
-            mode.is_some()
-        })
-    }
+    unsafe { set(options, mode, |it, value| it.mode = value) }
 }
 
 /// Requests with the target at once, 1 to 1024; 128 by default.
@@ -148,13 +135,9 @@ pub unsafe extern "C" fn tyche_options_set_queue_size(
     options: *mut tyche_options,
     queue_size: u16,
 ) -> c_int {
+    let queue_size = Some(queue_size).filter(|size| (1..=1024).contains(size));
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.queue_size = queue_size;
-            (1..=1024).contains(&queue_size)
-        })
-    }
+    unsafe { set(options, queue_size, |it, value| it.queue_size = value) }
 }
 
 /// Bytes of memory of the volume's own, which data of unregistered buffers pass through; 64 MiB by
@@ -164,13 +147,9 @@ pub unsafe extern "C" fn tyche_options_set_memory(
     options: *mut tyche_options,
     bytes: usize,
 ) -> c_int {
+    let memory = Some(bytes).filter(|bytes| *bytes > 0);
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.memory = bytes;
-            bytes > 0
-        })
-    }
+    unsafe { set(options, memory, |it, value| it.memory = value) }
 }
 
 /// The longest time to spin for more work before sleeping; 0, the default: never.
@@ -181,12 +160,7 @@ pub unsafe extern "C" fn tyche_options_set_spin_us(
 ) -> c_int {
     let spin = Duration::from_micros(microseconds.into());
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.spin = spin;
-            true
-        })
-    }
+    unsafe { set(options, Some(spin), |it, value| it.spin = value) }
 }
 
 /// Whether to hand work over between threads, as the first Tyche did: one receives, and with
@@ -197,12 +171,7 @@ pub unsafe extern "C" fn tyche_options_set_hand_over(
     hand_over: bool,
 ) -> c_int {
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.hand_over = hand_over;
-            true
-        })
-    }
+    unsafe { set(options, Some(hand_over), |it, value| it.hand_over = value) }
 }
 
 /// How requests share frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
@@ -219,12 +188,7 @@ pub unsafe extern "C" fn tyche_options_set_batch(
         _ => None,
     };
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.batch = policy.unwrap_or(it.batch);
-            policy.is_some()
-        })
-    }
+    unsafe { set(options, policy, |it, value| it.batch = value) }
 }
 
 /// Whether checksums cover data; they do by default. Headers and commands always are covered.
@@ -234,12 +198,7 @@ pub unsafe extern "C" fn tyche_options_set_checksum(
     checksum: bool,
 ) -> c_int {
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.checksum = checksum;
-            true
-        })
-    }
+    unsafe { set(options, Some(checksum), |it, value| it.checksum = value) }
 }
 
 /// Whether never to write.
@@ -249,12 +208,7 @@ pub unsafe extern "C" fn tyche_options_set_read_only(
     read_only: bool,
 ) -> c_int {
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.read_only = read_only;
-            true
-        })
-    }
+    unsafe { set(options, Some(read_only), |it, value| it.read_only = value) }
 }
 
 /// How long opening may take; 10000 by default.
@@ -265,12 +219,7 @@ pub unsafe extern "C" fn tyche_options_set_timeout_ms(
 ) -> c_int {
     let timeout = Duration::from_millis(milliseconds.into());
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.timeout = timeout;
-            true
-        })
-    }
+    unsafe { set(options, Some(timeout), |it, value| it.timeout = value) }
 }
 
 /// How long requests wait for a lost target before they fail with EIO; -1: for ever; 600000 by
@@ -281,13 +230,9 @@ pub unsafe extern "C" fn tyche_options_set_loss_timeout_ms(
     milliseconds: i64,
 ) -> c_int {
     let timeout = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+    let timeout = (milliseconds >= -1).then_some(timeout);
     // SAFETY: as the header demands.
-    unsafe {
-        set(options, |it| {
-            it.ctrl_loss_tmo = timeout;
-            milliseconds >= -1
-        })
-    }
+    unsafe { set(options, timeout, |it, value| it.ctrl_loss_tmo = value) }
 }
 
 /// Be the host of that UUID rather than this machine.
@@ -299,9 +244,6 @@ pub unsafe extern "C" fn tyche_options_set_host(
     // SAFETY: both as the header demands.
     unsafe {
         let uuid = text(uuid).and_then(|text| Uuid::parse_str(text).ok());
-        set(options, |it| {
-            it.host = uuid;
-            uuid.is_some()
-        })
+        set(options, uuid, |it, value| it.host = Some(value))
     }
 }

@@ -161,11 +161,7 @@ impl TcpClient {
         let State::Up(connection) = &mut self.state else {
             return self.readiness.set_backlog(false);
         };
-        let wanted = connection.has_output();
-        if wanted != connection.watches_output {
-            self.readiness.set_output(&**connection, KEY, wanted)?;
-            connection.watches_output = wanted;
-        }
+        connection.watch_output(&self.readiness, KEY)?;
         self.readiness.set_backlog(connection.has_backlog())
     }
 }
@@ -191,8 +187,7 @@ impl Link for TcpClient {
         batch.clear();
         let connection = self.connection()?;
         // Asking the only socket costs no more than asking which are ready.
-        connection.set_readable();
-        let flushed = connection.flush().map_err(Broken::from);
+        let flushed = connection.ready().map_err(Broken::from);
         let result = flushed.and_then(|()| connection.receive(batch));
         let result = result.map_err(|broken| self.lose(broken));
         self.settle()?;
@@ -213,10 +208,6 @@ impl Link for TcpClient {
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.readiness.as_fd()
-    }
-
-    fn overruns(&mut self) -> u64 {
-        0
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

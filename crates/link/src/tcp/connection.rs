@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::input::{Input, Malformed};
 use super::output::{Output, prefix};
+use super::readiness::Readiness;
 use super::{PREFIX, socket};
 use crate::{Mac, RxBatch, TxFrame};
 
@@ -26,7 +27,7 @@ pub(super) struct Connection {
     /// Whether the socket may have something to read.
     readable: bool,
     /// Whether it was asked to tell when it takes output.
-    pub(super) watches_output: bool,
+    watches_output: bool,
     /// When something last came.
     heard: Instant,
 }
@@ -73,13 +74,24 @@ impl Connection {
         self.heard
     }
 
-    /// The socket may have something to read.
-    pub(super) fn set_readable(&mut self) {
+    /// The socket may have something to read, or take what waits.
+    pub(super) fn ready(&mut self) -> io::Result<()> {
         self.readable = true;
+        self.flush()
+    }
+
+    /// Makes the socket tell when it takes output, as long as some waits.
+    pub(super) fn watch_output(&mut self, readiness: &Readiness, key: u64) -> io::Result<()> {
+        let wanted = self.has_output();
+        if wanted != self.watches_output {
+            readiness.set_output(&*self, key, wanted)?;
+            self.watches_output = wanted;
+        }
+        Ok(())
     }
 
     /// Whether output waits for the peer to read.
-    pub(super) fn has_output(&self) -> bool {
+    fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
@@ -118,7 +130,7 @@ impl Connection {
     }
 
     /// Sends what waits, as far as the peer reads.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         while self.has_output() {
             let (first, second) = self.output.slices();
             let sent = socket::send(&self.socket, &[IoSlice::new(first), IoSlice::new(second)])?;

@@ -105,8 +105,7 @@ impl TcpServer {
                 slot => {
                     let slot = slot as usize;
                     if let Some(connection) = &mut self.slots[slot] {
-                        connection.set_readable();
-                        let flushed = connection.flush();
+                        let flushed = connection.ready();
                         self.settle(slot, flushed.map_err(Broken::from));
                     }
                 }
@@ -147,15 +146,8 @@ impl TcpServer {
     /// Ends a connection that is broken; else makes the descriptor tell when it takes output.
     fn settle(&mut self, slot: usize, result: Result<(), Broken>) {
         let Some(connection) = &mut self.slots[slot] else { return };
-        let result = result.and_then(|()| {
-            let wanted = connection.has_output();
-            if wanted != connection.watches_output {
-                self.readiness.set_output(&**connection, slot as u64, wanted)?;
-                connection.watches_output = wanted;
-            }
-            Ok(())
-        });
-        if let Err(broken) = result {
+        let watch = |()| Ok(connection.watch_output(&self.readiness, slot as u64)?);
+        if let Err(broken) = result.and_then(watch) {
             self.stats.malformed += u64::from(matches!(broken, Broken::Malformed));
             self.slots[slot] = None;
         }
@@ -254,10 +246,6 @@ impl Link for TcpServer {
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.readiness.as_fd()
-    }
-
-    fn overruns(&mut self) -> u64 {
-        0
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -1,0 +1,90 @@
+//! Requests, their ends, and disks: in the words of the protocol and in those of [`tyche_block`].
+
+use tyche_block::{Errno, Geometry, Operation as BlockOperation, Request};
+use tyche_proto::wire::{Command, CommandFlags, Opcode, Status};
+use tyche_proto::{ExportState, Operation};
+
+/// The disk that an export is at its host.
+pub(crate) fn geometry(export: &ExportState) -> Geometry {
+    Geometry {
+        size: export.size,
+        block_size: export.block_size,
+        read_only: export.read_only,
+        write_cache: export.write_cache,
+        discard: export.discard,
+    }
+}
+
+/// What a host's session is to do for a request.
+pub(crate) fn operation(request: &Request) -> Operation {
+    let mut flags = CommandFlags::NONE;
+    let opcode = match request.operation {
+        BlockOperation::Read => Opcode::Read,
+        BlockOperation::Write { fua } => {
+            flags.set(CommandFlags::FUA, fua);
+            Opcode::Write
+        }
+        BlockOperation::Flush => Opcode::Flush,
+        BlockOperation::Discard => Opcode::Discard,
+        BlockOperation::WriteZeroes { fua, may_unmap } => {
+            flags.set(CommandFlags::FUA, fua);
+            flags.set(CommandFlags::MAY_UNMAP, may_unmap);
+            Opcode::WriteZeroes
+        }
+    };
+    let flush = opcode == Opcode::Flush;
+    let (offset, len) = if flush { (0, 0) } else { (request.offset, request.len) };
+    Operation { opcode, flags, offset, len }
+}
+
+/// What a target's store is to do for a command.
+pub(crate) fn block_operation(command: &Command) -> BlockOperation {
+    let fua = command.flags.contains(CommandFlags::FUA);
+    let may_unmap = command.flags.contains(CommandFlags::MAY_UNMAP);
+    match command.opcode {
+        Opcode::Read => BlockOperation::Read,
+        Opcode::Write => BlockOperation::Write { fua },
+        Opcode::Flush => BlockOperation::Flush,
+        Opcode::Discard => BlockOperation::Discard,
+        Opcode::WriteZeroes => BlockOperation::WriteZeroes { fua, may_unmap },
+    }
+}
+
+/// How a request ended, for who asked the host.
+pub(crate) fn result(status: Status) -> Result<(), Errno> {
+    Err(match status {
+        Status::Success => return Ok(()),
+        Status::Io => Errno::IO,
+        Status::Invalid => Errno::INVAL,
+        Status::ReadOnly => Errno::ROFS,
+        Status::NoSpace => Errno::NOSPC,
+        Status::Unsupported => Errno::OPNOTSUPP,
+        Status::NoMemory => Errno::NOMEM,
+    })
+}
+
+/// How a request ended, as a target's store says it.
+pub(crate) fn status(result: Result<(), Errno>) -> Status {
+    let Err(errno) = result else { return Status::Success };
+    match errno {
+        Errno::INVAL => Status::Invalid,
+        Errno::ROFS => Status::ReadOnly,
+        Errno::NOSPC => Status::NoSpace,
+        Errno::OPNOTSUPP => Status::Unsupported,
+        Errno::NOMEM => Status::NoMemory,
+        _ => Status::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_learns_what_the_store_said() {
+        for &end in Status::ALL {
+            assert_eq!(status(result(end)), end);
+        }
+        assert_eq!(status(Err(Errno::PERM)), Status::Io);
+    }
+}

@@ -1,0 +1,85 @@
+//! One loop's way to one store.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use tyche_block::{Arena, Completion, Errno, Request};
+use tyche_store::{Queue, Store};
+
+/// Requests that one loop has with one store at once; more wait in the loop.
+pub(super) const DEPTH: usize = 1024;
+
+/// See the module. Opened when the first channel needs it.
+pub(super) struct Disk {
+    store: Arc<dyn Store>,
+    queue: Option<Box<dyn Queue>>,
+    /// Requests that the queue had no room for.
+    waiting: VecDeque<(u64, Request)>,
+}
+
+impl Disk {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, queue: None, waiting: VecDeque::new() }
+    }
+
+    /// Requests will come with memory of this arena.
+    ///
+    /// # Errors
+    /// What the system says when there is no queue to be had. Requests fail then.
+    pub(super) fn register(&mut self, arena: &Arena) -> io::Result<()> {
+        let queue = match self.queue.take() {
+            Some(queue) => queue,
+            None => self.store.queue(DEPTH)?,
+        };
+        self.queue.insert(queue).register(arena);
+        Ok(())
+    }
+
+    /// No request will, any more.
+    pub(super) fn unregister(&mut self, arena: &Arena) {
+        if let Some(queue) = &mut self.queue {
+            queue.unregister(arena);
+        }
+    }
+
+    /// Whether the disk can do it.
+    pub(super) fn check(&self, request: &Request) -> Result<(), Errno> {
+        if self.queue.is_none() {
+            return Err(Errno::IO);
+        }
+        self.store.geometry().check(request)
+    }
+
+    /// Takes a request that was checked.
+    pub(super) fn submit(&mut self, token: u64, request: Request) {
+        let queue = self.queue.as_mut().expect("open while a channel needs it");
+        if queue.in_flight() < DEPTH {
+            queue.submit(token, request);
+        } else {
+            self.waiting.push_back((token, request));
+        }
+    }
+
+    /// Hands waiting requests over, and all new ones to the kernel; then collects what is done.
+    pub(super) fn work(&mut self, done: &mut Vec<Completion>) {
+        let Some(queue) = &mut self.queue else { return };
+        while queue.in_flight() < DEPTH {
+            let Some((token, request)) = self.waiting.pop_front() else { break };
+            queue.submit(token, request);
+        }
+        if queue.in_flight() == 0 {
+            return;
+        }
+        if let Err(error) = queue.kick() {
+            tracing::error!(%error, "cannot hand requests to the store, trying again");
+        }
+        queue.reap(done);
+    }
+
+    /// What to wait for.
+    pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.as_ref()?.wait_fd()
+    }
+}

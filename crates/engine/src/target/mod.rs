@@ -1,0 +1,152 @@
+//! The target's side: disks that hosts on several links share, and a thread for each link that
+//! joins the link, the protocol and the stores.
+//!
+//! ```text
+//!              handshakes: Shared, behind a lock
+//!             /                                 \
+//! [ link <-> Listener <-> Disk, Disk, .. ]   [ link <-> Listener <-> Disk, Disk, .. ]
+//! ```
+//!
+//! Requests meet no lock: each thread has memory and store queues of its own.
+
+mod channels;
+mod disk;
+mod report;
+mod shared;
+mod thread;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tyche_block::Geometry;
+use tyche_link::Link;
+use tyche_proto::wire::{Event, Name, Uuid};
+use tyche_proto::{ExportConfig, Registry, TargetConfig};
+use tyche_store::Store;
+
+pub use report::{SessionReport, TargetLinkReport, TargetReport};
+use shared::{Admissions, Shared};
+use thread::LinkThread;
+
+use crate::port::Port;
+
+/// A disk to export.
+pub struct TargetExport {
+    /// Its name, unique at the target.
+    pub name: Name,
+    /// Its identity, the same as long as it is the same disk.
+    pub uuid: Uuid,
+    /// Its blocks.
+    pub store: Arc<dyn Store>,
+    /// Several hosts may write at once.
+    pub shared: bool,
+    /// The hosts that may connect; empty: all.
+    pub hosts: Vec<Uuid>,
+    /// The session that was last let in for writing, before this process.
+    pub last_writer: Option<Uuid>,
+}
+
+impl TargetExport {
+    fn config(&self) -> ExportConfig {
+        let Geometry { size, block_size, read_only, write_cache, discard } = self.store.geometry();
+        ExportConfig {
+            name: self.name,
+            uuid: self.uuid,
+            boot: Uuid::from_u128(self.store.generation().into()),
+            size,
+            block_size,
+            read_only,
+            write_cache,
+            discard,
+            shared: self.shared,
+            hosts: self.hosts.clone(),
+        }
+    }
+}
+
+/// Keeps, over restarts, which session was last let in to write an export (by index). Called
+/// before that session learns that it is in, and may wait for a disk.
+pub type RememberWriter = Box<dyn FnMut(usize, Uuid) + Send>;
+
+/// How to run a target.
+pub struct TargetOptions {
+    /// Who it is, and its limits.
+    pub target: TargetConfig,
+    /// The disks.
+    pub exports: Vec<TargetExport>,
+    /// The links to serve, each by a thread of its own.
+    pub links: Vec<Box<dyn Link>>,
+    /// EtherType of the frames.
+    pub ethertype: u16,
+    /// The longest time to spin before sleeping; zero: never.
+    pub spin: Duration,
+    /// Keeps who wrote last.
+    pub remember_writer: RememberWriter,
+}
+
+/// The running target. Dropping it stops it: channels are closed once their requests are back
+/// from the disk.
+pub struct Target {
+    shared: Arc<Shared>,
+    stores: Vec<Arc<dyn Store>>,
+    threads: Vec<LinkThread>,
+}
+
+impl Target {
+    /// Starts a thread for each link.
+    ///
+    /// # Errors
+    /// What the system says when there is no thread or no eventfd to be had.
+    pub fn start(options: TargetOptions) -> io::Result<Self> {
+        let TargetOptions { target, exports, links, ethertype, spin, remember_writer } = options;
+        let identity = target.uuid;
+        let mut registry = Registry::new(target);
+        let (mut stores, mut remembered) = (Vec::new(), Vec::new());
+        for export in exports {
+            let index = registry.add_export(export.config());
+            registry.restore_last_writer(index, export.last_writer);
+            remembered.push(export.last_writer);
+            stores.push(export.store);
+        }
+        let admissions = Admissions { registry, remember_writer, remembered };
+        let shared = Arc::new(Shared::new(admissions, links.len())?);
+        let ports = links.into_iter().map(|link| Port::new(link, ethertype)).enumerate();
+        let threads = ports.map(|(index, port)| {
+            LinkThread::start(index, port, identity, &stores, spin, Arc::clone(&shared))
+        });
+        let threads = threads.collect::<io::Result<_>>()?;
+        Ok(Self { shared, stores, threads })
+    }
+
+    /// What the target is doing. Links whose thread does not answer within a second are left out.
+    pub fn report(&self) -> TargetReport {
+        let links = self.threads.iter().filter_map(LinkThread::report).collect();
+        TargetReport::new(&self.shared.lock().registry, links)
+    }
+
+    /// Takes over the size of an export's store, and tells the hosts. Returns the size in bytes.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn refresh_size(&self, export: usize) -> u64 {
+        let size = self.stores[export].geometry().size;
+        let registry = &mut self.shared.lock().registry;
+        if registry.export(export).size != size {
+            registry.resize(export, size);
+            for thread in &self.threads {
+                thread.notify(export, Event::Resized(size));
+            }
+        }
+        size
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        for thread in &self.threads {
+            thread.stop();
+        }
+        self.threads.drain(..).for_each(LinkThread::join);
+    }
+}

@@ -1,0 +1,373 @@
+//! The thread of one link, which joins the link, the protocol and the stores.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tyche_block::{Completion, Errno, Request};
+use tyche_proto::wire::{self, ChannelId, Data, Event, Mac, Tag, Uuid};
+use tyche_proto::{Action, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing};
+use tyche_store::Store;
+use tyche_wake::Spin;
+
+use super::TargetLinkReport;
+use super::channels::{Channel, Channels};
+use super::disk::{DEPTH, Disk};
+use super::shared::Shared;
+use crate::clock::{self, now};
+use crate::conversion::{block_operation, status};
+use crate::port::Port;
+use crate::random::secrets;
+use crate::wait::wait;
+
+enum Command {
+    Report(SyncSender<TargetLinkReport>),
+    Notify(usize, Event),
+    Stop,
+}
+
+/// The running thread.
+pub(super) struct LinkThread {
+    commands: Sender<Command>,
+    shared: Arc<Shared>,
+    /// Of its link.
+    index: usize,
+    thread: JoinHandle<()>,
+}
+
+impl LinkThread {
+    /// Starts the thread of the link with that index; it spins for up to `spin` before it sleeps.
+    ///
+    /// # Errors
+    /// What the system says when there is no thread to be had.
+    pub(super) fn start(
+        index: usize,
+        port: Port,
+        target: Uuid,
+        stores: &[Arc<dyn Store>],
+        spin: Duration,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let (sender, commands) = channel();
+        let config = ListenerConfig {
+            link: index,
+            frame_len_max: port.link().frame_len_max(),
+            rings: port.rings(),
+        };
+        let body = TargetLoop {
+            listener: Listener::new(config, target, secrets()),
+            port,
+            shared: Arc::clone(&shared),
+            index,
+            disks: stores.iter().cloned().map(Disk::new).collect(),
+            channels: Channels::default(),
+            commands,
+            out: Outgoing::new(),
+            done: Vec::with_capacity(DEPTH),
+            requests: 0,
+            spin: Spin::new(spin),
+            stopping: false,
+            timed: false,
+            read: Instant(0),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("tyche-link{index}"))
+            .spawn(move || body.run())?;
+        Ok(Self { commands: sender, shared, index, thread })
+    }
+
+    fn send(&self, command: Command) {
+        // A thread that is gone has nothing to be told.
+        let _ = self.commands.send(command);
+        self.shared.caller(self.index).doorbell.ring();
+    }
+
+    /// What the link is doing; `None` if its thread does not answer within a second.
+    pub(super) fn report(&self) -> Option<TargetLinkReport> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(Command::Report(sender));
+        receiver.recv_timeout(Duration::from_secs(1)).ok()
+    }
+
+    /// Tells the hosts what has happened to an export.
+    pub(super) fn notify(&self, export: usize, event: Event) {
+        self.send(Command::Notify(export, event));
+    }
+
+    /// Closes all channels; the thread ends when their requests are back from the disk.
+    pub(super) fn stop(&self) {
+        self.send(Command::Stop);
+    }
+
+    /// Waits for the end.
+    pub(super) fn join(self) {
+        if self.thread.join().is_err() {
+            tracing::error!("a link's thread panicked");
+        }
+    }
+}
+
+struct TargetLoop {
+    listener: Listener,
+    port: Port,
+    shared: Arc<Shared>,
+    /// Of this link.
+    index: usize,
+    /// By export.
+    disks: Vec<Disk>,
+    channels: Channels,
+    commands: Receiver<Command>,
+    out: Outgoing,
+    done: Vec<Completion>,
+    /// Requests answered.
+    requests: u64,
+    spin: Spin,
+    stopping: bool,
+    /// Whether any channel has stages.
+    timed: bool,
+    /// When the frames at hand were read.
+    read: Instant,
+}
+
+impl TargetLoop {
+    fn run(mut self) {
+        while !(self.stopping && self.channels.is_empty()) {
+            let now = now();
+            if self.turn(now) {
+                self.spin.worked();
+            } else if !self.spin.again(now.0) {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Does what there is to do; false if there was nothing.
+    fn turn(&mut self, now: Instant) -> bool {
+        let mut worked = self.obey();
+        worked |= self.receive(now);
+        worked |= self.execute();
+        if self.listener.poll_timeout().is_some_and(|at| at <= now) {
+            self.listener.handle_timeout(now);
+        }
+        worked |= self.serve_requests(now);
+        worked |= self.transmit(now);
+        worked
+    }
+
+    fn obey(&mut self) -> bool {
+        let mut worked = false;
+        while let Ok(command) = self.commands.try_recv() {
+            worked = true;
+            match command {
+                Command::Report(to) => {
+                    let _ = to.send(self.report());
+                }
+                Command::Notify(export, event) => self.listener.notify(export, event),
+                Command::Stop => {
+                    self.stopping = true;
+                    self.listener.shut_down(now());
+                }
+            }
+        }
+        worked
+    }
+
+    /// The time now where anybody wants to know it to the step; else that of the turn.
+    fn fresh(&self, of_turn: Instant) -> Instant {
+        if self.timed { now() } else { of_turn }
+    }
+
+    fn receive(&mut self, now: Instant) -> bool {
+        let frames = self.port.receive(now);
+        self.read = self.fresh(now);
+        let now = self.read;
+        for index in 0..frames {
+            let frame = self.port.rx.frame(index);
+            self.listener.handle_frame(now, frame.head, frame.payload);
+            self.settle(Some(index));
+        }
+        self.port.rx.clear();
+        frames > 0
+    }
+
+    /// Handles all events; `frame` is the received frame that they speak of.
+    fn settle(&mut self, frame: Option<usize>) {
+        while let Some(event) = self.listener.poll_event() {
+            match event {
+                ListenerEvent::Opened {
+                    channel,
+                    export,
+                    writer,
+                    damq_pages,
+                    queue_size,
+                    stages,
+                } => {
+                    let opened = Channel::new(export, writer, damq_pages, queue_size, stages);
+                    self.open(channel, opened);
+                }
+                ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
+                ListenerEvent::Closed { channel } => self.close(channel),
+            }
+        }
+    }
+
+    fn open(&mut self, id: ChannelId, channel: Channel) {
+        if let Err(error) = self.disks[channel.export].register(&channel.arena) {
+            // Requests of this channel fail; the host sees I/O errors rather than silence.
+            tracing::error!(%error, "cannot open a queue to the store");
+        }
+        self.channels.open(id, channel);
+        self.tell_times();
+    }
+
+    fn close(&mut self, id: ChannelId) {
+        let channel = self.channels.close(id);
+        let export = channel.export;
+        self.disks[export].unregister(&channel.into_arena());
+        self.tell_times();
+    }
+
+    /// Looks at the clock as often as the open channels want it.
+    fn tell_times(&mut self) {
+        let timed = self.channels.are_timed();
+        if timed != self.timed {
+            self.timed = timed;
+            self.port.stamp_arrivals(timed);
+        }
+    }
+
+    fn act(&mut self, id: ChannelId, action: Action, frame: Option<usize>) {
+        let channel = &mut self.channels[id];
+        match action {
+            Action::Release { slot } => channel.put(slot, None),
+            Action::Claim { slot, page, len } => channel.claim(slot, page, len),
+            Action::Place { slot, offset, len, source } => {
+                let frame = self.port.rx.frame(frame.expect("data come with a frame"));
+                channel.place(slot, offset, &frame.payload[source as usize..][..len as usize]);
+            }
+            Action::Execute { command } => {
+                if let Some(stages) = &mut channel.stages {
+                    let waited = frame.map_or(Duration::ZERO, |index| self.port.waited(index));
+                    stages.begun(command.tag.slot, now(), self.read, waited);
+                }
+                self.start(id, &command);
+            }
+        }
+    }
+
+    /// Hands a request to its store, or answers it at once if it makes no sense.
+    fn start(&mut self, id: ChannelId, command: &wire::Command) {
+        let channel = &mut self.channels[id];
+        let request = Request {
+            operation: block_operation(command),
+            offset: command.offset,
+            len: command.len,
+            buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
+        };
+        let disk = &mut self.disks[channel.export];
+        let checked = if command.opcode.modifies() && !channel.writer {
+            Err(Errno::ROFS)
+        } else {
+            disk.check(&request)
+        };
+        let token = token(id, command.tag);
+        match checked {
+            Ok(()) => disk.submit(token, request),
+            Err(errno) => {
+                let buffer = request.buffer;
+                self.done.push(Completion { token, result: Err(errno), buffer });
+            }
+        }
+    }
+
+    /// Moves requests through the stores, and answers those that are done.
+    fn execute(&mut self) -> bool {
+        for disk in &mut self.disks {
+            disk.work(&mut self.done);
+        }
+        let worked = !self.done.is_empty();
+        self.requests += self.done.len() as u64;
+        let now = self.fresh(Instant(0));
+        for Completion { token, result, buffer } in self.done.drain(..) {
+            let (id, tag) = split(token);
+            let channel = &mut self.channels[id];
+            if let Some(stages) = &channel.stages {
+                self.listener.note_times(now, id, tag, stages.ended(tag.slot, now));
+            }
+            let keeps_pages = self.listener.complete(id, tag, status(result));
+            channel.put(tag.slot, buffer.filter(|_| keeps_pages));
+        }
+        worked
+    }
+
+    /// Does what needs the registry; false if there was nothing.
+    fn serve_requests(&mut self, now: Instant) -> bool {
+        let displaced = self.shared.caller(self.index).is_displaced();
+        let worked = displaced || self.listener.has_requests();
+        if worked {
+            let listener = &mut self.listener;
+            self.shared.admit(self.index, |registry| listener.serve_requests(now, registry));
+            self.settle(None);
+        }
+        worked
+    }
+
+    fn transmit(&mut self, now: Instant) -> bool {
+        let (listener, channels) = (&mut self.listener, &self.channels);
+        let data = |out: &Outgoing, part: &Data| {
+            channels[out.channel.expect("data belong to a channel")].data(part)
+        };
+        let timed = self.timed;
+        let moment = || if timed { clock::now() } else { now };
+        let poll = |out: &mut Outgoing| listener.poll_transmit(moment(), out);
+        self.port.transmit(now, &mut self.out, poll, data) > 0
+    }
+
+    fn sleep(&mut self) {
+        self.spin.sleeps();
+        let shared = Arc::clone(&self.shared);
+        let caller = shared.caller(self.index);
+        caller.doorbell.announce();
+        // Whoever came before that has not rung.
+        if !self.obey() && !caller.is_displaced() {
+            self.await_work(caller.doorbell.wait_fd());
+        }
+        caller.doorbell.awake();
+    }
+
+    fn await_work(&self, doorbell: BorrowedFd<'_>) {
+        let deadline = match (self.listener.poll_timeout(), self.port.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let stores = self.disks.iter().filter_map(Disk::wait_fd);
+        let sources = self.port.wait_fd().into_iter().chain(stores).chain([doorbell]);
+        wait(sources, now(), deadline);
+    }
+
+    fn report(&mut self) -> TargetLinkReport {
+        TargetLinkReport {
+            link: self.port.link().name().to_owned(),
+            mac: Mac(self.port.link().mac()),
+            problem: self.port.trouble().map(|kind| kind.to_string()),
+            requests: self.requests,
+            port: self.port.stats(),
+            link_counters: self.port.link().counters(),
+            channel: self.listener.stats(),
+            rejects: self.listener.rejects().iter().collect(),
+            channels: self.listener.channels().collect(),
+        }
+    }
+}
+
+/// Names a request of a channel at its store.
+fn token(channel: ChannelId, tag: Tag) -> u64 {
+    u64::from(channel.0) << 32 | u64::from(tag.to_bits())
+}
+
+fn split(token: u64) -> (ChannelId, Tag) {
+    (ChannelId((token >> 32) as u16), Tag::from_bits(token as u32))
+}
