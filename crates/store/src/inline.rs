@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Geometry, Request};
 
-use crate::Queue;
+use crate::{Loan, Queue};
 
 /// A store that serves a request while the caller waits.
 pub(crate) trait Serve: Send + Sync + 'static {
@@ -15,6 +15,11 @@ pub(crate) trait Serve: Send + Sync + 'static {
 
     /// Does what `request` asks; it has passed [`Geometry::check`].
     fn serve(&self, request: &mut Request);
+
+    /// See [`Queue::lend`].
+    fn lend(&self, _offset: u64, _len: usize) -> Option<Loan> {
+        None
+    }
 }
 
 struct InlineQueue<S> {
@@ -62,6 +67,10 @@ impl<S: Serve> Queue for InlineQueue<S> {
             self.store.serve(&mut request);
         }
         self.ready.push(Completion { token, result, buffer: request.buffer });
+    }
+
+    fn lend(&mut self, offset: u64, len: usize) -> Option<Loan> {
+        self.store.lend(offset, len)
     }
 
     fn kick(&mut self) -> io::Result<()> {

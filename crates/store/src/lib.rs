@@ -17,12 +17,14 @@ pub mod fault;
 pub mod file;
 pub mod handover;
 mod inline;
+mod loan;
 pub mod memory;
 pub mod null;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
+pub use loan::Loan;
 use tyche_block::{Arena, Completion, Geometry, Request};
 
 /// One exported disk, shared by all threads that serve it.
@@ -67,6 +69,13 @@ pub trait Queue: Send {
     /// # Panics
     /// If more than `depth` requests are in flight.
     fn submit(&mut self, token: u64, request: Request);
+
+    /// Reads without a copy, at once, where a store has its blocks in memory: what `len` bytes from
+    /// `offset` on are now. They have passed [`Geometry::check`]. `None`: to be submitted.
+    fn lend(&mut self, offset: u64, len: usize) -> Option<Loan> {
+        let _ = (offset, len);
+        None
+    }
 
     /// Hands everything submitted since the last call to the kernel, in one system call.
     ///

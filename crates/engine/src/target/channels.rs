@@ -4,8 +4,18 @@ use std::ops::{Index, IndexMut};
 
 use tyche_block::{Arena, Extent};
 use tyche_proto::wire::{ChannelId, Data};
+use tyche_store::Loan;
 
 use crate::stages::TargetStages;
+
+/// The data of a request.
+#[derive(Default)]
+struct Slot {
+    /// Its pages of the `damq`, unless the store has them at the moment.
+    extent: Option<Extent>,
+    /// What a read is answered with, if the store has lent it; the pages are not used then.
+    loan: Option<Loan>,
+}
 
 /// What an open channel needs here.
 pub(super) struct Channel {
@@ -13,8 +23,7 @@ pub(super) struct Channel {
     pub(super) writer: bool,
     /// The `damq`.
     pub(super) arena: Arena,
-    /// What each slot holds of it, unless the store has it at the moment.
-    slots: Box<[Option<Extent>]>,
+    slots: Box<[Slot]>,
     /// Where the time of its requests goes, if its host wants to know.
     pub(super) stages: Option<TargetStages>,
 }
@@ -31,7 +40,7 @@ impl Channel {
             export,
             writer,
             arena: Arena::new(damq_pages as usize),
-            slots: (0..queue_size).map(|_| None).collect(),
+            slots: (0..queue_size).map(|_| Slot::default()).collect(),
             stages: stages.then(|| TargetStages::new(queue_size)),
         }
     }
@@ -45,30 +54,41 @@ impl Channel {
     pub(super) fn claim(&mut self, slot: u16, page: u32, len: u32) {
         let extent = self.arena.claim(page as usize, len as usize);
         let extent = extent.expect("the protocol keeps requests' pages apart");
-        self.put(slot, Some(extent));
+        self.put(slot, extent);
     }
 
-    /// Takes what a slot holds: it goes to the store.
+    /// Takes the pages of a slot: they go to the store.
     pub(super) fn take(&mut self, slot: u16) -> Option<Extent> {
-        self.slots[usize::from(slot)].take()
+        self.slots[usize::from(slot)].extent.take()
     }
 
-    /// Gives it back, or frees what the slot holds.
-    pub(super) fn put(&mut self, slot: u16, extent: Option<Extent>) {
-        self.slots[usize::from(slot)] = extent;
+    /// Gives them back.
+    pub(super) fn put(&mut self, slot: u16, extent: Extent) {
+        self.slots[usize::from(slot)].extent = Some(extent);
+    }
+
+    /// What a read is to be answered with.
+    pub(super) fn lend(&mut self, slot: u16, loan: Loan) {
+        self.slots[usize::from(slot)].loan = Some(loan);
+    }
+
+    /// Frees what a slot holds.
+    pub(super) fn release(&mut self, slot: u16) {
+        self.slots[usize::from(slot)] = Slot::default();
     }
 
     /// Data of a write have come.
     pub(super) fn place(&mut self, slot: u16, offset: u32, data: &[u8]) {
-        let extent = self.slots[usize::from(slot)].as_mut();
+        let extent = self.slots[usize::from(slot)].extent.as_mut();
         extent.expect("claimed before data are placed")[offset as usize..][..data.len()]
             .copy_from_slice(data);
     }
 
     /// Data of a read that are to be sent.
     pub(super) fn data(&self, part: &Data) -> &[u8] {
-        let extent = self.slots[usize::from(part.tag.slot)].as_ref();
-        &extent.expect("held until released")[part.offset as usize..][..part.len as usize]
+        let Slot { extent, loan } = &self.slots[usize::from(part.tag.slot)];
+        let data = loan.as_deref().or(extent.as_deref());
+        &data.expect("held until released")[part.offset as usize..][..part.len as usize]
     }
 }
 

@@ -242,7 +242,7 @@ impl TargetLoop {
     fn act(&mut self, id: ChannelId, action: Action, frame: Option<usize>) {
         let channel = &mut self.channels[id];
         match action {
-            Action::Release { slot } => channel.put(slot, None),
+            Action::Release { slot } => channel.release(slot),
             Action::Claim { slot, page, len } => channel.claim(slot, page, len),
             Action::Place { slot, offset, len, source } => {
                 let frame = self.port.rx.frame(frame.expect("data come with a frame"));
@@ -274,13 +274,17 @@ impl TargetLoop {
             disk.check(&request)
         };
         let token = token(id, command.tag);
-        match checked {
-            Ok(()) => disk.submit(token, request),
-            Err(errno) => {
-                let buffer = request.buffer;
-                self.done.push(Completion { token, result: Err(errno), buffer });
-            }
-        }
+        let result = match checked {
+            Ok(()) => match disk.lend(&request) {
+                Some(loan) => {
+                    channel.lend(command.tag.slot, loan);
+                    Ok(())
+                }
+                None => return disk.submit(token, request),
+            },
+            Err(errno) => Err(errno),
+        };
+        self.done.push(Completion { token, result, buffer: request.buffer });
     }
 
     /// Moves requests through the stores, and answers those that are done.
@@ -298,7 +302,10 @@ impl TargetLoop {
                 self.listener.note_times(now, id, tag, stages.ended(tag.slot, now));
             }
             let keeps_pages = self.listener.complete(id, tag, status(result));
-            channel.put(tag.slot, buffer.filter(|_| keeps_pages));
+            match buffer {
+                Some(buffer) if keeps_pages => channel.put(tag.slot, buffer),
+                _ => channel.release(tag.slot),
+            }
         }
         worked
     }

@@ -1,0 +1,81 @@
+//! Memory from the kernel, all zero, given as it is first touched.
+
+use std::io;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU32;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// An anonymous mapping with room for a number of `T`.
+pub(super) struct Mapping<T> {
+    base: NonNull<u8>,
+    /// In bytes.
+    len: usize,
+    content: PhantomData<T>,
+}
+
+// SAFETY: plain memory; who may touch it when is the owner's business.
+unsafe impl<T> Send for Mapping<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Mapping<T> {}
+
+impl<T> Mapping<T> {
+    /// Takes address space only.
+    ///
+    /// # Errors
+    /// What `mmap` says if the address space has no such room.
+    pub(super) fn new(count: usize) -> io::Result<Self> {
+        let len = count * size_of::<T>();
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe {
+            mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)?
+        };
+        // SAFETY: the range was mapped just now. The advice is a wish: fewer page faults.
+        let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
+        let base = NonNull::new(base.cast()).expect("mmap never returns a null page");
+        Ok(Self { base, len, content: PhantomData })
+    }
+
+    /// Where it begins.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Takes the first `len` bytes from the kernel now. False if this kernel does not know how
+    /// (before Linux 5.14).
+    ///
+    /// # Errors
+    /// What `madvise` says.
+    pub(super) fn populate(&self, len: usize) -> io::Result<bool> {
+        assert!(len <= self.len, "within the mapping");
+        // SAFETY: the range is ours, and its content stays as it is.
+        let populated =
+            unsafe { madvise(self.base.as_ptr().cast(), len, Advice::LinuxPopulateWrite) };
+        match populated {
+            Err(rustix::io::Errno::INVAL) => Ok(false),
+            populated => Ok(populated.map(|()| true)?),
+        }
+    }
+}
+
+impl Deref for Mapping<AtomicU32> {
+    type Target = [AtomicU32];
+
+    fn deref(&self) -> &[AtomicU32] {
+        let count = self.len / size_of::<AtomicU32>();
+        // SAFETY: the mapping is page aligned and has room for so many; any bytes are valid, zeroes
+        // at first, and are only ever accessed as atomics.
+        unsafe { NonNull::slice_from_raw_parts(self.base.cast(), count).as_ref() }
+    }
+}
+
+impl<T> Drop for Mapping<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this very range, and nobody holds a reference into it.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
+    }
+}
