@@ -7,8 +7,8 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_link::{Link, RxBatch, TxBatch, TxVectors};
 use tyche_proto::wire::{
-    Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN, Header, Mac,
-    emit_entries,
+    COOKIE_AT, Connect, Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN,
+    Header, Mac, emit_entries,
 };
 use tyche_proto::{Instant, Outgoing, OutgoingEcho};
 
@@ -166,7 +166,13 @@ impl Port {
                     _ if out.echo.is_some() => push_echo(&mut batch, out, addresses),
                     None => push_entries(&mut batch, &mut self.tail, out, addresses, &data),
                     Some(Control::Hello(hello)) => probe = Some((hello.clone(), addresses)),
-                    Some(control) => push_body(&mut batch, &out.header, control, addresses),
+                    Some(control) => {
+                        if let Control::Connect(Connect { cookie, .. }) = control {
+                            // What comes back on the channel carries it.
+                            self.link.narrow(COOKIE_AT, cookie.first_bytes());
+                        }
+                        push_body(&mut batch, &out.header, control, addresses);
+                    }
                 }
             }
             frames += batch.len();

@@ -132,6 +132,10 @@ impl Link for HandOverLink {
         fd
     }
 
+    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
+        self.inner.narrow(at, bytes);
+    }
+
     fn overruns(&mut self) -> u64 {
         self.inner.overruns()
     }

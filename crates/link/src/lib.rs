@@ -47,8 +47,8 @@ pub trait Link: Send {
     /// the end of the payload (14 + MTU).
     fn frame_len_max(&self) -> usize;
 
-    /// How many frames of `frame_len` bytes can be on their way here, or wait in a batch that has not
-    /// been cleared, before some are dropped.
+    /// How many frames of `frame_len` bytes can be on their way here, or wait in a batch that has
+    /// not been cleared, before some are dropped.
     fn receive_capacity(&self, frame_len: usize) -> usize;
 
     /// Receives what is there, up to the batch's room; replaces the batch's content. Returns how
@@ -69,8 +69,8 @@ pub trait Link: Send {
     /// As for [`receive`](Self::receive).
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize>;
 
-    /// The receiving half, for another thread. From then on it alone receives and is waited for; the
-    /// link sends, and tells of itself, as before.
+    /// The receiving half, for another thread. From then on it alone receives and is waited for;
+    /// the link sends, and tells of itself, as before.
     ///
     /// # Errors
     /// `Unsupported` where a link has no halves.
@@ -90,6 +90,13 @@ pub trait Link: Send {
     /// none where it drops none.
     fn overruns(&mut self) -> u64 {
         0
+    }
+
+    /// Receives only frames that have these four bytes at `at`, or zeroes: where several links
+    /// share an interface, the kernel spares each of them the frames of the others. It spares work,
+    /// it does not check: a link may pay no heed.
+    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
+        let _ = (at, bytes);
     }
 
     /// Finds out how long frames lie in the kernel before they are received

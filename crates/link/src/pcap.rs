@@ -105,6 +105,10 @@ impl<L: Link, W: Write + Send> Link for PcapLink<L, W> {
         self.inner.wait_fd()
     }
 
+    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
+        self.inner.narrow(at, bytes);
+    }
+
     fn overruns(&mut self) -> u64 {
         self.inner.overruns()
     }

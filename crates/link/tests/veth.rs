@@ -116,6 +116,38 @@ fn foreign_frames_are_not_seen() {
 }
 
 #[test]
+fn a_narrow_link_receives_what_is_marked_for_it_or_not_at_all() {
+    if !privileged("a_narrow_link_receives_what_is_marked_for_it_or_not_at_all") {
+        return;
+    }
+    const AT: usize = 20;
+    let cable = Cable::new(1500);
+    let (mut a, mut b, mut c) = (cable.open(0), cable.open(1), cable.open(1));
+    let marked = |dst, mark: u32| {
+        let mut frame = frame(dst, a.mac(), 100, 1);
+        frame[AT..][..4].copy_from_slice(&mark.to_be_bytes());
+        frame
+    };
+    let out = [
+        marked(b.mac(), 0xDEAD_BEEF),
+        marked(b.mac(), 0xDEAD_BEEE),
+        marked(b.mac(), 0),
+        marked([0x02, 9, 9, 9, 9, 9], 0xDEAD_BEEF),
+        marked(BROADCAST, 0xDEAD_BEEF),
+    ];
+    let mut batch = RxBatch::new(8, 1450);
+    for (mark, wanted) in [
+        (0xDEAD_BEEF_u32, vec![&out[0][..], &out[2], &out[4]]),
+        (0xDEAD_BEEE, vec![&out[1][..], &out[2]]),
+    ] {
+        b.narrow(AT, mark.to_be_bytes());
+        send_all(&mut a, &out);
+        assert_eq!(receive_all(&mut b, &mut batch, wanted.len()), wanted);
+        assert_eq!(receive_all(&mut c, &mut batch, 4).len(), 4, "the other link hears as before");
+    }
+}
+
+#[test]
 fn frames_of_a_wrong_length_are_dropped_and_counted() {
     if !privileged("frames_of_a_wrong_length_are_dropped_and_counted") {
         return;

@@ -170,6 +170,9 @@ pub struct Header {
     pub payload_crc: u32,
 }
 
+/// Where the cookie is in a frame.
+pub const COOKIE_AT: usize = ETHERNET_LEN + core::mem::offset_of!(Layout, cookie);
+
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Layout {

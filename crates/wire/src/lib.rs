@@ -54,7 +54,7 @@ pub use entry::{Command, CommandFlags, Completion, Data, Entry, Event, Opcode, S
 pub use ethernet::{ETHERTYPE, Mac};
 pub use fence::{Fence, Fenced, OUTCOMES_MAX, Outcome, TAGS_MAX};
 pub use frame::{Body, Control, Entries, Frame, Pdu, emit_entries};
-pub use header::{Flags, Header, Kind, Ring};
+pub use header::{COOKIE_AT, Flags, Header, Kind, Ring};
 pub use hello::Hello;
 pub use offer::{ExportFlags, ExportInfo, Offer, RECORDS_MAX};
 pub use reject::Reject;

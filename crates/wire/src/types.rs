@@ -15,6 +15,14 @@ impl ChannelId {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(pub u64);
 
+impl Cookie {
+    /// Its first four bytes in a frame, at [`COOKIE_AT`](crate::COOKIE_AT): enough to sort frames
+    /// out before the header is looked at.
+    pub fn first_bytes(self) -> [u8; 4] {
+        (self.0 as u32).to_le_bytes()
+    }
+}
+
 impl fmt::Debug for Cookie {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#018x}", self.0)

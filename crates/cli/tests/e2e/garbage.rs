@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_link::{HEAD, Link, Mac, TxVectors};
-use tyche_proto::wire::Checksum;
+use tyche_proto::wire::{COOKIE_AT, Checksum};
 
 use crate::files::{Files, Random};
 use crate::filesystem::check_ext4;
@@ -34,6 +34,7 @@ const HEADER_CRC: usize = 60;
 struct Injector {
     link: PacketLink,
     vectors: TxVectors,
+    from: Side,
     to: Mac,
     sent: usize,
 }
@@ -42,7 +43,7 @@ impl Injector {
     fn new(cable: &Cable, from: Side, to: Mac) -> Self {
         let options = PacketOptions::new(cable.link(from));
         let link = cable.on_thread(from, || PacketLink::open(&options)).unwrap();
-        Self { link, vectors: TxVectors::new(BATCH, 1), to, sent: 0 }
+        Self { link, vectors: TxVectors::new(BATCH, 1), from, to, sent: 0 }
     }
 
     /// Sends frames of any content; the addresses and the EtherType are put right.
@@ -77,6 +78,7 @@ impl Injector {
             let len = HEAD as u64 + random.next() % (span - HEAD as u64 + 1);
             let mut frame = vec![0; usize::try_from(len).unwrap()];
             random.fill(&mut frame);
+            self.unmark(&mut frame);
             if number % 3 > 0 {
                 frame[VERSION] = 1;
                 frame[KIND] &= 0x1f;
@@ -93,9 +95,17 @@ impl Injector {
         self.send(&mut frames);
     }
 
+    /// Takes off what the kernel would know frames by that are for another host.
+    fn unmark(&self, frame: &mut [u8]) {
+        if self.from == Side::Target {
+            frame[COOKIE_AT..][..4].fill(0);
+        }
+    }
+
     /// Every golden frame, with every byte turned, with and without right checksums.
     fn send_golden(&mut self) {
-        for golden in golden() {
+        for mut golden in golden() {
+            self.unmark(&mut golden);
             let mut frames = Vec::new();
             for byte in VERSION..golden.len() {
                 let mut frame = golden.clone();

@@ -51,8 +51,8 @@ pub(crate) trait Lender: Send + Sync {
 
 /// Room for a number of frames, and the frames that came in the last [`receive`](crate::Link).
 ///
-/// A batch has *slots*, one a frame. Slots that hold a frame come first in `order`; so frames can be
-/// dropped and added without moving any bytes.
+/// A batch has *slots*, one a frame. Slots that hold a frame come first in `order`; so frames can
+/// be dropped and added without moving any bytes.
 pub struct RxBatch {
     /// Taken when the first frame is copied: a batch that is only ever lent to needs none.
     own: Option<Own>,

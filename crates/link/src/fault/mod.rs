@@ -226,6 +226,10 @@ impl<L: Link> Link for FaultLink<L> {
         self.both.as_fd()
     }
 
+    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
+        self.inner.narrow(at, bytes);
+    }
+
     fn overruns(&mut self) -> u64 {
         self.inner.overruns()
     }

@@ -2,16 +2,16 @@
 //!
 //! The socket is bound to one interface and one EtherType, so the kernel's own demultiplexer
 //! keeps everything else away. What comes in: frames to the interface's address and broadcasts;
-//! no promiscuous mode, no multicast. The kernel puts it into a [ring](ring), so receiving needs no
-//! system call. What goes out is copied by `sendmmsg`, and bypasses the traffic control layer (qdisc)
-//! unless told otherwise: one lock and one queue less for a frame.
+//! no promiscuous mode, no multicast. The kernel puts it into a [ring](ring), so receiving needs
+//! no system call. What goes out is copied by `sendmmsg`, and bypasses the traffic control layer
+//! (qdisc) unless told otherwise: one lock and one queue less for a frame.
 //!
 //! # When the interface changes
 //! - *Down, or no carrier to send on*: calls fail with `NetworkDown`. *Removed*: `NotFound`.
-//!   A down interface wakes a waiter once, not again; [`receive`](Link::receive) notices after that,
-//!   or when it has found nothing for a while. Whoever waits for the interface to come back must
-//!   call it from time to time: it looks, and takes up with the interface again, a new one of the
-//!   same name included.
+//!   A down interface wakes a waiter once, not again; [`receive`](Link::receive) notices after
+//!   that, or when it has found nothing for a while. Whoever waits for the interface to come back
+//!   must call it from time to time: it looks, and takes up with the interface again, a new one of
+//!   the same name included.
 //! - *MTU or address changed*: noticed within [`REFRESH_EVERY`] by
 //!   [`frame_len_max`](Link::frame_len_max), at once after a send that the kernel refused because
 //!   of its length, or with [`PacketLink::refresh`]. Frames may get as long as the ring's slots,
@@ -126,7 +126,7 @@ impl PacketLink {
         set_up(libc::PACKET_QDISC_BYPASS, options.qdisc_bypass.into())?;
         set_up(libc::PACKET_VNET_HDR, 1)?;
         socket
-            .pass_only_own()
+            .filter(None)
             .map_err(|source| OpenError::System { call: "SO_ATTACH_FILTER", source })?;
         let shape = Shape::new(ETHERNET + info.mtu);
         let ring = socket
@@ -240,6 +240,11 @@ impl Link for PacketLink {
         // The kernel forgets its count when it is read. A socket that can't be asked lost none.
         self.overruns += self.endpoint.socket.drops().map_or(0, u64::from);
         self.overruns
+    }
+
+    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
+        // Without the filter there is more to do, nothing else.
+        let _ = self.endpoint.socket.filter(Some((at, bytes)));
     }
 
     fn stamp_arrivals(&mut self, on: bool) -> bool {
