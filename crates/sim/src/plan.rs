@@ -11,7 +11,7 @@ use crate::random::Random;
 
 /// The most usual one twice.
 const BATCH: [BatchPolicy; 4] =
-    [BatchPolicy::Natural, BatchPolicy::Natural, BatchPolicy::None, BatchPolicy::Adaptive];
+    [BatchPolicy::Adaptive, BatchPolicy::Adaptive, BatchPolicy::None, BatchPolicy::Natural];
 
 /// Everything that a run needs to know.
 #[derive(Clone, Debug)]
