@@ -13,9 +13,8 @@
 //!
 //! The thread copies frames out of the socket's ring, and whole batches change hands. There are
 //! [`BATCHES`] of them; while all are filled, frames wait in the ring, as they do without the
-//! thread. Both sides spin
-//! before they sleep, as the loops of the engine do, and yield the core while they spin: the
-//! thread that they wait for may be in need of it.
+//! thread. Both sides spin before they sleep, as the loops of the engine do, and yield the core
+//! while they spin: the thread that they wait for may be in need of it.
 //!
 //! One thread receives for one link, or for several: MSST 2014 compares the two in Fig. 11.
 

@@ -50,6 +50,7 @@ fn every_size_arrives(mtu: usize, lens: impl Iterator<Item = usize>) {
         let out: Vec<_> = lens.iter().map(|&len| frame(b.mac(), a.mac(), len, 3)).collect();
         send_all(&mut a, &out);
         let got = receive_all(&mut b, &mut batch, out.len());
+        assert!(batch.iter().all(|frame| frame.payload.as_ptr().addr() % 4096 == 0));
         assert!(got == out, "frames of {} to {} bytes differ", lens[0], lens[lens.len() - 1]);
     }
     assert_eq!((b.overruns(), b.malformed()), (0, Default::default()));
@@ -548,12 +549,6 @@ fn frames_say_how_long_they_waited_only_if_that_is_asked_for() {
     assert_eq!(waited(&mut b, NOW), None);
     assert!(b.stamp_arrivals(true));
     let least = Duration::from_millis(2);
-    // The kernel begins to look at its clock a little after it was told to; until then frames
-    // seem not to have waited.
-    let deadline = Instant::now() + PATIENCE;
-    while waited(&mut b, least).unwrap() < least {
-        assert!(Instant::now() < deadline, "the kernel never begins");
-    }
     for _ in 0..3 {
         assert!(waited(&mut b, least).unwrap() >= least);
     }

@@ -26,7 +26,7 @@ use crate::error::{Code, Error, Result};
 
 /// The answer of the round trip: a page and its entries.
 const ROUND_TRIP_LEN: usize = HEAD_LEN + PAGE_LEN;
-/// Frames on their way at once, at most: as many as every receive buffer holds.
+/// Frames on their way at once, at most: as many as every link holds.
 const FRAMES_MAX: usize = 128;
 /// Frames of a round in one direction, at most.
 const ROUND_FRAMES_MAX: usize = ECHO_REPLIES_MAX as usize;

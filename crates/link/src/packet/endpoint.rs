@@ -1,4 +1,9 @@
-//! A bound socket and what is known of its interface: what a link and its receiving half share.
+//! Two bound sockets and what is known of their interface: what a link and its receiving half
+//! share.
+//!
+//! One socket receives and one sends, for they are set up differently: with the option that makes
+//! what is sent linear (`PACKET_VNET_HDR`), the kernel would describe what is received, too, and a
+//! frame that it cannot describe blocks a slot of the ring for ever (Linux 6.18, `tpacket_rcv`).
 //!
 //! Either half may be the first to learn that the interface fell, for the kernel tells once; both
 //! see it then. What both may write are single atomics that mean something by themselves.
@@ -7,15 +12,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::socket::Socket;
+use super::socket::{SENDS_ONLY, Socket};
 use super::{InterfaceInfo, Malformed, interface};
 use crate::Mac;
 
 pub(super) struct Endpoint {
-    pub(super) socket: Socket,
+    pub(super) incoming: Socket,
+    pub(super) outgoing: Socket,
     name: String,
     ethertype: u16,
-    /// Whether the interface was up when last seen, with the socket bound to it.
+    /// Whether the interface was up when last seen, with the sockets bound to it.
     attached: AtomicBool,
     /// The interface's address, in the low bytes, when last seen.
     mac: AtomicU64,
@@ -28,10 +34,16 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// `socket` is bound to the interface already.
-    pub(super) fn new(socket: Socket, ethertype: u16, info: InterfaceInfo) -> Self {
+    /// The sockets are bound to the interface already.
+    pub(super) fn new(
+        incoming: Socket,
+        outgoing: Socket,
+        ethertype: u16,
+        info: InterfaceInfo,
+    ) -> Self {
         Self {
-            socket,
+            incoming,
+            outgoing,
             name: info.name,
             ethertype,
             attached: AtomicBool::new(true),
@@ -66,7 +78,7 @@ impl Endpoint {
 
     /// Asks the kernel what the interface is like now. If it is gone, what was last seen stays.
     pub(super) fn refresh(&self) {
-        if let Ok((info, _)) = interface::inspect(self.socket.as_fd(), &self.name) {
+        if let Ok((info, _)) = interface::inspect(self.incoming.as_fd(), &self.name) {
             self.mac.store(pack(info.mac), Relaxed);
             self.mtu.store(info.mtu, Relaxed);
         }
@@ -87,17 +99,19 @@ impl Endpoint {
         self.detach();
         // The news that the interface fell may still be pending, and would fail the next call
         // although all is well again. Taken before looking: what happens from here on is news.
-        self.socket.take_error()?;
-        let index = interface::index(self.socket.as_fd(), &self.name)
+        self.incoming.take_error()?;
+        self.outgoing.take_error()?;
+        let index = interface::index(self.incoming.as_fd(), &self.name)
             .map_err(|error| self.explain(error))?;
-        let (up, _) = interface::flags(self.socket.as_fd(), &self.name)
+        let (up, _) = interface::flags(self.incoming.as_fd(), &self.name)
             .map_err(|error| self.explain(error))?;
         if !up {
             return Err(self.explain(io::Error::from_raw_os_error(libc::ENETDOWN)));
         }
-        // Changes nothing if the socket is bound to this very interface; a new interface of the
+        // Changes nothing if the sockets are bound to this very interface; a new interface of the
         // same name, or even of the same number, is another one to the kernel.
-        self.socket.bind(index, self.ethertype).map_err(|error| self.explain(error))?;
+        self.incoming.bind(index, self.ethertype).map_err(|error| self.explain(error))?;
+        self.outgoing.bind(index, SENDS_ONLY).map_err(|error| self.explain(error))?;
         self.attached.store(true, Relaxed);
         self.refresh();
         Ok(())
@@ -122,7 +136,7 @@ impl Endpoint {
     /// Notices what the kernel has to say of the interface: it says once that it fell, and is
     /// silent afterwards, so that is looked into until the interface is back.
     pub(super) fn look(&self) -> io::Result<()> {
-        if self.socket.take_error()? {
+        if self.incoming.take_error()? {
             self.detach();
         }
         if self.is_attached() { Ok(()) } else { self.attach() }

@@ -1,6 +1,6 @@
 //! An AF_PACKET socket on a network interface.
 //!
-//! The socket is bound to one interface and one EtherType, so the kernel's own demultiplexer
+//! A socket is bound to one interface and one EtherType, so the kernel's own demultiplexer
 //! keeps everything else away. What comes in: frames to the interface's address and broadcasts;
 //! no promiscuous mode, no multicast. The kernel puts it into a [ring](ring), so receiving needs
 //! no system call. What goes out is copied by `sendmmsg`, and bypasses the traffic control layer
@@ -38,8 +38,8 @@ use endpoint::Endpoint;
 pub use error::{BufferShortfall, OpenError};
 pub use interface::{InterfaceInfo, interfaces};
 use receiver::PacketReceiver;
-use ring::Shape;
-use socket::Socket;
+use ring::{Ring, Shape};
+use socket::{SENDS_ONLY, Socket};
 
 use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
 
@@ -114,29 +114,15 @@ impl PacketLink {
             return Err(OpenError::EtherType(*ethertype));
         }
         let info = find(name)?;
-        let socket = Socket::new().map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted,
-            _ => OpenError::System { call: "socket(AF_PACKET)", source: error },
-        })?;
-        let set_up = |option, value| {
-            let failed = |source| OpenError::System { call: "setsockopt(SOL_PACKET)", source };
-            socket.set_option(libc::SOL_PACKET, option, value).map_err(failed)
-        };
-        set_up(libc::PACKET_IGNORE_OUTGOING, 1)?;
-        set_up(libc::PACKET_QDISC_BYPASS, options.qdisc_bypass.into())?;
-        set_up(libc::PACKET_VNET_HDR, 1)?;
-        socket
-            .filter(None)
-            .map_err(|source| OpenError::System { call: "SO_ATTACH_FILTER", source })?;
         let shape = Shape::new(ETHERNET + info.mtu);
-        let ring = socket
-            .receive_into_ring(shape)
-            .map_err(|source| OpenError::System { call: "PACKET_RX_RING", source })?;
-        let shortfall = grant(&socket, options.send_buffer)?;
-        socket
-            .bind(info.index, *ethertype)
-            .map_err(|source| OpenError::System { call: "bind(AF_PACKET)", source })?;
-        let endpoint = Arc::new(Endpoint::new(socket, *ethertype, info));
+        let (incoming, ring) = open_incoming(shape)?;
+        let (outgoing, shortfall) = open_outgoing(options)?;
+        for (socket, protocol) in [(&outgoing, SENDS_ONLY), (&incoming, *ethertype)] {
+            socket
+                .bind(info.index, protocol)
+                .map_err(|source| OpenError::System { call: "bind(AF_PACKET)", source })?;
+        }
+        let endpoint = Arc::new(Endpoint::new(incoming, outgoing, *ethertype, info));
         Ok(Self {
             receiver: Some(PacketReceiver::new(Arc::clone(&endpoint), ring)),
             endpoint,
@@ -170,7 +156,7 @@ impl PacketLink {
             Some(libc::EAGAIN | libc::EINTR) => Ok(0),
             // Also the answer of a driver without a carrier, where trying again is no use.
             Some(libc::ENOBUFS) => {
-                match interface::flags(endpoint.socket.as_fd(), endpoint.name()) {
+                match interface::flags(endpoint.incoming.as_fd(), endpoint.name()) {
                     Ok((true, false)) => Err(io::Error::new(
                         io::ErrorKind::NetworkDown,
                         format!(
@@ -229,7 +215,7 @@ impl Link for PacketLink {
         if !self.endpoint.is_attached() {
             self.endpoint.attach()?;
         }
-        self.endpoint.socket.send(batch).or_else(|error| self.refused(error))
+        self.endpoint.outgoing.send(batch).or_else(|error| self.refused(error))
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
@@ -238,13 +224,13 @@ impl Link for PacketLink {
 
     fn overruns(&mut self) -> u64 {
         // The kernel forgets its count when it is read. A socket that can't be asked lost none.
-        self.overruns += self.endpoint.socket.drops().map_or(0, u64::from);
+        self.overruns += self.endpoint.incoming.drops().map_or(0, u64::from);
         self.overruns
     }
 
     fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
         // Without the filter there is more to do, nothing else.
-        let _ = self.endpoint.socket.filter(Some((at, bytes)));
+        let _ = self.endpoint.incoming.filter(Some((at, bytes)));
     }
 
     fn stamp_arrivals(&mut self, on: bool) -> bool {
@@ -289,6 +275,38 @@ fn find(name: &str) -> Result<InterfaceInfo, OpenError> {
         return Err(OpenError::MtuTooSmall { interface, mtu: info.mtu });
     }
     Ok(info)
+}
+
+fn open_socket() -> Result<Socket, OpenError> {
+    Socket::new().map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted,
+        _ => OpenError::System { call: "socket(AF_PACKET)", source: error },
+    })
+}
+
+fn set(socket: &Socket, option: i32, value: i32) -> Result<(), OpenError> {
+    let failed = |source| OpenError::System { call: "setsockopt(SOL_PACKET)", source };
+    socket.set_option(libc::SOL_PACKET, option, value).map_err(failed)
+}
+
+/// A socket to receive with, and its ring.
+fn open_incoming(shape: Shape) -> Result<(Socket, Ring), OpenError> {
+    let socket = open_socket()?;
+    set(&socket, libc::PACKET_IGNORE_OUTGOING, 1)?;
+    socket.filter(None).map_err(|source| OpenError::System { call: "SO_ATTACH_FILTER", source })?;
+    let ring = socket
+        .receive_into_ring(shape)
+        .map_err(|source| OpenError::System { call: "PACKET_RX_RING", source })?;
+    Ok((socket, ring))
+}
+
+/// A socket to send with, and what is missing of its buffer.
+fn open_outgoing(options: &PacketOptions) -> Result<(Socket, Option<BufferShortfall>), OpenError> {
+    let socket = open_socket()?;
+    set(&socket, libc::PACKET_QDISC_BYPASS, options.qdisc_bypass.into())?;
+    set(&socket, libc::PACKET_VNET_HDR, 1)?;
+    let shortfall = grant(&socket, options.send_buffer)?;
+    Ok((socket, shortfall))
 }
 
 /// Makes the send buffer as large as may be. Returns what is missing if that is less than wanted.

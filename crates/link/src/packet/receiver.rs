@@ -83,7 +83,7 @@ impl Receiver for PacketReceiver {
     fn wait_fd(&self) -> BorrowedFd<'_> {
         // What wakes the sleeper may be news of the interface.
         self.until_look.set(0);
-        self.endpoint.socket.as_fd()
+        self.endpoint.incoming.as_fd()
     }
 }
 

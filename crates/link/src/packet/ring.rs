@@ -41,14 +41,11 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// The longest frame that there are slots for, in bytes: no Ethernet device has a greater MTU.
 const FRAME_LEN_MAX: usize = (64 << 10) + HEAD;
 
-/// Bytes of the virtio header that the kernel puts in front of frames (`PACKET_VNET_HDR`).
-const VIRTIO: usize = 10;
 /// Bytes of the Ethernet header.
 const ETHERNET: usize = 14;
 /// Where in a slot the payload would start without a reserve (`tpacket_rcv` in the kernel).
 const UNRESERVED: usize =
-    (libc::TPACKET2_HDRLEN + 16).next_multiple_of(libc::TPACKET_ALIGNMENT) + VIRTIO - ETHERNET
-        + HEAD;
+    (libc::TPACKET2_HDRLEN + 16).next_multiple_of(libc::TPACKET_ALIGNMENT) - ETHERNET + HEAD;
 /// What to ask the kernel to keep free, so that payloads start with a slot's second page.
 pub(super) const RESERVE: usize = PAGE - UNRESERVED;
 
@@ -106,7 +103,7 @@ impl Shape {
     }
 }
 
-/// A ring's memory. *Positions* count on and on; the slot is the rest by their number.
+/// A ring's memory. *Positions* count on and on; the slot is the remainder by their number.
 pub(super) struct Ring {
     start: NonNull<u8>,
     shape: Shape,

@@ -10,6 +10,9 @@ use crate::batch::TxBatch;
 /// What a filter returns for a frame that passes: how many bytes of it to keep.
 const WHOLE_FRAME: u32 = u32::MAX;
 
+/// The EtherType to bind a socket to that receives nothing.
+pub(super) const SENDS_ONLY: u16 = 0;
+
 /// A raw packet socket. Owned by one link; no call on it waits.
 pub(super) struct Socket(OwnedFd);
 

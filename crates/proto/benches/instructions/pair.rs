@@ -16,7 +16,7 @@ use tyche_proto::{
 
 /// An MTU of 9000.
 const FRAME_LEN: usize = 9014;
-/// As the engine chooses them for a receive buffer of a few MiB.
+/// Larger than the engine chooses them at this MTU.
 const RINGS: [u16; 2] = [256; 2];
 /// 32 MiB, as the programs ask for.
 const DAMQ_PAGES: u32 = 8192;
