@@ -63,6 +63,7 @@ pub fn discover(
                     }
                 }
             }
+            port.rx.clear();
         }
         asked += u32::from(ask);
         let next = start + (timeout / ASKS * asked).min(timeout);

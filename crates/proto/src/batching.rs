@@ -47,14 +47,16 @@ pub enum BatchPolicy {
 #[derive(Clone, Debug)]
 pub(crate) struct Batching {
     policy: BatchPolicy,
-    /// When the present frame began to wait.
+    /// When what is ready began to wait.
     held_since: Option<Instant>,
+    /// Has waited long enough, and goes out in as many frames as it takes.
+    released: bool,
     tuner: Tuner,
 }
 
 impl Batching {
     pub(crate) fn new(policy: BatchPolicy, now: Instant) -> Self {
-        Self { policy, held_since: None, tuner: Tuner::new(now) }
+        Self { policy, held_since: None, released: false, tuner: Tuner::new(now) }
     }
 
     /// Whether requests may share a frame.
@@ -62,8 +64,8 @@ impl Batching {
         self.policy != BatchPolicy::None
     }
 
-    /// Whether a frame with what is `ready` has to wait. What is `under_way` may still join it;
-    /// what is `urgent`, or large enough to fill frames by itself, keeps nobody waiting.
+    /// Whether what is `ready` has to wait; asked before every frame. What is `under_way` may still
+    /// join it; what is `urgent`, or large enough to fill frames by itself, keeps nobody waiting.
     pub(crate) fn holds(
         &mut self,
         now: Instant,
@@ -75,16 +77,19 @@ impl Batching {
             return false;
         }
         let wanted = (self.tuner.size as usize).min((ready + under_way) / SHARE);
-        if ready == 0 || urgent || ready >= wanted {
-            self.held_since = None;
+        if ready == 0 {
+            (self.held_since, self.released) = (None, false);
+            return false;
+        }
+        if self.released || urgent || ready >= wanted {
+            (self.held_since, self.released) = (None, true);
             return false;
         }
         let since = *self.held_since.get_or_insert(now);
-        let holds = now < since + HOLD_MAX;
-        if !holds {
-            self.held_since = None;
+        if now >= since + HOLD_MAX {
+            (self.held_since, self.released) = (None, true);
         }
-        holds
+        !self.released
     }
 
     /// When the frame that waits goes out anyway.
@@ -240,6 +245,8 @@ mod tests {
         assert_eq!(batching.poll_timeout(), Some(deadline));
         assert!(!batching.holds(Instant(200), 8, 75, false), "full");
         assert_eq!(batching.poll_timeout(), None);
+        assert!(!batching.holds(Instant(210), 2, 81, false), "the rest goes with it");
+        assert!(!batching.holds(Instant(220), 0, 83, false), "nothing is left");
         assert!(batching.holds(Instant(300), 1, 75, false));
         assert!(!batching.holds(Instant(300) + HOLD_MAX, 1, 75, false), "late");
     }

@@ -16,7 +16,7 @@ use tyche_proto::{
 
 /// An MTU of 9000.
 const FRAME_LEN: usize = 9014;
-/// Larger than the engine chooses them at this MTU.
+/// As large as the engine chooses them at an MTU of 1500.
 const RINGS: [u16; 2] = [256; 2];
 /// 32 MiB, as the programs ask for.
 const DAMQ_PAGES: u32 = 8192;

@@ -22,7 +22,9 @@
 //!  table: page 3 ───────────┘ (lent, then written: now) ────────┘
 //! ```
 //!
-//! Frames to write to never run out: each needs a lent page, and no more than `SPARE` are lent.
+//! Frames to write to never run out: a page needs another one while the one that it is in is lent,
+//! no more than `SPARE` are lent, and of those whose loans end meanwhile there are no more at a time
+//! than locks.
 //! A loan is one piece of memory, so pages whose frames do not follow each other are not lent
 //! together.
 
@@ -44,9 +46,12 @@ use crate::loan::Lender;
 pub(super) const REGION: usize = 64 * 1024;
 /// Locks of a store. Two threads meet by accident once in this many accesses.
 const STRIPES: usize = 1024;
-/// Pages lent at once, at most, and frames beyond those of the pages: 64 MiB, which are taken from
-/// the kernel only as they are needed.
+/// Pages lent at once, at most: 64 MiB, which are taken from the kernel only as they are written to
+/// meanwhile.
 const SPARE: usize = 16 * 1024;
+/// Frames beyond those of the pages: for each that is lent, and each whose loan ends while somebody
+/// who holds a lock takes another for it.
+const EXTRA: usize = SPARE + STRIPES;
 
 /// Loans of up to so many bytes are brought into the cache at once: their reader is about to deal
 /// with other requests first. In longer ones the processor sees by itself what comes next.
@@ -79,8 +84,8 @@ pub(super) struct Pages {
 
 /// Frames without a page.
 struct Free {
-    /// Those from here on have never been used.
-    unused: usize,
+    /// Never used so far.
+    unused: Range<usize>,
     used: Vec<usize>,
 }
 
@@ -101,16 +106,16 @@ impl Pages {
     /// `FileTooLarge` for 16 TiB and more; what `mmap` says if the address space has no such room.
     pub(super) fn new(len: usize) -> io::Result<Self> {
         let pages = len.div_ceil(PAGE);
-        if u32::try_from(pages + SPARE).is_err() {
+        if u32::try_from(pages + EXTRA).is_err() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         Ok(Self {
-            frames: Mapping::new((pages + SPARE) * PAGE)?,
+            frames: Mapping::new((pages + EXTRA) * PAGE)?,
             len,
             table: Mapping::new(pages)?,
-            loans: Mapping::new(pages + SPARE)?,
+            loans: Mapping::new(pages + EXTRA)?,
             lent: AtomicUsize::new(0),
-            free: Mutex::new(Free { unused: pages, used: Vec::new() }),
+            free: Mutex::new(Free { unused: pages..pages + EXTRA, used: Vec::new() }),
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
         })
     }
@@ -168,27 +173,44 @@ impl Pages {
     /// The same, giving the memory of whole regions back to the kernel if that can be.
     pub(super) fn discard(&self, offset: u64, len: usize) {
         self.visit(offset, len, |pieces| {
-            if !self.release(&pieces) {
-                pieces.for_each(|piece| self.writable(&piece).fill(0));
+            if !self.release_region(&pieces) {
+                for piece in pieces {
+                    if !self.release_page(&piece) {
+                        self.writable(&piece).fill(0);
+                    }
+                }
             }
         });
     }
 
     /// Gives the memory of a region back to the kernel, which makes it read as zeroes; false if it
     /// is no whole one, or not all in the frames of its own, or lent.
-    fn release(&self, pieces: &Pieces) -> bool {
-        let releasable = |piece: &Piece| {
-            piece.len == PAGE
-                && self.frame_of(piece.page) == piece.page
-                && self.loans[piece.page].load(Ordering::Acquire) == 0
-        };
-        let first = pieces.clone().next().map_or(0, |piece| piece.page);
-        if pieces.clone().count() < REGION / PAGE || !pieces.clone().all(|it| releasable(&it)) {
-            return false;
-        }
+    fn release_region(&self, pieces: &Pieces) -> bool {
+        let own = |piece: &Piece| self.is_whole(piece) && self.frame_of(piece.page) == piece.page;
+        let first = pieces.now / PAGE;
+        pieces.clone().count() == REGION / PAGE
+            && pieces.clone().all(|piece| own(&piece))
+            && self.release(first..first + REGION / PAGE)
+    }
+
+    /// The same for a page, whatever frame it is in.
+    fn release_page(&self, piece: &Piece) -> bool {
+        let frame = self.frame_of(piece.page);
+        self.is_whole(piece) && self.release(frame..frame + 1)
+    }
+
+    /// Whether the piece is all of a page, and that is not lent.
+    fn is_whole(&self, piece: &Piece) -> bool {
+        let frame = self.frame_of(piece.page);
+        piece.len == PAGE && self.loans[frame].load(Ordering::Acquire) == 0
+    }
+
+    /// Under the lock of their pages' region, gives the memory of frames that are not lent back.
+    fn release(&self, frames: Range<usize>) -> bool {
+        let (start, len) = (self.frame(frames.start), frames.len() * PAGE);
         // SAFETY: whole pages of a private anonymous mapping, at which nobody looks: they are not
         // lent, and we hold the lock.
-        unsafe { madvise(self.frame(first).as_ptr().cast(), REGION, Advice::LinuxDontNeed) }.is_ok()
+        unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }.is_ok()
     }
 
     /// What is on the disk now, where it lies; `None` if that is not one piece of memory, or too
@@ -330,10 +352,7 @@ impl Lender for Pages {
 
 impl Free {
     fn take(&mut self) -> usize {
-        self.used.pop().unwrap_or_else(|| {
-            self.unused += 1;
-            self.unused - 1
-        })
+        self.used.pop().or_else(|| self.unused.next()).expect("a frame for every loan and lock")
     }
 }
 
@@ -421,6 +440,7 @@ mod tests {
         let loan = pages.lend(REGION as u64, PAGE).unwrap();
         pages.discard(REGION as u64, REGION);
         assert_eq!(*loan, [3; PAGE]);
+        assert_eq!(resident(&pages), (LEN - 2 * REGION) / PAGE + 1, "all but what is lent");
         assert!(content(&pages, REGION, REGION) == vec![0; REGION]);
     }
 
@@ -458,7 +478,7 @@ mod tests {
             assert_eq!(loan[0], round.saturating_sub(1));
         }
         let free = pages.free_frames();
-        assert_eq!((free.unused, free.used.len()), (LEN / PAGE + 1, 1));
+        assert_eq!((free.unused.start, free.used.len()), (LEN / PAGE + 1, 1));
         drop(free);
         assert_eq!(pages.frame_of(0), 0, "after an even number of moves");
         pages.write(PAGE as u64, &[1; PAGE]);
@@ -481,7 +501,7 @@ mod tests {
             pages.write(0, &[round; PAGE]);
         }
         assert_eq!(pages.lent.load(Ordering::Relaxed), SPARE);
-        assert_eq!(pages.free_frames().unused, LEN / PAGE + SPARE);
+        assert_eq!(pages.free_frames().unused.start, LEN / PAGE + SPARE);
         assert!(loans.iter().all(|(round, loan)| loan.iter().all(|byte| byte == round)));
         pages.write(0, &[7; PAGE]);
         drop(loans);
@@ -529,6 +549,6 @@ mod tests {
         assert_eq!(pages.lent.load(Ordering::Relaxed), 0);
         // Every frame but those of the pages is free.
         let free = pages.free_frames();
-        assert_eq!(free.used.len(), free.unused - LEN / PAGE);
+        assert_eq!(free.used.len(), free.unused.start - LEN / PAGE);
     }
 }
