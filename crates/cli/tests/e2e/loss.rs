@@ -122,6 +122,8 @@ fn a_daemon_that_is_killed_leaves_nothing_that_waits() {
     println!("fsync: {error}");
     drop(file);
     rig.unmount();
+    // The kernel takes a daemon's sockets away one after the other.
+    wait_until("the daemon is gone", || !Path::new(&format!("/proc/{}", session.pid())).exists());
     // The first look tells that it is dead and takes away what was left; the second is empty.
     assert_eq!(rig.ask(&["list"])["sessions"][0]["state"], "dead");
     assert_eq!(rig.ask(&["list"])["sessions"].as_array().map(Vec::len), Some(0));

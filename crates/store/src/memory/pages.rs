@@ -23,8 +23,8 @@
 //! ```
 //!
 //! Frames to write to never run out: a page needs another one while the one that it is in is lent,
-//! no more than `SPARE` are lent, and of those whose loans end meanwhile there are no more at a time
-//! than locks.
+//! no more than `SPARE` are lent, and of those whose loans end meanwhile there are no more at a
+//! time than locks.
 //! A loan is one piece of memory, so pages whose frames do not follow each other are not lent
 //! together.
 
