@@ -3,7 +3,7 @@
 //! One anonymous mapping, given pages by the kernel as they are first written, or beforehand by
 //! [`MemoryStore::populate`]: a first write that has to wait for its page takes 20 to 100 times as
 //! long on a virtual machine. Discarded regions give their pages back either way. Reads may do
-//! without a copy ([`Queue::lend`](crate::Queue::lend)); [`pages`] says how.
+//! without a copy ([`Queue::lend`]).
 
 mod mapping;
 mod pages;
