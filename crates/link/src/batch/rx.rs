@@ -148,9 +148,8 @@ impl RxBatch {
                 self.own.as_ref().expect("copied frames have memory").frame(slot, len)
             }
             Place::Lent(start, len) => {
-                // SAFETY: `lend`'s caller promised a head and `len` bytes after it, which stay as
-                // they are while there is a loan; it ends with `&mut self`, and so after `&self`.
-                let frame = unsafe { slice::from_raw_parts(start.as_ptr(), HEAD + len) };
+                // SAFETY: the loan ends with `&mut self`, and so after `&self`.
+                let frame = unsafe { lent(start, len) };
                 let (head, payload) = frame.split_first_chunk().expect("a head");
                 RxFrame { head, payload }
             }
@@ -189,9 +188,8 @@ impl RxBatch {
             return Err(Refused::Full);
         };
         let slot = usize::from(slot);
-        let (slots, payload_max) = (self.order.len(), self.payload_max);
-        let own = self.own.get_or_insert_with(|| Own::new(slots, payload_max));
-        let len = own.copy(slot, payload_max, parts)?;
+        let own = self.own.get_or_insert_with(|| Own::new(self.order.len(), self.payload_max));
+        let len = own.copy(slot, self.payload_max, parts)?;
         self.keep_new(slot, Place::Own(len), None);
         Ok(())
     }
@@ -232,14 +230,13 @@ impl RxBatch {
         let Some(Loan { lender, positions }) = self.loan.take() else {
             return;
         };
-        let (slots, payload_max) = (self.order.len(), self.payload_max);
-        let own = self.own.get_or_insert_with(|| Own::new(slots, payload_max));
+        let own = self.own.get_or_insert_with(|| Own::new(self.order.len(), self.payload_max));
         for &slot in &self.order[..self.count] {
             let slot = usize::from(slot);
             if let Place::Lent(start, len) = self.places[slot] {
-                // SAFETY: as in `at`; the loan is given back below.
-                let frame = unsafe { slice::from_raw_parts(start.as_ptr(), HEAD + len) };
-                let copied = own.copy(slot, payload_max, [frame]);
+                // SAFETY: the loan is given back below.
+                let frame = unsafe { lent(start, len) };
+                let copied = own.copy(slot, self.payload_max, [frame]);
                 self.places[slot] = Place::Own(copied.expect("it was let in"));
             }
         }
@@ -274,6 +271,16 @@ impl std::fmt::Debug for RxBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RxBatch({} of {} frames)", self.count, self.capacity())
     }
+}
+
+/// The frame of a [`Place::Lent`].
+///
+/// # Safety
+/// There is a loan for it, which outlives the result: so long, as the caller of
+/// [`lend`](RxBatch::lend) has promised, the bytes stay as they are.
+unsafe fn lent<'a>(start: NonNull<u8>, len: usize) -> &'a [u8] {
+    // SAFETY: as the caller of this function promises.
+    unsafe { slice::from_raw_parts(start.as_ptr(), HEAD + len) }
 }
 
 impl Own {

@@ -186,7 +186,8 @@ impl Pages {
     /// Gives the memory of a region back to the kernel, which makes it read as zeroes; false if it
     /// is no whole one, or not all in the frames of its own, or lent.
     fn release_region(&self, pieces: &Pieces) -> bool {
-        let own = |piece: &Piece| self.is_whole(piece) && self.frame_of(piece.page) == piece.page;
+        let own =
+            |piece: &Piece| self.is_releasable(piece) && self.frame_of(piece.page) == piece.page;
         let first = pieces.now / PAGE;
         pieces.clone().count() == REGION / PAGE
             && pieces.clone().all(|piece| own(&piece))
@@ -196,11 +197,11 @@ impl Pages {
     /// The same for a page, whatever frame it is in.
     fn release_page(&self, piece: &Piece) -> bool {
         let frame = self.frame_of(piece.page);
-        self.is_whole(piece) && self.release(frame..frame + 1)
+        self.is_releasable(piece) && self.release(frame..frame + 1)
     }
 
     /// Whether the piece is all of a page, and that is not lent.
-    fn is_whole(&self, piece: &Piece) -> bool {
+    fn is_releasable(&self, piece: &Piece) -> bool {
         let frame = self.frame_of(piece.page);
         piece.len == PAGE && self.loans[frame].load(Ordering::Acquire) == 0
     }
