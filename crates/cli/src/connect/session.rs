@@ -28,8 +28,8 @@ pub(crate) struct SessionArgs {
     /// Name of the export, as `tyche discover` lists it.
     pub(crate) export: String,
 
-    /// Interface that reaches the target, or tcp:HOST:PORT where it listens. By default the only
-    /// interface that is up.
+    /// Interface that reaches the target, or tcp:HOST:PORT where it listens; may be repeated: all
+    /// are used as one. By default every interface that is up.
     #[arg(long = "link", value_name = "INTERFACE")]
     pub(crate) links: Vec<String>,
 
@@ -139,14 +139,6 @@ impl SessionArgs {
             batch: self.link.batch(),
         };
         let links = self.link.open_all(&self.links, End::Host)?;
-        if links.len() > 1 {
-            let names: Vec<_> = links.iter().map(|link| link.name()).collect();
-            let message = format!(
-                "one interface can be used for now, and there are {}: say which with --link",
-                names.join(", ")
-            );
-            return Err(Error::new(Code::Usage, message));
-        }
         let links = self.hand_over.links(links, self.link.spin())?;
         let links = links.into_iter().map(|link| HostLink { link, target: self.target }).collect();
         Ok(HostOptions {
