@@ -846,7 +846,7 @@ impl<R: Rules> Session<R> {
             }
         }
         let delay = match problem {
-            Problem::Reset => Duration::ZERO,
+            Problem::Reset | Problem::Removed => Duration::ZERO,
             _ => self.config.reconnect_delay,
         };
         let is_other = |(it, other): (usize, &Path<R>)| it != path && other.live().is_some();
