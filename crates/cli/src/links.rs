@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_link::Link;
-use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
+use tyche_link::packet::{InterfaceInfo, PacketLink, PacketOptions, interfaces, is_member};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
 use tyche_proto::BatchPolicy;
-use tyche_proto::wire::ETHERTYPE;
+use tyche_proto::wire::{ETHERTYPE, Mac};
 
 use crate::error::{Code, Context, Error, Result};
 
@@ -97,18 +97,88 @@ impl LinkArgs {
         Ok(Box::new(link))
     }
 
-    /// Opens the links named, or one on each interface that is running if none is.
-    pub(crate) fn open_all(&self, named: &[String], end: End) -> Result<Vec<Box<dyn Link>>> {
-        if !named.is_empty() {
-            return named.iter().map(|name| self.open(name, end)).collect();
-        }
-        let running: Vec<_> = interfaces()?.into_iter().filter(|it| it.running).collect();
-        if running.is_empty() {
-            let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
-            return Err(Error::new(Code::Link, message));
-        }
-        running.iter().map(|interface| self.open(&interface.name, end)).collect()
+    /// Opens the links named, or one on each interface that can be used if none is.
+    ///
+    /// # Errors
+    /// If one of the named can't be opened, or no interface at all.
+    pub(crate) fn open_all(&self, named: &[String], end: End) -> Result<Opened> {
+        let (links, mut warnings) = if named.is_empty() {
+            self.open_every(end)?
+        } else {
+            let links = named.iter().map(|name| self.open(name, end));
+            (links.collect::<Result<Vec<_>>>()?, Vec::new())
+        };
+        warnings.extend(twins(&links));
+        Ok(Opened { links, warnings })
     }
+
+    /// Opens a link on each interface that is running and not part of another; what can't be
+    /// opened is told of, unless that is all.
+    fn open_every(&self, end: End) -> Result<(Vec<Box<dyn Link>>, Vec<String>)> {
+        let (mut links, mut errors) = (Vec::new(), Vec::new());
+        for InterfaceInfo { name, .. } in candidates()? {
+            match self.open(&name, end) {
+                Ok(link) => links.push(link),
+                Err(error) => errors.push(error),
+            }
+        }
+        if links.is_empty() {
+            let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
+            let none = || Error::new(Code::Link, message);
+            return Err(errors.into_iter().next().unwrap_or_else(none));
+        }
+        let warnings = errors.iter().map(|error| format!("{error}; going on without it"));
+        Ok((links, warnings.collect()))
+    }
+}
+
+/// Links that are open, and what their user should know of them, in words.
+pub(crate) struct Opened {
+    pub(crate) links: Vec<Box<dyn Link>>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Opened {
+    /// The links; the warnings go to the log.
+    pub(crate) fn logged(self) -> Vec<Box<dyn Link>> {
+        log_warnings(&self.warnings);
+        self.links
+    }
+}
+
+/// Writes warnings to the log.
+pub(crate) fn log_warnings(warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// The interfaces that a user who names none means.
+fn candidates() -> Result<Vec<InterfaceInfo>> {
+    let mut interfaces = interfaces()?;
+    interfaces.retain(|it| {
+        let is_member = it.running && is_member(it.index).unwrap_or(false);
+        if is_member {
+            tracing::debug!(interface = it.name, "part of another interface, which is used");
+        }
+        it.running && !is_member
+    });
+    Ok(interfaces)
+}
+
+/// Warnings of interfaces that share an address: a switch delivers frames for it to one of them.
+fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
+    let interfaces = links.iter().filter(|link| !Place::is_named_by(link.name()));
+    let links: Vec<_> = interfaces.collect();
+    let twin = |(index, link): (usize, &&Box<dyn Link>)| {
+        let first = links[..index].iter().find(|it| it.mac() == link.mac())?;
+        let (first, second, mac) = (first.name(), link.name(), Mac(link.mac()));
+        Some(format!(
+            "interfaces {first} and {second} have the same address {mac}: on one switch only one \
+             of them works; `ip link set {second} address ..` gives it another"
+        ))
+    };
+    links.iter().enumerate().filter_map(twin).collect()
 }
 
 fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>> {

@@ -27,7 +27,7 @@ use self::result::Floor;
 use self::stages::Breakdown;
 use crate::connect::{SessionArgs, positive};
 use crate::error::{Code, Context, Error, Result};
-use crate::links::End;
+use crate::links::{End, log_warnings};
 use crate::output::{Format, bytes, show};
 use crate::serve::binary;
 use crate::sessions::refuse_twice;
@@ -118,7 +118,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     }
     let pages = usize::from(args.iodepth) * (args.bs as usize).div_ceil(tyche_block::PAGE);
     let options = |_| {
-        let mut options = session.options(Uuid::new_v4())?;
+        let (links, warnings) = session.open_links(&session.links)?;
+        log_warnings(&warnings);
+        let mut options = session.options(Uuid::new_v4(), links)?;
         options.session.stages = args.stages;
         Ok(HostOptions { arena_pages: pages, ..options })
     };
@@ -164,7 +166,7 @@ fn may_write(args: &BenchArgs) -> Result<()> {
     if args.jobs == 1 {
         return Ok(());
     }
-    let links = session.link.open_all(&session.links, End::Host)?;
+    let links = session.link.open_all(&session.links, End::Host)?.links;
     let (ethertype, host, name) = (session.link.ethertype, session.host()?, session.export_name()?);
     let found = discover(links, ethertype, host, name, LOOK);
     let mut offered = found.iter().flat_map(|it| &it.offer.exports).filter(|it| it.name == name);

@@ -78,7 +78,8 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
         let _ = child.wait();
         return Err(Error::new(code, message));
     }
-    for warning in narrow_links(&value) {
+    let warnings = value["warnings"].as_array().map_or(&[][..], Vec::as_slice);
+    for warning in warnings.iter().filter_map(Value::as_str) {
         eprintln!("tyche: {warning}");
     }
     let device = value["device"].as_str().unwrap_or_default().to_owned();

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::error::{Code, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::identity;
-use crate::links::{End, LinkArgs};
+use crate::links::{End, LinkArgs, Opened};
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
@@ -29,7 +29,7 @@ pub(crate) struct SessionArgs {
     pub(crate) export: String,
 
     /// Interface that reaches the target, or tcp:HOST:PORT where it listens; may be repeated: all
-    /// are used as one. By default every interface that is up.
+    /// are used as one. By default every interface that is up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE")]
     pub(crate) links: Vec<String>,
 
@@ -147,8 +147,8 @@ impl SessionArgs {
         self.host_id.map_or_else(identity::host, Ok)
     }
 
-    /// What the engine needs for a session with the identity `session`.
-    pub(crate) fn options(&self, session: Uuid) -> Result<HostOptions> {
+    /// What the engine needs for a session with the identity `session` over `links`.
+    pub(crate) fn options(&self, session: Uuid, links: Vec<HostLink>) -> Result<HostOptions> {
         let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
         let session = SessionConfig {
             host: self.host()?,
@@ -171,7 +171,7 @@ impl SessionArgs {
         };
         Ok(HostOptions {
             session,
-            links: self.open_links(&self.links)?,
+            links,
             ethertype: self.link.ethertype,
             arena_pages: ARENA_PAGES,
             spin: self.link.spin(),
@@ -179,16 +179,18 @@ impl SessionArgs {
         })
     }
 
-    /// Opens the links named, or one on each interface that is running if none is.
-    pub(crate) fn open_links(&self, names: &[String]) -> Result<Vec<HostLink>> {
-        let links = self.link.open_all(names, End::Host)?;
+    /// Opens the links named, or one on each interface that can be used if none is; says what the
+    /// user should know of them.
+    pub(crate) fn open_links(&self, names: &[String]) -> Result<(Vec<HostLink>, Vec<String>)> {
+        let Opened { links, warnings } = self.link.open_all(names, End::Host)?;
         let links = self.hand_over.links(links, self.link.spin())?;
-        Ok(links.into_iter().map(|link| HostLink { link, target: self.target }).collect())
+        let links = links.into_iter().map(|link| HostLink { link, target: self.target });
+        Ok((links.collect(), warnings))
     }
 
     /// Asks around for other exports when the one wanted is not offered. `None`: nobody answers.
     pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
-        let links = self.link.open_all(&self.links, End::Host)?;
+        let links = self.link.open_all(&self.links, End::Host)?.links;
         let (ethertype, host) = (self.link.ethertype, self.host()?);
         let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND);
         if found.is_empty() {

@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     config: Option<PathBuf>,
 
     /// Interface to serve on, or tcp:ADDRESS:PORT to listen at; may be repeated. By default all
-    /// interfaces that are up.
+    /// interfaces that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE")]
     links: Vec<String>,
 
@@ -128,7 +128,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .iter()
         .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
         .collect();
-    let links = args.hand_over.links(args.link.open_all(&config.link, End::Target)?, spin)?;
+    let links = args.link.open_all(&config.link, End::Target)?.logged();
+    let links = args.hand_over.links(links, spin)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
     // What is gone with the process cannot be overwritten by a stale host after it.
     let lasting = |config: &Export| matches!(config.source(), Ok(Source::File(_)));

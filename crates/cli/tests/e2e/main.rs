@@ -6,12 +6,15 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod bench;
+mod cuts;
 mod demo;
 mod files;
 mod filesystem;
 mod garbage;
 mod handover;
 mod idle;
+mod links;
+mod load;
 mod loss;
 mod memory;
 mod nbd;

@@ -24,6 +24,7 @@
 mod endpoint;
 mod error;
 mod interface;
+mod membership;
 mod receiver;
 mod ring;
 mod socket;
@@ -37,6 +38,7 @@ use std::time::{Duration, Instant};
 use endpoint::Endpoint;
 pub use error::{BufferShortfall, OpenError};
 pub use interface::{InterfaceInfo, interfaces};
+pub use membership::is_member;
 use receiver::PacketReceiver;
 use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
