@@ -47,7 +47,8 @@ pub(crate) struct Port {
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
-    trouble: Option<io::ErrorKind>,
+    /// What is wrong with the interface, and how it says so.
+    trouble: Option<(io::ErrorKind, String)>,
     /// What the session has to know.
     problem: Option<Problem>,
 }
@@ -88,9 +89,9 @@ impl Port {
         self.stats
     }
 
-    /// What is wrong with the interface, if anything.
-    pub(crate) fn trouble(&self) -> Option<io::ErrorKind> {
-        self.trouble
+    /// What is wrong with the interface, if anything, and the remedy.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_ref().map(|(_, message)| message.as_str())
     }
 
     /// What has befallen the interface and means that its channels are of no use, once.
@@ -110,10 +111,10 @@ impl Port {
     }
 
     fn failed(&mut self, now: Instant, error: &io::Error) {
-        if self.trouble != Some(error.kind()) {
+        if self.trouble.as_ref().is_none_or(|(kind, _)| *kind != error.kind()) {
             tracing::warn!(link = self.link.name(), %error, "link failed, trying again");
+            self.trouble = Some((error.kind(), error.to_string()));
         }
-        self.trouble = Some(error.kind());
         if error.kind() == io::ErrorKind::InvalidInput {
             // Shorter frames still get through, and the next handshake finds out how short.
             self.problem = Some(Problem::Narrowed);

@@ -29,9 +29,8 @@ pub(crate) fn connect<'a>(rig: &'a Rig, args: &[&str]) -> Session<'a> {
 
 /// Lays so many cables.
 pub(crate) fn lay_cables(rig: &Rig, count: usize, mtu: u32) {
-    for (target, host) in TARGETS.iter().zip(HOSTS).take(count) {
-        rig.cable.add(target, host, mtu);
-    }
+    let ends: Vec<_> = TARGETS.into_iter().zip(HOSTS).take(count).collect();
+    rig.cable.add(&ends, mtu);
 }
 
 /// What the only session, or the only target, says of its links.
@@ -78,7 +77,7 @@ fn all_links_are_found_and_the_one_that_leads_nowhere_is_left_alone() {
     let rig = rig!();
     lay_cables(&rig, 3, 1500);
     // Nobody serves at its other end.
-    rig.cable.add("tye-t3", "tye-h3", 1500);
+    rig.cable.add(&[(TARGETS[3], HOSTS[3])], 1500);
     let serving = TARGETS[..3].iter().flat_map(|link| ["--link", link]).collect::<Vec<_>>();
     let export = format!("{DISK}=sparse:{LOAD_SIZE}");
     let _target = rig.serve_on(&serving, &["--export", &export]);
@@ -122,8 +121,8 @@ fn every_nic_of_both_sides_is_used_on_one_switch() {
 #[test]
 fn links_with_different_mtus_are_used_as_one() {
     let rig = rig!();
-    rig.cable.add(TARGETS[0], HOSTS[0], 9000);
-    rig.cable.add(TARGETS[1], HOSTS[1], 1500);
+    rig.cable.add(&[(TARGETS[0], HOSTS[0])], 9000);
+    rig.cable.add(&[(TARGETS[1], HOSTS[1])], 1500);
     let _target = serve(&rig);
     let session = connect(&rig, &[]);
     let load = Load::start(&session.device);
@@ -218,6 +217,7 @@ fn what_cannot_be_used_is_left_out_unless_it_is_named() {
     rig.cable.ip(Side::Host, &["link", "add", "name", "tye-br", "type", "bridge"]);
     rig.cable.ip(Side::Host, &["link", "set", HOSTS[2], "master", "tye-br"]);
     rig.cable.ip(Side::Host, &["link", "set", "tye-br", "up"]);
+    rig.cable.await_running(&[(Side::Host, "tye-br")]);
     let target = serve(&rig);
     let session = connect(&rig, &[]);
     println!("{}", session.warnings);

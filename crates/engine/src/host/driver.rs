@@ -380,10 +380,7 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
         frame_len_max: port.link().frame_len_max(),
         rtt: live().map(|channel| channel.rtt).min().unwrap_or_default(),
         congestion_window: live().map(|channel| channel.congestion_window).sum(),
-        problem: port
-            .trouble()
-            .map(|kind| kind.to_string())
-            .or_else(|| problem.map(|it| it.to_string())),
+        problem: port.trouble().map(str::to_owned).or_else(|| problem.map(|it| it.to_string())),
         port: port.stats(),
         link_counters: port.link().counters(),
         channels,

@@ -359,7 +359,7 @@ impl TargetLoop {
         TargetLinkReport {
             link: self.port.link().name().to_owned(),
             mac: Mac(self.port.link().mac()),
-            problem: self.port.trouble().map(|kind| kind.to_string()),
+            problem: self.port.trouble().map(str::to_owned),
             requests: self.requests,
             port: self.port.stats(),
             link_counters: self.port.link().counters(),

@@ -10,7 +10,7 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
-use super::{Side, run};
+use super::{Side, run, wait_until};
 
 /// Names of the interfaces, the same in every pair of namespaces.
 const LINKS: [&str; 2] = ["tye-t", "tye-h"];
@@ -33,12 +33,20 @@ impl Cable {
     /// A veth pair whose ends are up.
     pub(super) fn lay(tag: &str, mtu: u32) -> Self {
         let cable = Self::none(tag);
-        cable.add(LINKS[0], LINKS[1], mtu);
+        cable.lay_one(LINKS[0], LINKS[1], mtu);
         cable
     }
 
-    /// Lays another cable, between interfaces of these names.
-    pub(crate) fn add(&self, target: &str, host: &str, mtu: u32) {
+    /// Lays more cables, between interfaces of these names, and waits until they carry frames.
+    pub(crate) fn add(&self, ends: &[(&str, &str)], mtu: u32) {
+        for (target, host) in ends {
+            self.lay_one(target, host, mtu);
+        }
+        let sides = ends.iter().flat_map(|it| [(Side::Target, it.0), (Side::Host, it.1)]);
+        self.await_running(&sides.collect::<Vec<_>>());
+    }
+
+    fn lay_one(&self, target: &str, host: &str, mtu: u32) {
         let namespaces = [self.namespace(Side::Target), self.namespace(Side::Host)];
         let mtu = &mtu.to_string();
         let first = ["-n", &namespaces[0], "link", "add", target, "mtu", mtu, "type", "veth"];
@@ -74,6 +82,15 @@ impl Cable {
             self.up(*side, link);
         }
         ip(&["-n", &middle, "link", "set", "dev", "br", "mtu", bridge, "up"]);
+        self.await_running(links);
+    }
+
+    /// Waits until the kernel says of interfaces that frames can flow, which it does a while after
+    /// they can: what uses all interfaces looks at that.
+    pub(crate) fn await_running(&self, links: &[(Side, &str)]) {
+        for (side, link) in links {
+            wait_until("an interface runs", || self.show(*side, link)["operstate"] == "UP");
+        }
     }
 
     /// The interface at one end.
@@ -87,9 +104,14 @@ impl Cable {
 
     /// The address of an interface at one end.
     pub(crate) fn mac(&self, side: Side, link: &str) -> String {
+        self.show(side, link)["address"].as_str().unwrap().to_owned()
+    }
+
+    /// What `ip` says of an interface at one end.
+    fn show(&self, side: Side, link: &str) -> Value {
         let show = ["-n", &self.namespace(side), "-json", "link", "show", link];
-        let shown: Value = serde_json::from_str(&run(Command::new("ip").args(show))).unwrap();
-        shown[0]["address"].as_str().unwrap().to_owned()
+        let mut shown: Value = serde_json::from_str(&run(Command::new("ip").args(show))).unwrap();
+        shown[0].take()
     }
 
     /// Runs `ip` at one end.
