@@ -53,9 +53,9 @@ impl Chooser {
         Self { choice, last: 0 }
     }
 
-    /// The channel for a request that moves `data_len` bytes and whose memory is on `node`;
-    /// `None` if it has to wait. The channel that will be done first may have no room: then waiting for it is better
-    /// than to take another.
+    /// The channel for a request that moves `data_len` bytes and whose memory is on `node`; `None`
+    /// if it has to wait. The channel that will be done first may have no room: then waiting for
+    /// it is better than to take another.
     pub(super) fn choose<R: Rules>(
         &mut self,
         now: Instant,
