@@ -63,6 +63,9 @@ impl Chooser {
         data_len: u32,
         node: Option<u16>,
     ) -> Option<usize> {
+        if let [only] = paths {
+            return only.live().is_some_and(|it| it.has_room(data_len)).then_some(0);
+        }
         let cost = cost(data_len);
         let has_room = |&path: &usize| paths[path].live().is_some_and(|it| it.has_room(data_len));
         let chosen = match self.choice {
