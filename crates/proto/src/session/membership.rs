@@ -122,7 +122,7 @@ impl<R: Rules> Session<R> {
             };
             match path.idle_until() {
                 Some(until) if until > self.now => port.ask_at(until),
-                _ => path.begin(self.now, (self.random)(), damq_pages),
+                _ => path.begin(self.now, (self.random)(), port.config, damq_pages),
             }
         }
     }

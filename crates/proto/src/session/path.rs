@@ -212,9 +212,10 @@ impl<R: Rules> Path<R> {
         self.state = State::Idle { until: now + delay.saturating_mul(damping) };
     }
 
-    /// Begins an attempt: the target was heard. `damq_pages`: wanted for its data queue.
-    pub(super) fn begin(&mut self, now: Instant, nonce: u64, damq_pages: u32) {
-        self.damq_pages = damq_pages;
+    /// Begins an attempt: the target was heard. The link may be another than the last time.
+    /// `damq_pages`: wanted for the target's data queue.
+    pub(super) fn begin(&mut self, now: Instant, nonce: u64, link: PortConfig, damq_pages: u32) {
+        (self.config, self.damq_pages) = (link, damq_pages);
         let longest = self.config.frame_len_max;
         let shorter = PROBE_LENS.into_iter().filter(|&len| len < longest);
         let sizes: ArrayVec<_, 5> = shorter.chain([longest]).collect();
