@@ -315,23 +315,31 @@ impl<R: Rules> Session<R> {
         let live = || self.paths.iter().filter_map(Path::live);
         live().nth(1)?;
         let silent = live().filter_map(|it| it.silent_since()).min().map(|at| at + DOUBT);
-        let waiting = live().filter_map(|it| it.channel.waiting_since()).min();
-        earliest(silent, waiting.map(|at| at + STALL))
+        let stalled = live().filter_map(|it| Some(it.channel.waiting_since()? + stall(it)));
+        earliest(silent, stalled.min())
     }
+}
+
+/// What answers may take: a long queue on the way makes them late, not lost.
+fn patience<R: Rules>(initiator: &Initiator<R>) -> Duration {
+    initiator.channel.rtt() * 4
+}
+
+/// How long a frame of a channel may stay without an ack.
+fn stall<R: Rules>(initiator: &Initiator<R>) -> Duration {
+    STALL.max(patience(initiator))
 }
 
 /// Whether there is reason to doubt a live channel, and whether it is reason enough to give it up.
 fn suspect<R: Rules>(initiator: &Initiator<R>, now: Instant) -> Option<Option<Problem>> {
     let (channel, silent) = (&initiator.channel, initiator.silent_for(now));
-    // A long queue on the way makes answers late, not lost.
-    let patience = channel.rtt() * 4;
-    let is_stalled = channel.is_stalled(now, STALL.max(patience));
+    let is_stalled = channel.is_stalled(now, stall(initiator));
     // While frames are being taken in, the ack that is missing may be among the next.
     if is_stalled && channel.unheard_for(now) >= SETTLED {
         return Some(Some(Problem::Stall));
     }
     let asked = channel.asked_for(now) >= DOUBT * 2;
-    if silent >= GIVE_UP.max(patience) && asked {
+    if silent >= GIVE_UP.max(patience(initiator)) && asked {
         return Some(Some(Problem::Silence));
     }
     (silent >= DOUBT || is_stalled).then_some(None)
@@ -340,5 +348,5 @@ fn suspect<R: Rules>(initiator: &Initiator<R>, now: Instant) -> Option<Option<Pr
 /// Whether a channel is heard and gets through, so that others may be given up for it.
 fn is_fine<R: Rules>(initiator: &Initiator<R>, now: Instant) -> bool {
     let channel = &initiator.channel;
-    channel.unheard_for(now) < DOUBT * 2 && !channel.is_stalled(now, STALL)
+    channel.unheard_for(now) < DOUBT * 2 && !channel.is_stalled(now, stall(initiator))
 }
