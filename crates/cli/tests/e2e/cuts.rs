@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::links::{
-    HOSTS, TARGETS, await_live, await_shares, connect, lay_cables, link, links, serve,
+    HOSTS, TARGETS, await_live, await_shares, connect_evenly, lay_cables, link, links, serve,
 };
 use crate::load::Load;
 use crate::rig::{PATIENCE, Rig, Side, rig, wait_until};
@@ -23,7 +23,7 @@ fn five_of_six_links_fail(
     let rig = rig!();
     lay_cables(&rig, 6, 9000);
     let _target = serve(&rig);
-    let session = connect(&rig, &[]);
+    let session = connect_evenly(&rig);
     await_live(&rig, &HOSTS);
     let load = Load::start(&session.device);
     await_shares(&rig, Side::Host, &HOSTS);
@@ -87,7 +87,7 @@ fn an_interface_that_vanishes_is_used_again_when_there_is_one_of_its_name() {
     let rig = rig!();
     lay_cables(&rig, 2, 1500);
     let _target = serve(&rig);
-    let session = connect(&rig, &[]);
+    let session = connect_evenly(&rig);
     await_live(&rig, &HOSTS[..2]);
     let load = Load::start(&session.device);
     await_shares(&rig, Side::Host, &HOSTS[..2]);
@@ -111,7 +111,7 @@ fn a_link_whose_mtu_shrinks_goes_on_with_shorter_frames() {
     let rig = rig!();
     lay_cables(&rig, 3, 9000);
     let _target = serve(&rig);
-    let session = connect(&rig, &[]);
+    let session = connect_evenly(&rig);
     await_live(&rig, &HOSTS[..3]);
     let load = Load::start(&session.device);
     await_shares(&rig, Side::Host, &HOSTS[..3]);
@@ -144,7 +144,7 @@ fn a_killed_target_is_found_at_other_addresses_and_interfaces() {
         rig.serve_on(&links, &["--export", &format!("disk={}", file.display())])
     };
     let target = serve(&TARGETS[..2]);
-    let session = connect(&rig, &[]);
+    let session = connect_evenly(&rig);
     await_live(&rig, &HOSTS[..2]);
     let load = Load::start(&session.device);
     target.kill();

@@ -137,8 +137,8 @@ impl Cable {
     pub(crate) fn cut(&self, side: Side, links: &[&str]) {
         let links = links.join(", ");
         let chain = format!(
-            "add table netdev cut; add chain netdev cut all {{ type filter hook ingress devices = \
-             {{ {links} }} priority 0; }}; add rule netdev cut all ether type 0x88b5 drop"
+            "add table netdev cut; add chain netdev cut ours {{ type filter hook ingress devices = \
+             {{ {links} }} priority 0; }}; add rule netdev cut ours ether type 0x88b5 drop"
         );
         run(self.inside(side, "nft").arg(chain));
     }
