@@ -189,6 +189,13 @@ impl Arena {
         self.memory.mapping.part(0, self.memory.pages * PAGE)
     }
 
+    /// The nodes that its memory is on, as the kernel says of a part of its pages; none where it
+    /// does not tell.
+    pub fn memory_nodes(&self) -> Vec<Node> {
+        let (start, len) = self.region();
+        tyche_numa::nodes_of(start, len)
+    }
+
     /// The nodes that it is spread over; none if it is not.
     pub fn nodes(&self) -> &[Node] {
         &self.memory.parts.nodes

@@ -13,6 +13,7 @@ mod handover;
 mod identity;
 mod links;
 mod output;
+mod placement;
 mod report;
 mod runtime;
 mod serve;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tyche_engine::{HostReport, PortStats, TargetReport};
+use tyche_engine::{HostReport, LinkNodes, PortStats, TargetReport};
+use tyche_numa::Node;
 use tyche_proto::ChannelStats;
 use tyche_proto::wire::Reject;
 
@@ -113,6 +114,7 @@ pub(crate) fn target(report: &TargetReport) -> Value {
             "channel": channel(&link.channel, link.port.tx_frames),
             "rejects": rejects(&link.rejects),
         });
+        add(&mut value, json!({ "numa": numa(&link.nodes) }));
         add(&mut value, port(&link.port));
         add(&mut value, link.link_counters.iter().copied().collect::<Value>());
         value
@@ -149,6 +151,17 @@ pub(crate) fn add(to: &mut Value, fields: Value) {
     if let (Value::Object(to), Value::Object(fields)) = (to, fields) {
         to.extend(fields);
     }
+}
+
+/// Where a link and what belongs to it are.
+fn numa(nodes: &LinkNodes) -> Value {
+    let numbers = |nodes: &[Node]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
+    json!({
+        "nic_node": nodes.nic.map(|node| node.0),
+        "ring_nodes": numbers(&nodes.ring),
+        "channel_nodes": numbers(&nodes.channels),
+        "thread_cpus": nodes.cpus.to_string(),
+    })
 }
 
 fn port(stats: &PortStats) -> Value {

@@ -16,8 +16,8 @@ pub enum Affinity {
     FullMem,
 }
 
-/// See the module.
-#[derive(Clone, Debug)]
+/// See the module. By default nothing is placed, and nothing is known of the machine.
+#[derive(Clone, Debug, Default)]
 pub struct Placement {
     affinity: Affinity,
     topology: Topology,

@@ -17,6 +17,14 @@ pub struct Topology {
     with_memory: Vec<Node>,
 }
 
+/// A machine that nothing is known of: one node.
+impl Default for Topology {
+    fn default() -> Self {
+        let nodes = vec![(Node(0), Cpus::default())];
+        Self { sys: PathBuf::new(), nodes, with_memory: vec![Node(0)] }
+    }
+}
+
 impl Topology {
     /// Reads what the kernel says below `sys`, which is `/sys` anywhere but in tests. A kernel
     /// without NUMA says nothing: one node.
@@ -28,8 +36,7 @@ impl Topology {
         let sys = sys.to_owned();
         let online = root.join("online");
         let Some(text) = text(&online)? else {
-            let nodes = vec![(Node(0), Cpus::default())];
-            return Ok(Self { sys, nodes, with_memory: vec![Node(0)] });
+            return Ok(Self { sys, ..Self::default() });
         };
         let understand = |path: &Path, text: &str| {
             let malformed = || Error::Malformed { path: path.to_owned(), text: text.to_owned() };

@@ -16,6 +16,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tyche_block::Geometry;
 use tyche_engine::{HostOptions, discover};
+use tyche_numa::Placement;
 use tyche_proto::wire::ExportFlags;
 use uuid::Uuid;
 
@@ -164,7 +165,7 @@ fn may_write(args: &BenchArgs) -> Result<()> {
     if args.jobs == 1 {
         return Ok(());
     }
-    let links = session.link.open_all(&session.links, End::Host)?;
+    let links = session.link.open_all(&session.links, End::Host, &Placement::default())?;
     let (ethertype, host, name) = (session.link.ethertype, session.host()?, session.export_name()?);
     let found = discover(links, ethertype, host, name, LOOK);
     let mut offered = found.iter().flat_map(|it| &it.offer.exports).filter(|it| it.name == name);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use tyche_engine::{HostLink, HostOptions};
 use tyche_link::tcp::Place;
+use tyche_numa::Placement;
 use tyche_proto::wire::{Mac, Name, Reason};
 use tyche_proto::{Failure, SessionConfig};
 use uuid::Uuid;
@@ -14,6 +15,7 @@ use crate::error::{Code, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::identity;
 use crate::links::{End, LinkArgs};
+use crate::placement::PlacementArgs;
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
@@ -78,6 +80,9 @@ pub(crate) struct SessionArgs {
     pub(crate) link: LinkArgs,
 
     #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
+
+    #[command(flatten)]
     pub(crate) hand_over: HandOverArgs,
 }
 
@@ -138,7 +143,8 @@ impl SessionArgs {
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
             batch: self.link.batch(),
         };
-        let links = self.link.open_all(&self.links, End::Host)?;
+        let placement = self.placement.placement()?;
+        let links = self.link.open_all(&self.links, End::Host, &placement)?;
         let links = self.hand_over.links(links, self.link.spin())?;
         let links = links.into_iter().map(|link| HostLink { link, target: self.target }).collect();
         Ok(HostOptions {
@@ -153,7 +159,7 @@ impl SessionArgs {
 
     /// Asks around for other exports when the one wanted is not offered. `None`: nobody answers.
     pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
-        let links = self.link.open_all(&self.links, End::Host)?;
+        let links = self.link.open_all(&self.links, End::Host, &Placement::default())?;
         let (ethertype, host) = (self.link.ethertype, self.host()?);
         let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND);
         if found.is_empty() {

@@ -1,8 +1,10 @@
 //! The memory of a link's open channels.
 
+use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 
 use tyche_block::{Arena, Extent};
+use tyche_numa::Node;
 use tyche_proto::wire::{ChannelId, Data};
 use tyche_store::Loan;
 
@@ -107,6 +109,13 @@ impl Channels {
 
     pub(super) fn close(&mut self, id: ChannelId) -> Channel {
         self.0[usize::from(id.0)].take().expect("closed once")
+    }
+
+    /// The NUMA nodes that the memory of the open channels is on.
+    pub(super) fn memory_nodes(&self) -> Vec<Node> {
+        let nodes = self.0.iter().flatten().flat_map(|channel| channel.arena.memory_nodes());
+        let nodes: BTreeSet<_> = nodes.collect();
+        nodes.into_iter().collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
