@@ -137,9 +137,21 @@ impl Arena {
     /// # Panics
     /// If `pages` is zero or more than a `u32` counts.
     pub fn new(pages: usize) -> Self {
+        Self::whole(Self::map(pages))
+    }
+
+    /// As [`new`](Self::new), on a node.
+    ///
+    /// # Errors
+    /// If the kernel does not let memory be placed there.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn on(pages: usize, node: Node) -> Result<Self, tyche_numa::Error> {
         let mapping = Self::map(pages);
-        let nodes = Box::default();
-        Self::with_parts(mapping, Parts { pages, nodes, of_cpu: Box::default() }, 1)
+        let (start, len) = mapping.part(0, pages * PAGE);
+        tyche_numa::bind(start, len, node)?;
+        Ok(Self::whole(mapping))
     }
 
     /// As [`new`](Self::new), with `pages` pages on each node that request buffers are to be spread
@@ -167,6 +179,11 @@ impl Arena {
     fn map(pages: usize) -> Mapping {
         assert!(pages > 0 && u32::try_from(pages).is_ok(), "an arena of {pages} pages");
         Mapping::new(pages * PAGE)
+    }
+
+    fn whole(mapping: Mapping) -> Self {
+        let (pages, nodes) = (mapping.len() / PAGE, Box::default());
+        Self::with_parts(mapping, Parts { pages, nodes, of_cpu: Box::default() }, 1)
     }
 
     fn with_parts(mut mapping: Mapping, parts: Parts, count: usize) -> Self {

@@ -1,5 +1,6 @@
 //! Where a link and what belongs to it are, on a machine with several NUMA nodes.
 
+use tyche_block::Arena;
 use tyche_link::Link;
 use tyche_numa::{Cpus, Home, Near, Node, allowed_cpus};
 
@@ -23,6 +24,16 @@ impl LinkNodes {
         let cpus = allowed_cpus().unwrap_or_default();
         Self { nic: home.nic, ring: link.memory_nodes(), channels, cpus }
     }
+}
+
+/// Memory of a channel at home. If it cannot be there any more, it is anywhere.
+pub(crate) fn arena(home: &Home, pages: usize) -> Arena {
+    let near = home.node().map(|node| Arena::on(pages, node)).transpose();
+    near.unwrap_or_else(|error| {
+        tracing::warn!("a channel has its memory anywhere: {error}");
+        None
+    })
+    .unwrap_or_else(|| Arena::new(pages))
 }
 
 /// Takes the calling thread home: it runs there, and its memory comes from there while the result

@@ -34,14 +34,14 @@ impl Channel {
     pub(super) fn new(
         export: usize,
         writer: bool,
-        damq_pages: u32,
+        arena: Arena,
         queue_size: u16,
         stages: bool,
     ) -> Self {
         Self {
             export,
             writer,
-            arena: Arena::new(damq_pages as usize),
+            arena,
             slots: (0..queue_size).map(|_| Slot::default()).collect(),
             stages: stages.then(|| TargetStages::new(queue_size)),
         }

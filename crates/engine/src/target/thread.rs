@@ -21,7 +21,7 @@ use super::disk::{DEPTH, Disk};
 use super::shared::Shared;
 use crate::clock::{self, now};
 use crate::conversion::{block_operation, status};
-use crate::placed::{LinkNodes, move_in};
+use crate::placed::{self, LinkNodes};
 use crate::port::Port;
 use crate::random::secrets;
 use crate::wait::wait;
@@ -66,7 +66,7 @@ impl LinkThread {
         let name = format!("tyche-link{index}");
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
             // First of all: what the loop is made of is to be near, too.
-            let _near = move_in(&site.home, &name);
+            let _near = placed::move_in(&site.home, &name);
             TargetLoop::new(site, target, commands).run();
         })?;
         Ok(Self { commands: sender, shared, index, thread })
@@ -226,7 +226,8 @@ impl TargetLoop {
                     queue_size,
                     stages,
                 } => {
-                    let opened = Channel::new(export, writer, damq_pages, queue_size, stages);
+                    let arena = placed::arena(&self.home, damq_pages as usize);
+                    let opened = Channel::new(export, writer, arena, queue_size, stages);
                     self.open(channel, opened);
                 }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
