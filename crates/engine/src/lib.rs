@@ -26,10 +26,10 @@ mod wait;
 
 pub use discovery::{Found, discover};
 pub use host::{
-    ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, Notice,
-    PathReport, RequestCounts,
+    ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, LinkError,
+    LinkReport, Notice, RequestCounts,
 };
-pub use placed::LinkNodes;
+pub use placed::{LinkNodes, SessionNodes};
 pub use port::PortStats;
 pub use stages::{Stage, StageTimes};
 pub use target::{

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_link::{Link, RxBatch, TxBatch, TxVectors};
+use tyche_numa::{Home, Node};
 use tyche_proto::wire::{
     COOKIE_AT, Connect, Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN,
-    Header, Mac, emit_entries,
+    Header, Hello, Mac, emit_entries,
 };
-use tyche_proto::{Instant, Outgoing, OutgoingEcho};
+use tyche_proto::{Instant, Outgoing, OutgoingEcho, Problem};
+
+use crate::placed;
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
@@ -39,6 +42,7 @@ pub struct PortStats {
 /// See the module.
 pub(crate) struct Port {
     link: Box<dyn Link>,
+    home: Home,
     ethertype: u16,
     pub(crate) rx: RxBatch,
     vectors: TxVectors,
@@ -48,10 +52,14 @@ pub(crate) struct Port {
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
     trouble: Option<io::ErrorKind>,
+    /// What the session has to know.
+    problem: Option<Problem>,
 }
 
 impl Port {
-    pub(crate) fn new(link: Box<dyn Link>, ethertype: u16) -> Self {
+    /// What it consists of comes from `home`.
+    pub(crate) fn new(link: Box<dyn Link>, ethertype: u16, home: Home) -> Self {
+        let _near = placed::near(&home);
         // A link's MTU may grow later; frames stay within what was agreed in the handshake.
         let payload_max = link.frame_len_max() - HEAD_LEN;
         Self {
@@ -61,13 +69,25 @@ impl Port {
             stats: PortStats::default(),
             down_until: None,
             trouble: None,
+            problem: None,
             ethertype,
+            home,
             link,
         }
     }
 
     pub(crate) fn link(&self) -> &dyn Link {
         &*self.link
+    }
+
+    /// Where the link belongs.
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The NUMA nodes of the memory that frames are composed in.
+    pub(crate) fn memory_nodes(&self) -> Vec<Node> {
+        self.vectors.memory_nodes()
     }
 
     /// Positions for the receive rings such that the link holds a full window of the longest frames
@@ -90,6 +110,11 @@ impl Port {
         self.trouble
     }
 
+    /// What has befallen the interface and means that its channels are of no use, once.
+    pub(crate) fn take_problem(&mut self) -> Option<Problem> {
+        self.problem.take()
+    }
+
     /// What to wait for: nothing while the interface is down, for then its socket is always
     /// ready, with an error.
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -106,6 +131,12 @@ impl Port {
             tracing::warn!(link = self.link.name(), %error, "link failed, trying again");
         }
         self.trouble = Some(error.kind());
+        if error.kind() == io::ErrorKind::InvalidInput {
+            // Shorter frames still get through, and the next handshake finds out how short.
+            self.problem = Some(Problem::Narrowed);
+            return;
+        }
+        self.problem = Some(Problem::Down);
         self.down_until = Some(now + DOWN_PAUSE);
     }
 
@@ -177,7 +208,9 @@ impl Port {
             }
             frames += batch.len();
             let mut sent = dispatch(&mut *self.link, &mut self.stats, &batch);
-            if let Some((hello, addresses)) = probe {
+            // An interface whose MTU was lowered refuses the longer ones.
+            let fits = |hello: &Hello| hello.frame_len as usize <= self.link.frame_len_max();
+            if let Some((hello, addresses)) = probe.filter(|(hello, _)| fits(hello)) {
                 let hello = Control::Hello(hello);
                 let (mut head, mut body) = ([0; HEAD_LEN], [0; Control::LEN_MAX]);
                 let len = hello.emit(&mut body);

@@ -8,7 +8,8 @@
 //! ```text
 //! Topology    nodes, their CPUs, the node of a network interface      /sys
 //! Placement   a Topology, and what the user wants placed (Affinity)
-//! Home        where one link belongs: pin a thread, prefer memory
+//! Home        where one link belongs
+//! pin         where the calling thread runs                           sched_setaffinity
 //! Near        while it lives, this thread's memory comes from a node  set_mempolicy
 //! bind        memory that is there already                            mbind
 //! nodes_of    where memory is, as the kernel says                     move_pages
@@ -32,5 +33,5 @@ pub use error::Error;
 pub use memory::{Near, bind, nodes_of};
 pub use node::{Cpus, Node};
 pub use placement::{Affinity, Home, Placement};
-pub use thread::allowed_cpus;
+pub use thread::{allowed_cpus, pin};
 pub use topology::Topology;

@@ -1,6 +1,6 @@
 //! What is to be placed, and where a link belongs.
 
-use crate::{Cpus, Error, Near, Node, Topology, thread};
+use crate::{Cpus, Error, Near, Node, Topology, allowed_cpus};
 
 /// What is placed on nodes. The names are the paper's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,8 @@ pub enum Affinity {
 pub struct Placement {
     affinity: Affinity,
     topology: Topology,
+    /// The CPUs that the process may use: what a thread may use is less when it has been pinned.
+    allowed: Cpus,
     /// The nodes to spread request buffers over.
     buffer_nodes: Vec<Node>,
 }
@@ -35,16 +37,18 @@ pub struct Home {
 }
 
 impl Placement {
-    /// Makes sure that what is wanted can be had of this machine and its kernel.
+    /// Makes sure that what is wanted can be had of this machine and its kernel. To be called by
+    /// a thread that may still use all that its process may.
     ///
     /// # Errors
     /// [`Error::Refused`] if the system calls are not for this process. One node is no error: see
     /// [`is_active`](Self::is_active).
     pub fn new(affinity: Affinity, topology: Topology) -> Result<Self, Error> {
-        let mut placement = Self { affinity, topology, buffer_nodes: Vec::new() };
+        let mut placement = Self { affinity, topology, ..Self::default() };
         if !placement.is_active() {
             return Ok(placement);
         }
+        placement.allowed = allowed_cpus()?;
         for node in placement.topology.with_memory() {
             match Near::to(*node) {
                 Ok(_) => placement.buffer_nodes.push(*node),
@@ -89,9 +93,13 @@ impl Placement {
         let mut home = Home { nic, place: None };
         if let (true, Some(node)) = (self.is_active(), nic) {
             let cpus = self.topology.cpus(node).expect("interfaces are on nodes that there are");
-            let cpus = thread::usable(node, cpus)?;
+            let usable = cpus.intersection(&self.allowed);
+            if usable.is_empty() {
+                let (cpus, allowed) = (cpus.clone(), self.allowed.clone());
+                return Err(Error::NoCpus { node, cpus, allowed });
+            }
             drop(Near::to(node)?);
-            home.place = Some((node, cpus));
+            home.place = Some((node, usable));
         }
         Ok(home)
     }
@@ -112,12 +120,9 @@ impl Home {
         if agreed { first } else { Self::default() }
     }
 
-    /// Has the calling thread run on the node's CPUs only, if there is a node.
-    ///
-    /// # Errors
-    /// [`Error::Refused`].
-    pub fn pin(&self) -> Result<(), Error> {
-        self.place.as_ref().map_or(Ok(()), |(_, cpus)| thread::pin(cpus))
+    /// The CPUs of that node that the process may use.
+    pub fn cpus(&self) -> Option<&Cpus> {
+        self.place.as_ref().map(|(_, cpus)| cpus)
     }
 
     /// Has the calling thread's memory come from the node, if there is one, while the result

@@ -2,7 +2,7 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::{Cpus, Error, Node};
+use crate::{Cpus, Error};
 
 /// The CPUs that the calling thread may run on: those of its cpuset that it has not been kept from.
 ///
@@ -15,24 +15,11 @@ pub fn allowed_cpus() -> Result<Cpus, Error> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
-/// Those of a node's CPUs that the calling thread may run on.
-///
-/// # Errors
-/// [`Error::NoCpus`] if there are none; [`Error::Refused`].
-pub(crate) fn usable(node: Node, cpus: &Cpus) -> Result<Cpus, Error> {
-    let allowed = allowed_cpus()?;
-    let usable = cpus.intersection(&allowed);
-    if usable.is_empty() {
-        return Err(Error::NoCpus { node, cpus: cpus.clone(), allowed });
-    }
-    Ok(usable)
-}
-
 /// Has the calling thread run on these CPUs only.
 ///
 /// # Errors
-/// [`Error::Refused`].
-pub(crate) fn pin(cpus: &Cpus) -> Result<(), Error> {
+/// [`Error::Refused`], also if its cpuset has none of them.
+pub fn pin(cpus: &Cpus) -> Result<(), Error> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(cpu));
     sched_setaffinity(None, &set)

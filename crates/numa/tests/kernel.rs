@@ -7,7 +7,9 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::thread;
 
-use tyche_numa::{Affinity, Error, Near, Node, Placement, Topology, bind, nodes_of};
+use tyche_numa::{
+    Affinity, Cpus, Error, Near, Node, Placement, Topology, allowed_cpus, bind, nodes_of, pin,
+};
 
 const PAGES: usize = 300;
 const PAGE: usize = 4096;
@@ -87,6 +89,22 @@ fn a_preference_ends_with_its_guard_and_is_its_threads_own() {
         assert_eq!(policy_of_new_memory(), preferred);
         drop(outer);
         assert_eq!(policy_of_new_memory(), "default");
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn a_thread_is_pinned_and_let_go() {
+    thread::spawn(|| {
+        let all = allowed_cpus().unwrap();
+        let one: Cpus = all.iter().take(1).collect();
+        pin(&one).unwrap();
+        assert_eq!(allowed_cpus().unwrap(), one);
+        assert_eq!(thread::spawn(|| allowed_cpus().unwrap()).join().unwrap(), one, "inherited");
+        pin(&all).unwrap();
+        assert_eq!(allowed_cpus().unwrap(), all);
+        assert!(pin(&Cpus::default()).is_err(), "nowhere");
     })
     .join()
     .unwrap();

@@ -117,11 +117,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if args.rw.writes() {
         may_write(args)?;
     }
-    let pages = usize::from(args.iodepth) * (args.bs as usize).div_ceil(tyche_block::PAGE);
+    let pages = (args.bs as usize).div_ceil(tyche_block::PAGE);
     let options = |_| {
         let mut options = session.options(Uuid::new_v4())?;
         options.session.stages = args.stages;
-        Ok(HostOptions { arena_pages: pages, ..options })
+        // As many whole requests on each node that they are spread over.
+        let nodes = options.placement.buffer_nodes().len().max(1);
+        let arena_pages = pages * usize::from(args.iodepth).next_multiple_of(nodes);
+        Ok(HostOptions { arena_pages, ..options })
     };
     // Before the measurement, which would be in vain.
     let svg = args.stages_svg.as_deref().map(create).transpose()?;

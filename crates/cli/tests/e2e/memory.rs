@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use tyche_block::{Completion, Operation, Request};
 use tyche_engine::{HostLink, HostOptions, InlineHost};
 use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name};
-use tyche_proto::{BatchPolicy, SessionConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig};
 use uuid::Uuid;
 
 use crate::refusals::refused;
@@ -40,6 +41,8 @@ fn connect(rig: &Rig) -> InlineHost {
         checksum: true,
         stages: false,
         batch: BatchPolicy::default(),
+        channels: 1,
+        choice: ChannelChoice::default(),
         // Nobody looks after a session while it is another one's turn.
         keep_alive: Duration::from_secs(600),
         reconnect_delay: Duration::from_secs(1),
@@ -48,6 +51,7 @@ fn connect(rig: &Rig) -> InlineHost {
     let mut host = InlineHost::new(HostOptions {
         session,
         links: vec![HostLink { link: Box::new(link), target: None }],
+        placement: Placement::default(),
         ethertype: ETHERTYPE,
         arena_pages: READS as usize * READ_LEN as usize / tyche_block::PAGE,
         spin: Duration::ZERO,

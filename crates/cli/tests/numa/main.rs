@@ -6,10 +6,11 @@
 //! ```
 //!
 //! What the programs say of themselves (`tyche stats`, by `move_pages`) is held against what the
-//! kernel says of them (`/proc/PID/numa_maps`). Everywhere else the tests say `SKIPPED`.
+//! kernel says of them (`/proc/PID/numa_maps`). Everywhere else these tests are ignored.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod host;
 mod maps;
 mod rig;
 mod target;

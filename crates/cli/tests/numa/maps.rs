@@ -57,6 +57,13 @@ impl Mapping {
     }
 }
 
+/// Whether there are two of them, one wholly on each node.
+pub(crate) fn one_on_each(mappings: &[&Mapping]) -> bool {
+    let mut nodes: Vec<_> = mappings.iter().map(|mapping| mapping.node()).collect();
+    nodes.sort_unstable();
+    nodes == [Some(0), Some(1)]
+}
+
 /// All mappings of a process that have pages.
 pub(crate) fn of(pid: u32) -> Vec<Mapping> {
     let text = fs::read_to_string(format!("/proc/{pid}/numa_maps")).unwrap();

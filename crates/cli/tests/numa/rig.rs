@@ -1,14 +1,15 @@
 //! Daemons in the machine with two nodes.
 
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tyche_block::Arena;
 use tyche_numa::{Node, Topology};
 
 /// Longer than anything takes that is not stuck, on a machine that is emulated.
@@ -16,21 +17,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The target's interfaces; those of the host are called `h0` and `h1`.
 pub(crate) const TARGET: [&str; 2] = ["t0", "t1"];
-
-/// Ends the test, saying why, where it can't run; makes its rig otherwise.
-macro_rules! rig {
-    () => {
-        match $crate::rig::Rig::new() {
-            Ok(rig) => rig,
-            Err(reason) => {
-                assert!(std::env::var_os("TYCHE_NUMA").is_none(), "{reason}");
-                println!("SKIPPED: {reason}");
-                return;
-            }
-        }
-    };
-}
-pub(crate) use rig;
 
 /// One test's share of the machine.
 pub(crate) struct Rig {
@@ -40,21 +26,19 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    pub(crate) fn new() -> Result<Self, &'static str> {
+    /// # Panics
+    /// On any other machine.
+    pub(crate) fn new() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let topology = Topology::read(Path::new("/sys")).unwrap();
         let nodes: Vec<_> = topology.nodes().collect();
-        if nodes != [Node(0), Node(1)] {
-            return Err("not a machine with two NUMA nodes: cargo xtask numa");
-        }
+        assert_eq!(nodes, [Node(0), Node(1)], "this is not the machine of cargo xtask numa");
         for (name, node) in [("t0", 0), ("t1", 1), ("h0", 0), ("h1", 1)] {
-            if topology.node_of_interface(name) != Some(Node(node)) {
-                return Err("not the interfaces of cargo xtask numa");
-            }
+            assert_eq!(topology.node_of_interface(name), Some(Node(node)), "{name}");
         }
         // A test that failed has said so.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Self { dir: tempfile::tempdir().unwrap(), topology, _alone: alone })
+        Self { dir: tempfile::tempdir().unwrap(), topology, _alone: alone }
     }
 
     /// The program, on these CPUs only if any are named.
@@ -87,11 +71,11 @@ impl Rig {
     }
 
     /// Connects the disk over these interfaces; it is a file.
-    pub(crate) fn connect(&self, links: &[&str], args: &[&str]) -> Session<'_> {
+    pub(crate) fn connect(&self, cpus: Option<&str>, links: &[&str], args: &[&str]) -> Session<'_> {
         let links = links.iter().flat_map(|link| ["--link", *link]);
         let fixed = ["connect", "disk", "--as", "fuse", "-o", "json"];
         let args: Vec<_> = fixed.into_iter().chain(links).chain(args.iter().copied()).collect();
-        let value = self.ask(&args);
+        let value = answer(&mut self.tyche(cpus, &args));
         let device = PathBuf::from(value["device"].as_str().unwrap());
         let pid = value["pid"].as_u64().unwrap() as u32;
         Session { rig: self, device, pid }
@@ -99,11 +83,7 @@ impl Rig {
 
     /// What a command of ours says in JSON.
     pub(crate) fn ask(&self, args: &[&str]) -> Value {
-        let output = self.tyche(None, args).output().unwrap();
-        let (stdout, stderr) = (String::from_utf8(output.stdout), String::from_utf8(output.stderr));
-        let (stdout, stderr) = (stdout.unwrap(), stderr.unwrap());
-        assert!(output.status.success(), "{args:?}: {stdout}{stderr}");
-        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+        answer(&mut self.tyche(None, args))
     }
 
     /// What the only target says of itself.
@@ -115,6 +95,14 @@ impl Rig {
     pub(crate) fn session(&self) -> Value {
         self.ask(&["stats", "-o", "json"])["sessions"][0].take()
     }
+}
+
+/// The JSON that a command prints.
+fn answer(command: &mut Command) -> Value {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert!(status.success(), "{command:?}: {stdout}{stderr}");
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
 }
 
 /// A running target.
@@ -162,5 +150,8 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Reads all of a file; returns how many bytes there were.
 pub(crate) fn read_all(path: &Path) -> usize {
-    fs::read(path).unwrap().len()
+    // Direct I/O wants whole pages.
+    let mut block = Arena::new(256).alloc(1 << 20).unwrap();
+    let mut file = File::open(path).unwrap();
+    std::iter::repeat_with(|| file.read(&mut block).unwrap()).take_while(|len| *len > 0).sum()
 }

@@ -10,12 +10,16 @@ mod workqueue;
 use std::time::Duration;
 
 use tyche_link::Link;
+use tyche_numa::{Home, Placement};
 use tyche_proto::wire::{Mac, Reason, Reject};
-use tyche_proto::{ChannelStats, ExportState, Failure, Problem, SessionConfig};
+use tyche_proto::{
+    ChannelStats, ExportState, Failure, NodeCounts, PathReport, Problem, SessionConfig,
+};
 
 pub use inline::{ConnectError, InlineHost};
 pub use thread::{Host, HostControl};
 
+use crate::placed::{self, LinkNodes, SessionNodes};
 use crate::port::PortStats;
 
 /// A link that may reach the target.
@@ -32,15 +36,26 @@ pub struct HostOptions {
     pub session: SessionConfig,
     /// The links to use, at least one.
     pub links: Vec<HostLink>,
+    /// What belongs to a link is placed near it, as far as this says. The session's thread, or
+    /// the one that makes an [`InlineHost`], runs near the links if all are on one node.
+    pub placement: Placement,
     /// EtherType of the frames.
     pub ethertype: u16,
-    /// Pages of memory for the data of requests.
+    /// Pages of memory for the data of requests, of all nodes together.
     pub arena_pages: usize,
     /// The longest time to spin before sleeping; zero: never.
     pub spin: Duration,
     /// Answer through a thread of its own, as the first Tyche did: slower, for comparison. Only a
     /// [`Host`] has anybody to answer.
     pub hand_over: bool,
+}
+
+impl HostOptions {
+    /// Where a thread that serves all links belongs.
+    fn home(&self) -> Home {
+        let homes = self.links.iter().map(|it| placed::home(&self.placement, &*it.link));
+        Home::common(&homes.collect::<Vec<_>>())
+    }
 }
 
 /// What a session tells its owner.
@@ -50,6 +65,10 @@ pub enum Notice {
     Connected(ExportState),
     /// The last live channel was lost; requests wait.
     Lost(Problem),
+    /// A channel is live over that link to that address of the target.
+    Joined(String, Mac),
+    /// A channel was lost. If it was the last one, [`Notice::Lost`] follows.
+    Parted(String, Mac, Problem),
     /// The target refused a channel.
     Rejected(Reason, String),
     /// The export has another size.
@@ -62,9 +81,22 @@ pub enum Notice {
     Closed,
 }
 
+/// Why a link is not added or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkError {
+    /// The session uses it already.
+    InUse,
+    /// The session does not use it.
+    Unknown,
+    /// It is the session's last one.
+    Last,
+    /// The session has ended, or does not answer within a second.
+    Gone,
+}
+
 /// One of the session's links, for people.
 #[derive(Clone, Debug)]
-pub struct PathReport {
+pub struct LinkReport {
     /// Name of the link.
     pub link: String,
     /// Its address.
@@ -75,7 +107,7 @@ pub struct PathReport {
     pub frame_len: usize,
     /// Longest frame in bytes that the link itself takes.
     pub frame_len_max: usize,
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time; the shortest of all channels.
     pub rtt: Duration,
     /// Frames that may be in flight.
     pub congestion_window: u32,
@@ -85,6 +117,10 @@ pub struct PathReport {
     pub port: PortStats,
     /// What went wrong on the link, by name.
     pub link_counters: Vec<(&'static str, u64)>,
+    /// The channels on it.
+    pub channels: Vec<PathReport>,
+    /// Where all of that is.
+    pub nodes: LinkNodes,
 }
 
 /// What a session is doing, for people.
@@ -108,8 +144,14 @@ pub struct HostReport {
     pub rejects: Vec<(Reject, u64)>,
     /// Requests answered, and bytes moved by them: reads, writes, others.
     pub requests: RequestCounts,
+    /// Where the session is.
+    pub nodes: SessionNodes,
+    /// How requests went with regard to NUMA nodes.
+    pub node_counts: NodeCounts,
+    /// How far the attempts to reach the target got that failed last.
+    pub problem: Option<Problem>,
     /// The links.
-    pub paths: Vec<PathReport>,
+    pub links: Vec<LinkReport>,
 }
 
 /// What was asked of the session.

@@ -6,19 +6,22 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tyche_block::{Arena, Errno};
+use tyche_block::{Disk, Errno};
 use tyche_proto::Instant;
 use tyche_wake::Spin;
 
 use super::driver::{Done, Driver, Job};
 use super::workqueue::WorkQueue;
-use super::{HostOptions, HostReport, Notice};
+use super::{HostLink, HostOptions, HostReport, LinkError, Notice};
 use crate::clock::now;
+use crate::placed;
 use crate::volume::Volume;
 use crate::wait::wait;
 
 enum Command {
     Report(SyncSender<HostReport>),
+    AddLink(HostLink, SyncSender<Result<(), LinkError>>),
+    RemoveLink(String, SyncSender<Result<(), LinkError>>),
     Disconnect,
     Abort,
 }
@@ -44,22 +47,30 @@ impl Host {
         notify: impl FnMut(Notice) + Send + 'static,
     ) -> io::Result<Self> {
         assert!(!options.links.is_empty(), "a session needs a link");
-        let volume = Arc::new(Volume::new(Arena::new(options.arena_pages))?);
+        let home = options.home();
+        let arena = placed::request_arena(&options.placement, &home, options.arena_pages);
+        let volume = Arc::new(Volume::new(arena)?);
         let (commands, receiver) = channel();
         let notify = Box::new(notify);
         let work_queue = options.hand_over.then(|| WorkQueue::start(options.spin)).transpose()?;
-        let body = HostLoop {
-            spin: Spin::new(options.spin),
-            driver: Driver::new(options),
-            volume: Arc::clone(&volume),
-            held: None,
-            commands: receiver,
-            notify,
-            work_queue,
-            closed: false,
-        };
-        let thread =
-            std::thread::Builder::new().name("tyche-session".into()).spawn(move || body.run())?;
+        let shared = Arc::clone(&volume);
+        let thread = std::thread::Builder::new().name("tyche-session".into());
+        let thread = thread.spawn(move || {
+            let spin = Spin::new(options.spin);
+            let mut driver = Driver::new(options);
+            driver.move_in();
+            let body = HostLoop {
+                driver,
+                volume: shared,
+                held: None,
+                commands: receiver,
+                notify,
+                work_queue,
+                spin,
+                closed: false,
+            };
+            body.run();
+        })?;
         Ok(Self { volume, commands, thread: Some(thread) })
     }
 
@@ -107,6 +118,31 @@ impl HostControl {
     /// Ends the session at once: everything in progress fails. [`Notice::Closed`] follows.
     pub fn abort(&self) {
         self.send(Command::Abort);
+    }
+
+    /// Begins to use another link.
+    ///
+    /// # Errors
+    /// `InUse` or `Gone`.
+    pub fn add_link(&self, link: HostLink) -> Result<(), LinkError> {
+        self.order(|answer| Command::AddLink(link, answer))
+    }
+
+    /// Stops to use a link; requests go over the others.
+    ///
+    /// # Errors
+    /// `Unknown`, `Last` or `Gone`.
+    pub fn remove_link(&self, name: &str) -> Result<(), LinkError> {
+        self.order(|answer| Command::RemoveLink(name.to_owned(), answer))
+    }
+
+    fn order(
+        &self,
+        command: impl FnOnce(SyncSender<Result<(), LinkError>>) -> Command,
+    ) -> Result<(), LinkError> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(command(sender));
+        receiver.recv_timeout(Duration::from_secs(1)).unwrap_or(Err(LinkError::Gone))
     }
 
     /// What the session is doing; `None` if it has ended or does not answer within a second.
@@ -167,7 +203,15 @@ impl HostLoop {
             worked = true;
             match command {
                 // Who asked may have lost patience.
-                Command::Report(to) => drop(to.send(self.driver.report(now()))),
+                Command::Report(to) => {
+                    drop(to.send(self.driver.report(now(), self.volume.arena())));
+                }
+                Command::AddLink(link, to) => {
+                    let _ = to.send(self.driver.add_link(now(), link));
+                }
+                Command::RemoveLink(name, to) => {
+                    let _ = to.send(self.driver.remove_link(now(), &name));
+                }
                 Command::Disconnect => self.driver.disconnect(now()),
                 Command::Abort => self.driver.abort(now()),
             }

@@ -30,6 +30,8 @@ pub use report::{SessionReport, TargetLinkReport, TargetReport};
 use shared::{Admissions, Shared};
 use thread::{LinkThread, Site};
 
+use crate::placed;
+
 /// A disk to export.
 pub struct TargetExport {
     /// Its name, unique at the target.
@@ -98,8 +100,7 @@ impl Target {
     /// Starts a thread for each link.
     ///
     /// # Errors
-    /// What the system says when there is no thread or no eventfd to be had, or if a link belongs
-    /// where this process may not be.
+    /// What the system says when there is no thread or no eventfd to be had.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
         let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
         let remember_writer = options.remember_writer;
@@ -115,7 +116,7 @@ impl Target {
         let admissions = Admissions { registry, remember_writer, remembered };
         let shared = Arc::new(Shared::new(admissions, links.len())?);
         let threads = links.into_iter().enumerate().map(|(index, link)| {
-            let home = placement.home(link.name()).map_err(io::Error::other)?;
+            let home = placed::home(&placement, &*link);
             let (stores, shared) = (stores.clone(), Arc::clone(&shared));
             let site = Site { index, link, ethertype, home, stores, spin, shared };
             LinkThread::start(site, identity)

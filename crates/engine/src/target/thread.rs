@@ -21,7 +21,7 @@ use super::disk::{DEPTH, Disk};
 use super::shared::Shared;
 use crate::clock::{self, now};
 use crate::conversion::{block_operation, status};
-use crate::placed::{self, LinkNodes};
+use crate::placed::{self, LinkNodes, Residence};
 use crate::port::Port;
 use crate::random::secrets;
 use crate::wait::wait;
@@ -64,9 +64,10 @@ impl LinkThread {
         let (sender, commands) = channel();
         let (index, shared) = (site.index, Arc::clone(&site.shared));
         let name = format!("tyche-link{index}");
-        let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
             // First of all: what the loop is made of is to be near, too.
-            let _near = placed::move_in(&site.home, &name);
+            Residence::new().move_to(&site.home);
+            let _near = placed::near(&site.home);
             TargetLoop::new(site, target, commands).run();
         })?;
         Ok(Self { commands: sender, shared, index, thread })
@@ -109,7 +110,6 @@ struct TargetLoop {
     shared: Arc<Shared>,
     /// Of this link.
     index: usize,
-    home: Home,
     /// By export.
     disks: Vec<Disk>,
     channels: Channels,
@@ -129,7 +129,7 @@ struct TargetLoop {
 impl TargetLoop {
     fn new(site: Site, target: Uuid, commands: Receiver<Command>) -> Self {
         let Site { index, link, ethertype, home, stores, spin, shared } = site;
-        let port = Port::new(link, ethertype);
+        let port = Port::new(link, ethertype, home);
         let config = ListenerConfig {
             link: index,
             frame_len_max: port.link().frame_len_max(),
@@ -140,7 +140,6 @@ impl TargetLoop {
             port,
             shared,
             index,
-            home,
             disks: stores.into_iter().map(Disk::new).collect(),
             channels: Channels::default(),
             commands,
@@ -226,7 +225,7 @@ impl TargetLoop {
                     queue_size,
                     stages,
                 } => {
-                    let arena = placed::arena(&self.home, damq_pages as usize);
+                    let arena = placed::channel_arena(self.port.home(), damq_pages as usize);
                     let opened = Channel::new(export, writer, arena, queue_size, stages);
                     self.open(channel, opened);
                 }
@@ -388,7 +387,12 @@ impl TargetLoop {
             channel: self.listener.stats(),
             rejects: self.listener.rejects().iter().collect(),
             channels: self.listener.channels().collect(),
-            nodes: LinkNodes::new(&self.home, self.port.link(), self.channels.memory_nodes()),
+            nodes: LinkNodes {
+                nic: self.port.home().nic,
+                ring: self.port.link().memory_nodes(),
+                channels: self.channels.memory_nodes(),
+                cpus: placed::own_cpus(),
+            },
         }
     }
 }

@@ -14,7 +14,7 @@ use tyche_engine::{Host, HostLink, HostOptions, Notice, Target, TargetExport, Ta
 use tyche_link::Link;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{BatchPolicy, SessionConfig, TargetConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig, TargetConfig};
 use tyche_store::Store;
 
 pub const SIZE: u64 = 4 << 20;
@@ -71,10 +71,13 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
         reconnect_delay: Duration::from_millis(20),
         ctrl_loss_tmo,
         batch: BatchPolicy::default(),
+        channels: 1,
+        choice: ChannelChoice::default(),
     };
     HostOptions {
         session,
         links: vec![HostLink { link, target: None }],
+        placement: Placement::default(),
         ethertype: ETHERTYPE,
         arena_pages: 4096,
         spin: Duration::from_micros(20),
