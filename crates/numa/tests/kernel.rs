@@ -123,12 +123,25 @@ fn what_a_container_does_not_allow_is_one_clear_line() {
         let start = NonNull::from(&mut *pages).cast();
         assert!(matches!(bind(start, PAGE, node()), Err(Error::Refused { call: "mbind", .. })));
         assert!(nodes_of(start, size_of::<Pages>()).is_empty());
+        let several = several_nodes();
+        for affinity in [Affinity::KmemNic, Affinity::FullMem] {
+            let refused = Placement::new(affinity, several.clone()).unwrap_err();
+            assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+        }
         // Where nothing is to be placed, nothing is asked for.
-        let topology = Topology::read(Path::new("/sys")).unwrap();
-        assert!(Placement::new(Affinity::None, topology).is_ok());
+        assert!(Placement::new(Affinity::None, several).is_ok());
     })
     .join()
     .unwrap();
+}
+
+/// A machine that has more nodes than this one needs to have.
+fn several_nodes() -> Topology {
+    let sys = tempfile::tempdir().unwrap();
+    let nodes = sys.path().join("devices/system/node");
+    std::fs::create_dir_all(&nodes).unwrap();
+    std::fs::write(nodes.join("online"), "0-1").unwrap();
+    Topology::read(sys.path()).unwrap()
 }
 
 /// As the default profile of container engines has it, for the calling thread.
