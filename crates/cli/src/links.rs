@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use tyche_link::Link;
 use tyche_link::packet::{InterfaceInfo, PacketLink, PacketOptions, interfaces, is_member};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
+use tyche_numa::Placement;
 use tyche_proto::BatchPolicy;
 use tyche_proto::wire::{ETHERTYPE, Mac};
 
@@ -79,8 +80,13 @@ impl LinkArgs {
         }
     }
 
-    /// Opens a link on an interface, or over TCP.
-    fn open(&self, interface: &str, end: End) -> Result<Box<dyn Link>> {
+    /// Opens a link on an interface, or over TCP. What the kernel allocates for it is placed.
+    fn open(&self, interface: &str, end: End, placement: &Placement) -> Result<Box<dyn Link>> {
+        let home = placement.home(interface)?;
+        if placement.is_active() && home.node().is_none() {
+            tracing::warn!(interface, "is on no NUMA node: --affinity does nothing for it");
+        }
+        let _near = home.near()?;
         // A target may leave the choice of a port to the kernel, and says what it was.
         let port_min = u16::from(end == End::Host);
         let place = Place::parse(interface, port_min);
@@ -101,11 +107,16 @@ impl LinkArgs {
     ///
     /// # Errors
     /// If one of the named can't be opened, or no interface at all.
-    pub(crate) fn open_all(&self, named: &[String], end: End) -> Result<Opened> {
+    pub(crate) fn open_all(
+        &self,
+        named: &[String],
+        end: End,
+        placement: &Placement,
+    ) -> Result<Opened> {
         let (links, mut warnings) = if named.is_empty() {
-            self.open_every(end)?
+            self.open_every(end, placement)?
         } else {
-            let links = named.iter().map(|name| self.open(name, end));
+            let links = named.iter().map(|name| self.open(name, end, placement));
             (links.collect::<Result<Vec<_>>>()?, Vec::new())
         };
         warnings.extend(twins(&links));
@@ -114,10 +125,14 @@ impl LinkArgs {
 
     /// Opens a link on each interface that is running and not part of another; what can't be
     /// opened is told of, unless that is all.
-    fn open_every(&self, end: End) -> Result<(Vec<Box<dyn Link>>, Vec<String>)> {
+    fn open_every(
+        &self,
+        end: End,
+        placement: &Placement,
+    ) -> Result<(Vec<Box<dyn Link>>, Vec<String>)> {
         let (mut links, mut errors) = (Vec::new(), Vec::new());
         for InterfaceInfo { name, .. } in candidates()? {
-            match self.open(&name, end) {
+            match self.open(&name, end, placement) {
                 Ok(link) => links.push(link),
                 Err(error) => errors.push(error),
             }

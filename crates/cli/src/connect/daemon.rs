@@ -105,11 +105,11 @@ impl Session {
         if detached {
             crate::log_to(File::create(&log).context(Code::Other, log.display())?);
         }
-        let (links, warnings) = args.session.open_links(&args.session.links)?;
+        let (options, warnings) = args.session.options(id)?;
         log_warnings(&warnings);
         let (sender, inputs) = channel();
         let notices = sender.clone();
-        let host = Host::start(args.session.options(id, links)?, move |notice| {
+        let host = Host::start(options, move |notice| {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
@@ -316,7 +316,7 @@ fn answer(result: Result<()>) -> Value {
 
 /// Begins to use another interface, or another TCP address, with the session's own options.
 fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result<()> {
-    let (links, warnings) = args.open_links(&[name.to_owned()])?;
+    let (links, warnings) = args.open_links(&[name.to_owned()], &args.placement.placement()?)?;
     log_warnings(&warnings);
     for link in links {
         control.add_link(link).map_err(|error| link_error(error, name))?;

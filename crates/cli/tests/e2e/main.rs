@@ -18,6 +18,7 @@ mod load;
 mod loss;
 mod memory;
 mod nbd;
+mod placement;
 mod refusals;
 mod rig;
 mod stages;

@@ -42,6 +42,7 @@ pub use membership::is_member;
 use receiver::PacketReceiver;
 use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
+use tyche_numa::Node;
 
 use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
 
@@ -245,6 +246,10 @@ impl Link for PacketLink {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let Malformed { short, long } = self.malformed();
         vec![("malformed_short", short), ("malformed_long", long)]
+    }
+
+    fn memory_nodes(&self) -> Vec<Node> {
+        self.receiver.as_ref().map_or(Vec::new(), PacketReceiver::memory_nodes)
     }
 }
 
