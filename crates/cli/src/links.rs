@@ -10,6 +10,7 @@ use tyche_proto::BatchPolicy;
 use tyche_proto::wire::ETHERTYPE;
 
 use crate::error::{Code, Context, Error, Result};
+use crate::fault::{self, Fault};
 
 /// On which end of sessions a command is: over TCP, one listens and the other connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,13 @@ pub(crate) struct LinkArgs {
     /// How what this side sends shares frames.
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     batch: Batch,
+
+    /// For tests: what links do wrong on purpose, such as eth1:delay=5ms,drop=0.5%; without an
+    /// interface, all of them. There are drop, duplicate, reorder and corrupt (percent of the
+    /// frames), delay (us, ms or s), side (send, receive or both; default: both), and the seed of
+    /// the random numbers. May be repeated: what is said last holds.
+    #[arg(long = "fault", value_name = "[INTERFACE:]FAULT=..,..", value_parser = Fault::parse)]
+    faults: Vec<Fault>,
 }
 
 /// How requests or answers share frames.
@@ -99,15 +107,17 @@ impl LinkArgs {
 
     /// Opens the links named, or one on each interface that is running if none is.
     pub(crate) fn open_all(&self, named: &[String], end: End) -> Result<Vec<Box<dyn Link>>> {
-        if !named.is_empty() {
-            return named.iter().map(|name| self.open(name, end)).collect();
+        let mut names = named.to_vec();
+        if names.is_empty() {
+            let running = interfaces()?.into_iter().filter(|it| it.running);
+            names.extend(running.map(|interface| interface.name));
         }
-        let running: Vec<_> = interfaces()?.into_iter().filter(|it| it.running).collect();
-        if running.is_empty() {
+        if names.is_empty() {
             let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
             return Err(Error::new(Code::Link, message));
         }
-        running.iter().map(|interface| self.open(&interface.name, end)).collect()
+        let links: Vec<_> = names.iter().map(|name| self.open(name, end)).collect::<Result<_>>()?;
+        fault::wrap(names.into_iter().zip(links).collect(), &self.faults)
     }
 }
 

@@ -239,8 +239,8 @@ struct tyche_options *tyche_options_new(const char *name);
 void tyche_options_free(struct tyche_options *options);
 
 /**
- * Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. Without any, the
- * only interface that is up is used.
+ * Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. All named are
+ * used as one; without any, every interface that is up.
  */
 int tyche_options_add_link(struct tyche_options *options,
                            const char *interface);

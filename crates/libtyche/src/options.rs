@@ -34,8 +34,8 @@ pub enum Mode {
 pub struct Options {
     /// Name of the export, as `tyche discover` lists it.
     pub export: String,
-    /// Interfaces that reach the target, or `tcp:HOST:PORT` where it listens; none: the only
-    /// interface that is up. One can be used for now.
+    /// Interfaces that reach the target, or `tcp:HOST:PORT` where it listens: all are used as one.
+    /// None: every interface that is up.
     pub links: Vec<String>,
     /// The target's Ethernet address; `None`: it is asked for by broadcast.
     pub target: Option<[u8; 6]>,
@@ -107,16 +107,13 @@ impl Options {
             let all = interfaces().map_err(OpenError::System)?;
             links.extend(all.into_iter().filter(|it| it.running).map(|it| it.name));
         }
-        let [link] = &links[..] else {
-            let message = if links.is_empty() {
-                "no Ethernet interface is up; `ip link set NAME up` starts one".to_owned()
-            } else {
-                format!("one link can be used for now, and there are {}", links.join(", "))
-            };
-            return Err(OpenError::Option(message));
-        };
+        if links.is_empty() {
+            let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
+            return Err(OpenError::Option(message.to_owned()));
+        }
         let target = self.target.map(Mac);
-        self.open_on(vec![HostLink { link: self.link(link)?, target }])
+        let open = |name: &String| Ok(HostLink { link: self.link(name)?, target });
+        self.open_on(links.iter().map(open).collect::<Result<_, OpenError>>()?)
     }
 
     /// As [`open`](Self::open), over links that are open already.

@@ -7,6 +7,7 @@
 
 mod bench;
 mod demo;
+mod fault;
 mod files;
 mod filesystem;
 mod garbage;

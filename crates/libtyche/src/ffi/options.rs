@@ -81,8 +81,8 @@ pub unsafe extern "C" fn tyche_options_free(options: *mut tyche_options) {
     }
 }
 
-/// Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. Without any, the
-/// only interface that is up is used.
+/// Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. All named are
+/// used as one; without any, every interface that is up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_add_link(
     options: *mut tyche_options,
