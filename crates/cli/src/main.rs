@@ -12,6 +12,7 @@ mod error;
 mod fault;
 mod handover;
 mod identity;
+mod link;
 mod links;
 mod output;
 mod report;
@@ -64,6 +65,7 @@ enum Command {
     Connect(connect::ConnectArgs),
     Disconnect(sessions::DisconnectArgs),
     Discover(discover::DiscoverArgs),
+    Link(link::LinkCommand),
     List(sessions::ListArgs),
     Stats(sessions::StatsArgs),
     Bench(bench::BenchArgs),
@@ -78,6 +80,7 @@ impl Command {
             Self::Connect(args) => connect::run(args),
             Self::Disconnect(args) => sessions::disconnect(args),
             Self::Discover(args) => discover::run(args),
+            Self::Link(args) => link::run(args),
             Self::List(args) => sessions::list(args),
             Self::Stats(args) => sessions::stats(args),
             Self::Bench(args) => bench::run(args),
@@ -92,6 +95,7 @@ impl Command {
             Self::Connect(args) => args.output,
             Self::Disconnect(args) => args.output,
             Self::Discover(args) => args.output,
+            Self::Link(args) => args.output,
             Self::List(args) => args.output,
             Self::Stats(args) => args.output,
             Self::Bench(args) => args.output,

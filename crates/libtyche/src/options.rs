@@ -8,7 +8,7 @@ use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions};
 use tyche_link::{Link, handover};
 use tyche_proto::wire::{ETHERTYPE, Mac, Name};
-use tyche_proto::{BatchPolicy, SessionConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig};
 use uuid::Uuid;
 
 use crate::error::OpenError;
@@ -202,6 +202,8 @@ impl Options {
             reconnect_delay: Duration::from_millis(500),
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             batch: self.batch,
+            channels: 1,
+            choice: ChannelChoice::default(),
         })
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tyche_proto::{Instant, OpId, Operation, PathConfig, Rules, Session, SessionConfig};
+use tyche_proto::{
+    ChannelChoice, Instant, OpId, Operation, PortConfig, Rules, Session, SessionConfig,
+};
 use tyche_wire::{CommandFlags, Name, Opcode, SECTOR_LEN, Uuid};
 
 use crate::content::fill;
@@ -95,11 +97,14 @@ impl<R: Rules> Host<R> {
             reconnect_delay: plan.reconnect_delay,
             ctrl_loss_tmo: plan.ctrl_loss_tmo,
             batch: plan.batch,
+            channels: 1,
+            choice: ChannelChoice::default(),
         };
-        let path = |&frame_len_max| PathConfig { frame_len_max, rings: plan.rings, target: None };
-        let paths: Vec<_> = frame_lens.iter().map(path).collect();
+        let rings = plan.rings;
+        let port = |&frame_len_max| PortConfig { frame_len_max, rings, target: None, node: None };
+        let ports: Vec<_> = frame_lens.iter().map(port).collect();
         let mut random = self.random.fork();
-        let session = Session::new(config, &paths, Box::new(move || random.next()), now);
+        let session = Session::new(config, &ports, Box::new(move || random.next()), now);
         self.sessions += 1;
         self.running = Some(Running {
             number,

@@ -269,7 +269,9 @@ impl<R: Rules> World<R> {
 
     /// Longest frame in bytes that a host has found a link to carry; zero before that is known.
     pub fn frame_len(&self, host: usize, link: usize) -> usize {
-        self.hosts[host].running.as_ref().map_or(0, |running| running.session.frame_len(link))
+        let running = self.hosts[host].running.as_ref();
+        let path = running.and_then(|it| it.session.paths().find(|path| path.port == link));
+        path.map_or(0, |path| path.frame_len)
     }
 
     /// Counters of all channels so far, at both ends.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
-use tyche_wire::{Data, Opcode, Reason, Status};
+use tyche_wire::{ChannelId, Data, Opcode, Reason, Status};
 
 use super::{Event, World};
 use crate::frame::seal;
@@ -213,8 +213,9 @@ impl<R: Rules> World<R> {
                     break;
                 }
                 let source = Self::address(link, index as Port + 1);
+                let channel = self.out.channel.unwrap_or(ChannelId::NONE);
                 let append = |data: &Data, frame: &mut Vec<u8>| {
-                    let found = running.session.locate(link, data.tag.slot);
+                    let found = running.session.locate(channel, data.tag.slot);
                     let (op, base) = found.ok_or("data of a slot that carries nothing")?;
                     let pending = running.pending.get(&op).ok_or("data of no operation")?;
                     let first = (base + data.offset) as usize;
