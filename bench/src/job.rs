@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -111,13 +110,13 @@ impl Job {
         own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
 
-    /// The job file in `dir`.
-    pub(crate) fn file(&self, dir: &Path) -> PathBuf {
-        dir.join(match (self.links, self.large_percent) {
+    /// The job file.
+    pub(crate) fn file(&self) -> &'static str {
+        match (self.links, self.large_percent) {
             (2, _) => "two-links.fio",
             (_, 0) => "uniform.fio",
             _ => "mixed.fio",
-        })
+        }
     }
 
     /// What the job file leaves open.

@@ -110,7 +110,7 @@ impl<'a> Stage<'a> {
         let server = Server::start(peer, number as u16, set.exports, network, programs, stop)?;
         server.fill(network, programs, stop)?;
         let output = self.scratch.path().join("fio.json");
-        let mut fio = server.load(&NOTHING, NO_TIME, &output, network, programs);
+        let mut fio = server.load(&NOTHING, NOTHING.file(), NO_TIME, &output, network, programs);
         let fio_cpu_s = Running::start(&mut fio)?.succeed(stop, PATIENCE)?.cpu_s;
         Ok(Ready { server, fio_cpu_s })
     }
@@ -135,7 +135,8 @@ impl<'a> Stage<'a> {
                 }
             }
             for floor in &contest.floors {
-                let what = format!("{:?} at depth {}", floor.kind, floor.depth);
+                let Floor { kind, depth, links, .. } = floor;
+                let what = format!("{kind:?} at depth {depth} over {links} link(s)");
                 match self.floor(floor) {
                     Ok(outcome) => {
                         println!("{} {turn} floor: {what}: {:.0}/s", set.name, outcome.per_s);
@@ -163,11 +164,18 @@ impl<'a> Stage<'a> {
         let Some(Some(Ready { server, .. })) = self.servers.first() else {
             return failed("the server has not started");
         };
-        let log = self.scratch.path().join("timeline");
-        let mut fio = server.load(&planned.job, outage::WHOLE, &log, &self.network, self.programs);
-        fio.current_dir(self.scratch.path());
+        let output = self.scratch.path().join("fio.json");
+        let mut fio = server.load(
+            &planned.job,
+            outage::JOB,
+            outage::WHOLE,
+            &output,
+            &self.network,
+            self.programs,
+        );
         let place = (self.set.name, server.peer.name.as_str(), turn);
-        outage::measure(planned, place, &mut fio, self.scratch.path(), &self.network, self.stop)
+        let fio = (&mut fio, self.scratch.path());
+        outage::measure(planned, place, fio, server.running.pid(), &self.network, self.stop)
     }
 
     fn note(&self, results: &mut Results, turn: u32, what: String, failure: Failure) -> Result<()> {
@@ -189,7 +197,7 @@ impl<'a> Stage<'a> {
         }
         let output = self.scratch.path().join("fio.json");
         let (job, runtime) = (&contest.job, self.set.runtime);
-        let mut fio = server.load(job, runtime, &output, &self.network, self.programs);
+        let mut fio = server.load(job, job.file(), runtime, &output, &self.network, self.programs);
         let pid = server.running.pid();
         let (traffic_before, cpu_before) = (traffic(pid)?, server.running.cpu_s()?);
         let finished = Running::start(&mut fio)?.succeed(self.stop, runtime + PATIENCE)?;

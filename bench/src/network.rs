@@ -229,8 +229,8 @@ impl Network {
     fn filter(&self, name: &str, cables: &[u16], rule: &str, stop: &Stop) -> Result<()> {
         let devices: Vec<_> = cables.iter().map(|cable| interface(*cable)).collect();
         let rules = format!(
-            "add table netdev {name}; add chain netdev {name} all {{ type filter hook ingress \
-             devices = {{ {} }} priority 0; }}; add rule netdev {name} all {rule}",
+            "add table netdev {name}; add chain netdev {name} frames {{ type filter hook ingress \
+             devices = {{ {} }} priority 0; }}; add rule netdev {name} frames {rule}",
             devices.join(", ")
         );
         for side in [Side::Host, Side::Target] {

@@ -13,10 +13,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::network::Network;
+use crate::network::{Network, traffic};
 use crate::peer::PATIENCE;
 use crate::plan::Outage;
-use crate::process::{Doing, Failure, Result, Running, Stop, failed};
+use crate::process::{Doing, Result, Running, Stop, failed};
 use crate::result::Timeline;
 
 const USUAL: Duration = Duration::from_secs(2);
@@ -26,29 +26,34 @@ const BACK: Duration = Duration::from_secs(4);
 pub(crate) const WHOLE: Duration = Duration::from_secs(9);
 /// How long fio may take to connect and to begin.
 const BEGIN_MAX: Duration = Duration::from_secs(10);
+/// More frames than connecting takes.
+const BEGIN_FRAMES: u64 = 1000;
 /// What throughput is shown for.
 pub(crate) const BUCKET_MS: u64 = 100;
+/// The job file.
+pub(crate) const JOB: &str = "timeline.fio";
 /// What fio calls its file.
 const LOG: &str = "timeline_lat.1.log";
 
 const _: () = assert!(WHOLE.as_secs() == USUAL.as_secs() + CUT.as_secs() + BACK.as_secs());
 
-/// Runs fio, and cuts what is planned. `place` is set, peer and turn.
+/// Runs fio in `dir`, and cuts what is planned. `place` is set, peer and turn; `server` is the
+/// process id of the target.
 pub(crate) fn measure(
     planned: &Outage,
     (set, peer, turn): (&str, &str, u32),
-    fio: &mut Command,
-    dir: &Path,
+    (fio, dir): (&mut Command, &Path),
+    server: u32,
     network: &Network,
     stop: &Stop,
 ) -> Result<Timeline> {
     let log = dir.join(LOG);
     let _ = fs::remove_file(&log);
-    let mut running = Running::start(fio)?;
-    // The file is there once the job is.
+    let before = traffic(server)?;
+    let mut running = Running::start(fio.current_dir(dir))?;
     let begun = stop.until(BEGIN_MAX, || {
         running.check()?;
-        Ok(log.exists())
+        Ok(traffic(server)?.frames > before.frames + BEGIN_FRAMES)
     })?;
     if !begun {
         return failed("fio does not begin");
@@ -58,16 +63,9 @@ pub(crate) fn measure(
     let cables: Vec<_> = bundle.numbers().rev().take(planned.links.into()).collect();
     let cut_at = now_ms();
     network.cut(&cables, planned.how, stop)?;
-    let mend = |pause| {
-        stop.pause(pause)?;
-        let back_at = now_ms();
-        network.mend(&cables, planned.how, stop)?;
-        Ok(back_at)
-    };
-    let back_at = match mend(CUT) {
-        Err(Failure::Interrupted) => return Err(Failure::Interrupted),
-        result => result?,
-    };
+    stop.pause(CUT)?;
+    let back_at = now_ms();
+    network.mend(&cables, planned.how, stop)?;
     running.succeed(stop, BACK + PATIENCE)?;
     let done = read(&log)?;
     let (Some(first), Some(last)) = (done.first(), done.last()) else {

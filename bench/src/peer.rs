@@ -81,6 +81,8 @@ pub(crate) struct Peer {
     /// Hand work from thread to thread on both sides, with a receiving thread for `each` link or
     /// `one` for all; `None`: one thread does everything.
     pub(crate) hand_over: Option<String>,
+    /// No delay on the link that has one, as it is for TCP.
+    pub(crate) undelayed: bool,
 }
 
 impl Peer {
@@ -92,7 +94,8 @@ impl Peer {
             Protocol::NbdMptcp => "nbd-mptcp",
         };
         let name = name.to_owned();
-        Self { name, protocol, spin_us, queue: false, batch: None, hand_over: None }
+        let (queue, batch, hand_over, undelayed) = (false, None, None, false);
+        Self { name, protocol, spin_us, queue, batch, hand_over, undelayed }
     }
 
     /// Under another name, with another batching policy.
@@ -103,6 +106,11 @@ impl Peer {
     /// Under another name, with a thread of the session's own.
     pub(crate) fn queueing(self) -> Self {
         Self { name: format!("{}-queue", self.name), queue: true, ..self }
+    }
+
+    /// Under another name, without the delay of a bad link.
+    pub(crate) fn undelayed(self) -> Self {
+        Self { name: format!("{}-undelayed", self.name), undelayed: true, ..self }
     }
 
     /// Under another name, with the threads of the papers' first design.
@@ -166,10 +174,11 @@ impl Server {
         Ok(())
     }
 
-    /// fio with a job, which writes its results to `output`.
+    /// fio with a job as that file has it, which writes its results to `output`.
     pub(crate) fn load(
         &self,
         job: &Job,
+        file: &str,
         runtime: Duration,
         output: &Path,
         network: &Network,
@@ -178,7 +187,7 @@ impl Server {
         let mut fio = self.fio(0, job.bundle(), network, programs);
         fio.arg("--output").arg(output).args(["--output-format=json", "--eta=never"]);
         fio.env("RUNTIME_MS", runtime.as_millis().to_string());
-        fio.envs(job.environment()).arg(job.file(&programs.jobs));
+        fio.envs(job.environment()).arg(programs.jobs.join(file));
         fio
     }
 
@@ -248,7 +257,8 @@ fn tyche(
     for cable in 0..network.link().cables {
         serve.arg("--link").arg(link(peer, number, cable));
     }
-    if let Some(Odd { cable, delay_ms: delay_ms @ 1.., .. }) = network.link().odd {
+    let late = network.link().odd.filter(|_| !peer.undelayed);
+    if let Some(Odd { cable, delay_ms: delay_ms @ 1.., .. }) = late {
         let fault = format!("{}:delay={delay_ms}ms", link(peer, number, cable));
         serve.args(["--fault", &fault]);
     }

@@ -27,6 +27,7 @@ pub(crate) const LINKS_MAX: u16 = 6;
 const SLOW: u64 = GBIT / 5;
 /// The bad link among four, the last.
 pub(crate) const BAD: Odd = Odd { cable: 3, rate: None, loss: 50, delay_ms: 5 };
+const UNDELAYED: &str = "tyche-undelayed";
 /// Numbers of links where more would show nothing more.
 const SOME: [u16; 4] = [1, 2, 4, 6];
 /// Channels on a link, up to.
@@ -114,11 +115,12 @@ fn unequal(runtime: Duration, offered: Offered) -> Set {
 fn lossy(runtime: Duration, offered: Offered) -> Set {
     let mut set = set("links-lossy", 4, runtime, offered);
     set.link.odd = Some(BAD);
+    set.peers.push(Peer::new(Protocol::Tyche, 0).undelayed());
     for job in sequential() {
-        set.contest(job.over(Bundle::of(4)), &["tyche", "nbd-mptcp"]);
+        set.contest(job.over(Bundle::of(4)), &["tyche", UNDELAYED, "nbd-mptcp"]);
         set.contest(job.over(Bundle::of(3)), &["tyche"]);
         set.contest(job.over(Bundle::of(1)), &["nbd"]);
-        set.contest(job.over(Bundle::only(BAD.cable)), &["tyche", "nbd"]);
+        set.contest(job.over(Bundle::only(BAD.cable)), &["tyche", UNDELAYED, "nbd"]);
     }
     for contest in &mut set.contests {
         contest.entries.iter_mut().for_each(|entry| entry.offloads = false);

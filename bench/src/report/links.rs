@@ -45,9 +45,9 @@ pub(super) const CHAPTERS: [Chapter; 5] = [
         set: "links-lossy",
         heading: "Four links, one of them bad",
         about: "`veth3` loses one frame in 200, each way, at random (nftables). To Tyche it is \
-                late as well, by 5 ms each way (the fault wrapper at the target); to TCP it is \
-                not, for this needs netem. TCP makes single frames here (no TSO), so that a loss \
-                is one frame for everybody.",
+                late as well, by 5 ms each way (the fault wrapper at the target). To TCP it is \
+                not, for that needs netem: `tyche-undelayed` has the same link as TCP. TCP makes \
+                single frames here (no TSO), so that a loss is one frame for everybody.",
         plots: &[("lossy.svg", lossy)],
     },
     Chapter {

@@ -263,6 +263,12 @@ int tyche_options_set_qdisc(struct tyche_options *options,
 int tyche_options_set_mode(struct tyche_options *options, int mode);
 
 /**
+ * Channels for each pair of a local interface and one of the target's, 1 to 16; 1 by default.
+ */
+int tyche_options_set_channels(struct tyche_options *options,
+                               uint8_t channels);
+
+/**
  * Requests with the target at once, 1 to 1024; 128 by default.
  */
 int tyche_options_set_queue_size(struct tyche_options *options, uint16_t queue_size);
