@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod bench;
+mod channels;
 mod demo;
 mod fault;
 mod files;
