@@ -1,8 +1,8 @@
 //! Links are cut during a job and come back: what that looks like from outside.
 //!
 //! ```text
-//! 0 s            2 s                  5 s                     9 s
-//! | as usual      | links are cut      | links are back        |
+//! 0 s           2 s             4 s                              10 s
+//! | as usual     | links are cut | links are back                 |
 //! ```
 //!
 //! fio writes down when each request was done. Nothing is smoothed: data per tenth of a second, and
@@ -20,10 +20,10 @@ use crate::process::{Doing, Result, Running, Stop, failed};
 use crate::result::Timeline;
 
 const USUAL: Duration = Duration::from_secs(2);
-const CUT: Duration = Duration::from_secs(3);
-const BACK: Duration = Duration::from_secs(4);
+const CUT: Duration = Duration::from_secs(2);
+const BACK: Duration = Duration::from_secs(6);
 /// All of it.
-pub(crate) const WHOLE: Duration = Duration::from_secs(9);
+pub(crate) const WHOLE: Duration = Duration::from_secs(10);
 /// How long fio may take to connect and to begin.
 const BEGIN_MAX: Duration = Duration::from_secs(10);
 /// More frames than connecting takes.

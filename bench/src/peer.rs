@@ -48,7 +48,7 @@ pub(crate) enum Protocol {
     Tsockets,
     /// NBD over TCP: nbdkit's memory plugin and fio's own engine.
     Nbd,
-    /// The same over multipath TCP, which neither of them knows: `mptcpize` gives both such sockets.
+    /// The same over multipath TCP: neither of them knows, `mptcpize` gives both such sockets.
     NbdMptcp,
 }
 

@@ -37,7 +37,8 @@ const CHANNELS_MAX: u16 = 4;
 pub(super) fn sets(runtime: Duration, offered: Offered) -> Vec<Set> {
     let mut sets = vec![by_number(runtime / 2, offered)];
     sets.extend(offered.channels.then(|| channels(runtime / 2)));
-    sets.extend([unequal(runtime / 2, offered), lossy(runtime, offered), recovery(runtime)]);
+    let longer = runtime * 3 / 4;
+    sets.extend([unequal(longer, offered), lossy(longer, offered), recovery(runtime)]);
     sets
 }
 
@@ -75,6 +76,7 @@ fn by_number(runtime: Duration, offered: Offered) -> Set {
     let mut set = set("links", LINKS_MAX, runtime, offered);
     for links in 1..=LINKS_MAX {
         let small = [Randread, Randwrite].map(|rw| Job::new(rw, 4 * KIB, 128));
+        let small = small.into_iter().filter(|_| SOME.contains(&links));
         for job in sequential().into_iter().chain(small) {
             let mut names = vec!["tyche", "tsockets"];
             names.extend((links == 1 || links == LINKS_MAX).then_some("nbd"));
