@@ -7,7 +7,7 @@ use tyche_proto::{Instant, OpId, Operation, PathConfig, Rules, Session, SessionC
 use tyche_wire::{CommandFlags, Name, Opcode, SECTOR_LEN, Uuid};
 
 use crate::content::fill;
-use crate::plan::{HostPlan, Mix};
+use crate::plan::{HostPlan, LinkPlan, Mix};
 use crate::random::Random;
 
 /// What memory holds before a read has brought anything.
@@ -75,7 +75,7 @@ impl<R: Rules> Host<R> {
     }
 
     /// A new session begins to look for the target.
-    pub(crate) fn start(&mut self, now: Instant, number: u64, frame_lens: &[usize]) {
+    pub(crate) fn start(&mut self, now: Instant, number: u64) {
         assert!(self.running.is_none(), "one session at a time");
         let plan = &self.plan;
         let config = SessionConfig {
@@ -96,8 +96,12 @@ impl<R: Rules> Host<R> {
             ctrl_loss_tmo: plan.ctrl_loss_tmo,
             batch: plan.batch,
         };
-        let path = |&frame_len_max| PathConfig { frame_len_max, rings: plan.rings, target: None };
-        let paths: Vec<_> = frame_lens.iter().map(path).collect();
+        let path = |link: &LinkPlan| PathConfig {
+            frame_len_max: link.frame_len_max,
+            rings: plan.rings,
+            target: None,
+        };
+        let paths: Vec<_> = plan.links.iter().map(path).collect();
         let mut random = self.random.fork();
         let session = Session::new(config, &paths, Box::new(move || random.next()), now);
         self.sessions += 1;

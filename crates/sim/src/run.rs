@@ -9,7 +9,7 @@ use std::time::Duration;
 use tyche_proto::{Operation, Rules, Sound};
 use tyche_wire::{CommandFlags, Opcode};
 
-use crate::plan::{HostPlan, Plan};
+use crate::plan::{HostPlan, Plan, Profile};
 use crate::report::{Report, Violation};
 use crate::world::World;
 
@@ -17,11 +17,15 @@ use crate::world::World;
 const FAULTS_MAX: Duration = Duration::from_secs(20);
 /// Everything must be over that long after the faults have stopped.
 const CALM_MAX: Duration = Duration::from_secs(30);
+/// Every link that is whole must be live that long after everything is over.
+const REJOIN_MAX: Duration = Duration::from_secs(10);
 /// Bytes of one read when all of the disk is read back.
 const READ_BACK_LEN: u64 = 256 << 10;
 
 /// How to run seeds.
 pub struct Options {
+    /// Which worlds the seeds stand for.
+    pub profile: Profile,
     /// Operations of a seed.
     pub operations: u32,
     /// Who is told everything that happens.
@@ -32,7 +36,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { operations: 400, verbose: None, adjust: None }
+        Self { profile: Profile::default(), operations: 400, verbose: None, adjust: None }
     }
 }
 
@@ -46,7 +50,7 @@ pub fn run(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
 
 /// Runs a seed under rules that may be broken.
 pub(crate) fn run_with<R: Rules>(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
-    let mut plan = Plan::draw(seed, options.operations);
+    let mut plan = Plan::draw(seed, options.operations, options.profile);
     if let Some(adjust) = options.adjust {
         adjust(&mut plan);
     }
@@ -70,6 +74,11 @@ impl<R: Rules> World<R> {
         let over = self.run_until(CALM_MAX, |world| world.in_progress() == 0)?;
         if !over {
             let what = format!("{} operations never end", self.in_progress());
+            return Err(self.violation(what).into());
+        }
+        if !self.run_until(REJOIN_MAX, |world| world.idle_link().is_none())? {
+            let (host, link) = self.idle_link().unwrap_or_default();
+            let what = format!("link {link} of host {host} is whole, and does not come back");
             return Err(self.violation(what).into());
         }
         self.read_back()?;

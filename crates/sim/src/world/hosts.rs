@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
-use tyche_wire::{Data, Opcode, Reason, Status};
+use tyche_wire::{Data, Kind, Opcode, Reason, Status};
 
 use super::{Event, World};
 use crate::frame::seal;
 use crate::host::{Host, Pending, Running};
-use crate::network::{Delivery, Port};
+use crate::network::{Delivery, Station};
 use crate::plan::HostPlan;
 use crate::trace::Happening;
 
@@ -21,20 +21,29 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         self.sessions += 1;
-        let frame_lens: Vec<_> = self.plan.links.iter().map(|link| link.frame_len_max).collect();
-        self.hosts[index].start(self.now, self.sessions, &frame_lens);
+        self.hosts[index].start(self.now, self.sessions);
         let event = format!("begins session {}", self.sessions);
         self.note(Happening::Host { host: index, event });
         self.drive_host(index, &[])
     }
 
-    pub(super) fn host_frame(&mut self, index: usize, frame: &Delivery) -> Result<(), String> {
+    pub(super) fn host_frame(
+        &mut self,
+        index: usize,
+        link: usize,
+        frame: &Delivery,
+    ) -> Result<(), String> {
         let now = self.now;
         let Some(running) = self.hosts.get_mut(index).and_then(|host| host.running.as_mut()) else {
             return Ok(());
         };
-        running.session.handle_frame(now, frame.link, frame.head(), frame.payload());
-        self.drive_host(index, frame.payload())
+        running.session.handle_frame(now, link, frame.head(), frame.payload());
+        self.drive_host(index, frame.payload())?;
+        if frame.kind() == Some(Kind::Accept) {
+            self.network.release_late(now, frame.to, None);
+            self.plan_deliveries()?;
+        }
+        Ok(())
     }
 
     pub(super) fn host_alarm(&mut self, index: usize) -> Result<(), String> {
@@ -107,7 +116,8 @@ impl<R: Rules> World<R> {
         let Some(running) = &mut host.running else { return Ok(()) };
         let pending = running.pending.remove(&op).ok_or("an operation was answered twice")?;
         let exchange = running.session.exchange(op);
-        if running.session.is_over() && status != Status::Success {
+        let is_over = running.session.is_over();
+        if is_over && status != Status::Success {
             self.history.abandon(running.number, op)?;
         } else {
             let data = &pending.memory;
@@ -117,7 +127,11 @@ impl<R: Rules> World<R> {
         if status == Status::Success {
             check_exchange(exchange, now)?;
         }
-        self.report.slowest = self.report.slowest.max(pending.age(now));
+        let age = pending.age(now);
+        if self.plan.stall_max.is_some_and(|limit| age > limit) && !is_over {
+            return Err(format!("{op:?} of host {index} took {age:?} though a link was whole"));
+        }
+        self.report.slowest = self.report.slowest.max(age);
         self.report.completed(status);
         self.answers.push((index, status));
         self.note(Happening::Answer { host: index, op: op.0, status });
@@ -206,13 +220,14 @@ impl<R: Rules> World<R> {
     }
 
     fn transmit_host(&mut self, index: usize) -> Result<(), String> {
-        for link in 0..self.network.links() {
+        for link in 0..self.hosts[index].plan.links.len() {
+            let port = self.network.port(Station::Host(index), link);
+            let source = self.network.mac(port);
             loop {
                 let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
                 if !running.session.poll_transmit(self.now, link, &mut self.out) {
                     break;
                 }
-                let source = Self::address(link, index as Port + 1);
                 let append = |data: &Data, frame: &mut Vec<u8>| {
                     let found = running.session.locate(link, data.tag.slot);
                     let (op, base) = found.ok_or("data of a slot that carries nothing")?;
@@ -222,7 +237,7 @@ impl<R: Rules> World<R> {
                     Ok(())
                 };
                 let frame = seal(source, &self.out, append)?;
-                self.send(link, index as Port + 1, &frame)?;
+                self.send(port, &frame)?;
             }
         }
         Ok(())
@@ -239,31 +254,35 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// The host dies, and what it had in memory with it.
-    pub(super) fn crash_host(&mut self, index: usize) {
-        let Some(running) = self.hosts[index].running.take() else { return };
-        self.note(Happening::Incident(format!("host {index} dies")));
-        self.report.host_crashes += 1;
-        self.end_session(&running);
-    }
-
-    /// The host ends its session.
-    pub(super) fn disconnect_host(&mut self, index: usize) -> Result<(), String> {
-        let now = self.now;
-        let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
-        running.closing = true;
-        running.session.disconnect(now);
-        self.note(Happening::Incident(format!("host {index} disconnects")));
-        self.drive_host(index, &[])
-    }
-
-    /// Adds a host that does only what it is told; returns its index. There may be one.
-    pub(crate) fn add_host(&mut self, plan: HostPlan) -> Result<usize, String> {
+    /// Adds a host that does only what it is told; returns its index.
+    pub(crate) fn add_host(&mut self, mut plan: HostPlan) -> Result<usize, String> {
         let index = self.hosts.len();
+        if plan.links.is_empty() {
+            plan.links = self.plan.target.links.clone();
+            plan.links.sort_by_key(|link| link.segment);
+            plan.links.dedup_by_key(|link| link.segment);
+        }
+        self.network.plug(index, &plan.links);
         let random = self.random.fork();
         self.hosts.push(Host::new(index, plan, random));
         self.start(index)?;
         Ok(index)
+    }
+
+    /// A link of a session that could be live and is not.
+    pub(crate) fn idle_link(&self) -> Option<(usize, usize)> {
+        self.hosts.iter().enumerate().find_map(|(index, host)| {
+            let session = &host.running.as_ref().filter(|running| !running.closing)?.session;
+            let mut links = self.network.links_to_target(index);
+            let idle = links.find(|&link| session.path_state(link).is_none());
+            idle.map(|link| (index, link))
+        })
+    }
+
+    /// Whether a channel of a host's link is live.
+    pub fn is_link_live(&self, host: usize, link: usize) -> bool {
+        let running = self.hosts[host].running.as_ref();
+        running.is_some_and(|running| running.session.path_state(link).is_some())
     }
 
     /// When the host's session lost its target.
