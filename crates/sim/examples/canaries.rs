@@ -1,13 +1,13 @@
-//! Hunts all canaries: `canaries FIRST COUNT [many-links]`.
+//! Hunts all canaries: `canaries FIRST COUNT [multi-link]`.
 
 use tyche_sim::{Profile, canaries, hunt};
 
 fn main() {
-    let many = std::env::args().any(|arg| arg == "many-links");
-    let profile = if many { Profile::ManyLinks } else { Profile::Mixed };
+    let many = std::env::args().any(|arg| arg == "multi-link");
+    let profile = if many { Profile::MultiLink } else { Profile::Mixed };
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
     let [first, count] = numbers[..] else {
-        return eprintln!("usage: canaries FIRST COUNT [many-links]");
+        return eprintln!("usage: canaries FIRST COUNT [multi-link]");
     };
     for name in canaries() {
         match hunt(name, profile, first, count) {

@@ -1,13 +1,13 @@
-//! Runs many seeds: `seeds FIRST COUNT [many-links]`, or one with all that happens:
-//! `seeds SEED [many-links]`.
+//! Runs many seeds: `seeds FIRST COUNT [multi-link]`, or one with all that happens:
+//! `seeds SEED [multi-link]`.
 
 use std::time::Instant;
 
 use tyche_sim::{Options, Profile, Report, run};
 
 fn main() {
-    let many_links = std::env::args().any(|arg| arg == "many-links");
-    let profile = if many_links { Profile::ManyLinks } else { Profile::Mixed };
+    let multi_link = std::env::args().any(|arg| arg == "multi-link");
+    let profile = if multi_link { Profile::MultiLink } else { Profile::Mixed };
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
     match numbers[..] {
         [seed] => {
@@ -18,7 +18,7 @@ fn main() {
             }
         }
         [first, count] => many(profile, first, count),
-        _ => eprintln!("usage: seeds FIRST COUNT [many-links], or seeds SEED [many-links]"),
+        _ => eprintln!("usage: seeds FIRST COUNT [multi-link], or seeds SEED [multi-link]"),
     }
 }
 

@@ -242,13 +242,13 @@ impl Network {
     fn judge(&mut self, now: Instant, from: Port, frame: &[u8]) -> Fate {
         let sender = self.ports.get(from);
         let segment = &self.segments[sender.plan.segment];
-        if segment.down || self.random.chance(sender.mute) {
+        if segment.down || self.random.hits(sender.mute) {
             return Fate::Cut;
         }
         if frame.len() > segment.frame_len_passed {
             return Fate::TooLong;
         }
-        if sender.sends_until.since(now) > segment.plan.queue {
+        if sender.sends_until.since(now) > sender.patience(segment.plan.queue) {
             return Fate::Congested;
         }
         if self.calm {
@@ -287,8 +287,8 @@ impl Network {
         let plan = &self.segments[receiver.plan.segment].plan;
         let comes = leaves + plan.latency;
         let lost = frame.len() > receiver.plan.frame_len_max
-            || receiver.takes_until.since(comes) > plan.queue
-            || self.random.chance(receiver.deaf);
+            || receiver.takes_until.since(comes) > receiver.patience(plan.queue)
+            || self.random.hits(receiver.deaf);
         if lost {
             self.counts.drops += 1;
             return;

@@ -31,7 +31,7 @@ pub enum Profile {
     #[default]
     Mixed,
     /// Up to six links at the target and at each host, together with more incidents of links.
-    ManyLinks,
+    MultiLink,
 }
 
 /// Everything that a run needs to know.
@@ -85,7 +85,7 @@ pub struct DiskPlan {
     pub latency: Duration,
     /// How often a request fails.
     pub errors: f64,
-    /// How often a request takes a thousand times as long.
+    /// How often a request takes up to some seconds.
     pub hiccups: f64,
     /// Flushes succeed without doing anything: broken on purpose.
     pub flush_lies: bool,
@@ -193,7 +193,7 @@ impl Plan {
         let mut random = Random::new(seed);
         let random = &mut random;
         let hosts = random.pick(&[1, 1, 2, 2, 3]);
-        let many = profile == Profile::ManyLinks || random.chance(0.3);
+        let many = profile == Profile::MultiLink || random.chance(0.3);
         let mut topology = if many {
             Topology::draw_large(random, hosts)
         } else {
@@ -240,7 +240,7 @@ impl DiskPlan {
             write_cache: random.chance(0.5),
             latency: Duration::from_micros(random.pick(&[20, 100, 1000, 10_000])),
             errors: if random.chance(0.2) { 0.002 } else { 0.0 },
-            hiccups: if random.chance(0.4) { random.pick(&[0.01, 0.05]) } else { 0.0 },
+            hiccups: if random.chance(0.5) { random.pick(&[0.01, 0.05, 0.2]) } else { 0.0 },
             flush_lies: false,
         }
     }

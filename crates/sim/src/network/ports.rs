@@ -74,6 +74,11 @@ impl Interface {
         let bits = (frame_len as u64 + 24) * 8;
         Duration::from_nanos(bits * 1_000_000_000 / self.plan.rate)
     }
+
+    /// Time that frames wait for the interface at most: two of the longest always find room.
+    pub(super) fn patience(&self, queue: Duration) -> Duration {
+        queue.max(self.time_of(self.plan.frame_len_max) * 2)
+    }
 }
 
 /// The address of a link; another `life` of its station has others.

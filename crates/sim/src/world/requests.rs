@@ -17,8 +17,9 @@ use crate::trace::Happening;
 /// A listener's deadline that has passed already is served after that long.
 const ALARM_DELAY: Duration = Duration::from_micros(1);
 
-/// The longest that a request takes, on average: a drive that tries a bad sector again and again.
-const HICCUP_MAX: Duration = Duration::from_secs(2);
+/// What a request takes that takes long, on average, in ms: a drive that tries a bad sector again
+/// and again, for longer than a channel may be silent.
+const HICCUPS_MS: [u64; 4] = [20, 100, 500, 2000];
 
 impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
@@ -177,8 +178,12 @@ impl<R: Rules> World<R> {
         self.check_begin(id)?;
         self.check_load()?;
         let hiccup = self.random.chance(self.disk.plan().hiccups);
-        let mean = self.disk.plan().latency * if hiccup { 1000 } else { 1 };
-        let time = self.random.around(mean.min(HICCUP_MAX));
+        let mean = if hiccup {
+            Duration::from_millis(self.random.pick(&HICCUPS_MS))
+        } else {
+            self.disk.plan().latency
+        };
+        let time = self.random.around(mean);
         if self.random.chance(0.5) {
             self.plan_in(time / 2, Event::DiskMid(id));
         }
