@@ -14,7 +14,7 @@ const REQUEST_MAX: u64 = 4096;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a daemon can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
     /// What are you doing?
@@ -24,17 +24,27 @@ pub(crate) enum Request {
         /// Though it is in use, or the target lost.
         force: bool,
     },
+    /// Use another interface, too.
+    AddLink {
+        /// Its name.
+        link: String,
+    },
+    /// Do not use an interface any more.
+    RemoveLink {
+        /// Its name.
+        link: String,
+    },
 }
 
 /// Asks the daemon that listens at `socket`.
 ///
 /// # Errors
 /// `ConnectionRefused` or `NotFound` if there is none; `TimedOut` if it does not answer in time.
-pub(crate) fn ask(socket: &Path, request: Request, timeout: Duration) -> io::Result<Value> {
+pub(crate) fn ask(socket: &Path, request: &Request, timeout: Duration) -> io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
-    let mut line = serde_json::to_vec(&request)?;
+    let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
     let mut answer = String::new();

@@ -11,6 +11,7 @@ mod discover;
 mod error;
 mod handover;
 mod identity;
+mod link;
 mod links;
 mod output;
 mod report;
@@ -63,6 +64,7 @@ enum Command {
     Connect(connect::ConnectArgs),
     Disconnect(sessions::DisconnectArgs),
     Discover(discover::DiscoverArgs),
+    Link(link::LinkCommand),
     List(sessions::ListArgs),
     Stats(sessions::StatsArgs),
     Bench(bench::BenchArgs),
@@ -77,6 +79,7 @@ impl Command {
             Self::Connect(args) => connect::run(args),
             Self::Disconnect(args) => sessions::disconnect(args),
             Self::Discover(args) => discover::run(args),
+            Self::Link(args) => link::run(args),
             Self::List(args) => sessions::list(args),
             Self::Stats(args) => sessions::stats(args),
             Self::Bench(args) => bench::run(args),
@@ -91,6 +94,7 @@ impl Command {
             Self::Connect(args) => args.output,
             Self::Disconnect(args) => args.output,
             Self::Discover(args) => args.output,
+            Self::Link(args) => args.output,
             Self::List(args) => args.output,
             Self::Stats(args) => args.output,
             Self::Bench(args) => args.output,

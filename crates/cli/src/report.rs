@@ -4,25 +4,26 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tyche_engine::{HostReport, PortStats, TargetReport};
-use tyche_proto::ChannelStats;
 use tyche_proto::wire::Reject;
+use tyche_proto::{ChannelStats, PathReport};
 
 /// A session.
 pub(crate) fn session(report: &HostReport) -> Value {
     let seconds = |duration: Option<Duration>| duration.map(|it| it.as_secs_f64());
-    let paths = report.paths.iter().map(|path| {
+    let links = report.links.iter().map(|it| {
         let mut link = json!({
-            "interface": path.link,
-            "mac": path.mac.to_string(),
-            "live": path.live,
-            "frame_len": path.frame_len,
-            "frame_len_max": path.frame_len_max,
-            "rtt_us": path.rtt.as_micros() as u64,
-            "congestion_window": path.congestion_window,
-            "problem": path.problem,
+            "interface": it.link,
+            "mac": it.mac.to_string(),
+            "live": it.live,
+            "frame_len": it.frame_len,
+            "frame_len_max": it.frame_len_max,
+            "rtt_us": it.rtt.as_micros() as u64,
+            "congestion_window": it.congestion_window,
+            "problem": it.problem,
+            "channels": it.channels.iter().map(path).collect::<Vec<_>>(),
         });
-        add(&mut link, port(&path.port));
-        add(&mut link, path.link_counters.iter().copied().collect::<Value>());
+        add(&mut link, port(&it.port));
+        add(&mut link, it.link_counters.iter().copied().collect::<Value>());
         link
     });
     let state = match report {
@@ -43,7 +44,7 @@ pub(crate) fn session(report: &HostReport) -> Value {
     });
     let requests = &report.requests;
     let answered = requests.reads + requests.writes + requests.flushes + requests.others;
-    let sent = report.paths.iter().map(|path| path.port.tx_frames).sum();
+    let sent = report.links.iter().map(|link| link.port.tx_frames).sum();
     json!({
         "state": state,
         "lost_for_s": seconds(report.lost_for),
@@ -62,8 +63,24 @@ pub(crate) fn session(report: &HostReport) -> Value {
         },
         "channel": channel(&report.channel, sent),
         "rejects": rejects(&report.rejects),
-        "links": paths.collect::<Vec<_>>(),
+        "links": links.collect::<Vec<_>>(),
         "cpu_s": cpu_seconds(),
+    })
+}
+
+/// A channel of a session.
+fn path(path: &PathReport) -> Value {
+    json!({
+        "channel": path.channel.0,
+        "peer": path.peer.to_string(),
+        "live": path.live,
+        "frame_len": path.frame_len,
+        "rtt_us": path.rtt.as_micros() as u64,
+        "congestion_window": path.congestion_window,
+        "requests": path.requests,
+        "rate": path.rate,
+        "problem": path.problem.map(|it| it.to_string()),
+        "retransmitted": path.stats.retransmitted,
     })
 }
 
@@ -126,7 +143,7 @@ pub(crate) fn target(report: &TargetReport) -> Value {
 
 /// Frames of a session in both directions.
 pub(crate) fn frames(report: &HostReport) -> u64 {
-    own_frames(report.paths.iter().map(|path| &path.port), &report.rejects)
+    own_frames(report.links.iter().map(|link| &link.port), &report.rejects)
 }
 
 /// Frames in both directions. An interface brings those of other sessions and targets as well,

@@ -21,6 +21,8 @@ pub(crate) const STATE: &str = "session.json";
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an orderly disconnect may take: the device's cache is written first.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long other orders may take.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a forced one may take.
 const FORCED_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -98,7 +100,7 @@ fn sessions() -> Result<Vec<Session>> {
 }
 
 fn session(dir: PathBuf) -> Option<Session> {
-    match ask(&dir.join(CONTROL), Request::Report, REPORT_TIMEOUT) {
+    match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
         Ok(report) => return Some(Session { dir, report }),
         Err(error) if is_nobody(error.kind()) => {}
         Err(error) => {
@@ -136,7 +138,7 @@ fn saved(dir: &Path) -> Option<Value> {
 fn targets() -> Result<Vec<Value>> {
     let dir = runtime::targets();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
-    let answer = |dir: &PathBuf| ask(&dir.join(CONTROL), Request::Report, REPORT_TIMEOUT).ok();
+    let answer = |dir: &PathBuf| ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT).ok();
     Ok(dirs.iter().filter_map(answer).collect())
 }
 
@@ -294,21 +296,9 @@ fn counters(part: &str, counters: &Value) -> String {
 }
 
 pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
-    let sessions = sessions()?;
-    let chosen: Vec<_> = match &args.name {
-        None => sessions.iter().collect(),
-        Some(name) => {
-            let named: Vec<_> = sessions.iter().filter(|it| it.is_named(name)).collect();
-            if named.is_empty() {
-                return Err(not_found(name));
-            }
-            if named.len() > 1 {
-                let ids: Vec<_> = named.iter().map(|it| it.text("session")).collect();
-                let message = format!("`{name}` is several sessions: {}", ids.join(", "));
-                return Err(Error::new(Code::Usage, message));
-            }
-            named
-        }
+    let chosen = match &args.name {
+        None => sessions()?,
+        Some(name) => vec![one(name)?],
     };
     for session in &chosen {
         end(session, args.force)?;
@@ -317,6 +307,35 @@ pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
     let value = json!({ "schema": "tyche.disconnect/1", "sessions": ended });
     show(args.output, || value, String::new);
     Ok(())
+}
+
+/// The one session that is called that.
+fn one(name: &str) -> Result<Session> {
+    let mut named: Vec<_> = sessions()?.into_iter().filter(|it| it.is_named(name)).collect();
+    if named.len() > 1 {
+        let ids: Vec<_> = named.iter().map(|it| it.text("session")).collect();
+        let message = format!("`{name}` is several sessions: {}", ids.join(", "));
+        return Err(Error::new(Code::Usage, message));
+    }
+    named.pop().ok_or_else(|| not_found(name))
+}
+
+/// Gives an order to the session of that name, and waits until it is done.
+pub(crate) fn order(name: &str, request: &Request) -> Result<()> {
+    let session = one(name)?;
+    match ask(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
+        Ok(answer) => refusal(&answer).map_or(Ok(()), Err),
+        Err(error) => {
+            let message = format!("the session of `{name}` does not answer: {error}");
+            Err(Error::new(Code::Other, message))
+        }
+    }
+}
+
+/// Why a daemon did not do what it was told to.
+fn refusal(answer: &Value) -> Option<Error> {
+    let message = answer["error"].as_str()?;
+    Some(Error::new(Code::from_name(answer["code"].as_str().unwrap_or_default()), message))
 }
 
 fn not_found(name: &str) -> Error {
@@ -330,12 +349,9 @@ fn end(session: &Session, force: bool) -> Result<()> {
         return Ok(());
     }
     let timeout = if force { FORCED_TIMEOUT } else { DISCONNECT_TIMEOUT };
-    match ask(&session.dir.join(CONTROL), Request::Disconnect { force }, timeout) {
-        Ok(answer) => match answer["error"].as_str() {
-            Some(message) => {
-                let code = Code::from_name(answer["code"].as_str().unwrap_or_default());
-                Err(Error::new(code, message))
-            }
+    match ask(&session.dir.join(CONTROL), &Request::Disconnect { force }, timeout) {
+        Ok(answer) => match refusal(&answer) {
+            Some(error) => Err(error),
             None => await_end(session),
         },
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {

@@ -25,8 +25,8 @@ mod wait;
 
 pub use discovery::{Found, discover};
 pub use host::{
-    ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, Notice,
-    PathReport, RequestCounts,
+    ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, LinkError,
+    LinkReport, Notice, RequestCounts,
 };
 pub use port::PortStats;
 pub use stages::{Stage, StageTimes};

@@ -8,9 +8,9 @@ use arrayvec::ArrayVec;
 use tyche_link::{Link, RxBatch, TxBatch, TxVectors};
 use tyche_proto::wire::{
     COOKIE_AT, Connect, Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN,
-    Header, Mac, emit_entries,
+    Header, Hello, Mac, emit_entries,
 };
-use tyche_proto::{Instant, Outgoing, OutgoingEcho};
+use tyche_proto::{Instant, Outgoing, OutgoingEcho, Problem};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
@@ -48,6 +48,8 @@ pub(crate) struct Port {
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
     trouble: Option<io::ErrorKind>,
+    /// What the session has to know.
+    problem: Option<Problem>,
 }
 
 impl Port {
@@ -61,6 +63,7 @@ impl Port {
             stats: PortStats::default(),
             down_until: None,
             trouble: None,
+            problem: None,
             ethertype,
             link,
         }
@@ -90,6 +93,11 @@ impl Port {
         self.trouble
     }
 
+    /// What has befallen the interface and means that its channels are of no use, once.
+    pub(crate) fn take_problem(&mut self) -> Option<Problem> {
+        self.problem.take()
+    }
+
     /// What to wait for: nothing while the interface is down, for then its socket is always
     /// ready, with an error.
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -106,6 +114,12 @@ impl Port {
             tracing::warn!(link = self.link.name(), %error, "link failed, trying again");
         }
         self.trouble = Some(error.kind());
+        if error.kind() == io::ErrorKind::InvalidInput {
+            // Shorter frames still get through, and the next handshake finds out how short.
+            self.problem = Some(Problem::Narrowed);
+            return;
+        }
+        self.problem = Some(Problem::Down);
         self.down_until = Some(now + DOWN_PAUSE);
     }
 
@@ -177,7 +191,9 @@ impl Port {
             }
             frames += batch.len();
             let mut sent = dispatch(&mut *self.link, &mut self.stats, &batch);
-            if let Some((hello, addresses)) = probe {
+            // An interface whose MTU was lowered refuses the longer ones.
+            let fits = |hello: &Hello| hello.frame_len as usize <= self.link.frame_len_max();
+            if let Some((hello, addresses)) = probe.filter(|(hello, _)| fits(hello)) {
                 let hello = Control::Hello(hello);
                 let (mut head, mut body) = ([0; HEAD_LEN], [0; Control::LEN_MAX]);
                 let len = hello.emit(&mut body);

@@ -156,7 +156,7 @@ fn a_link_that_goes_down_is_reported_by_both_loops() {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let report = client.host.control().report().unwrap();
-        let problem = report.paths[0].problem.clone().unwrap_or_default();
+        let problem = report.links[0].problem.clone().unwrap_or_default();
         if problem.contains("network down") || problem.contains("network is down") {
             break;
         }

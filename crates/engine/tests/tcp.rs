@@ -41,8 +41,8 @@ fn requests_of_all_kinds() {
         let client = Client::start(link, PATIENCE).connected();
         exercise(&client, 7, 60);
         let report = client.host.control().report().unwrap();
-        assert_eq!(report.paths[0].frame_len, FRAME_LEN_MAX);
-        assert_eq!(report.paths[0].port.tx_refused, 0, "a full window finds room");
+        assert_eq!(report.links[0].frame_len, FRAME_LEN_MAX);
+        assert_eq!(report.links[0].port.tx_refused, 0, "a full window finds room");
         assert_eq!(report.operations, 0);
     }
 }

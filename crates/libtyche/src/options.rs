@@ -8,7 +8,7 @@ use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions};
 use tyche_link::{Link, handover};
 use tyche_proto::wire::{ETHERTYPE, Mac, Name};
-use tyche_proto::{BatchPolicy, SessionConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig};
 use uuid::Uuid;
 
 use crate::error::OpenError;
@@ -107,16 +107,13 @@ impl Options {
             let all = interfaces().map_err(OpenError::System)?;
             links.extend(all.into_iter().filter(|it| it.running).map(|it| it.name));
         }
-        let [link] = &links[..] else {
-            let message = if links.is_empty() {
-                "no Ethernet interface is up; `ip link set NAME up` starts one".to_owned()
-            } else {
-                format!("one link can be used for now, and there are {}", links.join(", "))
-            };
-            return Err(OpenError::Option(message));
-        };
+        if links.is_empty() {
+            let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
+            return Err(OpenError::Option(message.to_owned()));
+        }
         let target = self.target.map(Mac);
-        self.open_on(vec![HostLink { link: self.link(link)?, target }])
+        let open = |name: &String| Ok(HostLink { link: self.link(name)?, target });
+        self.open_on(links.iter().map(open).collect::<Result<_, OpenError>>()?)
     }
 
     /// As [`open`](Self::open), over links that are open already.
@@ -205,6 +202,8 @@ impl Options {
             reconnect_delay: Duration::from_millis(500),
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             batch: self.batch,
+            channels: 1,
+            choice: ChannelChoice::default(),
         })
     }
 }

@@ -31,7 +31,7 @@ impl Queue {
         let host = host.map_err(OpenError::System)?;
         if !life.wait(timeout, |stage| !stage.is_connecting()) {
             let report = host.control().report();
-            let problem = report.and_then(|it| it.paths.into_iter().find_map(|path| path.problem));
+            let problem = report.and_then(|it| it.problem).map(|it| it.to_string());
             return Err(OpenError::TimedOut(problem.unwrap_or_default()));
         }
         match &*life.stage() {

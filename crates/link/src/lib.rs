@@ -66,7 +66,8 @@ pub trait Link: Send {
     /// or treat them as lost.
     ///
     /// # Errors
-    /// As for [`receive`](Self::receive).
+    /// As for [`receive`](Self::receive); `InvalidInput` when a frame is longer than the interface
+    /// takes, because its MTU was lowered.
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize>;
 
     /// The receiving half, for another thread. From then on it alone receives and is waited for;

@@ -27,6 +27,9 @@ const ACK_DELAY: Duration = Duration::from_millis(1);
 const REORDER_WINDOW: Duration = Duration::from_micros(200);
 /// How long to wait before the same gap is reported again.
 const NACK_INTERVAL: Duration = Duration::from_millis(1);
+/// Positions that a channel has room for at least, however many share the receiver: enough to
+/// learn about losses.
+const RECEIVER_MIN: u16 = 16;
 /// How long the oldest frame of a ring may stay without an ack, at least; the keep-alive time if
 /// that is longer. The peer may be heard all the while: a switch that has begun to drop long
 /// frames lets keepalives through. Lower: a channel is given up for a burst of losses.
@@ -97,6 +100,12 @@ pub(crate) struct Channel<R> {
     acking: Acking,
     /// Frames received since the last ack went out.
     unacked: u32,
+    /// Positions of the peer's that our receiver has room for in each ring.
+    receiver: u16,
+    /// The peer is to be asked for a sign of life.
+    asking: bool,
+    /// Since when it has been asked, with nothing heard since.
+    asked_at: Option<Instant>,
     nack_at: Option<Instant>,
     retransmit_at: Option<Instant>,
     expiries: u32,
@@ -125,6 +134,9 @@ impl<R: Rules> Channel<R> {
             unasked: 0,
             acking: Acking::No,
             unacked: 0,
+            receiver: config.rx_rings[0].max(config.rx_rings[1]),
+            asking: false,
+            asked_at: None,
             nack_at: None,
             retransmit_at: None,
             expiries: 0,
@@ -139,10 +151,6 @@ impl<R: Rules> Channel<R> {
         }
     }
 
-    pub(crate) fn config(&self) -> &ChannelConfig {
-        &self.config
-    }
-
     /// The peer's address.
     pub(crate) fn peer(&self) -> Mac {
         self.config.peer_mac
@@ -151,6 +159,45 @@ impl<R: Rules> Channel<R> {
     /// Smoothed round-trip time.
     pub(crate) fn rtt(&self) -> Duration {
         self.rtt.smoothed()
+    }
+
+    /// The shortest round-trip time that was seen.
+    pub(crate) fn rtt_least(&self) -> Duration {
+        self.rtt.least()
+    }
+
+    /// When a valid frame came last.
+    pub(crate) fn heard_at(&self) -> Instant {
+        self.heard_at
+    }
+
+    /// How long no valid frame has come.
+    pub(crate) fn unheard_for(&self, now: Instant) -> Duration {
+        now.since(self.heard_at)
+    }
+
+    /// Whether the oldest frame of a ring has been without an ack for so long.
+    pub(crate) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
+        let mut waiting_since = self.tx.iter().filter_map(TxRing::waiting_since);
+        waiting_since.any(|since| now.since(since) >= limit)
+    }
+
+    /// Has the peer say at once that it lives.
+    pub(crate) fn ask_for_life(&mut self, now: Instant) {
+        self.asking = true;
+        self.asked_at.get_or_insert(now);
+    }
+
+    /// How long the peer has been asked for a sign of life in vain.
+    pub(crate) fn asked_for(&self, now: Instant) -> Duration {
+        self.asked_at.map_or(Duration::ZERO, |at| now.since(at))
+    }
+
+    /// The receiver is shared by `channels`: each gets its part of the positions.
+    pub(crate) fn share_receiver(&mut self, channels: usize) {
+        let rings = self.config.rx_rings;
+        let part = usize::from(rings[0].max(rings[1])) / channels.max(1);
+        self.receiver = u16::try_from(part).expect("it is less").max(RECEIVER_MIN);
     }
 
     /// Frames that may be in flight.
@@ -171,9 +218,12 @@ impl<R: Rules> Channel<R> {
     /// `Duplicate` must have no effect beyond this call.
     pub(crate) fn receive(&mut self, now: Instant, header: &Header) -> Result<Arrival, Reject> {
         self.receive_acks(now, header)?;
-        self.heard_at = now;
+        (self.heard_at, self.asked_at) = (now, None);
         self.newest = self.newest.max(header.packet);
         self.window = header.window;
+        if header.kind == Kind::Keepalive && header.flags.contains(Flags::ACK_REQUEST) {
+            self.acking = Acking::Now;
+        }
         let Some(ring) = header.ring() else { return Ok(Arrival::New) };
         let arrival = self.rx[ring as usize].arrive(header.position)?;
         self.unacked += 1;
@@ -339,7 +389,7 @@ impl<R: Rules> Channel<R> {
             channel: self.config.peer.0,
             cookie: self.config.peer.1,
             acks: [self.rx[0].next(), self.rx[1].next()],
-            window: self.config.rx_rings[0].max(self.config.rx_rings[1]),
+            window: self.receiver,
             ..Header::new(kind)
         }
     }
@@ -369,6 +419,9 @@ impl<R: Rules> Channel<R> {
             self.stats.acks_sent += 1;
             let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
             out.set_control(self.peer(), header, None);
+        } else if std::mem::take(&mut self.asking) {
+            let header = self.unsequenced(now, Kind::Keepalive, Flags::ACK_REQUEST);
+            out.set_control(self.peer(), header, None);
         } else if self.sent_at.plus_ns(self.config.keep_alive_ns / 3) <= now {
             let header = self.unsequenced(now, Kind::Keepalive, Flags::NONE);
             out.set_control(self.peer(), header, None);
@@ -387,8 +440,7 @@ impl<R: Rules> Channel<R> {
             return Err(Dead::Silence);
         }
         let stall_ns = self.config.keep_alive_ns.max(STALL_NS_MIN);
-        let mut waiting_since = self.tx.iter().filter_map(TxRing::waiting_since);
-        if waiting_since.any(|since| since.plus_ns(stall_ns) <= now) {
+        if self.is_stalled(now, Duration::from_nanos(stall_ns)) {
             return Err(Dead::Stall);
         }
         if self.retransmit_at.is_some_and(|at| at <= now) {
@@ -428,6 +480,7 @@ impl<R: Rules> Channel<R> {
         let dead = self.heard_at.plus_ns(self.config.keep_alive_ns);
         let timers = earliest(earliest(self.nack_at, self.retransmit_at), acking);
         let timers = earliest(timers, self.batching.poll_timeout());
+        let timers = if self.asking { Some(Instant(0)) } else { timers };
         timers.map_or(keep_alive, |at| at.min(keep_alive)).min(dead)
     }
 }

@@ -26,14 +26,18 @@ impl Allocator {
         let first = self.find(pages)?;
         self.used[first..first + pages].fill(true);
         if first == self.lowest {
-            self.lowest += pages;
+            let taken = self.used[first..].iter().position(|&used| !used);
+            self.lowest = taken.map_or(self.used.len(), |distance| first + distance);
         }
         Some(first as u32)
     }
 
-    fn find(&mut self, pages: usize) -> Option<usize> {
-        let free = self.used[self.lowest..].iter().position(|&used| !used);
-        self.lowest = free.map_or(self.used.len(), |distance| self.lowest + distance);
+    /// Whether there is a free run for `len` bytes.
+    pub(crate) fn has_room(&self, len: u32) -> bool {
+        self.find(pages(len)).is_some()
+    }
+
+    fn find(&self, pages: usize) -> Option<usize> {
         let mut first = self.lowest;
         while first + pages <= self.used.len() {
             match self.used[first..first + pages].iter().rposition(|&used| used) {

@@ -5,6 +5,7 @@
 //! and never allocates. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and placement".)
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tyche_wire::{
     Body, Command, CommandFlags, Completion, Data, Echo, Entry, Event, Flags, Header, Opcode,
@@ -13,6 +14,7 @@ use tyche_wire::{
 
 use crate::channel::{Channel, ChannelConfig};
 use crate::damq::Allocator;
+use crate::load::{Load, cost};
 use crate::outgoing::Outgoing;
 use crate::ring::Arrival;
 use crate::rules::Rules;
@@ -35,7 +37,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    fn data_len(&self) -> u32 {
+    pub(crate) fn data_len(&self) -> u32 {
         if self.opcode.has_data() { self.len } else { 0 }
     }
 }
@@ -67,6 +69,7 @@ struct Slot {
 /// See the module.
 pub(crate) struct Initiator<R> {
     pub(crate) channel: Channel<R>,
+    pub(crate) load: Load,
     slots: Box<[Slot]>,
     free: VecDeque<u16>,
     damq: Allocator,
@@ -92,6 +95,7 @@ impl<R: Rules> Initiator<R> {
         Self {
             exchanges: config.stages.then(|| Exchanges::new(queue_size)),
             channel: Channel::new(config, now),
+            load: Load::new(now),
             slots: (0..queue_size).map(slot).collect(),
             free: (0..queue_size).collect(),
             damq: Allocator::new(damq_pages),
@@ -116,6 +120,21 @@ impl<R: Rules> Initiator<R> {
         self.slots.get(usize::from(slot))?.piece
     }
 
+    /// Whether a request that moves `data_len` bytes can be taken now.
+    pub(crate) fn has_room(&self, data_len: u32) -> bool {
+        !self.free.is_empty() && (data_len == 0 || self.damq.has_room(data_len))
+    }
+
+    /// Since when something is to be done and nothing was heard.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        Some(self.load.busy_since()?.max(self.channel.heard_at()))
+    }
+
+    /// How long something is to be done and nothing was heard.
+    pub(crate) fn silent_for(&self, now: Instant) -> Duration {
+        self.silent_since().map_or(Duration::ZERO, |since| now.since(since))
+    }
+
     /// Takes a request; false if there is no slot or no `damq` room for it now.
     pub(crate) fn submit(&mut self, now: Instant, piece: Piece) -> bool {
         let Some(&slot) = self.free.front() else { return false };
@@ -127,6 +146,7 @@ impl<R: Rules> Initiator<R> {
             },
         };
         self.free.pop_front();
+        self.load.begin(now, cost(piece.data_len()));
         if piece.opcode == Opcode::Write {
             self.writes.push(slot, piece.len);
         } else {
@@ -273,6 +293,7 @@ impl<R: Rules> Initiator<R> {
         if piece.data_len() > 0 {
             self.damq.give_back(slot.damq_page, piece.data_len());
         }
+        self.load.end(now, cost(piece.data_len()));
         self.channel.batching.ended(now, self.outstanding());
         self.free.push_back(index);
         if piece.opcode == Opcode::Write && status != Status::Success {

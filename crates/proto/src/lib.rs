@@ -28,9 +28,9 @@ mod damq;
 mod echo;
 mod initiator;
 mod listener;
+mod load;
 mod operation;
 mod outgoing;
-mod path;
 mod registry;
 mod ring;
 mod rtt;
@@ -47,10 +47,12 @@ pub use echo::OutgoingEcho;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
 pub use operation::{OpId, Operation};
 pub use outgoing::Outgoing;
-pub use path::{PathConfig, Problem};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig};
 pub use rules::{Rules, Sound};
-pub use session::{ExportState, Failure, Session, SessionConfig, SessionEvent, SubmitError};
+pub use session::{
+    ChannelChoice, ExportState, Failure, NodeCounts, PathReport, PortConfig, Problem, Session,
+    SessionConfig, SessionEvent, SubmitError,
+};
 pub use stages::Exchange;
 pub use stats::{ChannelStats, RejectCounts};
 pub use target::Action;

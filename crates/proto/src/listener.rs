@@ -302,13 +302,18 @@ impl<R: Rules> Listener<R> {
 
     /// Lets go of closed channels that have nothing with the disk any more.
     fn reap(&mut self, registry: &mut Registry) {
+        let mut closed = false;
         for (index, slot) in self.channels.iter_mut().enumerate() {
             if let Some(open) = slot.take_if(|open| open.is_over()) {
                 let channel = ChannelId(index as u16);
                 registry.closed(open.export, ChannelRef { link: self.config.link, channel });
                 self.past += open.target.channel.stats;
                 self.events.push_back(ListenerEvent::Closed { channel });
+                closed = true;
             }
+        }
+        if closed {
+            self.share_receiver();
         }
     }
 
@@ -359,11 +364,11 @@ impl<R: Rules> Listener<R> {
             }
             Verdict::Over => return,
         }
-        let mut admission = registry.admit(connect, self.config.link, src);
+        let mut admission = registry.admit(connect);
         if matches!(admission, Admission::Wait) {
             self.close_displaced(registry);
             self.reap(registry);
-            admission = registry.admit(connect, self.config.link, src);
+            admission = registry.admit(connect);
         }
         match admission {
             Admission::Wait => {}
@@ -469,6 +474,7 @@ impl<R: Rules> Listener<R> {
             Some(Open { target, export, accept: accept.clone(), closing: false });
         let reference = ChannelRef { link: self.config.link, channel };
         registry.opened(connect, grant, reference, (src, cookie));
+        self.share_receiver();
         self.events.push_back(ListenerEvent::Opened {
             channel,
             export,
@@ -478,6 +484,15 @@ impl<R: Rules> Listener<R> {
             stages,
         });
         accept
+    }
+
+    /// The channels of the link share the room for frames that have come.
+    fn share_receiver(&mut self) {
+        let open = |open: &&mut Open<R>| !open.closing;
+        let count = self.channels.iter_mut().flatten().filter(open).count();
+        for open in self.channels.iter_mut().flatten().filter(open) {
+            open.target.channel.share_receiver(count);
+        }
     }
 
     /// Closes a channel: its frames are dropped from now on. It is gone when its last request is

@@ -35,6 +35,8 @@ pub(crate) enum Progress {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
     pub(crate) operation: Operation,
+    /// The NUMA node of its memory, if that matters.
+    pub(crate) node: Option<u16>,
     /// Bytes handed to pieces. A flush counts as one byte.
     pub(crate) issued: u32,
     pub(crate) pieces: u32,
@@ -56,6 +58,7 @@ impl Op {
             offset: 0,
             len: 0,
         },
+        node: None,
         issued: 0,
         pieces: 0,
         status: Status::Success,

@@ -82,6 +82,8 @@ pub struct SessionInfo {
 struct Member {
     channel: ChannelRef,
     host: Mac,
+    /// The host's index of the channel.
+    index: ChannelId,
     cookie: Cookie,
 }
 
@@ -203,8 +205,8 @@ impl Registry {
         self.closing.iter().map(|channel| channel.link)
     }
 
-    /// Decides about a connect that came from `src` on `link`.
-    pub(crate) fn admit(&mut self, connect: &Connect, link: usize, src: Mac) -> Admission {
+    /// Decides about a connect.
+    pub(crate) fn admit(&mut self, connect: &Connect) -> Admission {
         let refused = |reason| Admission::Refused(reason, Text::EMPTY);
         let named = |export: &Export| export.config.name == connect.export;
         let Some(index) = self.exports.iter().position(named) else {
@@ -225,7 +227,7 @@ impl Registry {
             let detail = Text::truncated(&format!("{} ({})", holder.host_name, holder.host));
             return Admission::Refused(Reason::Held, detail);
         }
-        let replaced = export.replaced_by(connect, link, src);
+        let replaced = export.replaced_by(connect);
         if !replaced.is_empty() {
             for channel in replaced {
                 self.displace(channel);
@@ -281,7 +283,7 @@ impl Registry {
         channel: ChannelRef,
         (host, cookie): (Mac, Cookie),
     ) {
-        let member = Member { channel, host, cookie };
+        let member = Member { channel, host, index: connect.channel, cookie };
         let export = &mut self.exports[grant.export];
         if grant.writer {
             export.last_writer = Some(connect.session);
@@ -321,9 +323,9 @@ impl Export {
         self.sessions.iter().find(|other| other.writer && other.host != connect.host)
     }
 
-    /// The channels that the connect's channel takes the place of: the same session's on the same
-    /// link, and all of the host's former sessions if both want to write.
-    fn replaced_by(&self, connect: &Connect, link: usize, src: Mac) -> Vec<ChannelRef> {
+    /// The channels that the connect's channel takes the place of: the same session's with the same
+    /// index, and all of the host's former sessions if both want to write.
+    fn replaced_by(&self, connect: &Connect) -> Vec<ChannelRef> {
         let mut replaced = Vec::new();
         for session in self.sessions.iter().filter(|session| session.host == connect.host) {
             let same = session.session == connect.session;
@@ -332,7 +334,7 @@ impl Export {
                 && !self.config.shared
                 && !connect.flags.contains(ConnectFlags::READ_ONLY);
             for member in &session.channels {
-                if former || (same && member.channel.link == link && member.host == src) {
+                if former || (same && member.index == connect.channel) {
                     replaced.push(member.channel);
                 }
             }

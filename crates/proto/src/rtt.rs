@@ -19,28 +19,42 @@ const SAMPLE_NS_MAX: u64 = 1 << 40;
 pub(crate) struct Rtt {
     smoothed_ns: u64,
     variation_ns: u64,
+    least_ns: u64,
     sampled: bool,
 }
 
 impl Rtt {
     pub(crate) fn new() -> Self {
-        Self { smoothed_ns: INITIAL_NS, variation_ns: INITIAL_NS / 2, sampled: false }
+        Self {
+            smoothed_ns: INITIAL_NS,
+            variation_ns: INITIAL_NS / 2,
+            least_ns: INITIAL_NS,
+            sampled: false,
+        }
     }
 
     /// Takes a sample: the time from sending a frame that was sent once until its ack.
     pub(crate) fn sample(&mut self, sample_ns: u64) {
         let sample_ns = sample_ns.min(SAMPLE_NS_MAX);
+        self.least_ns = self.least_ns.min(sample_ns);
         if self.sampled {
             let error_ns = self.smoothed_ns.abs_diff(sample_ns);
             self.variation_ns = (self.variation_ns * 3 + error_ns) / 4;
             self.smoothed_ns = (self.smoothed_ns * 7 + sample_ns) / 8;
         } else {
-            *self = Self { smoothed_ns: sample_ns, variation_ns: sample_ns / 2, sampled: true };
+            let variation_ns = sample_ns / 2;
+            *self =
+                Self { smoothed_ns: sample_ns, variation_ns, least_ns: sample_ns, sampled: true };
         }
     }
 
     pub(crate) fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.smoothed_ns)
+    }
+
+    /// The shortest sample: the way there and back with nothing else on it.
+    pub(crate) fn least(&self) -> Duration {
+        Duration::from_nanos(self.least_ns)
     }
 
     /// How long to wait for an ack before a frame is sent again, for the `expiries`-th time in a

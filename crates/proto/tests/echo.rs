@@ -67,11 +67,11 @@ fn echo(sequence: u64, replies: u16, reply_len: usize) -> Echo {
 fn an_echo_is_answered_as_often_and_as_long_as_it_asks() {
     let mut pair = Pair::connected(session());
     for (sequence, replies, reply_len) in [(5, 1, 88), (6, 8, FRAME_LEN), (7, 3, 1000)] {
-        assert!(pair.session.echo(0, echo(sequence, replies, reply_len), FRAME_LEN));
+        assert!(pair.session.echo(echo(sequence, replies, reply_len), FRAME_LEN));
         assert_eq!(pair.exchange(), vec![reply_len; replies.into()]);
         assert_eq!(pair.echoed(), vec![sequence; replies.into()]);
     }
-    assert!(pair.session.echo(0, echo(8, 0, Echo::LEN_MIN), FRAME_LEN));
+    assert!(pair.session.echo(echo(8, 0, Echo::LEN_MIN), FRAME_LEN));
     assert_eq!(pair.exchange(), []);
     assert_eq!((pair.listener.rejects().total(), pair.session.rejects().total()), (0, 0));
 }
@@ -79,17 +79,17 @@ fn an_echo_is_answered_as_often_and_as_long_as_it_asks() {
 #[test]
 fn a_session_refuses_what_the_channel_does_not_carry() {
     let mut pair = Pair::connected(session());
-    assert!(!pair.session.echo(0, echo(1, 1, FRAME_LEN + 1), 88));
-    assert!(!pair.session.echo(0, echo(1, 1, 88), FRAME_LEN + 1));
+    assert!(!pair.session.echo(echo(1, 1, FRAME_LEN + 1), 88));
+    assert!(!pair.session.echo(echo(1, 1, 88), FRAME_LEN + 1));
     assert_eq!(pair.exchange(), []);
     pair.session.abort(pair.now);
-    assert!(!pair.session.echo(0, echo(1, 1, 88), 88), "no channel is live");
+    assert!(!pair.session.echo(echo(1, 1, 88), 88), "no channel is live");
 }
 
 #[test]
 fn a_target_rejects_by_name() {
     let mut pair = Pair::connected(session());
-    assert!(pair.session.echo(0, echo(1, 1, 88), 88));
+    assert!(pair.session.echo(echo(1, 1, 88), 88));
     pair.exchange();
     let reply = |header: &mut Header| header.flags = Flags::REPLY;
     pair.forge(|header| header.cookie = Cookie(header.cookie.0 ^ 1), echo(2, 1, 88));
@@ -109,7 +109,7 @@ fn a_target_rejects_by_name() {
 #[test]
 fn a_host_takes_answers_only() {
     let mut pair = Pair::connected(session());
-    assert!(pair.session.echo(0, echo(1, 1, 88), 88));
+    assert!(pair.session.echo(echo(1, 1, 88), 88));
     pair.session.poll_transmit(pair.now, 0, &mut pair.out);
     let frame = seal(&pair.out, HOST);
     pair.target_takes(&frame);
@@ -135,7 +135,7 @@ fn a_host_takes_answers_only() {
 #[test]
 fn a_flood_is_dropped_at_both_ends() {
     let mut pair = Pair::connected(session());
-    let taken = (0..1000).filter(|&n| pair.session.echo(0, echo(n, 1, 88), 88)).count();
+    let taken = (0..1000).filter(|&n| pair.session.echo(echo(n, 1, 88), 88)).count();
     assert_eq!(taken as u64, KEPT_MAX);
     assert_eq!(pair.exchange().len() as u64, KEPT_MAX);
     for n in 0..1000 {

@@ -141,15 +141,24 @@ impl Network {
         self.ports.plug(Station::Host(host), links);
     }
 
-    /// The links of a host from which a link of the target can be reached.
-    pub(crate) fn links_to_target(&self, host: usize) -> impl Iterator<Item = usize> {
-        let mine = self.ports.iter().filter(move |it| it.1.place.station == Station::Host(host));
-        mine.filter(|(_, mine)| {
-            let near = |other: &ports::Interface| other.plan.segment == mine.plan.segment;
-            let mut targets = self.ports.iter().map(|(_, other)| other);
-            targets.any(|other| other.place.station == Station::Target && near(other))
-        })
-        .map(|(_, mine)| mine.place.link)
+    /// Each link of a host with each link of the target that it reaches, and its address.
+    pub(crate) fn pairs(&self, host: usize) -> Vec<(usize, (usize, Mac))> {
+        let of = |station| {
+            self.ports.iter().map(|it| it.1).filter(move |it| it.place.station == station)
+        };
+        let near = |mine: usize| of(Station::Target).filter(move |it| it.plan.segment == mine);
+        let pairs = of(Station::Host(host)).flat_map(|mine| {
+            near(mine.plan.segment).map(|other| (mine.place.link, (other.place.link, other.mac)))
+        });
+        pairs.collect()
+    }
+
+    /// The links of a host on a segment.
+    pub(crate) fn links_on(&self, host: usize, segment: usize) -> Vec<usize> {
+        let mine = |it: &&ports::Interface| {
+            it.place.station == Station::Host(host) && it.plan.segment == segment
+        };
+        self.ports.iter().map(|it| it.1).filter(mine).map(|it| it.place.link).collect()
     }
 
     /// Nothing goes wrong any more, and what went wrong is repaired.

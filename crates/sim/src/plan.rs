@@ -7,7 +7,7 @@ mod topology;
 
 use std::time::Duration;
 
-use tyche_proto::BatchPolicy;
+use tyche_proto::{BatchPolicy, ChannelChoice};
 use tyche_wire::ETHERNET_LEN;
 
 use crate::random::Random;
@@ -16,13 +16,16 @@ pub use incidents::Incidents;
 use topology::Topology;
 pub use topology::{Faults, LinkPlan, SegmentPlan};
 
-/// How much longer than the silence that tells of a dead link an operation may take: to fence, to
-/// be sent again, and to be executed.
-const STALL_SLACK: Duration = Duration::from_secs(1);
+/// The longest time that an operation may take while one of its host's links is whole and any
+/// others are cut, whatever the host's keep-alive time.
+const STALL_MAX: Duration = Duration::from_secs(1);
 
 /// The most usual one twice.
 const BATCH: [BatchPolicy; 4] =
     [BatchPolicy::Adaptive, BatchPolicy::Adaptive, BatchPolicy::None, BatchPolicy::Natural];
+
+const CHOICE: [ChannelChoice; 3] =
+    [ChannelChoice::LeastOutstanding, ChannelChoice::LeastOutstanding, ChannelChoice::RoundRobin];
 
 /// Which worlds seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +117,10 @@ pub struct HostPlan {
     pub ctrl_loss_tmo: Option<Duration>,
     /// How its requests share frames.
     pub batch: BatchPolicy,
+    /// Channels for each pair of its links and the target's.
+    pub channels: usize,
+    /// Which channel a request takes.
+    pub choice: ChannelChoice,
     /// What it asks for.
     pub mix: Mix,
     /// Whether it submits operations of its own.
@@ -210,11 +217,10 @@ impl Plan {
         let target = TargetPlan::draw(random, links.next().unwrap_or_default());
         let host = |(index, links)| HostPlan::draw(random, index, links, &disk);
         let mut hosts: Vec<_> = (0..).zip(links).map(host).collect();
-        let stall_max = steady.then(|| {
+        let stall_max = steady.then_some(STALL_MAX);
+        if steady {
             hosts.iter_mut().for_each(HostPlan::be_modest);
-            let silence = hosts.iter().map(|host| host.keep_alive).max().unwrap_or_default();
-            silence + STALL_SLACK
-        });
+        }
         let segments = topology.segments;
         Self { seed, profile, operations, target, hosts, segments, incidents, disk, stall_max }
     }
@@ -260,6 +266,8 @@ impl HostPlan {
             reconnect_delay: Duration::from_millis(50),
             ctrl_loss_tmo: None,
             batch: BatchPolicy::default(),
+            channels: 1,
+            choice: ChannelChoice::default(),
             mix: Mix {
                 read: 1,
                 write: 1,
@@ -298,6 +306,8 @@ impl HostPlan {
             busy: true,
             whole: false,
             batch: random.pick(&BATCH),
+            channels: random.pick(&[1, 1, 1, 2]) as usize,
+            choice: random.pick(&CHOICE),
         }
     }
 }

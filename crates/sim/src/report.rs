@@ -63,6 +63,8 @@ pub struct Report {
     pub blackouts: u64,
     /// Times that a link began to lose frames in one direction.
     pub one_ways: u64,
+    /// Times that a link was taken out of a session.
+    pub relinks: u64,
     /// Fences and their answers.
     pub fences: u64,
     /// Times that a segment was cut when it carried one of them.
@@ -123,6 +125,7 @@ impl std::ops::AddAssign for Report {
         self.cuts += other.cuts;
         self.blackouts += other.blackouts;
         self.one_ways += other.one_ways;
+        self.relinks += other.relinks;
         self.fences += other.fences;
         self.fence_cuts += other.fence_cuts;
         self.slowest = self.slowest.max(other.slowest);

@@ -288,7 +288,9 @@ impl<R: Rules> World<R> {
 
     /// Longest frame in bytes that a host has found a link to carry; zero before that is known.
     pub fn frame_len(&self, host: usize, link: usize) -> usize {
-        self.hosts[host].running.as_ref().map_or(0, |running| running.session.frame_len(link))
+        let running = self.hosts[host].running.as_ref();
+        let lens = running.into_iter().flat_map(|it| it.paths(link)).map(|path| path.frame_len);
+        lens.max().unwrap_or_default()
     }
 
     /// Counters of all channels so far, at both ends.
@@ -341,6 +343,11 @@ impl<R: Rules> World<R> {
         self.calm = true;
         self.network.calm();
         self.restart_target()?;
+        for host in 0..self.hosts.len() {
+            for link in 0..self.hosts[host].plan.links.len() {
+                self.add_link_to(host, link)?;
+            }
+        }
         self.resize_disk(self.plan.disk.size)
     }
 

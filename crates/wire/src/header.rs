@@ -98,7 +98,7 @@ impl Kind {
 
     fn flags(self) -> Flags {
         match self {
-            Self::Command => Flags::ACK_REQUEST,
+            Self::Command | Self::Keepalive => Flags::ACK_REQUEST,
             Self::Data => Flags::CHECKSUMMED | Flags::ACK_REQUEST,
             Self::Void => Flags::DATA_RING | Flags::ACK_REQUEST,
             Self::Hello | Self::Disconnect | Self::Echo => Flags::REPLY,

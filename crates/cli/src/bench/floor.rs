@@ -177,7 +177,7 @@ pub(super) fn measure(
     time: Duration,
     shared: &Shared,
 ) -> Result<Measured> {
-    let frame_len = host.report().paths.iter().map(|it| it.frame_len).max().unwrap_or_default();
+    let frame_len = host.report().links.iter().map(|it| it.frame_len).max().unwrap_or_default();
     let (len, mostly_reads) = (shape.len as usize, shape.reads_of_100 >= 50);
     let [reads, writes] = [true, false].map(|is_read| match probe {
         Probe::RoundTrip => Round::round_trip(frame_len),

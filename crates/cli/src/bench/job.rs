@@ -246,7 +246,7 @@ fn refused(session: &SessionArgs, error: ConnectError) -> Error {
         ConnectError::Refused(notice) => Error::new(Code::Other, format!("{notice:?}")),
         ConnectError::TimedOut(problem) => match session.unknown_export() {
             Ok(Some(error)) | Err(error) => error,
-            Ok(None) => session.unreachable(problem.map(|it| it.to_string())),
+            Ok(None) => session.unreachable(problem),
         },
     }
 }

@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
 use tyche_block::Disk;
-use tyche_engine::{Host, HostControl, Notice};
+use tyche_engine::{Host, HostControl, LinkError, Notice};
 use tyche_proto::Problem;
 use uuid::Uuid;
 
@@ -127,7 +127,7 @@ impl Session {
             dir,
         };
         session.save(host_id)?;
-        session.listen(sender, signals)?;
+        session.listen(args, sender, signals)?;
         Ok(session)
     }
 
@@ -159,10 +159,16 @@ impl Session {
     }
 
     /// Starts to listen to signals and to the control socket.
-    fn listen(&self, sender: Sender<Input>, mut signals: Signals) -> Result<()> {
+    fn listen(
+        &self,
+        args: &ConnectArgs,
+        sender: Sender<Input>,
+        mut signals: Signals,
+    ) -> Result<()> {
         let (identity, control) = (self.identity(), self.host.control());
         let to_loop = Mutex::new(sender.clone());
-        let answer = Arc::new(move |request| match request {
+        let args = args.session.clone();
+        let respond = Arc::new(move |request| match request {
             Request::Report => {
                 let mut value = identity.clone();
                 match control.report() {
@@ -172,9 +178,11 @@ impl Session {
                 value
             }
             Request::Disconnect { force } => disconnect(&control, &to_loop, force),
+            Request::AddLink { link } => answer(add_link(&control, &args, &link)),
+            Request::RemoveLink { link } => answer(remove_link(&control, &link)),
         });
         let socket = self.dir.path().join(CONTROL);
-        control::serve(&socket, move |request| answer(request))
+        control::serve(&socket, move |request| respond(request))
             .context(Code::Other, "control socket")?;
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for _ in signals.forever() {
@@ -221,6 +229,10 @@ impl Session {
         match notice {
             Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
+            Notice::Joined(link, peer) => tracing::info!(link, %peer, "channel is live"),
+            Notice::Parted(link, peer, problem) => {
+                tracing::warn!(link, %peer, "channel lost: {problem}");
+            }
             Notice::Rejected(reason, detail) => {
                 tracing::warn!("the target refuses: {reason} {detail}");
             }
@@ -290,6 +302,45 @@ fn disconnect(control: &HostControl, to_loop: &Mutex<Sender<Input>>, force: bool
     }
 }
 
+/// What an order came to, for who gave it.
+fn answer(result: Result<()>) -> Value {
+    result.map_or_else(|error| error.json(), |()| json!({}))
+}
+
+/// Begins to use another interface, or another TCP address, with the session's own options.
+fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result<()> {
+    for link in args.open_links(&[name.to_owned()])? {
+        control.add_link(link).map_err(|error| link_error(error, name))?;
+    }
+    tracing::info!(link = name, "link added");
+    Ok(())
+}
+
+/// Stops to use an interface.
+fn remove_link(control: &HostControl, name: &str) -> Result<()> {
+    control.remove_link(name).map_err(|error| link_error(error, name))?;
+    tracing::info!(link = name, "link removed");
+    Ok(())
+}
+
+fn link_error(error: LinkError, name: &str) -> Error {
+    let (code, message) = match error {
+        LinkError::InUse => (Code::Usage, format!("the session uses {name} already")),
+        LinkError::Unknown => {
+            let message = format!("the session does not use {name}; `tyche list` shows its links");
+            (Code::NotFound, message)
+        }
+        LinkError::Last => {
+            let message = format!(
+                "{name} is the session's last link: add another one first, or use `tyche disconnect`"
+            );
+            (Code::Usage, message)
+        }
+        LinkError::Gone => (Code::Other, "the session is ending".to_owned()),
+    };
+    Error::new(code, message)
+}
+
 /// Waits until the session is live.
 fn await_connection(host: &Host, inputs: &Receiver<Input>, args: &SessionArgs) -> Result<()> {
     let deadline = Instant::now() + args.timeout();
@@ -311,7 +362,7 @@ fn await_connection(host: &Host, inputs: &Receiver<Input>, args: &SessionArgs) -
             }
             Err(RecvTimeoutError::Timeout) => {
                 let problem = problem(host);
-                let unoffered = problem == Some(Problem::NoOffer.to_string());
+                let unoffered = problem == Some(Problem::NoOffer);
                 if unoffered
                     && !std::mem::replace(&mut looked, true)
                     && let Some(error) = args.unknown_export()?
@@ -327,6 +378,6 @@ fn await_connection(host: &Host, inputs: &Receiver<Input>, args: &SessionArgs) -
 }
 
 /// What the last attempt to connect failed with.
-fn problem(host: &Host) -> Option<String> {
-    host.control().report()?.paths.first()?.problem.clone()
+fn problem(host: &Host) -> Option<Problem> {
+    host.control().report()?.problem
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tyche_engine::{HostLink, HostOptions};
 use tyche_link::tcp::Place;
 use tyche_proto::wire::{Mac, Name, Reason};
-use tyche_proto::{Failure, SessionConfig};
+use tyche_proto::{ChannelChoice, Failure, Problem, SessionConfig};
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
@@ -58,6 +58,15 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 600, allow_negative_numbers = true)]
     pub(crate) ctrl_loss_tmo: i64,
 
+    /// Channels for each pair of a local interface and one of the target's, 1 to 16.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+        value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) channels: u8,
+
+    /// Which channel a request takes.
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
+    pub(crate) io_policy: IoPolicy,
+
     /// How long to try before giving up on connecting at all.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     pub(crate) timeout: f64,
@@ -79,6 +88,26 @@ pub(crate) struct SessionArgs {
 
     #[command(flatten)]
     pub(crate) hand_over: HandOverArgs,
+}
+
+/// How requests are spread over the channels.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum IoPolicy {
+    /// Each channel in turn, whatever it can do: what the others are measured against.
+    RoundRobin,
+    /// The channel that will be done first, by what it has in flight and how fast it was seen to
+    /// be. Slow and lossy links get as much as they can do.
+    #[default]
+    LeastOutstanding,
+}
+
+impl From<IoPolicy> for ChannelChoice {
+    fn from(policy: IoPolicy) -> Self {
+        match policy {
+            IoPolicy::RoundRobin => Self::RoundRobin,
+            IoPolicy::LeastOutstanding => Self::LeastOutstanding,
+        }
+    }
 }
 
 fn mac(text: &str) -> Result<Mac, String> {
@@ -137,18 +166,24 @@ impl SessionArgs {
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
             batch: self.link.batch(),
+            channels: self.channels.into(),
+            choice: self.io_policy.into(),
         };
-        let links = self.link.open_all(&self.links, End::Host)?;
-        let links = self.hand_over.links(links, self.link.spin())?;
-        let links = links.into_iter().map(|link| HostLink { link, target: self.target }).collect();
         Ok(HostOptions {
             session,
-            links,
+            links: self.open_links(&self.links)?,
             ethertype: self.link.ethertype,
             arena_pages: ARENA_PAGES,
             spin: self.link.spin(),
             hand_over: self.hand_over.is_on(),
         })
+    }
+
+    /// Opens the links named, or one on each interface that is running if none is.
+    pub(crate) fn open_links(&self, names: &[String]) -> Result<Vec<HostLink>> {
+        let links = self.link.open_all(names, End::Host)?;
+        let links = self.hand_over.links(links, self.link.spin())?;
+        Ok(links.into_iter().map(|link| HostLink { link, target: self.target }).collect())
     }
 
     /// Asks around for other exports when the one wanted is not offered. `None`: nobody answers.
@@ -172,8 +207,9 @@ impl SessionArgs {
     }
 
     /// The target does not answer in time.
-    pub(crate) fn unreachable(&self, problem: Option<String>) -> Error {
-        let why = problem.unwrap_or_else(|| "it does not answer in time".into());
+    pub(crate) fn unreachable(&self, problem: Option<Problem>) -> Error {
+        let why = problem.map(|it| it.to_string());
+        let why = why.unwrap_or_else(|| "it does not answer in time".into());
         let remedy = match self.links.first() {
             Some(link) if Place::is_named_by(link) => {
                 format!("check that `tyche serve` listens at {link}")

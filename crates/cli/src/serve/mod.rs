@@ -148,7 +148,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
             report::add(&mut value, report::target(&target.report()));
             value
         }),
-        Request::Disconnect { .. } => json!({ "error": "this is a target, not a session" }),
+        _ => json!({ "error": "this is a target, not a session" }),
     })
     .context(Code::Other, "control socket")?;
     println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));

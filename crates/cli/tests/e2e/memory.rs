@@ -7,7 +7,7 @@ use tyche_block::{Completion, Operation, Request};
 use tyche_engine::{HostLink, HostOptions, InlineHost};
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_proto::wire::{ETHERTYPE, Name};
-use tyche_proto::{BatchPolicy, SessionConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig};
 use uuid::Uuid;
 
 use crate::refusals::refused;
@@ -40,6 +40,8 @@ fn connect(rig: &Rig) -> InlineHost {
         checksum: true,
         stages: false,
         batch: BatchPolicy::default(),
+        channels: 1,
+        choice: ChannelChoice::default(),
         // Nobody looks after a session while it is another one's turn.
         keep_alive: Duration::from_secs(600),
         reconnect_delay: Duration::from_secs(1),

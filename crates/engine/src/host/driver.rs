@@ -3,15 +3,14 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tyche_block::{Completion, Errno, Geometry, Operation as BlockOperation, Request, Sink};
-use tyche_proto::wire::{Data, Echo, Mac, Status};
+use tyche_proto::wire::{ChannelId, Data, Echo, Mac, Status};
 use tyche_proto::{
-    Instant, OpId, Outgoing, PathConfig, Problem, Session, SessionEvent, SubmitError,
+    Instant, OpId, Outgoing, PathReport, PortConfig, Problem, Session, SessionEvent, SubmitError,
 };
 
-use super::{HostLink, HostOptions, HostReport, Notice, PathReport, RequestCounts};
+use super::{HostLink, HostOptions, HostReport, LinkError, LinkReport, Notice, RequestCounts};
 use crate::clock::{self, now};
 use crate::conversion::{geometry, operation, result};
 use crate::port::Port;
@@ -61,7 +60,9 @@ impl Job {
 /// [`transmit`](Self::transmit) in turn, and takes `done` and `notices` after each.
 pub(super) struct Driver {
     session: Session,
-    ports: Vec<Port>,
+    /// By the session's index; one that was removed leaves a gap that is used again.
+    ports: Vec<Option<Port>>,
+    ethertype: u16,
     /// What each operation in progress belongs to.
     operations: Box<[Option<Job>]>,
     counts: RequestCounts,
@@ -79,21 +80,15 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(options: HostOptions) -> Self {
         let HostOptions { session, links, ethertype, .. } = options;
-        let (mut ports, mut paths) = (Vec::new(), Vec::new());
-        for HostLink { link, target } in links {
-            let mut port = Port::new(link, ethertype);
-            if session.stages {
-                port.stamp_arrivals(true);
-            }
-            let frame_len_max = port.link().frame_len_max();
-            paths.push(PathConfig { frame_len_max, rings: port.rings(), target });
-            ports.push(port);
-        }
+        let stages = session.stages;
+        let opened = links.into_iter().map(|link| open(link, ethertype, stages));
+        let (ports, configs): (Vec<_>, Vec<_>) = opened.unzip();
         let operations_max = session.operations_max as usize;
         Self {
             stages: session.stages.then(|| HostStages::new(operations_max)),
-            session: Session::new(session, &paths, secrets(), now()),
-            ports,
+            session: Session::new(session, &configs, secrets(), now()),
+            ports: ports.into_iter().map(Some).collect(),
+            ethertype,
             operations: (0..operations_max).map(|_| None).collect(),
             counts: RequestCounts::default(),
             out: Outgoing::new(),
@@ -110,7 +105,38 @@ impl Driver {
 
     /// What the last attempt to connect failed with.
     pub(super) fn problem(&self) -> Option<Problem> {
-        (0..self.ports.len()).find_map(|path| self.session.problem(path))
+        self.session.problem()
+    }
+
+    /// Begins to use another link.
+    pub(super) fn add_link(&mut self, now: Instant, link: HostLink) -> Result<(), LinkError> {
+        if self.port_named(link.link.name()).is_some() {
+            return Err(LinkError::InUse);
+        }
+        let (port, config) = open(link, self.ethertype, self.stages.is_some());
+        let index = self.session.add_port(now, config);
+        if index == self.ports.len() {
+            self.ports.push(None);
+        }
+        self.ports[index] = Some(port);
+        Ok(())
+    }
+
+    /// Stops to use a link. The last one stays.
+    pub(super) fn remove_link(&mut self, now: Instant, name: &str) -> Result<(), LinkError> {
+        let index = self.port_named(name).ok_or(LinkError::Unknown)?;
+        if self.ports.iter().flatten().count() == 1 {
+            return Err(LinkError::Last);
+        }
+        self.session.remove_port(now, index);
+        self.settle(None);
+        self.ports[index] = None;
+        Ok(())
+    }
+
+    fn port_named(&self, name: &str) -> Option<usize> {
+        let is_it = |port: &Option<Port>| port.as_ref().is_some_and(|it| it.link().name() == name);
+        self.ports.iter().position(is_it)
     }
 
     /// Takes a request, or gives it back: there are as many in progress as there may be. One that
@@ -138,28 +164,17 @@ impl Driver {
         Ok(())
     }
 
-    /// Asks the target for frames, with a frame of `frame_len` bytes on a live path; false if none
-    /// takes it.
+    /// Asks the target for frames, with a frame of `frame_len` bytes on a live channel; false if
+    /// none takes it.
     pub(super) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
-        (0..self.ports.len()).any(|path| self.session.echo(path, echo, frame_len))
+        self.session.echo(echo, frame_len)
     }
 
     /// Takes what has come, and lets time pass; false if nothing came.
     pub(super) fn receive(&mut self, now: Instant) -> bool {
         let mut frames = 0;
-        for path in 0..self.ports.len() {
-            let batch = self.ports[path].receive(now);
-            let now = if self.stages.is_some() { clock::now() } else { now };
-            for index in 0..batch {
-                if let Some(stages) = &mut self.stages {
-                    stages.read(now, self.ports[path].waited(index));
-                }
-                let frame = self.ports[path].rx.frame(index);
-                self.session.handle_frame(now, path, frame.head, frame.payload);
-                self.settle(Some((path, index)));
-            }
-            self.ports[path].rx.clear();
-            frames += batch;
+        for index in 0..self.ports.len() {
+            frames += self.receive_from(now, index);
         }
         if self.session.poll_timeout().is_some_and(|at| at <= now) {
             self.session.handle_timeout(now);
@@ -168,13 +183,44 @@ impl Driver {
         frames > 0
     }
 
+    /// Takes what has come on a link; returns how many frames that was.
+    fn receive_from(&mut self, now: Instant, index: usize) -> usize {
+        let Some(port) = &mut self.ports[index] else { return 0 };
+        let frames = port.receive(now);
+        let now = if self.stages.is_some() { clock::now() } else { now };
+        for frame in 0..frames {
+            let port = self.ports[index].as_ref().expect("links are not removed meanwhile");
+            if let Some(stages) = &mut self.stages {
+                stages.read(now, port.waited(frame));
+            }
+            let received = port.rx.frame(frame);
+            self.session.handle_frame(now, index, received.head, received.payload);
+            self.settle(Some((index, frame)));
+        }
+        let port = self.ports[index].as_mut().expect("links are not removed meanwhile");
+        port.rx.clear();
+        self.look_after(now, index);
+        frames
+    }
+
+    /// Tells the session what has befallen a link.
+    fn look_after(&mut self, now: Instant, index: usize) {
+        let problem = self.ports[index].as_mut().and_then(Port::take_problem);
+        if let Some(problem) = problem {
+            self.session.lose_port(now, index, problem);
+            self.settle(None);
+        }
+    }
+
     /// Sends what there is to send; false if there was nothing.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let mut frames = 0;
-        for (path, port) in self.ports.iter_mut().enumerate() {
+        for index in 0..self.ports.len() {
+            let Some(port) = &mut self.ports[index] else { continue };
             let (session, out) = (&mut self.session, &mut self.out);
-            let now = || if self.stages.is_some() { clock::now() } else { now };
-            frames += transmit(now, path, port, session, out, &self.operations);
+            let time = || if self.stages.is_some() { clock::now() } else { now };
+            frames += transmit(time, index, port, session, out, &self.operations);
+            self.look_after(now, index);
         }
         frames > 0
     }
@@ -193,13 +239,13 @@ impl Driver {
 
     /// When there is something to do if nothing comes before.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let ports = self.ports.iter().filter_map(Port::poll_timeout);
+        let ports = self.ports.iter().flatten().filter_map(Port::poll_timeout);
         ports.chain(self.session.poll_timeout()).min()
     }
 
     /// What to wait for.
     pub(super) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.ports.iter().filter_map(Port::wait_fd)
+        self.ports.iter().flatten().filter_map(Port::wait_fd)
     }
 
     /// Handles all events; `frame` is the received one that they speak of.
@@ -207,8 +253,9 @@ impl Driver {
         while let Some(event) = self.session.poll_event() {
             let notice = match event {
                 SessionEvent::Data { op, offset, len, source } => {
-                    let (path, index) = frame.expect("data come with a frame");
-                    let payload = self.ports[path].rx.frame(index).payload;
+                    let (port, index) = frame.expect("data come with a frame");
+                    let port = self.ports[port].as_ref().expect("a frame came from it");
+                    let payload = port.rx.frame(index).payload;
                     let data = &payload[source as usize..][..len as usize];
                     place(&mut self.operations, op, offset, data);
                     continue;
@@ -233,6 +280,10 @@ impl Driver {
                     Notice::Connected(*self.session.export().expect("known once connected"))
                 }
                 SessionEvent::Lost(problem) => Notice::Lost(problem),
+                SessionEvent::Joined(port, peer) => Notice::Joined(self.link_name(port), peer),
+                SessionEvent::Parted(port, peer, problem) => {
+                    Notice::Parted(self.link_name(port), peer, problem)
+                }
                 SessionEvent::Rejected(rejection) => {
                     Notice::Rejected(rejection.reason, rejection.detail.to_string())
                 }
@@ -243,6 +294,11 @@ impl Driver {
             };
             self.notices.push_back(notice);
         }
+    }
+
+    fn link_name(&self, port: usize) -> String {
+        let port = self.ports[port].as_ref();
+        port.map(|port| port.link().name().to_owned()).unwrap_or_default()
     }
 
     fn count(&mut self, request: &Request, status: Status) {
@@ -268,22 +324,13 @@ impl Driver {
     /// What the session is doing.
     pub(super) fn report(&mut self, now: Instant) -> HostReport {
         let session = &self.session;
-        let paths = self.ports.iter_mut().enumerate().map(|(path, port)| {
-            let state = session.path_state(path);
-            let problem = port.trouble().map(|kind| kind.to_string());
-            PathReport {
-                link: port.link().name().to_owned(),
-                mac: Mac(port.link().mac()),
-                live: state.is_some(),
-                frame_len: session.frame_len(path),
-                frame_len_max: port.link().frame_len_max(),
-                rtt: state.map_or(Duration::ZERO, |(rtt, _)| rtt),
-                congestion_window: state.map_or(0, |(_, window)| window),
-                problem: problem.or_else(|| session.problem(path).map(|it| it.to_string())),
-                port: port.stats(),
-                link_counters: port.link().counters(),
-            }
+        let ports = self.ports.iter_mut().enumerate();
+        let links = ports.filter_map(|(index, port)| {
+            let port = port.as_mut()?;
+            let channels: Vec<_> = session.paths().filter(|it| it.port == index).collect();
+            Some(link_report(port, channels, session.is_deaf(index)))
         });
+        let links = links.collect();
         HostReport {
             live: session.is_live(),
             lost_for: session.lost_since().map(|since| now.since(since)),
@@ -294,7 +341,9 @@ impl Driver {
             channel: session.stats(),
             rejects: session.rejects().iter().collect(),
             requests: self.counts,
-            paths: paths.collect(),
+            nodes: session.node_counts(),
+            problem: session.problem(),
+            links,
         }
     }
 }
@@ -307,24 +356,60 @@ fn place(operations: &mut [Option<Job>], OpId(op): OpId, offset: u32, data: &[u8
     buffer[offset as usize..][..data.len()].copy_from_slice(data);
 }
 
-/// Sends what the session has for a path; returns how many frames that was.
+/// A link with the memory for its frames, and what the session has to know of it.
+fn open(HostLink { link, target }: HostLink, ethertype: u16, stages: bool) -> (Port, PortConfig) {
+    let mut port = Port::new(link, ethertype);
+    if stages {
+        port.stamp_arrivals(true);
+    }
+    let frame_len_max = port.link().frame_len_max();
+    let config = PortConfig { frame_len_max, rings: port.rings(), target, node: None };
+    (port, config)
+}
+
+fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> LinkReport {
+    let live = || channels.iter().filter(|channel| channel.live);
+    let problem = channels.iter().filter_map(|channel| channel.problem).max();
+    let problem = problem.or(is_deaf.then_some(Problem::NoOffer));
+    let problem = problem.filter(|_| channels.is_empty() || live().count() < channels.len());
+    LinkReport {
+        link: port.link().name().to_owned(),
+        mac: Mac(port.link().mac()),
+        live: live().next().is_some(),
+        frame_len: channels.iter().map(|channel| channel.frame_len).max().unwrap_or_default(),
+        frame_len_max: port.link().frame_len_max(),
+        rtt: live().map(|channel| channel.rtt).min().unwrap_or_default(),
+        congestion_window: live().map(|channel| channel.congestion_window).sum(),
+        problem: port
+            .trouble()
+            .map(|kind| kind.to_string())
+            .or_else(|| problem.map(|it| it.to_string())),
+        port: port.stats(),
+        link_counters: port.link().counters(),
+        channels,
+    }
+}
+
+/// Sends what the session has for a link; returns how many frames that was.
 fn transmit(
     now: impl Fn() -> Instant,
-    path: usize,
+    index: usize,
     port: &mut Port,
     session: &mut Session,
     out: &mut Outgoing,
     operations: &[Option<Job>],
 ) -> usize {
     let session = std::cell::RefCell::new(session);
-    let data = |_: &Outgoing, part: &Data| {
+    let data = |out: &Outgoing, part: &Data| {
+        let channel: ChannelId = out.channel.expect("data belong to a channel");
         let session = session.borrow();
-        let (OpId(op), base) = session.locate(path, part.tag.slot).expect("sent while in flight");
+        let located = session.locate(channel, part.tag.slot);
+        let (OpId(op), base) = located.expect("sent while in flight");
         let job = operations[op as usize].as_ref();
         let buffer = job.and_then(|job| job.request.buffer.as_ref());
         let buffer = buffer.expect("a write in progress has a buffer");
         &buffer[(base + part.offset) as usize..][..part.len as usize]
     };
-    let poll = |out: &mut Outgoing| session.borrow_mut().poll_transmit(now(), path, out);
+    let poll = |out: &mut Outgoing| session.borrow_mut().poll_transmit(now(), index, out);
     port.transmit(now(), out, poll, data)
 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tyche_link::Link;
 use tyche_proto::wire::{Mac, Reason, Reject};
-use tyche_proto::{ChannelStats, ExportState, Failure, Problem, SessionConfig};
+use tyche_proto::{
+    ChannelStats, ExportState, Failure, NodeCounts, PathReport, Problem, SessionConfig,
+};
 
 pub use inline::{ConnectError, InlineHost};
 pub use thread::{Host, HostControl};
@@ -50,6 +52,10 @@ pub enum Notice {
     Connected(ExportState),
     /// The last live channel was lost; requests wait.
     Lost(Problem),
+    /// A channel is live over that link to that address of the target.
+    Joined(String, Mac),
+    /// A channel was lost. If it was the last one, [`Notice::Lost`] follows.
+    Parted(String, Mac, Problem),
     /// The target refused a channel.
     Rejected(Reason, String),
     /// The export has another size.
@@ -62,9 +68,22 @@ pub enum Notice {
     Closed,
 }
 
+/// Why a link is not added or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkError {
+    /// The session uses it already.
+    InUse,
+    /// The session does not use it.
+    Unknown,
+    /// It is the session's last one.
+    Last,
+    /// The session has ended, or does not answer within a second.
+    Gone,
+}
+
 /// One of the session's links, for people.
 #[derive(Clone, Debug)]
-pub struct PathReport {
+pub struct LinkReport {
     /// Name of the link.
     pub link: String,
     /// Its address.
@@ -75,7 +94,7 @@ pub struct PathReport {
     pub frame_len: usize,
     /// Longest frame in bytes that the link itself takes.
     pub frame_len_max: usize,
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time; the shortest of all channels.
     pub rtt: Duration,
     /// Frames that may be in flight.
     pub congestion_window: u32,
@@ -85,6 +104,8 @@ pub struct PathReport {
     pub port: PortStats,
     /// What went wrong on the link, by name.
     pub link_counters: Vec<(&'static str, u64)>,
+    /// The channels on it.
+    pub channels: Vec<PathReport>,
 }
 
 /// What a session is doing, for people.
@@ -108,8 +129,12 @@ pub struct HostReport {
     pub rejects: Vec<(Reject, u64)>,
     /// Requests answered, and bytes moved by them: reads, writes, others.
     pub requests: RequestCounts,
+    /// How requests went with regard to NUMA nodes.
+    pub nodes: NodeCounts,
+    /// How far the attempts to reach the target got that failed last.
+    pub problem: Option<Problem>,
     /// The links.
-    pub paths: Vec<PathReport>,
+    pub links: Vec<LinkReport>,
 }
 
 /// What was asked of the session.

@@ -12,13 +12,15 @@ use tyche_wake::Spin;
 
 use super::driver::{Done, Driver, Job};
 use super::workqueue::WorkQueue;
-use super::{HostOptions, HostReport, Notice};
+use super::{HostLink, HostOptions, HostReport, LinkError, Notice};
 use crate::clock::now;
 use crate::volume::Volume;
 use crate::wait::wait;
 
 enum Command {
     Report(SyncSender<HostReport>),
+    AddLink(HostLink, SyncSender<Result<(), LinkError>>),
+    RemoveLink(String, SyncSender<Result<(), LinkError>>),
     Disconnect,
     Abort,
 }
@@ -109,6 +111,31 @@ impl HostControl {
         self.send(Command::Abort);
     }
 
+    /// Begins to use another link.
+    ///
+    /// # Errors
+    /// `InUse` or `Gone`.
+    pub fn add_link(&self, link: HostLink) -> Result<(), LinkError> {
+        self.order(|answer| Command::AddLink(link, answer))
+    }
+
+    /// Stops to use a link; requests go over the others.
+    ///
+    /// # Errors
+    /// `Unknown`, `Last` or `Gone`.
+    pub fn remove_link(&self, name: &str) -> Result<(), LinkError> {
+        self.order(|answer| Command::RemoveLink(name.to_owned(), answer))
+    }
+
+    fn order(
+        &self,
+        command: impl FnOnce(SyncSender<Result<(), LinkError>>) -> Command,
+    ) -> Result<(), LinkError> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(command(sender));
+        receiver.recv_timeout(Duration::from_secs(1)).unwrap_or(Err(LinkError::Gone))
+    }
+
     /// What the session is doing; `None` if it has ended or does not answer within a second.
     pub fn report(&self) -> Option<HostReport> {
         let (sender, receiver) = sync_channel(1);
@@ -168,6 +195,12 @@ impl HostLoop {
             match command {
                 // Who asked may have lost patience.
                 Command::Report(to) => drop(to.send(self.driver.report(now()))),
+                Command::AddLink(link, to) => {
+                    let _ = to.send(self.driver.add_link(now(), link));
+                }
+                Command::RemoveLink(name, to) => {
+                    let _ = to.send(self.driver.remove_link(now(), &name));
+                }
                 Command::Disconnect => self.driver.disconnect(now()),
                 Command::Abort => self.driver.abort(now()),
             }

@@ -13,7 +13,7 @@ use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 use tyche_engine::{Host, HostLink, HostOptions, Notice, Target, TargetExport, TargetOptions};
 use tyche_link::Link;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{BatchPolicy, SessionConfig, TargetConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig, TargetConfig};
 use tyche_store::Store;
 
 pub const SIZE: u64 = 4 << 20;
@@ -69,6 +69,8 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
         reconnect_delay: Duration::from_millis(20),
         ctrl_loss_tmo,
         batch: BatchPolicy::default(),
+        channels: 1,
+        choice: ChannelChoice::default(),
     };
     HostOptions {
         session,

@@ -169,7 +169,9 @@ impl PacketLink {
             }
             Some(libc::EMSGSIZE) => {
                 self.refresh();
-                Err(error)
+                let (name, mtu) = (endpoint.name(), endpoint.mtu());
+                let message = format!("interface {name} takes only packets of {mtu} bytes now");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, message))
             }
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
                 endpoint.detach();

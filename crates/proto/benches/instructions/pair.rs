@@ -10,8 +10,9 @@ use tyche_proto::wire::{
     Mac, Name, Opcode, PAGE_LEN, Status, Tag, Uuid, emit_entries,
 };
 use tyche_proto::{
-    Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Operation,
-    Outgoing, PathConfig, Registry, Session, SessionConfig, SessionEvent, TargetConfig,
+    Action, BatchPolicy, ChannelChoice, ExportConfig, Instant, Listener, ListenerConfig,
+    ListenerEvent, Operation, Outgoing, PortConfig, Registry, Session, SessionConfig, SessionEvent,
+    TargetConfig,
 };
 
 /// An MTU of 9000.
@@ -193,10 +194,12 @@ impl Host {
             reconnect_delay: Duration::from_millis(100),
             ctrl_loss_tmo: None,
             batch: BatchPolicy::Natural,
+            channels: 1,
+            choice: ChannelChoice::default(),
         };
-        let path = PathConfig { frame_len_max: FRAME_LEN, rings: RINGS, target: None };
+        let port = PortConfig { frame_len_max: FRAME_LEN, rings: RINGS, target: None, node: None };
         Self {
-            session: Session::new(config, &[path], random(), now),
+            session: Session::new(config, &[port], random(), now),
             memory: vec![0xa5; len as usize * usize::from(DEPTH)],
             len,
             lane: Lane::new(Mac([2, 0, 0, 0, 0, 1])),
@@ -219,7 +222,7 @@ impl Host {
     pub(crate) fn seal(&mut self) {
         let (session, memory, stride) = (&self.session, &self.memory, self.len as usize);
         self.lane.seal(|part| {
-            let (op, base) = session.locate(0, part.tag.slot).expect("it is being sent");
+            let (op, base) = session.locate(ChannelId(0), part.tag.slot).expect("it is being sent");
             let first = op.0 as usize * stride + (base + part.offset) as usize;
             &memory[first..first + part.len as usize]
         });

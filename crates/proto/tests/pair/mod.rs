@@ -11,8 +11,8 @@ use tyche_proto::wire::{
     emit_entries,
 };
 use tyche_proto::{
-    BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, Outgoing, PathConfig, Registry,
-    Session, SessionConfig, TargetConfig,
+    BatchPolicy, ChannelChoice, ExportConfig, Instant, Listener, ListenerConfig, Outgoing,
+    PortConfig, Registry, Session, SessionConfig, TargetConfig,
 };
 
 pub const FRAME_LEN: usize = 1514;
@@ -52,6 +52,8 @@ pub fn session() -> SessionConfig {
         reconnect_delay: Duration::from_millis(20),
         ctrl_loss_tmo: None,
         batch: BatchPolicy::Natural,
+        channels: 1,
+        choice: ChannelChoice::default(),
     }
 }
 
@@ -117,10 +119,11 @@ impl Pair {
     pub fn connected(config: SessionConfig) -> Self {
         let now = Instant(0);
         let rings = [64; 2];
-        let path = PathConfig { frame_len_max: FRAME_LEN, rings, target: Some(TARGET) };
+        let target = Some(TARGET);
+        let port = PortConfig { frame_len_max: FRAME_LEN, rings, target, node: None };
         let listener = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings };
         let mut pair = Self {
-            session: Session::new(config, &[path], random(1), now),
+            session: Session::new(config, &[port], random(1), now),
             listener: Listener::new(listener, Uuid::from_u128(3), random(2)),
             registry: registry(),
             now,

@@ -33,6 +33,8 @@ pub struct Incidents {
     pub fence_cut: f64,
     /// A segment begins to drop long frames, for a while.
     pub mtu_drop: Option<Duration>,
+    /// A link is taken out of a host's session, and put back later.
+    pub relink: Option<Duration>,
     /// The export gets another size.
     pub resize: Option<Duration>,
     /// The segment on which nothing of that happens, if there is one.
@@ -59,6 +61,7 @@ impl Incidents {
             flap: sometimes(of_links, &[200, 1000]),
             blackout: sometimes(0.2, &[500, 3000]),
             mtu_drop: sometimes(0.4, &[500, 2000]),
+            relink: sometimes(if many { 0.3 } else { 0.1 }, &[300, 2000]),
             resize: sometimes(0.3, &[300, 2000]),
             ..Self::default()
         };
@@ -73,6 +76,7 @@ impl Incidents {
         self.steady = Some(segment);
         (self.target_crash, self.unanswered) = (None, None);
         (self.target_freeze, self.host_freeze, self.disk_stall) = (None, None, None);
-        (self.host_crash, self.disconnect) = (None, None);
+        // Who loses only some of the frames, or only the long ones, is not found out so soon.
+        self.mtu_drop = None;
     }
 }

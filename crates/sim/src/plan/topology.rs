@@ -187,6 +187,11 @@ impl Topology {
     /// returns the segment.
     pub(super) fn steady(&mut self) -> usize {
         let segment = self.links[0][0].segment;
+        for segment in &mut self.segments {
+            // A link that loses many frames and never all of them is not given up so soon.
+            segment.faults.drop = segment.faults.drop.min(0.001);
+            segment.faults.corrupt = segment.faults.corrupt.min(0.001);
+        }
         self.segments[segment] = SegmentPlan::clean(65_535);
         self.links.iter_mut().for_each(|links| {
             links[0].segment = segment;

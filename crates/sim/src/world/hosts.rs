@@ -1,9 +1,10 @@
 //! Driving the hosts: frames and time into the sessions, and out of them frames, data and answers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
-use tyche_wire::{Data, Kind, Opcode, Reason, Status};
+use tyche_wire::{ChannelId, Data, Kind, Mac, Opcode, Reason, Status};
 
 use super::{Event, World};
 use crate::frame::seal;
@@ -37,7 +38,8 @@ impl<R: Rules> World<R> {
         let Some(running) = self.hosts.get_mut(index).and_then(|host| host.running.as_mut()) else {
             return Ok(());
         };
-        running.session.handle_frame(now, link, frame.head(), frame.payload());
+        let Some(port) = running.port_of(link) else { return Ok(()) };
+        running.session.handle_frame(now, port, frame.head(), frame.payload());
         self.drive_host(index, frame.payload())?;
         if frame.kind() == Some(Kind::Accept) {
             self.network.release_late(now, frame.to, None);
@@ -220,24 +222,26 @@ impl<R: Rules> World<R> {
     }
 
     fn transmit_host(&mut self, index: usize) -> Result<(), String> {
-        for link in 0..self.hosts[index].plan.links.len() {
-            let port = self.network.port(Station::Host(index), link);
-            let source = self.network.mac(port);
+        let ports = self.hosts[index].running.as_ref().map_or(0, |running| running.ports.len());
+        for port in 0..ports {
             loop {
                 let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
-                if !running.session.poll_transmit(self.now, link, &mut self.out) {
+                let Some(link) = running.ports[port] else { break };
+                if !running.session.poll_transmit(self.now, port, &mut self.out) {
                     break;
                 }
+                let from = self.network.port(Station::Host(index), link);
+                let channel = self.out.channel.unwrap_or(ChannelId::NONE);
                 let append = |data: &Data, frame: &mut Vec<u8>| {
-                    let found = running.session.locate(link, data.tag.slot);
+                    let found = running.session.locate(channel, data.tag.slot);
                     let (op, base) = found.ok_or("data of a slot that carries nothing")?;
                     let pending = running.pending.get(&op).ok_or("data of no operation")?;
                     let first = (base + data.offset) as usize;
                     frame.extend_from_slice(&pending.memory[first..first + data.len as usize]);
                     Ok(())
                 };
-                let frame = seal(source, &self.out, append)?;
-                self.send(port, &frame)?;
+                let frame = seal(self.network.mac(from), &self.out, append)?;
+                self.send(from, &frame)?;
             }
         }
         Ok(())
@@ -269,20 +273,35 @@ impl<R: Rules> World<R> {
         Ok(index)
     }
 
-    /// A link of a session that could be live and is not.
-    pub(crate) fn idle_link(&self) -> Option<(usize, usize)> {
+    /// A link of a host that could be live and is not, or a link of the target that the host
+    /// could use and does not; by station.
+    pub(crate) fn idle_link(&self) -> Option<(Station, usize)> {
         self.hosts.iter().enumerate().find_map(|(index, host)| {
-            let session = &host.running.as_ref().filter(|running| !running.closing)?.session;
-            let mut links = self.network.links_to_target(index);
-            let idle = links.find(|&link| session.path_state(link).is_none());
-            idle.map(|link| (index, link))
+            let running = host.running.as_ref().filter(|running| !running.closing)?;
+            let live: Vec<_> = running.session.paths().filter(|path| path.live).collect();
+            let pairs = self.network.pairs(index);
+            let idle = pairs.iter().find_map(|&(link, (other, mac))| {
+                if !live.iter().any(|path| running.ports[path.port] == Some(link)) {
+                    return Some((Station::Host(index), link));
+                }
+                let is_used = live.iter().any(|path| path.peer == mac);
+                (!is_used).then_some((Station::Target, other))
+            });
+            idle
         })
     }
 
     /// Whether a channel of a host's link is live.
     pub fn is_link_live(&self, host: usize, link: usize) -> bool {
         let running = self.hosts[host].running.as_ref();
-        running.is_some_and(|running| running.session.path_state(link).is_some())
+        running.is_some_and(|running| running.paths(link).any(|path| path.live))
+    }
+
+    /// The addresses of the target that a host has live channels to.
+    pub fn peers(&self, host: usize) -> BTreeSet<Mac> {
+        let running = self.hosts[host].running.as_ref();
+        let paths = running.into_iter().flat_map(|running| running.session.paths());
+        paths.filter(|path| path.live).map(|path| path.peer).collect()
     }
 
     /// When the host's session lost its target.

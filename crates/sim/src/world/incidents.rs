@@ -29,11 +29,14 @@ pub(super) enum Incident {
     MtuDrop,
     /// The segment is what it was.
     Repair(usize),
+    Relink,
+    /// A host's link is put back.
+    Plug(usize, usize),
     Resize,
 }
 
 impl Incident {
-    const RECURRING: [Self; 12] = [
+    const RECURRING: [Self; 13] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
@@ -45,6 +48,7 @@ impl Incident {
         Self::Flap,
         Self::Blackout,
         Self::MtuDrop,
+        Self::Relink,
         Self::Resize,
     ];
 }
@@ -70,8 +74,12 @@ impl<R: Rules> World<R> {
             Incident::Flap => plan.flap,
             Incident::Blackout => plan.blackout,
             Incident::MtuDrop => plan.mtu_drop,
+            Incident::Relink => plan.relink,
             Incident::Resize => plan.resize,
-            Incident::TargetRestart | Incident::Again(..) | Incident::Repair(_) => None,
+            Incident::TargetRestart
+            | Incident::Again(..)
+            | Incident::Repair(_)
+            | Incident::Plug(..) => None,
         };
         if let Some(mean) = mean {
             let delay = self.random.around(mean);
@@ -86,8 +94,9 @@ impl<R: Rules> World<R> {
                 return self.restart_target();
             }
             Incident::Repair(segment) => self.repair(segment),
+            Incident::Plug(host, link) => self.add_link_to(host, link)?,
             _ if self.calm => {}
-            Incident::Again(segment, times) => self.flap(segment, times),
+            Incident::Again(segment, times) => self.flap(segment, times)?,
             Incident::TargetCrash => {
                 let lossy = self.random.chance(0.5);
                 self.crash_target(lossy);
@@ -111,8 +120,9 @@ impl<R: Rules> World<R> {
                 self.disconnect_host(host)?;
             }
             Incident::OneWay | Incident::Flap | Incident::Blackout | Incident::MtuDrop => {
-                self.outage(incident);
+                self.outage(incident)?;
             }
+            Incident::Relink => self.relink()?,
             Incident::Resize => self.resize_randomly()?,
         }
         self.plan_next(incident);

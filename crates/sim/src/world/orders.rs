@@ -112,6 +112,24 @@ impl<R: Rules> World<R> {
         self.network.set_one_way(port, mute, deaf);
     }
 
+    /// A link is taken out of a host's session.
+    ///
+    /// # Errors
+    /// What the checker found.
+    pub fn remove_link(&mut self, host: usize, link: usize) -> Result<(), Box<Violation>> {
+        let result = self.remove_link_of(host, link);
+        self.checked(result)
+    }
+
+    /// A link that was taken out of a host's session is put back.
+    ///
+    /// # Errors
+    /// What the checker found.
+    pub fn add_link(&mut self, host: usize, link: usize) -> Result<(), Box<Violation>> {
+        let result = self.add_link_to(host, link);
+        self.checked(result)
+    }
+
     /// From now on a segment drops frames that are longer; `None`: as planned.
     pub fn set_frame_len_passed(&mut self, segment: usize, len: Option<usize>) {
         self.network.set_frame_len_passed(segment, len);

@@ -1,0 +1,49 @@
+//! `tyche link`: the links of a live session.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::control::Request;
+use crate::error::Result;
+use crate::output::{Format, show};
+use crate::sessions::order;
+
+/// Add links to a live session, or take them out of it, without a pause for its requests.
+#[derive(Args, Debug)]
+pub(crate) struct LinkCommand {
+    #[command(subcommand)]
+    action: Action,
+
+    /// How to print.
+    #[arg(short, long, default_value_t, global = true)]
+    pub(crate) output: Format,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Use another interface, too. Channels open as soon as the target is heard on it.
+    Add(Place),
+    /// Stop using an interface. What was on its way there goes over the others; the last link
+    /// stays.
+    Del(Place),
+}
+
+#[derive(Args, Debug)]
+struct Place {
+    /// The export, the session's UUID (or how it begins), or the device.
+    name: String,
+
+    /// The interface, or tcp:HOST:PORT, as `tyche list` shows it.
+    link: String,
+}
+
+pub(crate) fn run(command: &LinkCommand) -> Result<()> {
+    let (place, request) = match &command.action {
+        Action::Add(place) => (place, Request::AddLink { link: place.link.clone() }),
+        Action::Del(place) => (place, Request::RemoveLink { link: place.link.clone() }),
+    };
+    order(&place.name, &request)?;
+    let value = json!({ "schema": "tyche.link/1", "session": place.name, "link": place.link });
+    show(command.output, || value, String::new);
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! What a channel has to do, and how fast it gets it done: what the choice of a channel is made
+//! by.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// What a request costs beside its data, in bytes: headers and entries of its frames.
+const REQUEST_COST: u64 = 512;
+/// How long a sample of the rate takes, at least.
+const SAMPLE: Duration = Duration::from_millis(20);
+/// A channel with less in flight does not show what it could do.
+const BACKLOG: u64 = 64 << 10;
+/// The rate of a channel that has not shown any, in bytes per second.
+pub(crate) const RATE_UNKNOWN: u64 = 1 << 30;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Cost of all requests in flight.
+    outstanding: u64,
+    /// Bytes per second, once known.
+    rate: Option<u64>,
+    /// Begin of the present sample, what was finished in it, and whether there was a backlog all
+    /// the while.
+    sample_at: Instant,
+    sample: u64,
+    backlogged: bool,
+    /// Since when there has been something in flight without a break.
+    busy_since: Instant,
+}
+
+/// What a request with so many bytes of data costs, in bytes.
+pub(crate) fn cost(data_len: u32) -> u64 {
+    u64::from(data_len) + REQUEST_COST
+}
+
+impl Load {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            outstanding: 0,
+            rate: None,
+            sample_at: now,
+            sample: 0,
+            backlogged: false,
+            busy_since: now,
+        }
+    }
+
+    /// Bytes per second that the channel was seen to move; nothing as long as it was never busy.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        self.rate
+    }
+
+    /// Since when the channel has something to do; `None` while it has nothing.
+    pub(crate) fn busy_since(&self) -> Option<Instant> {
+        (self.outstanding > 0).then_some(self.busy_since)
+    }
+
+    /// A request was issued.
+    pub(crate) fn begin(&mut self, now: Instant, cost: u64) {
+        if self.outstanding == 0 {
+            self.busy_since = now;
+            self.restart(now);
+        }
+        self.outstanding += cost;
+    }
+
+    /// A request has ended.
+    pub(crate) fn end(&mut self, now: Instant, cost: u64) {
+        self.outstanding -= cost;
+        self.sample += cost;
+        let elapsed = now.since(self.sample_at);
+        if elapsed >= SAMPLE {
+            self.learn(self.sample * 1_000_000_000 / elapsed.as_nanos() as u64);
+            self.restart(now);
+        }
+        self.backlogged &= self.outstanding >= BACKLOG;
+    }
+
+    fn restart(&mut self, now: Instant) {
+        (self.sample_at, self.sample) = (now, 0);
+        self.backlogged = self.outstanding >= BACKLOG;
+    }
+
+    /// A channel that had no backlog can do what it did, and maybe more.
+    fn learn(&mut self, seen: u64) {
+        self.rate = match self.rate {
+            None => self.backlogged.then_some(seen),
+            Some(rate) if self.backlogged => Some((rate * 3 + seen) / 4),
+            Some(rate) => Some(rate.max(seen)),
+        };
+    }
+
+    /// How long the channel will take for another request on top of what is in flight.
+    pub(crate) fn time_for(&self, cost: u64, rate: u64) -> Duration {
+        Duration::from_nanos((self.outstanding + cost) * 1_000_000_000 / rate.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Instant {
+        Instant(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_busy_channel_shows_its_rate() {
+        let mut load = Load::new(ms(0));
+        for _ in 0..4 {
+            load.begin(ms(0), 1 << 20);
+        }
+        for step in 1..=40 {
+            load.end(ms(step * 10), 1 << 20);
+            load.begin(ms(step * 10), 1 << 20);
+        }
+        let rate = load.rate().unwrap();
+        assert!((100 << 20..=105 << 20).contains(&rate), "{rate}");
+        assert_eq!(load.outstanding, 4 << 20);
+        assert_eq!(load.busy_since(), Some(ms(0)));
+    }
+
+    #[test]
+    fn a_channel_without_a_backlog_is_not_taken_for_slow() {
+        let mut load = Load::new(ms(0));
+        for step in 0..100 {
+            load.begin(ms(step * 10), 4096);
+            load.end(ms(step * 10 + 9), 4096);
+        }
+        assert_eq!((load.rate(), load.busy_since()), (None, None));
+    }
+
+    #[test]
+    fn doing_better_than_known_is_learned_even_without_a_backlog() {
+        let mut load = Load { rate: Some(1000), ..Load::new(ms(0)) };
+        load.begin(ms(0), 4096);
+        load.end(ms(100), 4096);
+        assert_eq!(load.rate(), Some(40960));
+    }
+}

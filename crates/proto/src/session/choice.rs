@@ -1,0 +1,124 @@
+//! Which channel a request takes.
+
+use std::time::Duration;
+
+use super::path::Path;
+use crate::load::{RATE_UNKNOWN, cost};
+use crate::rules::Rules;
+use crate::time::Instant;
+
+/// How much more than the best a channel may have in flight and still get the next request, in
+/// bytes: small requests that follow each other then share frames.
+const STICKY: u64 = 32 << 10;
+
+/// How a session chooses a channel for each request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChannelChoice {
+    /// Each in turn, whatever it can do.
+    RoundRobin,
+    /// The one that will be done first: by the bytes that it has in flight, the rate that it was
+    /// seen to move them at, its round-trip time, and how long nothing was heard of it.
+    #[default]
+    LeastOutstanding,
+    /// As `LeastOutstanding`, among the channels whose NIC sits on the NUMA node of the request's
+    /// memory, if any is live.
+    Node,
+}
+
+/// What requests did with regard to NUMA nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeCounts {
+    /// Requests that took a channel of their memory's node.
+    pub stayed: u64,
+    /// Requests that had to take a channel of another node.
+    pub crossed: u64,
+}
+
+impl NodeCounts {
+    pub(super) fn count(&mut self, stayed: bool) {
+        *(if stayed { &mut self.stayed } else { &mut self.crossed }) += 1;
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    choice: ChannelChoice,
+    /// The channel that was chosen last.
+    last: usize,
+}
+
+impl Chooser {
+    pub(super) fn new(choice: ChannelChoice) -> Self {
+        Self { choice, last: 0 }
+    }
+
+    /// The channel for a request that moves `data_len` bytes and whose memory is on `node`;
+    /// `None` if it has to wait. The channel that will be done first may have no room: then waiting for it is better
+    /// than to take another.
+    pub(super) fn choose<R: Rules>(
+        &mut self,
+        now: Instant,
+        paths: &[Path<R>],
+        data_len: u32,
+        node: Option<u16>,
+    ) -> Option<usize> {
+        let cost = cost(data_len);
+        let has_room = |&path: &usize| paths[path].live().is_some_and(|it| it.has_room(data_len));
+        let chosen = match self.choice {
+            ChannelChoice::RoundRobin => {
+                let mut order = (1..=paths.len()).map(|i| (self.last + i) % paths.len());
+                order.find(has_room)?
+            }
+            ChannelChoice::LeastOutstanding => self.fastest(now, paths, cost, None)?,
+            ChannelChoice::Node => {
+                let near = node.and_then(|node| self.fastest(now, paths, cost, Some(node)));
+                near.or_else(|| self.fastest(now, paths, cost, None))?
+            }
+        };
+        if !has_room(&chosen) {
+            return None;
+        }
+        self.last = chosen;
+        Some(chosen)
+    }
+
+    /// The live channel that would be done with the request first, among those of a node if one
+    /// is given.
+    fn fastest<R: Rules>(
+        &self,
+        now: Instant,
+        paths: &[Path<R>],
+        cost: u64,
+        node: Option<u16>,
+    ) -> Option<usize> {
+        let eligible = |path: &Path<R>| node.is_none() || path.node() == node;
+        let live = || {
+            let paths = paths.iter().enumerate().filter(|(_, path)| eligible(path));
+            paths.filter_map(|(index, path)| Some((index, path.live()?)))
+        };
+        let mut rest = live();
+        let (only, _) = rest.next()?;
+        if rest.next().is_none() {
+            return Some(only);
+        }
+        // A channel that was never busy may be as fast as the fastest.
+        let known = live().filter_map(|(_, initiator)| initiator.load.rate()).max();
+        let unknown = known.unwrap_or(RATE_UNKNOWN);
+        let time = |path: usize, more: u64| {
+            let initiator = paths[path].live()?;
+            let rate = initiator.load.rate().unwrap_or(unknown);
+            let queued = initiator.load.time_for(cost, rate);
+            let slack = Duration::from_nanos(more * 1_000_000_000 / rate.max(1));
+            Some((queued + initiator.channel.rtt_least() + initiator.silent_for(now), slack))
+        };
+        let all = live().filter_map(|(index, _)| Some((index, time(index, 0)?.0)));
+        let (best, least) = all.min_by_key(|&(_, time)| time)?;
+        let stays = |last: usize| {
+            eligible(&paths[last])
+                && time(last, STICKY).is_some_and(|(time, slack)| time <= least + slack)
+        };
+        let sticks = self.last != best && self.last < paths.len() && stays(self.last);
+        Some(if sticks { self.last } else { best })
+    }
+}

@@ -1,0 +1,449 @@
+//! A channel of a session from one of its local links to one of the target's addresses: probed,
+//! connected, lost, and again.
+//!
+//! ```text
+//! Idle -> Probing -> Connecting -> Live
+//!   ^        |           |          |
+//!   +--------+-----------+----------+   no answer, or lost
+//! ```
+
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tyche_wire::{
+    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, FRAME_LEN_MIN, Flags,
+    Header, Hello, Kind, Mac, Reject, Rejection, Uuid,
+};
+
+use super::SessionConfig;
+use super::port::PortConfig;
+use super::repeat::Repeat;
+use crate::channel::{ChannelConfig, Dead};
+use crate::initiator::Initiator;
+use crate::outgoing::Outgoing;
+use crate::rules::Rules;
+use crate::time::Instant;
+
+/// Rounds in which larger frames are probed once a smaller one got through. With 1 % loss each
+/// way, a size that works stays unseen in one of 10⁵ cases.
+const PROBE_ROUNDS: u32 = 3;
+/// Frame lengths worth trying below the link's own: standard, one page, 9000 bytes of payload.
+/// Short ones go first: a queue on the way may hold no more than a few frames, and the long ones
+/// would drive the others out in every round.
+const PROBE_LENS: [usize; 4] = [FRAME_LEN_MIN, 1514, 4210, 9014];
+/// A channel that was live for less did not work: it is left alone for longer and longer.
+const FLAP: Duration = Duration::from_secs(5);
+/// Each flap doubles the pause before the next attempt, up to 2⁶ times.
+const FLAPS_MAX: u32 = 6;
+
+/// How far the last attempt to reach the target got, for people. What got farther is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Problem {
+    /// Nobody offered the export.
+    NoOffer,
+    /// The target offered it, but no probe came back, not even the smallest.
+    NoHello,
+    /// The target did not answer the connect: it may still be closing a former channel.
+    NoAccept,
+    /// The link itself is down or gone.
+    Down,
+    /// The link takes only shorter frames than it did.
+    Narrowed,
+    /// Nothing was heard for the keep-alive time, or for a while on this path but on others.
+    Silence,
+    /// The target is heard, but a frame does not get through to it.
+    Stall,
+    /// The target said that the channel does not exist: it was restarted.
+    Reset,
+    /// The target ended the channel.
+    Disconnected,
+    /// The link was taken out of the session.
+    Removed,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NoOffer => "no target offers the export",
+            Self::NoHello => "the target is there, but no frame of 1294 bytes gets through",
+            Self::NoAccept => "the target does not answer the connect",
+            Self::Down => "the interface is down",
+            Self::Narrowed => "the interface takes only shorter frames than before",
+            Self::Silence => "nothing is heard of the target",
+            Self::Stall => "the target is heard, but long frames do not get through any more",
+            Self::Reset => "the target was restarted",
+            Self::Disconnected => "the target ended the connection",
+            Self::Removed => "the link was removed",
+        })
+    }
+}
+
+enum State<R> {
+    Idle {
+        /// When to try again at the earliest.
+        until: Instant,
+    },
+    Probing {
+        nonce: u64,
+        /// Ascending.
+        sizes: ArrayVec<usize, 5>,
+        /// The size to be sent next in this round.
+        next: usize,
+        best: usize,
+        repeat: Repeat,
+    },
+    Connecting {
+        nonce: u64,
+        connect: Box<Connect>,
+        repeat: Repeat,
+    },
+    Live {
+        accept: Box<Accept>,
+        initiator: Box<Initiator<R>>,
+        since: Instant,
+    },
+}
+
+/// What a frame brought about.
+pub(super) enum PathEvent {
+    Accepted(Box<Accept>),
+    Rejected(Rejection),
+}
+
+/// See the module.
+pub(super) struct Path<R> {
+    /// Our index of its channels.
+    id: ChannelId,
+    /// The upper half of its cookies: frames for a session can be told apart by it.
+    mark: u32,
+    /// Index of its local link, and what that is like.
+    pub(super) port: usize,
+    config: PortConfig,
+    /// The target's address.
+    pub(super) peer: Mac,
+    state: State<R>,
+    problem: Option<Problem>,
+    frame_len: usize,
+    /// How often in a row it was lost soon after it was live.
+    flaps: u32,
+    /// How often farewell was said.
+    farewells: u32,
+}
+
+impl<R: Rules> Path<R> {
+    pub(super) fn new(
+        id: ChannelId,
+        mark: u32,
+        (port, peer): (usize, Mac),
+        config: PortConfig,
+    ) -> Self {
+        Self {
+            id,
+            mark,
+            port,
+            config,
+            peer,
+            state: State::Idle { until: Instant(0) },
+            problem: None,
+            frame_len: 0,
+            flaps: 0,
+            farewells: 0,
+        }
+    }
+
+    /// Our index of its channel.
+    pub(super) fn id(&self) -> ChannelId {
+        self.id
+    }
+
+    /// The NUMA node of its NIC.
+    pub(super) fn node(&self) -> Option<u16> {
+        self.config.node
+    }
+
+    pub(super) fn live(&self) -> Option<&Initiator<R>> {
+        match &self.state {
+            State::Live { initiator, .. } => Some(initiator),
+            _ => None,
+        }
+    }
+
+    pub(super) fn live_mut(&mut self) -> Option<&mut Initiator<R>> {
+        match &mut self.state {
+            State::Live { initiator, .. } => Some(initiator),
+            _ => None,
+        }
+    }
+
+    /// Whether it is live or about to be.
+    pub(super) fn is_busy(&self) -> bool {
+        !matches!(self.state, State::Idle { .. })
+    }
+
+    /// When an idle path may try again.
+    pub(super) fn idle_until(&self) -> Option<Instant> {
+        match self.state {
+            State::Idle { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// What the last attempt failed with.
+    pub(super) fn problem(&self) -> Option<Problem> {
+        self.problem
+    }
+
+    /// Longest frame that the path carries both ways, once probed.
+    pub(super) fn frame_len(&self) -> usize {
+        self.frame_len
+    }
+
+    /// Gives up what there is, and may try again after `delay`: longer if it was live for a moment
+    /// only, again and again, and `others` can do its work.
+    pub(super) fn fail(&mut self, now: Instant, problem: Problem, delay: Duration, others: bool) {
+        if let State::Live { since, .. } = self.state {
+            let flapped = now.since(since) < FLAP;
+            self.flaps = if flapped { (self.flaps + 1).min(FLAPS_MAX) } else { 0 };
+        }
+        let damping = if others { 1 << self.flaps } else { 1 };
+        self.problem = Some(problem);
+        self.state = State::Idle { until: now + delay.saturating_mul(damping) };
+    }
+
+    /// Begins an attempt: the target was heard.
+    pub(super) fn begin(&mut self, now: Instant, nonce: u64) {
+        let longest = self.config.frame_len_max;
+        let shorter = PROBE_LENS.into_iter().filter(|&len| len < longest);
+        let sizes: ArrayVec<_, 5> = shorter.chain([longest]).collect();
+        let (next, repeat) = (sizes.len(), Repeat::new(now));
+        self.state = State::Probing { nonce, sizes, next, best: 0, repeat };
+    }
+
+    /// What the target knows a live channel by.
+    pub(super) fn identity(&self) -> Option<(Cookie, ChannelId)> {
+        match &self.state {
+            State::Live { accept, .. } => Some((accept.cookie, accept.channel)),
+            _ => None,
+        }
+    }
+
+    /// The target's run that a live channel belongs to.
+    pub(super) fn boot(&self) -> Option<Uuid> {
+        match &self.state {
+            State::Live { accept, .. } => Some(accept.boot),
+            _ => None,
+        }
+    }
+
+    /// Whether a reset speaks of this path's channel.
+    pub(super) fn is_reset_by(&self, cookie: Cookie, channel: ChannelId) -> bool {
+        self.identity() == Some((cookie, channel))
+    }
+
+    /// Whether a frame from `src` that belongs to no channel answers what this path has asked.
+    pub(super) fn has_asked(&self, src: Mac, control: &Control) -> bool {
+        let (asked, attempt) = match &self.state {
+            State::Probing { nonce, .. } => (*nonce, None),
+            // Once the longest frame has come through, answers to the others still arrive.
+            State::Connecting { nonce, connect, .. } => (*nonce, Some(connect.attempt)),
+            State::Idle { .. } | State::Live { .. } => return false,
+        };
+        src == self.peer
+            && match control {
+                Control::Hello(hello) => hello.nonce == asked,
+                Control::Accept(accept) => attempt == Some(accept.attempt),
+                Control::Reject(rejection) => attempt == Some(rejection.attempt),
+                _ => false,
+            }
+    }
+
+    /// Takes a frame that answers what this path [has asked](Self::has_asked).
+    pub(super) fn handle_control(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        control: Control,
+        session: &SessionConfig,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Result<Option<PathEvent>, Reject> {
+        match control {
+            Control::Hello(hello) => {
+                self.handle_hello(now, header, &hello, session, random)?;
+                Ok(None)
+            }
+            Control::Accept(accept) => self.handle_accept(now, &accept, session).map(Some),
+            Control::Reject(rejection) => Ok(Some(PathEvent::Rejected(rejection))),
+            _ => Err(Reject::Unexpected),
+        }
+    }
+
+    fn handle_hello(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        hello: &Hello,
+        session: &SessionConfig,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Result<(), Reject> {
+        let State::Probing { sizes, best, .. } = &mut self.state else { return Ok(()) };
+        let len = hello.frame_len as usize;
+        if !header.flags.contains(Flags::REPLY) || !sizes.contains(&len) {
+            return Err(Reject::Unexpected);
+        }
+        *best = (*best).max(len);
+        if *best == self.config.frame_len_max {
+            self.connect(now, session, random);
+        }
+        Ok(())
+    }
+
+    /// The frame size is settled.
+    fn connect(&mut self, now: Instant, session: &SessionConfig, random: &mut dyn FnMut() -> u64) {
+        let State::Probing { nonce, best, .. } = self.state else {
+            unreachable!("connect follows the probe")
+        };
+        self.frame_len = best;
+        let mut flags = ConnectFlags::NONE;
+        flags.set(ConnectFlags::READ_ONLY, session.read_only);
+        flags.set(ConnectFlags::CHECKSUM, session.checksum);
+        flags.set(ConnectFlags::RESUME, session.target.is_some());
+        flags.set(ConnectFlags::STAGES, session.stages);
+        let connect = Connect {
+            attempt: random(),
+            host: session.host,
+            session: session.session,
+            export: session.export,
+            host_name: session.host_name,
+            cookie: Cookie(u64::from(self.mark) << 32 | random() >> 32),
+            channel: self.id,
+            queue_size: session.queue_size,
+            rings: self.config.rings,
+            frame_len: best as u32,
+            damq_pages: session.damq_pages,
+            flags,
+            keep_alive_ms: session.keep_alive.as_millis() as u32,
+        };
+        let repeat = Repeat::new(now);
+        self.state = State::Connecting { nonce, connect: Box::new(connect), repeat };
+    }
+
+    fn handle_accept(
+        &mut self,
+        now: Instant,
+        accept: &Accept,
+        session: &SessionConfig,
+    ) -> Result<PathEvent, Reject> {
+        let State::Connecting { connect, .. } = &self.state else { return Err(Reject::Unexpected) };
+        let stages = accept.flags.contains(AcceptFlags::STAGES);
+        let fits = session.target.is_none_or(|target| target == accept.target)
+            && accept.queue_size <= connect.queue_size
+            && accept.frame_len <= connect.frame_len
+            && (!stages || connect.flags.contains(ConnectFlags::STAGES));
+        if !fits {
+            return Err(Reject::Unexpected);
+        }
+        let config = ChannelConfig {
+            own: (connect.channel, connect.cookie),
+            peer: (accept.channel, accept.cookie),
+            peer_mac: self.peer,
+            frame_len: accept.frame_len as usize,
+            rx_rings: connect.rings,
+            tx_rings: accept.rings,
+            keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
+            checksum: accept.flags.contains(AcceptFlags::CHECKSUM),
+            stages,
+            batch: session.batch,
+        };
+        let initiator = Initiator::new(config, accept.queue_size, accept.damq_pages, now);
+        self.frame_len = config.frame_len;
+        self.problem = None;
+        let (accept, initiator) = (Box::new(accept.clone()), Box::new(initiator));
+        self.state = State::Live { accept: accept.clone(), initiator, since: now };
+        Ok(PathEvent::Accepted(accept))
+    }
+
+    /// Composes the next frame; false if there is none to send now.
+    pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        let control = match &mut self.state {
+            State::Idle { .. } => return false,
+            State::Probing { nonce, sizes, next, best, repeat } => {
+                if *next == sizes.len() {
+                    if !repeat.due(now) {
+                        return false;
+                    }
+                    // A round goes through all sizes above the one that is known to work.
+                    *next = sizes.iter().take_while(|len| *len <= best).count();
+                }
+                let len = sizes[*next];
+                *next += 1;
+                Control::Hello(Hello { nonce: *nonce, frame_len: len as u32 })
+            }
+            State::Connecting { connect, repeat, .. } => {
+                if !repeat.due(now) {
+                    return false;
+                }
+                Control::Connect((**connect).clone())
+            }
+            State::Live { initiator, .. } => {
+                let sent = initiator.poll_transmit(now, out);
+                out.channel = Some(self.id);
+                return sent;
+            }
+        };
+        out.set_control(self.peer, Header::new(control.kind()), Some(control));
+        true
+    }
+
+    /// Time has passed. Says what a live channel is lost to, or an attempt in vain.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        session: &SessionConfig,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<Problem> {
+        match &mut self.state {
+            State::Idle { .. } => None,
+            State::Probing { best, repeat, next, sizes, .. } => {
+                let settled = *best > 0
+                    && repeat.sends() >= PROBE_ROUNDS
+                    && now >= repeat.next()
+                    && *next == sizes.len();
+                if settled {
+                    self.connect(now, session, random);
+                    return None;
+                }
+                repeat.is_exhausted(now).then_some(Problem::NoHello)
+            }
+            State::Connecting { repeat, .. } => {
+                repeat.is_exhausted(now).then_some(Problem::NoAccept)
+            }
+            State::Live { initiator, .. } => {
+                initiator.channel.handle_timeout(now).err().map(|dead| match dead {
+                    Dead::Silence => Problem::Silence,
+                    Dead::Stall => Problem::Stall,
+                })
+            }
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) or
+    /// [`poll_transmit`](Self::poll_transmit) has something to do.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match &self.state {
+            State::Idle { .. } => None,
+            State::Probing { repeat, .. } | State::Connecting { repeat, .. } => Some(repeat.next()),
+            State::Live { initiator, .. } => Some(initiator.channel.poll_timeout()),
+        }
+    }
+
+    /// The header of a farewell, if there is a channel to say it on and it was not yet said in
+    /// this round, counted from 1.
+    pub(super) fn farewell(&mut self, now: Instant, round: u32) -> Option<Header> {
+        let State::Live { initiator, .. } = &mut self.state else { return None };
+        if self.farewells >= round {
+            return None;
+        }
+        self.farewells = round;
+        Some(initiator.channel.unsequenced(now, Kind::Disconnect, Flags::NONE))
+    }
+}
