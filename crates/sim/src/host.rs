@@ -25,6 +25,8 @@ pub(crate) struct Pending {
     pub(crate) operation: Operation,
     pub(crate) memory: Vec<u8>,
     pub(crate) submitted: Instant,
+    /// Outages before it.
+    pub(crate) outages: u64,
 }
 
 /// A run of a host's session.
@@ -219,13 +221,13 @@ impl<R: Rules> Running<R> {
 
 impl Pending {
     /// The memory of an operation as its submitter has prepared it.
-    pub(crate) fn new(operation: Operation, stamp: u64, now: Instant) -> Self {
+    pub(crate) fn new(operation: Operation, stamp: u64, now: Instant, outages: u64) -> Self {
         let len = if operation.opcode.has_data() { operation.len as usize } else { 0 };
         let mut memory = vec![STALE; len];
         if operation.opcode == Opcode::Write {
             fill(&mut memory, stamp, operation.offset / SECTOR_LEN);
         }
-        Self { operation, memory, submitted: now }
+        Self { operation, memory, submitted: now, outages }
     }
 
     /// How long it has been in progress.

@@ -16,9 +16,12 @@ pub use incidents::Incidents;
 use topology::Topology;
 pub use topology::{Faults, LinkPlan, SegmentPlan};
 
-/// The longest time that an operation may take while one of its host's links is whole and any
-/// others are cut, whatever the host's keep-alive time.
+/// The longest time that an operation may take, whatever the host's keep-alive time, while one of
+/// its host's links is whole and others are cut; so often as that happens to it.
 const STALL_MAX: Duration = Duration::from_secs(1);
+/// The same if others may be heard but do not hear any more: only a frame that stays without its
+/// ack for a second tells of that.
+const STALL_MAX_ONE_WAY: Duration = Duration::from_millis(1250);
 
 /// The most usual one twice.
 const BATCH: [BatchPolicy; 4] =
@@ -56,7 +59,8 @@ pub struct Plan {
     pub segments: Vec<SegmentPlan>,
     /// What happens besides.
     pub incidents: Incidents,
-    /// The longest time that an operation may take, if there is such a limit.
+    /// The longest time that an operation may take for each outage that it meets, if there is such
+    /// a limit.
     pub stall_max: Option<Duration>,
 }
 
@@ -217,7 +221,10 @@ impl Plan {
         let target = TargetPlan::draw(random, links.next().unwrap_or_default());
         let host = |(index, links)| HostPlan::draw(random, index, links, &disk);
         let mut hosts: Vec<_> = (0..).zip(links).map(host).collect();
-        let stall_max = steady.then_some(STALL_MAX);
+        let stall_max = steady.then_some(match incidents.one_way {
+            Some(_) => STALL_MAX_ONE_WAY,
+            None => STALL_MAX,
+        });
         if steady {
             hosts.iter_mut().for_each(HostPlan::be_modest);
         }

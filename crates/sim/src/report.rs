@@ -87,6 +87,11 @@ impl Report {
         }
     }
 
+    /// Times that a host lost a link, or may have lost one.
+    pub(crate) fn outages(&self) -> u64 {
+        self.cuts + self.one_ways + self.relinks
+    }
+
     pub(crate) fn completed(&mut self, status: Status) {
         if status == Status::Success {
             self.succeeded += 1;

@@ -286,11 +286,11 @@ impl<R: Rules> World<R> {
         self.answers.iter().filter(move |(index, _)| *index == host).map(|&(_, status)| status)
     }
 
-    /// Longest frame in bytes that a host has found a link to carry; zero before that is known.
+    /// Longest frame in bytes that all live channels of a host's link carry; zero without any.
     pub fn frame_len(&self, host: usize, link: usize) -> usize {
         let running = self.hosts[host].running.as_ref();
-        let lens = running.into_iter().flat_map(|it| it.paths(link)).map(|path| path.frame_len);
-        lens.max().unwrap_or_default()
+        let paths = running.into_iter().flat_map(|it| it.paths(link)).filter(|path| path.live);
+        paths.map(|path| path.frame_len).min().unwrap_or_default()
     }
 
     /// Counters of all channels so far, at both ends.

@@ -254,10 +254,87 @@ fn more_links_at_one_side_than_at_the_other_all_work_on_one_switch() {
         plan.target.links = vec![LinkPlan::clean(0, 9000); target_links];
         plan.hosts[0].links = vec![LinkPlan::clean(0, 9000); host_links];
         let mut world = bundle_of(plan);
+        world.run_for(SECOND).unwrap();
+        assert_eq!(world.peers(0).len(), target_links, "every link of the target is used");
+        assert_eq!(world.report().channels, host_links.max(target_links) as u64, "and no more");
         let many = submit_many(&mut world, 60);
         expect_answers(&mut world, many, SECOND);
         world.audit().unwrap();
     }
+}
+
+#[test]
+fn a_cut_of_all_links_but_one_stalls_nothing_for_a_second() {
+    for (seed, left) in (20..26).zip(0..6) {
+        let mut plan = Plan::clean(seed);
+        (1..6).for_each(|_| plan.add_segment(9000));
+        plan.hosts[0].keep_alive = 3 * SECOND;
+        plan.hosts[0].reconnect_delay = SECOND;
+        let mut world = bundle_of(plan);
+        let mut count = submit_many(&mut world, 60);
+        world.run_for(Duration::from_micros(100)).unwrap();
+        (0..6).filter(|&link| link != left).for_each(|link| world.set_down(link, true));
+        expect_answers(&mut world, count, SECOND);
+        world.run_for(3 * SECOND).unwrap();
+        (0..6).for_each(|link| world.set_down(link, false));
+        count += submit_many(&mut world, 60);
+        expect_answers(&mut world, count, SECOND);
+        let whole = |world: &World| (0..6).all(|link| world.is_link_live(0, link));
+        assert!(world.run_until(5 * SECOND, whole).unwrap(), "all are back within 5 s");
+        world.audit().unwrap();
+    }
+}
+
+#[test]
+fn links_are_taken_out_of_a_live_session_and_put_back() {
+    let mut world = bundle(14, 3);
+    let mut count = 0;
+    for link in [0, 1, 2, 1, 0] {
+        count += submit_many(&mut world, 20);
+        world.run_for(Duration::from_micros(50)).unwrap();
+        world.remove_link(0, link).unwrap();
+        assert!(!world.is_link_live(0, link));
+        expect_answers(&mut world, count, SECOND / 2);
+        world.add_link(0, link).unwrap();
+        expect_back(&mut world, link, 2 * SECOND);
+    }
+    assert_eq!(world.report().relinks, 5);
+    world.audit().unwrap();
+}
+
+#[test]
+fn without_any_link_a_session_waits_for_one() {
+    let mut world = bundle(15, 2);
+    let many = submit_many(&mut world, 40);
+    world.run_for(Duration::from_micros(50)).unwrap();
+    (0..2).for_each(|link| world.remove_link(0, link).unwrap());
+    world.run_for(2 * SECOND).unwrap();
+    assert!(world.in_progress() > 0, "they were removed with work in flight");
+    world.add_link(0, 1).unwrap();
+    let answered = |world: &World| world.answers(0).count() == many;
+    assert!(world.run_until(2 * SECOND, answered).unwrap());
+    assert!(world.answers(0).all(|status| status == Status::Success));
+    world.audit().unwrap();
+}
+
+#[test]
+fn a_link_in_the_place_of_another_is_used_as_what_it_is() {
+    let mut plan = Plan::clean(16);
+    plan.target.links = vec![LinkPlan::clean(0, 9000); 2];
+    plan.hosts[0].links = vec![LinkPlan::clean(0, 1500), LinkPlan::clean(0, 9000)];
+    let mut world = bundle_of(plan);
+    assert_eq!((world.frame_len(0, 0), world.frame_len(0, 1)), (1514, 9014));
+    world.remove_link(0, 0).unwrap();
+    world.remove_link(0, 1).unwrap();
+    // The first that comes back gets the index of the first that went.
+    world.add_link(0, 1).unwrap();
+    expect_back(&mut world, 1, 2 * SECOND);
+    assert_eq!(world.frame_len(0, 1), 9014, "long frames are found to get through");
+    world.add_link(0, 0).unwrap();
+    expect_back(&mut world, 0, 2 * SECOND);
+    assert_eq!((world.frame_len(0, 0), world.frame_len(0, 1)), (1514, 9014));
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    world.audit().unwrap();
 }
 
 #[test]

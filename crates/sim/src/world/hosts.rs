@@ -130,8 +130,8 @@ impl<R: Rules> World<R> {
             check_exchange(exchange, now)?;
         }
         let age = pending.age(now);
-        if self.plan.stall_max.is_some_and(|limit| age > limit) && !is_over {
-            return Err(format!("{op:?} of host {index} took {age:?} though a link was whole"));
+        if !is_over {
+            check_age(&pending, now, self.report.outages(), self.plan.stall_max)?;
         }
         self.report.slowest = self.report.slowest.max(age);
         self.report.completed(status);
@@ -209,7 +209,8 @@ impl<R: Rules> World<R> {
         let Operation { opcode, flags, offset, len } = operation;
         let stamp = if opcode == Opcode::Write { self.history.stamp() } else { 0 };
         self.history.submit(running.number, op, (opcode, flags), (offset, len), stamp)?;
-        running.pending.insert(op, Pending::new(operation, stamp, now));
+        let outages = self.report.outages();
+        running.pending.insert(op, Pending::new(operation, stamp, now, outages));
         self.report.operations += 1;
         self.note(Happening::Submit { host: index, op: op.0, opcode, offset, len, stamp });
         Ok(op)
@@ -308,6 +309,22 @@ impl<R: Rules> World<R> {
     pub fn lost_since(&self, host: usize) -> Option<Instant> {
         self.hosts[host].running.as_ref().and_then(|running| running.session.lost_since())
     }
+}
+
+/// An operation took no longer than its outages allow; `outages`: how many there have been so far.
+fn check_age(
+    pending: &Pending,
+    now: Instant,
+    outages: u64,
+    stall_max: Option<Duration>,
+) -> Result<(), String> {
+    let met = (outages - pending.outages).max(1) as u32;
+    let age = pending.age(now);
+    if stall_max.is_none_or(|limit| age <= limit * met) {
+        return Ok(());
+    }
+    let Operation { opcode, offset, len, .. } = pending.operation;
+    Err(format!("{opcode:?} {offset}+{len} took {age:?} for {met} outages though a link was whole"))
 }
 
 /// The target had a request for no longer than its host was waiting for it.

@@ -144,7 +144,8 @@ impl<R: Rules> World<R> {
         if spared || !self.random.chance(self.plan.incidents.fence_cut) {
             return;
         }
-        self.report.fence_cuts += 1;
+        (self.report.fence_cuts, self.report.cuts) =
+            (self.report.fence_cuts + 1, self.report.cuts + 1);
         let lasts = Duration::from_micros(self.random.pick(&[0, 1]));
         self.plan_in(lasts, Event::Incident(Incident::Again(segment, 1)));
         if lasts.is_zero() {
