@@ -55,8 +55,9 @@ const DOUBT: Duration = Duration::from_millis(100);
 /// Silence after which a channel is given up if another is heard. Lower: a target that is busy
 /// elsewhere for a moment loses its channels. Higher: requests wait longer on a dead link.
 const GIVE_UP: Duration = Duration::from_millis(400);
-/// How long a frame may stay without an ack on a channel that is heard, if there is another.
-const STALL: Duration = Duration::from_secs(1);
+/// How long a frame may stay without an ack on a channel that is heard, if there is another: what
+/// we send may be lost though what the target sends is not.
+const STALL: Duration = Duration::from_millis(600);
 /// What a request is cut into, at least, when there are channels with nothing to do.
 const SHARE_MIN: u32 = 64 << 10;
 
@@ -846,7 +847,7 @@ impl<R: Rules> Session<R> {
             }
         }
         let delay = match problem {
-            Problem::Reset => Duration::ZERO,
+            Problem::Reset | Problem::Removed => Duration::ZERO,
             _ => self.config.reconnect_delay,
         };
         let is_other = |(it, other): (usize, &Path<R>)| it != path && other.live().is_some();
@@ -927,15 +928,18 @@ impl<R: Rules> Session<R> {
         for path in 0..self.paths.len() {
             let Some(initiator) = self.paths[path].live() else { continue };
             let silent = initiator.silent_for(now);
-            let rest = GIVE_UP.max(initiator.channel.rtt() * 4);
+            // A long queue on the way makes answers late, not lost.
+            let patience = initiator.channel.rtt() * 4;
             let others = || self.paths.iter().enumerate().filter(|&(it, _)| it != path);
             let mut heard = others().filter_map(|(_, other)| other.live());
-            let problem = if silent >= rest && initiator.channel.asked_for(now) >= DOUBT * 2 {
+            let problem = if silent >= GIVE_UP.max(patience)
+                && initiator.channel.asked_for(now) >= DOUBT * 2
+            {
                 heard
                     .any(|other| other.channel.unheard_for(now) < DOUBT * 2)
                     .then_some(Problem::Silence)
             } else {
-                initiator.channel.is_stalled(now, STALL).then_some(Problem::Stall)
+                initiator.channel.is_stalled(now, STALL.max(patience)).then_some(Problem::Stall)
             };
             doubtful |= silent >= DOUBT;
             if let Some(problem) = problem {
