@@ -17,11 +17,8 @@ use topology::Topology;
 pub use topology::{Faults, LinkPlan, SegmentPlan};
 
 /// The longest time that an operation may take, whatever the host's keep-alive time, while one of
-/// its host's links is whole and others are cut; so often as that happens to it.
+/// its host's links is whole and another is cut: for each cut that it meets.
 const STALL_MAX: Duration = Duration::from_secs(1);
-/// The same if others may be heard but do not hear any more: only a frame that stays without its
-/// ack for a second tells of that.
-const STALL_MAX_ONE_WAY: Duration = Duration::from_millis(1250);
 
 /// The most usual one twice.
 const BATCH: [BatchPolicy; 4] =
@@ -221,10 +218,7 @@ impl Plan {
         let target = TargetPlan::draw(random, links.next().unwrap_or_default());
         let host = |(index, links)| HostPlan::draw(random, index, links, &disk);
         let mut hosts: Vec<_> = (0..).zip(links).map(host).collect();
-        let stall_max = steady.then_some(match incidents.one_way {
-            Some(_) => STALL_MAX_ONE_WAY,
-            None => STALL_MAX,
-        });
+        let stall_max = steady.then_some(STALL_MAX);
         if steady {
             hosts.iter_mut().for_each(HostPlan::be_modest);
         }

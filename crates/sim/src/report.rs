@@ -63,6 +63,8 @@ pub struct Report {
     pub blackouts: u64,
     /// Times that a link began to lose frames in one direction.
     pub one_ways: u64,
+    /// Times that a segment began to drop long frames.
+    pub narrowed: u64,
     /// Times that a link was taken out of a session.
     pub relinks: u64,
     /// Fences and their answers.
@@ -89,7 +91,7 @@ impl Report {
 
     /// Times that a host lost a link, or may have lost one.
     pub(crate) fn outages(&self) -> u64 {
-        self.cuts + self.one_ways + self.relinks
+        self.cuts + self.one_ways + self.narrowed + self.relinks
     }
 
     pub(crate) fn completed(&mut self, status: Status) {
@@ -130,6 +132,7 @@ impl std::ops::AddAssign for Report {
         self.cuts += other.cuts;
         self.blackouts += other.blackouts;
         self.one_ways += other.one_ways;
+        self.narrowed += other.narrowed;
         self.relinks += other.relinks;
         self.fences += other.fences;
         self.fence_cuts += other.fence_cuts;

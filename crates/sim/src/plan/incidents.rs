@@ -79,8 +79,6 @@ impl Incidents {
         // One after the other: what they cost together has no limit that would say much.
         let rarely = |mean: Option<Duration>| mean.map(|mean| mean.max(Duration::from_secs(1)));
         (self.flap, self.one_way) = (rarely(self.flap), rarely(self.one_way));
-        self.relink = rarely(self.relink);
-        // Who loses only some of the frames, or only the long ones, is not found out so soon.
-        self.mtu_drop = None;
+        (self.mtu_drop, self.relink) = (rarely(self.mtu_drop), rarely(self.relink));
     }
 }

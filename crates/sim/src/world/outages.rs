@@ -30,6 +30,7 @@ impl<R: Rules> World<R> {
         let Some(segment) = self.draw_segment() else { return Ok(()) };
         match incident {
             Incident::MtuDrop => {
+                self.report.narrowed += 1;
                 let mtu = self.random.pick(&[1500, 1500, 4196, 9000]);
                 self.note(Happening::Incident(format!("segment {segment}: MTU {mtu}")));
                 self.network.set_frame_len_passed(segment, Some(ETHERNET_LEN + mtu));
