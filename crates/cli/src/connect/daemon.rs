@@ -332,7 +332,8 @@ fn link_error(error: LinkError, name: &str) -> Error {
         }
         LinkError::Last => {
             let message = format!(
-                "{name} is the session's last link: add another one first, or use `tyche disconnect`"
+                "{name} is the session's last link: add another one first, or use \
+                 `tyche disconnect`"
             );
             (Code::Usage, message)
         }

@@ -243,7 +243,7 @@ impl Host {
                         assert_eq!(status, Status::Success);
                         self.completed += 1;
                     }
-                    SessionEvent::Connected => {}
+                    SessionEvent::Joined(..) | SessionEvent::Connected => {}
                     other => unreachable!("nothing goes wrong here: {other:?}"),
                 }
             }

@@ -53,9 +53,9 @@ impl Chooser {
         Self { choice, last: 0 }
     }
 
-    /// The channel for a request that moves `data_len` bytes and whose memory is on `node`;
-    /// `None` if it has to wait. The channel that will be done first may have no room: then waiting for it is better
-    /// than to take another.
+    /// The channel for a request that moves `data_len` bytes and whose memory is on `node`; `None`
+    /// if it has to wait. The channel that will be done first may have no room: then waiting for
+    /// it is better than to take another.
     pub(super) fn choose<R: Rules>(
         &mut self,
         now: Instant,
@@ -63,6 +63,9 @@ impl Chooser {
         data_len: u32,
         node: Option<u16>,
     ) -> Option<usize> {
+        if let [only] = paths {
+            return only.live().is_some_and(|it| it.has_room(data_len)).then_some(0);
+        }
         let cost = cost(data_len);
         let has_room = |&path: &usize| paths[path].live().is_some_and(|it| it.has_room(data_len));
         let chosen = match self.choice {

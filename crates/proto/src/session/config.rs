@@ -1,0 +1,48 @@
+//! What a session wants.
+
+use std::time::Duration;
+
+use tyche_wire::{Name, Uuid};
+
+use super::ChannelChoice;
+use crate::batching::BatchPolicy;
+
+/// What a session wants.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Identity of this host, the same after a restart.
+    pub host: Uuid,
+    /// Its name, for people.
+    pub host_name: Name,
+    /// Identity of the session, new for each.
+    pub session: Uuid,
+    /// The export.
+    pub export: Name,
+    /// The target that must offer it. Set by itself once connected: a session stays with its
+    /// target.
+    pub target: Option<Uuid>,
+    /// Requests in flight on each channel, 1 to 1024.
+    pub queue_size: u16,
+    /// Pages wanted for the target's data queue of each channel.
+    pub damq_pages: u32,
+    /// Operations in progress at once.
+    pub operations_max: u32,
+    /// Never write.
+    pub read_only: bool,
+    /// Cover data with checksums.
+    pub checksum: bool,
+    /// Find out where the time of operations goes: [`Session::exchange`].
+    pub stages: bool,
+    /// Silence after which a channel is dead; at least 100 ms.
+    pub keep_alive: Duration,
+    /// Pause between two attempts to connect.
+    pub reconnect_delay: Duration,
+    /// How long to try to get back to a lost target before everything fails; `None`: for ever.
+    pub ctrl_loss_tmo: Option<Duration>,
+    /// How requests share frames.
+    pub batch: BatchPolicy,
+    /// Channels for each pair of a local link and an address of the target, at least 1.
+    pub channels: usize,
+    /// Which channel a request takes.
+    pub choice: ChannelChoice,
+}

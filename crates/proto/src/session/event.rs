@@ -1,0 +1,94 @@
+//! What happens to a session, and what it knows of its export.
+
+use tyche_wire::{Echo, Mac, Reason, Rejection, Status, Uuid};
+
+use super::Problem;
+use crate::operation::OpId;
+
+/// What a session knows of its export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportState {
+    /// Identity of the target.
+    pub target: Uuid,
+    /// Identity of the export.
+    pub uuid: Uuid,
+    /// Bytes.
+    pub size: u64,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// Writes are refused, by the target or by our own wish.
+    pub read_only: bool,
+    /// Completed writes may be volatile until the next flush.
+    pub write_cache: bool,
+    /// Discard does something.
+    pub discard: bool,
+    pub(super) boot: Uuid,
+}
+
+/// Why a session is over for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// `ctrl_loss_tmo` has passed without the target coming back.
+    TargetLost,
+    /// The target refused the channel.
+    Rejected(Reason),
+    /// The export of that name is another disk than before.
+    ExportChanged,
+    /// The target removed the export.
+    ExportRemoved,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TargetLost => f.write_str("the target did not come back in time"),
+            Self::Rejected(reason) => reason.fmt(f),
+            Self::ExportChanged => f.write_str("the export is not the same disk any more"),
+            Self::ExportRemoved => f.write_str("the target removed the export"),
+        }
+    }
+}
+
+/// What happened to a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// Data of a read have come: `len` bytes from `source` in the data section of the frame that
+    /// was handled last belong at `offset` of the operation.
+    Data {
+        /// The operation.
+        op: OpId,
+        /// First byte within the operation.
+        offset: u32,
+        /// Bytes.
+        len: u32,
+        /// First byte within the frame's data section.
+        source: u32,
+    },
+    /// The operation has ended.
+    Completed {
+        /// The operation.
+        op: OpId,
+        /// How.
+        status: Status,
+    },
+    /// A channel is live, for the first time or again; the export is known.
+    Connected,
+    /// The last live channel was lost: operations wait.
+    Lost(Problem),
+    /// A channel is live on a local link, by index, to that address of the target.
+    Joined(usize, Mac),
+    /// A channel was lost; the session lives on others, or has told that it is `Lost`.
+    Parted(usize, Mac, Problem),
+    /// A connect was refused. The session goes on trying unless it also fails.
+    Rejected(Box<Rejection>),
+    /// An answer to an [echo](Session::echo) has come.
+    Echoed(Echo),
+    /// The export has another size.
+    Resized(u64),
+    /// The session is over: everything has failed.
+    Failed(Failure),
+    /// The target has lost writes that it had completed: the next flush fails.
+    CacheLost,
+    /// The farewell is said.
+    Closed,
+}

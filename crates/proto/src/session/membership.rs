@@ -1,0 +1,325 @@
+//! The channels of a session: wanted, had, doubted and lost.
+//!
+//! Ports hear the target's addresses, pairs are made of them, and each pair gets its channels. A
+//! channel that is lost leaves what it had in flight to others: reads at once, modifications
+//! when the target has confirmed that it is closed. It is tried again for as long as the session
+//! lives.
+
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tyche_wire::{Accept, AcceptFlags, ChannelId, Mac, Offer, Reason, Reject, Rejection};
+
+use super::pairing;
+use super::path::Path;
+use super::port::Port;
+use super::{ExportState, Failure, PortConfig, Problem, Session, SessionEvent, State};
+use crate::initiator::Piece;
+use crate::rules::Rules;
+use crate::time::Instant;
+
+/// Channels that a session has at most.
+const PATHS_MAX: usize = 64;
+/// Silence of a channel with something to do after which it is asked for a sign of life, and all
+/// others with it. Each is asked again after half of that time.
+const DOUBT: Duration = Duration::from_millis(100);
+/// Silence after which a channel is given up if another is heard. Lower: a target that is busy
+/// elsewhere for a moment loses its channels. Higher: requests wait longer on a dead link.
+const GIVE_UP: Duration = Duration::from_millis(400);
+/// How long a frame may stay without an ack on a channel that is heard, if there is another: what
+/// we send may be lost though what the target sends is not.
+const STALL: Duration = Duration::from_millis(600);
+
+impl<R: Rules> Session<R> {
+    /// Begins to use another local link; returns its index.
+    pub fn add_port(&mut self, now: Instant, config: PortConfig) -> usize {
+        self.now = now;
+        let gap = self.ports.iter().position(Option::is_none);
+        let index = gap.unwrap_or_else(|| {
+            self.ports.push(None);
+            self.ports.len() - 1
+        });
+        self.ports[index] = Some(Port::new(config, now));
+        index
+    }
+
+    /// Stops to use a local link. What its channels had in flight goes through others; without
+    /// any it waits.
+    ///
+    /// # Panics
+    /// If there is no such link.
+    pub fn remove_port(&mut self, now: Instant, port: usize) {
+        self.lose_port(now, port, Problem::Removed);
+        self.ports[port] = None;
+    }
+
+    /// Gives up the channels of a local link that is known not to carry frames any more, or not
+    /// such long ones. If it is down and there is no other, it is better to wait: it may come back
+    /// before the target has noticed.
+    pub fn lose_port(&mut self, now: Instant, port: usize, problem: Problem) {
+        self.now = now;
+        let is_other = |path: &Path<R>| path.port != port && path.live().is_some();
+        if problem == Problem::Down && !self.paths.iter().any(is_other) {
+            return;
+        }
+        for path in 0..self.paths.len() {
+            let it = &self.paths[path];
+            // The probe of an attempt finds out by itself what the link takes.
+            let suffers = it.live().is_some() || (it.is_busy() && problem != Problem::Narrowed);
+            if it.port == port && suffers {
+                self.lose(path, problem);
+            }
+        }
+        self.issue();
+    }
+
+    pub(super) fn handle_offer(
+        &mut self,
+        port: usize,
+        src: Mac,
+        offer: &Offer,
+    ) -> Result<(), Reject> {
+        let wanted = self.config.target.or(self.candidate);
+        let ours = wanted.is_none_or(|target| target == offer.target);
+        let offers_it = offer.exports.iter().any(|export| export.name == self.config.export);
+        let port = self.ports[port].as_mut().ok_or(Reject::Unexpected)?;
+        if !ours || !offers_it || !port.has_asked(src, offer.nonce) {
+            return Err(Reject::Unexpected);
+        }
+        self.candidate = Some(offer.target);
+        port.hear(self.now, src);
+        Ok(())
+    }
+
+    /// Begins attempts for all pairs of links and addresses that lack channels and may try again.
+    pub(super) fn pair(&mut self) {
+        let heard: Vec<_> = self
+            .ports
+            .iter()
+            .map(|port| port.as_ref().map_or_else(ArrayVec::new, Port::heard))
+            .collect();
+        let is_heard = |path: &&Path<R>| heard[path.port].contains(&path.peer);
+        let kept = self.paths.iter().filter(|path| path.is_busy() || is_heard(path));
+        let mut pairs: Vec<_> = kept.map(|path| (path.port, path.peer)).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs.extend(pairing::pair(&heard, &pairs));
+        for &pair in &pairs {
+            let is_member = |path: &&Path<R>| (path.port, path.peer) == pair;
+            let members = self.paths.iter().filter(is_member).count();
+            for _ in members..self.config.channels {
+                self.add_path(pair, &pairs);
+            }
+        }
+        for path in self.paths.iter_mut().filter(|path| path.idle_until().is_some()) {
+            let port = self.ports[path.port].as_mut();
+            let Some(port) = port.filter(|_| heard[path.port].contains(&path.peer)) else {
+                continue;
+            };
+            match path.idle_until() {
+                Some(until) if until > self.now => port.ask_at(until),
+                _ => path.begin(self.now, (self.random)()),
+            }
+        }
+    }
+
+    /// Adds a path for a pair, in the place of one that serves none of `pairs` if there is any.
+    pub(super) fn add_path(&mut self, pair: (usize, Mac), pairs: &[(usize, Mac)]) {
+        let is_spare = |path: &Path<R>| !path.is_busy() && !pairs.contains(&(path.port, path.peer));
+        let Some(port) = &self.ports[pair.0] else { return };
+        let spare = self.paths.iter().position(is_spare);
+        let index = spare.unwrap_or(self.paths.len());
+        if index == PATHS_MAX {
+            return;
+        }
+        let path = Path::new(ChannelId(index as u16), self.mark, pair, port.config);
+        match spare {
+            Some(index) => self.paths[index] = path,
+            None => self.paths.push(path),
+        }
+    }
+
+    pub(super) fn accepted(&mut self, path: usize, accept: &Accept) {
+        // Channels of a former run are gone. What still arrives of them must not count as
+        // completed in this run, whose cache never held it.
+        for other in (0..self.paths.len()).filter(|&other| other != path) {
+            if self.paths[other].boot().is_some_and(|boot| boot != accept.boot) {
+                self.lose(other, Problem::Reset);
+            }
+        }
+        let flag = |flag| accept.flags.contains(flag);
+        let state = ExportState {
+            target: accept.target,
+            uuid: accept.export,
+            size: accept.size,
+            block_size: accept.block_size,
+            read_only: flag(AcceptFlags::READ_ONLY),
+            write_cache: flag(AcceptFlags::WRITE_CACHE),
+            discard: flag(AcceptFlags::DISCARD),
+            boot: accept.boot,
+        };
+        if let Some(before) = self.export {
+            if before.uuid != state.uuid || before.block_size != state.block_size {
+                return self.fail(Failure::ExportChanged);
+            }
+            if before.boot != state.boot && before.write_cache {
+                self.lose_cache();
+            }
+            if before.size != state.size {
+                self.events.push_back(SessionEvent::Resized(state.size));
+            }
+        }
+        self.export = Some(state);
+        self.config.target = Some(accept.target);
+        let joined = &self.paths[path];
+        self.events.push_back(SessionEvent::Joined(joined.port, joined.peer));
+        self.share_ports();
+        if self.state != State::Live {
+            self.state = State::Live;
+            self.events.push_back(SessionEvent::Connected);
+        }
+    }
+
+    /// The target's cache may be lost, and with it writes that no flush has covered.
+    pub(super) fn lose_cache(&mut self) {
+        for op in &mut self.ops {
+            op.redo |= std::mem::take(&mut op.volatile);
+        }
+        if self.cache.is_dirty() {
+            self.cache.forget();
+            if R::LOST_CACHE_FAILS_FLUSH {
+                self.cache.note_loss();
+                self.events.push_back(SessionEvent::CacheLost);
+            }
+        }
+    }
+
+    pub(super) fn rejected(&mut self, path: usize, rejection: Rejection) {
+        let reason = rejection.reason;
+        self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
+        let other = self.paths.iter().enumerate().any(|(it, other)| it != path && other.is_busy());
+        let may_pass = match reason {
+            Reason::UnknownExport | Reason::Held => self.state != State::New,
+            Reason::NoResources => self.state != State::New || other,
+            _ => false,
+        };
+        if may_pass {
+            self.lose(path, Problem::NoAccept);
+        } else {
+            self.fail(Failure::Rejected(reason));
+        }
+    }
+
+    /// A channel is gone, or could not be had: what it had in flight has to be sent again.
+    pub(super) fn lose(&mut self, path: usize, problem: Problem) {
+        let link = &self.paths[path];
+        let (port, peer) = (link.port, link.peer);
+        let was_live = link.live().is_some();
+        if let (Some(initiator), Some(identity)) = (link.live(), link.identity()) {
+            self.past += initiator.channel.stats;
+            let is_gone = problem == Problem::Reset;
+            let fenced =
+                |piece: &Piece| R::FENCE_BEFORE_REISSUE && !is_gone && piece.opcode.modifies();
+            self.reissued.extend(initiator.pieces().filter(|piece| !fenced(piece)));
+            let pieces: Vec<_> = initiator.pieces().filter(fenced).collect();
+            if !pieces.is_empty() {
+                self.fences.add(self.now, identity, pieces);
+            }
+        }
+        let delay = match problem {
+            Problem::Reset | Problem::Removed => Duration::ZERO,
+            _ => self.config.reconnect_delay,
+        };
+        let is_other = |(it, other): (usize, &Path<R>)| it != path && other.live().is_some();
+        let others = self.paths.iter().enumerate().any(is_other);
+        self.paths[path].fail(self.now, problem, delay, others);
+        if let (Some(port), Some(until)) = (&mut self.ports[port], self.paths[path].idle_until()) {
+            port.ask_at(until);
+        }
+        if !was_live {
+            return self.reconsider();
+        }
+        self.events.push_back(SessionEvent::Parted(port, peer, problem));
+        self.share_ports();
+        if others {
+            return;
+        }
+        match self.state {
+            State::Closing { .. } => self.end(),
+            _ => {
+                self.state = State::Lost(self.now);
+                self.events.push_back(SessionEvent::Lost(problem));
+            }
+        }
+    }
+
+    /// No channel could be had of the target that offered one: another may do better.
+    pub(super) fn reconsider(&mut self) {
+        if self.config.target.is_none() && !self.paths.iter().any(Path::is_busy) {
+            self.candidate = None;
+            self.ports.iter_mut().flatten().for_each(Port::forget);
+        }
+    }
+
+    /// Channels on the same link share the room for frames that have come.
+    pub(super) fn share_ports(&mut self) {
+        for port in 0..self.ports.len() {
+            let live = |path: &&mut Path<R>| path.port == port && path.live().is_some();
+            let count = self.paths.iter_mut().filter(live).count();
+            for path in self.paths.iter_mut().filter(live) {
+                let initiator = path.live_mut().expect("it was filtered by that");
+                initiator.channel.share_receiver(count);
+            }
+        }
+    }
+
+    /// Looks for channels that have something to do and are silent, while others are heard. The
+    /// target's other interfaces are asked too: if it is the target that is silent, on all of
+    /// them, nothing is won by giving up one.
+    pub(super) fn doubt(&mut self, now: Instant) {
+        self.doubt_at = None;
+        if self.paths.iter().filter(|path| path.live().is_some()).count() < 2 {
+            return;
+        }
+        let mut doubtful = false;
+        for path in 0..self.paths.len() {
+            let Some(initiator) = self.paths[path].live() else { continue };
+            let silent = initiator.silent_for(now);
+            // A long queue on the way makes answers late, not lost.
+            let patience = initiator.channel.rtt() * 4;
+            let others = || self.paths.iter().enumerate().filter(|&(it, _)| it != path);
+            let mut heard = others().filter_map(|(_, other)| other.live());
+            let problem = if silent >= GIVE_UP.max(patience)
+                && initiator.channel.asked_for(now) >= DOUBT * 2
+            {
+                heard
+                    .any(|other| other.channel.unheard_for(now) < DOUBT * 2)
+                    .then_some(Problem::Silence)
+            } else {
+                initiator.channel.is_stalled(now, STALL.max(patience)).then_some(Problem::Stall)
+            };
+            doubtful |= silent >= DOUBT;
+            if let Some(problem) = problem {
+                self.lose(path, problem);
+            }
+        }
+        if doubtful {
+            for path in &mut self.paths {
+                if let Some(initiator) = path.live_mut() {
+                    initiator.channel.ask_for_life(now);
+                }
+            }
+            self.doubt_at = Some(now + DOUBT / 2);
+        }
+    }
+
+    /// When the channels have to be looked at, if nothing is heard of one until then.
+    pub(super) fn doubt_timeout(&self) -> Option<Instant> {
+        let mut live = self.paths.iter().filter_map(Path::live);
+        if self.doubt_at.is_some() {
+            return self.doubt_at;
+        }
+        let silence = live.clone().filter_map(|it| it.silent_since()).min();
+        (live.nth(1).is_some()).then_some(silence? + DOUBT)
+    }
+}

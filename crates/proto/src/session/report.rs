@@ -1,0 +1,112 @@
+//! What a session is doing, for people.
+
+use std::time::Duration;
+
+use tyche_wire::{ChannelId, Mac};
+
+use super::path::Path;
+use super::port::Port;
+use super::{NodeCounts, Problem, Session, State};
+use crate::rules::Rules;
+use crate::stats::{ChannelStats, RejectCounts};
+use crate::time::Instant;
+
+/// A channel that a session has or tries to have, for people.
+#[derive(Clone, Copy, Debug)]
+pub struct PathReport {
+    /// Our index of the channel.
+    pub channel: ChannelId,
+    /// Index of the local link.
+    pub port: usize,
+    /// The target's address.
+    pub peer: Mac,
+    /// Whether it is live.
+    pub live: bool,
+    /// Longest frame in bytes that was found to get through; zero if that is not known.
+    pub frame_len: usize,
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Frames that may be in flight.
+    pub congestion_window: u32,
+    /// Requests in flight.
+    pub requests: usize,
+    /// Bytes per second that it was seen to move at its busiest lately; zero if it never was busy.
+    pub rate: u64,
+    /// What it was lost to, or its last attempt failed with.
+    pub problem: Option<Problem>,
+    /// Its counters.
+    pub stats: ChannelStats,
+}
+
+impl<R: Rules> Session<R> {
+    /// How long the target may stay away before everything fails: `None` while it is here, or if
+    /// it may stay away for ever.
+    pub fn time_left(&self, now: Instant) -> Option<Duration> {
+        let State::Lost(since) = self.state else { return None };
+        self.config.ctrl_loss_tmo.map(|timeout| (since + timeout).since(now))
+    }
+
+    /// Since when the target is lost.
+    pub fn lost_since(&self) -> Option<Instant> {
+        match self.state {
+            State::Lost(since) => Some(since),
+            _ => None,
+        }
+    }
+
+    /// How far the attempts to reach the target got.
+    pub fn problem(&self) -> Option<Problem> {
+        let deaf = self.ports.iter().flatten().any(Port::is_deaf).then_some(Problem::NoOffer);
+        self.paths.iter().map(Path::problem).max().unwrap_or_default().max(deaf)
+    }
+
+    /// Whether the target could not be heard on a local link lately.
+    pub fn is_deaf(&self, port: usize) -> bool {
+        self.ports[port].as_ref().is_some_and(Port::is_deaf)
+    }
+
+    /// The session's channels, and those that it tries to have.
+    pub fn paths(&self) -> impl Iterator<Item = PathReport> {
+        let known = self.paths.iter().filter(|path| self.ports[path.port].is_some());
+        known.map(|path| {
+            let live = path.live();
+            PathReport {
+                channel: path.id(),
+                port: path.port,
+                peer: path.peer,
+                live: live.is_some(),
+                frame_len: path.frame_len(),
+                rtt: live.map_or(Duration::ZERO, |it| it.channel.rtt()),
+                congestion_window: live.map_or(0, |it| it.channel.congestion_window()),
+                requests: live.map_or(0, |it| it.outstanding()),
+                rate: live.and_then(|it| it.load.rate()).unwrap_or_default(),
+                problem: path.problem(),
+                stats: live.map(|it| it.channel.stats).unwrap_or_default(),
+            }
+        })
+    }
+
+    /// How requests went with regard to NUMA nodes; nothing unless channels are chosen by node.
+    pub fn node_counts(&self) -> NodeCounts {
+        self.nodes
+    }
+
+    /// Operations in progress.
+    pub fn operations(&self) -> usize {
+        self.ops.len() - self.free.len()
+    }
+
+    /// Counters of all channels there have been.
+    pub fn stats(&self) -> ChannelStats {
+        let mut stats = self.past;
+        for initiator in self.paths.iter().filter_map(Path::live) {
+            stats += initiator.channel.stats;
+        }
+        stats
+    }
+
+    /// Dropped frames.
+    pub fn rejects(&self) -> &RejectCounts {
+        &self.rejects
+    }
+}
