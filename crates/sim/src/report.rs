@@ -73,6 +73,8 @@ pub struct Report {
     pub fence_cuts: u64,
     /// The longest time that an operation took.
     pub slowest: Duration,
+    /// How long after the end of everything all links were live again.
+    pub rejoined: Duration,
     /// Time that passed in the simulated world.
     pub virtual_time: Duration,
     /// Hash of everything that happened: the same for the same seed.
@@ -137,6 +139,7 @@ impl std::ops::AddAssign for Report {
         self.fences += other.fences;
         self.fence_cuts += other.fence_cuts;
         self.slowest = self.slowest.max(other.slowest);
+        self.rejoined = self.rejoined.max(other.rejoined);
         self.virtual_time += other.virtual_time;
         self.trace_hash ^= other.trace_hash;
     }

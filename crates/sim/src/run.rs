@@ -79,12 +79,14 @@ impl<R: Rules> World<R> {
             let what = format!("{} operations never end", self.in_progress());
             return Err(self.violation(what).into());
         }
+        let begun = self.elapsed();
         if !self.run_until(REJOIN_MAX, |world| world.idle_link().is_none())? {
             let what = format!("{:?} is whole, and does not come back", self.idle_link());
             return Err(self.violation(what).into());
         }
+        let rejoined = self.elapsed() - begun;
         self.read_back()?;
-        Ok(self.report())
+        Ok(Report { rejoined, ..self.report() })
     }
 
     /// An auditor reads the whole disk, after all frames have come to rest.
