@@ -23,7 +23,8 @@ pub struct SessionConfig {
     pub target: Option<Uuid>,
     /// Requests in flight on each channel, 1 to 1024.
     pub queue_size: u16,
-    /// Pages wanted for the target's data queue of each channel.
+    /// Pages wanted for the target's data queues of all channels together: each gets its part, but
+    /// 8 MiB at least.
     pub damq_pages: u32,
     /// Operations in progress at once.
     pub operations_max: u32,

@@ -18,6 +18,8 @@ use crate::initiator::Piece;
 use crate::rules::Rules;
 use crate::time::Instant;
 
+/// Pages of a channel's data queue that are wanted at least: eight of the largest requests.
+const DAMQ_PAGES_MIN: u32 = 2048;
 /// Channels that a session has at most.
 const PATHS_MAX: usize = 64;
 /// Silence of a channel with something to do after which it is asked for a sign of life, and all
@@ -111,6 +113,8 @@ impl<R: Rules> Session<R> {
                 self.add_path(pair, &pairs);
             }
         }
+        let part = self.config.damq_pages / (pairs.len() * self.config.channels).max(1) as u32;
+        let damq_pages = part.max(DAMQ_PAGES_MIN.min(self.config.damq_pages));
         for path in self.paths.iter_mut().filter(|path| path.idle_until().is_some()) {
             let port = self.ports[path.port].as_mut();
             let Some(port) = port.filter(|_| heard[path.port].contains(&path.peer)) else {
@@ -118,7 +122,7 @@ impl<R: Rules> Session<R> {
             };
             match path.idle_until() {
                 Some(until) if until > self.now => port.ask_at(until),
-                _ => path.begin(self.now, (self.random)()),
+                _ => path.begin(self.now, (self.random)(), port.config, damq_pages),
             }
         }
     }

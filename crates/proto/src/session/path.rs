@@ -124,6 +124,7 @@ pub(super) struct Path<R> {
     state: State<R>,
     problem: Option<Problem>,
     frame_len: usize,
+    damq_pages: u32,
     /// How often in a row it was lost soon after it was live.
     flaps: u32,
     /// How often farewell was said.
@@ -146,6 +147,7 @@ impl<R: Rules> Path<R> {
             state: State::Idle { until: Instant(0) },
             problem: None,
             frame_len: 0,
+            damq_pages: 0,
             flaps: 0,
             farewells: 0,
         }
@@ -210,8 +212,10 @@ impl<R: Rules> Path<R> {
         self.state = State::Idle { until: now + delay.saturating_mul(damping) };
     }
 
-    /// Begins an attempt: the target was heard.
-    pub(super) fn begin(&mut self, now: Instant, nonce: u64) {
+    /// Begins an attempt: the target was heard. The link may be another than the last time.
+    /// `damq_pages`: wanted for the target's data queue.
+    pub(super) fn begin(&mut self, now: Instant, nonce: u64, link: PortConfig, damq_pages: u32) {
+        (self.config, self.damq_pages) = (link, damq_pages);
         let longest = self.config.frame_len_max;
         let shorter = PROBE_LENS.into_iter().filter(|&len| len < longest);
         let sizes: ArrayVec<_, 5> = shorter.chain([longest]).collect();
@@ -319,7 +323,7 @@ impl<R: Rules> Path<R> {
             queue_size: session.queue_size,
             rings: self.config.rings,
             frame_len: best as u32,
-            damq_pages: session.damq_pages,
+            damq_pages: self.damq_pages,
             flags,
             keep_alive_ms: session.keep_alive.as_millis() as u32,
         };
