@@ -281,14 +281,13 @@ impl<R: Rules> World<R> {
             let running = host.running.as_ref().filter(|running| !running.closing)?;
             let live: Vec<_> = running.session.paths().filter(|path| path.live).collect();
             let pairs = self.network.pairs(index);
-            let idle = pairs.iter().find_map(|&(link, (other, mac))| {
+            pairs.iter().find_map(|&(link, (other, mac))| {
                 if !live.iter().any(|path| running.ports[path.port] == Some(link)) {
                     return Some((Station::Host(index), link));
                 }
                 let is_used = live.iter().any(|path| path.peer == mac);
                 (!is_used).then_some((Station::Target, other))
-            });
-            idle
+            })
         })
     }
 
