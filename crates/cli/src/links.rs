@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
+use tyche_numa::Placement;
 use tyche_proto::BatchPolicy;
 use tyche_proto::wire::ETHERTYPE;
 
@@ -79,8 +80,13 @@ impl LinkArgs {
         }
     }
 
-    /// Opens a link on an interface, or over TCP.
-    fn open(&self, interface: &str, end: End) -> Result<Box<dyn Link>> {
+    /// Opens a link on an interface, or over TCP. What the kernel allocates for it is placed.
+    fn open(&self, interface: &str, end: End, placement: &Placement) -> Result<Box<dyn Link>> {
+        let home = placement.home(interface)?;
+        if placement.is_active() && home.node().is_none() {
+            tracing::warn!(interface, "is on no NUMA node: --affinity does nothing for it");
+        }
+        let _near = home.near()?;
         // A target may leave the choice of a port to the kernel, and says what it was.
         let port_min = u16::from(end == End::Host);
         let place = Place::parse(interface, port_min);
@@ -98,16 +104,21 @@ impl LinkArgs {
     }
 
     /// Opens the links named, or one on each interface that is running if none is.
-    pub(crate) fn open_all(&self, named: &[String], end: End) -> Result<Vec<Box<dyn Link>>> {
+    pub(crate) fn open_all(
+        &self,
+        named: &[String],
+        end: End,
+        placement: &Placement,
+    ) -> Result<Vec<Box<dyn Link>>> {
         if !named.is_empty() {
-            return named.iter().map(|name| self.open(name, end)).collect();
+            return named.iter().map(|name| self.open(name, end, placement)).collect();
         }
         let running: Vec<_> = interfaces()?.into_iter().filter(|it| it.running).collect();
         if running.is_empty() {
             let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
             return Err(Error::new(Code::Link, message));
         }
-        running.iter().map(|interface| self.open(&interface.name, end)).collect()
+        running.iter().map(|interface| self.open(&interface.name, end, placement)).collect()
     }
 }
 

@@ -14,6 +14,7 @@ mod identity;
 mod link;
 mod links;
 mod output;
+mod placement;
 mod report;
 mod runtime;
 mod serve;

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_link::{Link, RxBatch, TxBatch, TxVectors};
+use tyche_numa::{Home, Node};
 use tyche_proto::wire::{
     COOKIE_AT, Connect, Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN,
     Header, Hello, Mac, emit_entries,
 };
 use tyche_proto::{Instant, Outgoing, OutgoingEcho, Problem};
+
+use crate::placed;
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
@@ -39,6 +42,7 @@ pub struct PortStats {
 /// See the module.
 pub(crate) struct Port {
     link: Box<dyn Link>,
+    home: Home,
     ethertype: u16,
     pub(crate) rx: RxBatch,
     vectors: TxVectors,
@@ -53,7 +57,9 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(link: Box<dyn Link>, ethertype: u16) -> Self {
+    /// What it consists of comes from `home`.
+    pub(crate) fn new(link: Box<dyn Link>, ethertype: u16, home: Home) -> Self {
+        let _near = placed::near(&home);
         // A link's MTU may grow later; frames stay within what was agreed in the handshake.
         let payload_max = link.frame_len_max() - HEAD_LEN;
         Self {
@@ -65,12 +71,23 @@ impl Port {
             trouble: None,
             problem: None,
             ethertype,
+            home,
             link,
         }
     }
 
     pub(crate) fn link(&self) -> &dyn Link {
         &*self.link
+    }
+
+    /// Where the link belongs.
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The NUMA nodes of the memory that frames are composed in.
+    pub(crate) fn memory_nodes(&self) -> Vec<Node> {
+        self.vectors.memory_nodes()
     }
 
     /// Positions for the receive rings such that the link holds a full window of the longest frames

@@ -176,10 +176,14 @@ impl<R: Rules> Channel<R> {
         now.since(self.heard_at)
     }
 
+    /// Since when the oldest frame of a ring has been without an ack.
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
+        self.tx.iter().filter_map(TxRing::waiting_since).min()
+    }
+
     /// Whether the oldest frame of a ring has been without an ack for so long.
     pub(crate) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
-        let mut waiting_since = self.tx.iter().filter_map(TxRing::waiting_since);
-        waiting_since.any(|since| now.since(since) >= limit)
+        self.waiting_since().is_some_and(|since| now.since(since) >= limit)
     }
 
     /// Has the peer say at once that it lives.

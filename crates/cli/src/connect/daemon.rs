@@ -309,7 +309,7 @@ fn answer(result: Result<()>) -> Value {
 
 /// Begins to use another interface, or another TCP address, with the session's own options.
 fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result<()> {
-    for link in args.open_links(&[name.to_owned()])? {
+    for link in args.open_links(&[name.to_owned()], &args.placement.placement()?)? {
         control.add_link(link).map_err(|error| link_error(error, name))?;
     }
     tracing::info!(link = name, "link added");

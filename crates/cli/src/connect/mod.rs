@@ -57,6 +57,8 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
     if args.daemon || args.foreground {
         return daemon::run(args, args.daemon);
     }
+    // What it has to say about --affinity is said here, for the daemon says it to its log.
+    args.session.placement.placement()?;
     let mut child = Command::new(program())
         .arg0("tyche")
         .args(std::env::args_os().skip(1))

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tyche_engine::{HostLink, HostOptions};
 use tyche_link::tcp::Place;
+use tyche_numa::Placement;
 use tyche_proto::wire::{Mac, Name, Reason};
 use tyche_proto::{ChannelChoice, Failure, Problem, SessionConfig};
 use uuid::Uuid;
@@ -14,6 +15,7 @@ use crate::error::{Code, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::identity;
 use crate::links::{End, LinkArgs};
+use crate::placement::PlacementArgs;
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
@@ -87,11 +89,14 @@ pub(crate) struct SessionArgs {
     pub(crate) link: LinkArgs,
 
     #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
+
+    #[command(flatten)]
     pub(crate) hand_over: HandOverArgs,
 }
 
 /// How requests are spread over the channels.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IoPolicy {
     /// Each channel in turn, whatever it can do: what the others are measured against.
     RoundRobin,
@@ -150,6 +155,7 @@ impl SessionArgs {
     /// What the engine needs for a session with the identity `session`.
     pub(crate) fn options(&self, session: Uuid) -> Result<HostOptions> {
         let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
+        let placement = self.placement.placement()?;
         let session = SessionConfig {
             host: self.host()?,
             host_name: Name::truncated(&host_name),
@@ -167,11 +173,12 @@ impl SessionArgs {
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
             batch: self.link.batch(),
             channels: self.channels.into(),
-            choice: self.io_policy.into(),
+            choice: self.choice(&placement)?,
         };
         Ok(HostOptions {
             session,
-            links: self.open_links(&self.links)?,
+            links: self.open_links(&self.links, &placement)?,
+            placement,
             ethertype: self.link.ethertype,
             arena_pages: ARENA_PAGES,
             spin: self.link.spin(),
@@ -179,16 +186,32 @@ impl SessionArgs {
         })
     }
 
+    /// Which channel a request takes: one of its buffer's node if buffers are spread over nodes.
+    fn choice(&self, placement: &Placement) -> Result<ChannelChoice> {
+        if placement.buffer_nodes().is_empty() {
+            return Ok(self.io_policy.into());
+        }
+        if self.io_policy == IoPolicy::RoundRobin {
+            let message = "--affinity full-mem chooses channels by node: leave out --io-policy";
+            return Err(Error::new(Code::Usage, message));
+        }
+        Ok(ChannelChoice::Node)
+    }
+
     /// Opens the links named, or one on each interface that is running if none is.
-    pub(crate) fn open_links(&self, names: &[String]) -> Result<Vec<HostLink>> {
-        let links = self.link.open_all(names, End::Host)?;
+    pub(crate) fn open_links(
+        &self,
+        names: &[String],
+        placement: &Placement,
+    ) -> Result<Vec<HostLink>> {
+        let links = self.link.open_all(names, End::Host, placement)?;
         let links = self.hand_over.links(links, self.link.spin())?;
         Ok(links.into_iter().map(|link| HostLink { link, target: self.target }).collect())
     }
 
     /// Asks around for other exports when the one wanted is not offered. `None`: nobody answers.
     pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
-        let links = self.link.open_all(&self.links, End::Host)?;
+        let links = self.link.open_all(&self.links, End::Host, &Placement::default())?;
         let (ethertype, host) = (self.link.ethertype, self.host()?);
         let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND);
         if found.is_empty() {

@@ -15,6 +15,7 @@ mod idle;
 mod loss;
 mod memory;
 mod nbd;
+mod placement;
 mod refusals;
 mod rig;
 mod stages;

@@ -31,6 +31,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use tyche_numa::Node;
+
 use crate::{HEAD, Link, Mac, RxBatch, TxBatch, TxVectors};
 use lane::Lane;
 pub use plan::{FaultCounts, FaultPlan};
@@ -236,6 +238,10 @@ impl<L: Link> Link for FaultLink<L> {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()
+    }
+
+    fn memory_nodes(&self) -> Vec<Node> {
+        self.inner.memory_nodes()
     }
 }
 

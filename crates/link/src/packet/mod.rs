@@ -40,6 +40,7 @@ pub use interface::{InterfaceInfo, interfaces};
 use receiver::PacketReceiver;
 use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
+use tyche_numa::Node;
 
 use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
 
@@ -243,6 +244,10 @@ impl Link for PacketLink {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let Malformed { short, long } = self.malformed();
         vec![("malformed_short", short), ("malformed_long", long)]
+    }
+
+    fn memory_nodes(&self) -> Vec<Node> {
+        self.receiver.as_ref().map_or(Vec::new(), PacketReceiver::memory_nodes)
     }
 }
 

@@ -14,9 +14,9 @@ use super::pairing;
 use super::path::Path;
 use super::port::Port;
 use super::{ExportState, Failure, PortConfig, Problem, Session, SessionEvent, State};
-use crate::initiator::Piece;
+use crate::initiator::{Initiator, Piece};
 use crate::rules::Rules;
-use crate::time::Instant;
+use crate::time::{Instant, earliest};
 
 /// Pages of a channel's data queue that are wanted at least: eight of the largest requests.
 const DAMQ_PAGES_MIN: u32 = 2048;
@@ -31,6 +31,8 @@ const GIVE_UP: Duration = Duration::from_millis(400);
 /// How long a frame may stay without an ack on a channel that is heard, if there is another: what
 /// we send may be lost though what the target sends is not.
 const STALL: Duration = Duration::from_millis(600);
+/// A channel that was heard less than that ago may have more to say.
+const SETTLED: Duration = Duration::from_millis(5);
 
 impl<R: Rules> Session<R> {
     /// Begins to use another local link; returns its index.
@@ -288,30 +290,18 @@ impl<R: Rules> Session<R> {
         let mut doubtful = false;
         for path in 0..self.paths.len() {
             let Some(initiator) = self.paths[path].live() else { continue };
-            let silent = initiator.silent_for(now);
-            // A long queue on the way makes answers late, not lost.
-            let patience = initiator.channel.rtt() * 4;
-            let others = || self.paths.iter().enumerate().filter(|&(it, _)| it != path);
-            let mut heard = others().filter_map(|(_, other)| other.live());
-            let problem = if silent >= GIVE_UP.max(patience)
-                && initiator.channel.asked_for(now) >= DOUBT * 2
-            {
-                heard
-                    .any(|other| other.channel.unheard_for(now) < DOUBT * 2)
-                    .then_some(Problem::Silence)
-            } else {
-                initiator.channel.is_stalled(now, STALL.max(patience)).then_some(Problem::Stall)
-            };
-            doubtful |= silent >= DOUBT;
-            if let Some(problem) = problem {
+            let doubt = suspect(initiator, now);
+            doubtful |= doubt.is_some();
+            let Some(Some(problem)) = doubt else { continue };
+            let others = self.paths.iter().enumerate().filter(|&(it, _)| it != path);
+            let mut others = others.filter_map(|(_, other)| other.live());
+            if others.any(|other| is_fine(other, now)) {
                 self.lose(path, problem);
             }
         }
         if doubtful {
-            for path in &mut self.paths {
-                if let Some(initiator) = path.live_mut() {
-                    initiator.channel.ask_for_life(now);
-                }
+            for initiator in self.paths.iter_mut().filter_map(Path::live_mut) {
+                initiator.channel.ask_for_life(now);
             }
             self.doubt_at = Some(now + DOUBT / 2);
         }
@@ -319,11 +309,44 @@ impl<R: Rules> Session<R> {
 
     /// When the channels have to be looked at, if nothing is heard of one until then.
     pub(super) fn doubt_timeout(&self) -> Option<Instant> {
-        let mut live = self.paths.iter().filter_map(Path::live);
         if self.doubt_at.is_some() {
             return self.doubt_at;
         }
-        let silence = live.clone().filter_map(|it| it.silent_since()).min();
-        (live.nth(1).is_some()).then_some(silence? + DOUBT)
+        let live = || self.paths.iter().filter_map(Path::live);
+        live().nth(1)?;
+        let silent = live().filter_map(|it| it.silent_since()).min().map(|at| at + DOUBT);
+        let stalled = live().filter_map(|it| Some(it.channel.waiting_since()? + stall(it)));
+        earliest(silent, stalled.min())
     }
+}
+
+/// What answers may take: a long queue on the way makes them late, not lost.
+fn patience<R: Rules>(initiator: &Initiator<R>) -> Duration {
+    initiator.channel.rtt() * 4
+}
+
+/// How long a frame of a channel may stay without an ack.
+fn stall<R: Rules>(initiator: &Initiator<R>) -> Duration {
+    STALL.max(patience(initiator))
+}
+
+/// Whether there is reason to doubt a live channel, and whether it is reason enough to give it up.
+fn suspect<R: Rules>(initiator: &Initiator<R>, now: Instant) -> Option<Option<Problem>> {
+    let (channel, silent) = (&initiator.channel, initiator.silent_for(now));
+    let is_stalled = channel.is_stalled(now, stall(initiator));
+    // While frames are being taken in, the ack that is missing may be among the next.
+    if is_stalled && channel.unheard_for(now) >= SETTLED {
+        return Some(Some(Problem::Stall));
+    }
+    let asked = channel.asked_for(now) >= DOUBT * 2;
+    if silent >= GIVE_UP.max(patience(initiator)) && asked {
+        return Some(Some(Problem::Silence));
+    }
+    (silent >= DOUBT || is_stalled).then_some(None)
+}
+
+/// Whether a channel is heard and gets through, so that others may be given up for it.
+fn is_fine<R: Rules>(initiator: &Initiator<R>, now: Instant) -> bool {
+    let channel = &initiator.channel;
+    channel.unheard_for(now) < DOUBT * 2 && !channel.is_stalled(now, stall(initiator))
 }

@@ -14,6 +14,8 @@ use super::repeat::Repeat;
 use crate::outgoing::Outgoing;
 use crate::time::Instant;
 
+/// Rounds in vain after which the pause between them doubles, and doubles once more.
+const PATIENT: u32 = 8;
 /// Addresses of one target that a port remembers: more are left alone.
 pub(super) const PEERS_MAX: usize = 16;
 /// How long a round waits for further answers after the first.
@@ -150,7 +152,7 @@ impl Port {
             again.saturating_mul(1 << self.deaf.min(16)).min(STRANGER.max(again))
         } else {
             self.deaf += 1;
-            again
+            again.saturating_mul(1 << (self.deaf / PATIENT).min(2))
         };
         self.round = Round::Over { until: now + pause };
         true
