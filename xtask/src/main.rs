@@ -7,9 +7,11 @@ mod fio;
 mod instructions;
 mod library;
 mod lint;
+mod numa;
 mod packages;
 mod suite;
 mod tidy;
+mod vm;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,7 @@ usage: cargo xtask COMMAND
   install-lib --prefix DIR
                   build the library for C, and install it with header and pkg-config file
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
+  numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
 Programs of Debian that are missing are installed with apt-get; which ones is said before.";
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Some("instructions") if rest.is_empty() || rest == ["--bless"] => {
             instructions::run(!rest.is_empty())
         }
+        Some("numa") if rest.is_empty() => numa::run(),
         Some("fio-engine") if rest.is_empty() => fio::build(),
         Some("install-lib") if prefix.is_some() => library::install(&prefix.unwrap_or_default()),
         _ => {

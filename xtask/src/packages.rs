@@ -43,6 +43,14 @@ pub(crate) const TEST: &[Need] = &[
     ("unshare", "util-linux"),
 ];
 
+/// What a virtual machine is made of.
+pub(crate) const VM: &[Need] = &[
+    ("busybox", "busybox-static"),
+    ("dpkg-deb", "dpkg"),
+    ("ldd", "libc-bin"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+];
+
 /// Directories of programs that a root shell may not have in its `PATH`.
 const SYSTEM: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 

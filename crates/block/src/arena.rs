@@ -8,13 +8,20 @@
 //! Two ways to get an extent: [`Arena::alloc`] finds free pages (the host's side, where requests
 //! start), [`Arena::claim`] takes the very pages that somebody else chose (the target's `damq`,
 //! whose pages the *host* hands out: PROTOCOL.md, "Placement").
+//!
+//! An arena may be [spread](Arena::spread) over NUMA nodes: each has a part of it, and whoever
+//! wants an extent gets one of the node that it runs on, as long as there is one.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, slice};
+
+use rustix::thread::sched_getcpu;
+use tyche_numa::{Node, Placement};
+
+use crate::mapping::Mapping;
 
 /// Bytes in a page; the unit of every arena.
 pub const PAGE: usize = 4096;
@@ -26,23 +33,48 @@ pub struct Arena {
 }
 
 struct Memory {
-    base: NonNull<u8>,
+    mapping: Mapping,
     pages: usize,
+    parts: Parts,
     lent: Mutex<Lent>,
     returned: Condvar,
 }
 
-// SAFETY: `base` is only ever dereferenced through an `Extent`, and `Lent` guarantees that no two
-// extents overlap; moving or sharing the bookkeeping between threads is what the mutex is for.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
+/// How the pages are spread over nodes: the first part is the first node's, and so on.
+struct Parts {
+    /// Pages of each.
+    pages: usize,
+    /// By part; none if the pages are wherever they are.
+    nodes: Box<[Node]>,
+    /// The part of each CPU's node.
+    of_cpu: Box<[usize]>,
+}
+
+impl Parts {
+    /// The part to look in first: that of the calling thread's node.
+    fn near(&self) -> usize {
+        if self.nodes.len() < 2 { 0 } else { *self.of_cpu.get(sched_getcpu()).unwrap_or(&0) }
+    }
+}
+
+/// The part of each CPU's node; the first for CPUs whose node has none.
+fn parts_of_cpus(nodes: &[Node], placement: &Placement) -> Box<[usize]> {
+    let mut of_cpu = Vec::new();
+    for (part, node) in nodes.iter().enumerate() {
+        for cpu in placement.topology().cpus(*node).iter().flat_map(|cpus| cpus.iter()) {
+            of_cpu.resize(of_cpu.len().max(cpu + 1), 0);
+            of_cpu[cpu] = part;
+        }
+    }
+    of_cpu.into()
+}
 
 /// Which pages are out: one bit a page.
 struct Lent {
     words: Box<[u64]>,
-    /// Where the next search starts, so that pages go out in order while nothing is in the way.
-    next: usize,
+    /// Where the next search in each part starts, so that pages go out in order while nothing is in
+    /// the way.
+    next: Box<[usize]>,
     /// Threads asleep in [`Arena::alloc_timeout`].
     waiting: usize,
 }
@@ -65,26 +97,33 @@ impl Lent {
         }
     }
 
+    /// Free pages, in the part `near` if it has any, else in another.
+    fn find(&mut self, pages: usize, near: usize, parts: &Parts) -> Option<usize> {
+        let others = (0..self.next.len()).filter(|part| *part != near);
+        [near].into_iter().chain(others).find_map(|part| self.find_in(pages, part, parts.pages))
+    }
+
     /// Next fit: from the last place onwards, then once from the start.
-    fn find(&mut self, pages: usize, total: usize) -> Option<usize> {
-        let mut first = self.next;
+    fn find_in(&mut self, pages: usize, part: usize, part_pages: usize) -> Option<usize> {
+        let (start, end) = (part * part_pages, (part + 1) * part_pages);
+        let mut first = self.next[part];
         let mut wrapped = false;
         loop {
-            if first + pages > total {
+            if first + pages > end {
                 if wrapped {
                     return None;
                 }
-                (first, wrapped) = (0, true);
+                (first, wrapped) = (start, true);
                 continue;
             }
             match self.first_lent(first, pages) {
                 None => {
-                    self.next = first + pages;
+                    self.next[part] = first + pages;
                     return Some(first);
                 }
                 Some(page) => first = page + 1,
             }
-            if wrapped && first > self.next {
+            if wrapped && first > self.next[part] {
                 return None;
             }
         }
@@ -92,21 +131,69 @@ impl Lent {
 }
 
 impl Arena {
-    /// Takes `pages` zeroed pages from the system. Aborts, as every allocation does, if there is
-    /// no such memory.
+    /// Takes `pages` zeroed pages from the system, for the calling thread to touch first. Aborts,
+    /// as every allocation does, if there is no such memory.
     ///
     /// # Panics
     /// If `pages` is zero or more than a `u32` counts.
     pub fn new(pages: usize) -> Self {
+        Self::whole(Self::map(pages))
+    }
+
+    /// As [`new`](Self::new), on a node.
+    ///
+    /// # Errors
+    /// If the kernel does not let memory be placed there.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn on(pages: usize, node: Node) -> Result<Self, tyche_numa::Error> {
+        let mapping = Self::map(pages);
+        let (start, len) = mapping.part(0, pages * PAGE);
+        tyche_numa::bind(start, len, node)?;
+        Ok(Self::whole(mapping))
+    }
+
+    /// As [`new`](Self::new), with `pages` pages on each node that request buffers are to be spread
+    /// over; as many in all, wherever they are, if there is no such node.
+    ///
+    /// # Errors
+    /// If the kernel does not let memory be placed.
+    ///
+    /// # Panics
+    /// If the pages are none at all, or more than a `u32` counts.
+    pub fn spread(pages: usize, placement: &Placement) -> Result<Self, tyche_numa::Error> {
+        let nodes: Box<[Node]> = placement.buffer_nodes().into();
+        if nodes.is_empty() {
+            return Ok(Self::new(pages));
+        }
+        let mapping = Self::map(pages * nodes.len());
+        for (part, node) in nodes.iter().enumerate() {
+            let (start, len) = mapping.part(part * pages * PAGE, pages * PAGE);
+            tyche_numa::bind(start, len, *node)?;
+        }
+        let (of_cpu, count) = (parts_of_cpus(&nodes, placement), nodes.len());
+        Ok(Self::with_parts(mapping, Parts { pages, nodes, of_cpu }, count))
+    }
+
+    fn map(pages: usize) -> Mapping {
         assert!(pages > 0 && u32::try_from(pages).is_ok(), "an arena of {pages} pages");
-        let layout = Memory::layout(pages);
-        // SAFETY: the layout's size is not zero.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            handle_alloc_error(layout)
-        };
+        Mapping::new(pages * PAGE)
+    }
+
+    fn whole(mapping: Mapping) -> Self {
+        let (pages, nodes) = (mapping.len() / PAGE, Box::default());
+        Self::with_parts(mapping, Parts { pages, nodes, of_cpu: Box::default() }, 1)
+    }
+
+    fn with_parts(mut mapping: Mapping, parts: Parts, count: usize) -> Self {
+        // Now rather than in the middle of a request.
+        mapping.touch();
+        let pages = mapping.len() / PAGE;
         let words = vec![0; pages.div_ceil(64)].into_boxed_slice();
-        let lent = Mutex::new(Lent { words, next: 0, waiting: 0 });
-        Self { memory: Arc::new(Memory { base, pages, lent, returned: Condvar::new() }) }
+        let next = (0..count).map(|part| part * parts.pages).collect();
+        let lent = Mutex::new(Lent { words, next, waiting: 0 });
+        Self { memory: Arc::new(Memory { mapping, pages, parts, lent, returned: Condvar::new() }) }
     }
 
     /// Pages in all.
@@ -116,14 +203,36 @@ impl Arena {
 
     /// Where the memory starts and how many bytes it has, for registering it with the kernel.
     pub fn region(&self) -> (NonNull<u8>, usize) {
-        (self.memory.base, self.memory.pages * PAGE)
+        self.memory.mapping.part(0, self.memory.pages * PAGE)
+    }
+
+    /// The nodes that its memory is on, as the kernel says of a part of its pages; none where it
+    /// does not tell.
+    pub fn memory_nodes(&self) -> Vec<Node> {
+        let (start, len) = self.region();
+        tyche_numa::nodes_of(start, len)
+    }
+
+    /// The nodes that it is spread over; none if it is not.
+    pub fn nodes(&self) -> &[Node] {
+        &self.memory.parts.nodes
     }
 
     /// A run of free pages that holds `len` bytes, or `None` if there is none now.
     pub fn alloc(&self, len: usize) -> Option<Extent> {
+        self.alloc_in(self.memory.parts.near(), len)
+    }
+
+    /// As [`alloc`](Self::alloc), of the part of a node as long as there is any.
+    pub fn alloc_near(&self, node: Node, len: usize) -> Option<Extent> {
+        let part = self.nodes().iter().position(|other| *other == node);
+        self.alloc_in(part.unwrap_or(0), len)
+    }
+
+    fn alloc_in(&self, part: usize, len: usize) -> Option<Extent> {
         let pages = len.div_ceil(PAGE).max(1);
         let mut lent = self.memory.lock();
-        let first = lent.find(pages, self.memory.pages)?;
+        let first = lent.find(pages, part, &self.memory.parts)?;
         lent.set(first, pages, true);
         Some(self.extent(first, pages, len))
     }
@@ -132,9 +241,10 @@ impl Arena {
     pub fn alloc_timeout(&self, len: usize, timeout: Duration) -> Option<Extent> {
         let deadline = Instant::now() + timeout;
         let pages = len.div_ceil(PAGE).max(1);
+        let (parts, near) = (&self.memory.parts, self.memory.parts.near());
         let mut lent = self.memory.lock();
         loop {
-            if let Some(first) = lent.find(pages, self.memory.pages) {
+            if let Some(first) = lent.find(pages, near, parts) {
                 lent.set(first, pages, true);
                 return Some(self.extent(first, pages, len));
             }
@@ -177,20 +287,8 @@ impl fmt::Debug for Arena {
 }
 
 impl Memory {
-    fn layout(pages: usize) -> Layout {
-        Layout::from_size_align(pages * PAGE, PAGE).expect("u32 pages fit an address space")
-    }
-
     fn lock(&self) -> MutexGuard<'_, Lent> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `Arena::new` with the same layout; no extent is left, for each
-        // holds a reference to `self`.
-        unsafe { dealloc(self.base.as_ptr(), Self::layout(self.pages)) }
     }
 }
 
@@ -213,9 +311,14 @@ impl Extent {
         Arc::ptr_eq(&self.memory, &arena.memory)
     }
 
+    /// The node that it is on, if its arena is [spread](Arena::spread) over nodes.
+    pub fn node(&self) -> Option<Node> {
+        let parts = &self.memory.parts;
+        parts.nodes.get(self.first / parts.pages).copied()
+    }
+
     fn start(&self) -> NonNull<u8> {
-        // SAFETY: `first` is below the arena's page count, so the offset stays in the allocation.
-        unsafe { self.memory.base.add(self.first * PAGE) }
+        self.memory.mapping.part(self.first * PAGE, self.pages * PAGE).0
     }
 }
 
@@ -287,6 +390,48 @@ mod tests {
             all[hole + 1] = arena.claim(hole + 1, 1);
             assert!(all[hole].is_some() && all[hole + 1].is_some());
         }
+    }
+
+    /// As if spread over two nodes, 8 pages on each.
+    fn of_two_nodes() -> Arena {
+        let nodes = [Node(0), Node(3)].into();
+        let parts = Parts { pages: 8, nodes, of_cpu: Box::default() };
+        Arena::with_parts(Arena::map(16), parts, 2)
+    }
+
+    #[test]
+    fn a_spread_arena_lends_from_the_node_that_is_asked_for_while_it_can() {
+        let arena = of_two_nodes();
+        let a = arena.alloc_near(Node(3), 5 * PAGE).unwrap();
+        let b = arena.alloc_near(Node(3), 3 * PAGE).unwrap();
+        assert_eq!((a.first_page(), a.node()), (8, Some(Node(3))));
+        assert_eq!((b.first_page(), b.node()), (13, Some(Node(3))));
+        let elsewhere = arena.alloc_near(Node(3), PAGE).unwrap();
+        assert_eq!((elsewhere.first_page(), elsewhere.node()), (0, Some(Node(0))));
+        drop(a);
+        assert_eq!(arena.alloc_near(Node(3), PAGE).unwrap().first_page(), 8);
+        assert_eq!(arena.alloc_near(Node(7), PAGE).unwrap().node(), Some(Node(0)));
+    }
+
+    #[test]
+    fn no_extent_is_on_two_nodes() {
+        let arena = of_two_nodes();
+        let taken = arena.alloc_near(Node(0), 5 * PAGE).unwrap();
+        let next = arena.alloc_near(Node(0), 4 * PAGE).unwrap();
+        assert_eq!((next.first_page(), next.node()), (8, Some(Node(3))));
+        assert!(arena.alloc(5 * PAGE).is_none(), "7 pages are free, but not side by side");
+        drop((taken, next));
+        assert!(arena.alloc(9 * PAGE).is_none(), "more than a node has");
+        assert!(arena.alloc(8 * PAGE).is_some() && Arena::new(9).alloc(9 * PAGE).is_some());
+    }
+
+    #[test]
+    fn without_nodes_an_arena_is_whole() {
+        let topology = tyche_numa::Topology::read("/sys".as_ref()).unwrap();
+        let placement = Placement::new(tyche_numa::Affinity::None, topology).unwrap();
+        let arena = Arena::spread(16, &placement).unwrap();
+        assert!(arena.nodes().is_empty());
+        assert_eq!(arena.alloc(16 * PAGE).unwrap().node(), None);
     }
 
     #[test]

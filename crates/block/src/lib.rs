@@ -9,6 +9,7 @@
 mod arena;
 mod disk;
 mod errno;
+mod mapping;
 mod request;
 
 pub use arena::{Arena, Extent, PAGE};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tyche_engine::Found;
+use tyche_numa::Placement;
 use tyche_proto::wire::{ExportFlags, ExportInfo, Name};
 use uuid::Uuid;
 
@@ -17,7 +18,7 @@ use crate::output::{Format, Table, bytes, show};
 #[derive(Args, Debug)]
 pub(crate) struct DiscoverArgs {
     /// Interface to ask on, or tcp:HOST:PORT of a target; may be repeated. By default all
-    /// interfaces that are up.
+    /// interfaces that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE")]
     links: Vec<String>,
 
@@ -38,7 +39,8 @@ pub(crate) struct DiscoverArgs {
 }
 
 pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
-    let links = args.link.open_all(&args.links, End::Host)?;
+    let placement = Placement::default();
+    let links = args.link.open_all(&args.links, End::Host, &placement)?.logged();
     let host = args.host_id.map_or_else(identity::host, Ok)?;
     let timeout = Duration::try_from_secs_f64(args.timeout).unwrap_or(Duration::ZERO);
     let found = tyche_engine::discover(links, args.link.ethertype, host, Name::EMPTY, timeout);

@@ -139,6 +139,17 @@ impl From<tcp::OpenError> for Error {
     }
 }
 
+impl From<tyche_numa::Error> for Error {
+    fn from(error: tyche_numa::Error) -> Self {
+        let code = match error {
+            tyche_numa::Error::Refused { .. } => Code::Permission,
+            tyche_numa::Error::NoCpus { .. } | tyche_numa::Error::NoMemory { .. } => Code::Usage,
+            _ => Code::Other,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
 impl From<file::OpenError> for Error {
     fn from(error: file::OpenError) -> Self {
         Self::new(Code::Device, error.to_string())

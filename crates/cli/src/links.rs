@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_link::Link;
-use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
+use tyche_link::packet::{InterfaceInfo, PacketLink, PacketOptions, interfaces, is_member};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
+use tyche_numa::Placement;
 use tyche_proto::BatchPolicy;
-use tyche_proto::wire::ETHERTYPE;
+use tyche_proto::wire::{ETHERTYPE, Mac};
 
 use crate::error::{Code, Context, Error, Result};
 use crate::fault::{self, Fault};
@@ -87,8 +88,13 @@ impl LinkArgs {
         }
     }
 
-    /// Opens a link on an interface, or over TCP.
-    fn open(&self, interface: &str, end: End) -> Result<Box<dyn Link>> {
+    /// Opens a link on an interface, or over TCP. What the kernel allocates for it is placed.
+    fn open(&self, interface: &str, end: End, placement: &Placement) -> Result<Box<dyn Link>> {
+        let home = placement.home(interface)?;
+        if placement.is_active() && home.node().is_none() {
+            tracing::warn!(interface, "is on no NUMA node: --affinity does nothing for it");
+        }
+        let _near = home.near()?;
         // A target may leave the choice of a port to the kernel, and says what it was.
         let port_min = u16::from(end == End::Host);
         let place = Place::parse(interface, port_min);
@@ -105,20 +111,100 @@ impl LinkArgs {
         Ok(Box::new(link))
     }
 
-    /// Opens the links named, or one on each interface that is running if none is.
-    pub(crate) fn open_all(&self, named: &[String], end: End) -> Result<Vec<Box<dyn Link>>> {
-        let mut names = named.to_vec();
-        if names.is_empty() {
-            let running = interfaces()?.into_iter().filter(|it| it.running);
-            names.extend(running.map(|interface| interface.name));
-        }
-        if names.is_empty() {
-            let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
-            return Err(Error::new(Code::Link, message));
-        }
-        let links: Vec<_> = names.iter().map(|name| self.open(name, end)).collect::<Result<_>>()?;
-        fault::wrap(names.into_iter().zip(links).collect(), &self.faults)
+    /// Opens the links named, or one on each interface that can be used if none is.
+    ///
+    /// # Errors
+    /// If one of the named can't be opened, or no interface at all.
+    pub(crate) fn open_all(
+        &self,
+        named: &[String],
+        end: End,
+        placement: &Placement,
+    ) -> Result<Opened> {
+        let (links, mut warnings) = if named.is_empty() {
+            self.open_every(end, placement)?
+        } else {
+            let links = named.iter().map(|name| self.open(name, end, placement));
+            (links.collect::<Result<Vec<_>>>()?, Vec::new())
+        };
+        warnings.extend(twins(&links));
+        let own = links.iter().map(|link| link.name().to_owned()).collect();
+        let names = if named.is_empty() { own } else { named.to_vec() };
+        let links = fault::wrap(names.into_iter().zip(links).collect(), &self.faults)?;
+        Ok(Opened { links, warnings })
     }
+
+    /// Opens a link on each interface that is running and not part of another; what can't be
+    /// opened is told of, unless that is all.
+    fn open_every(
+        &self,
+        end: End,
+        placement: &Placement,
+    ) -> Result<(Vec<Box<dyn Link>>, Vec<String>)> {
+        let (mut links, mut errors) = (Vec::new(), Vec::new());
+        for InterfaceInfo { name, .. } in candidates()? {
+            match self.open(&name, end, placement) {
+                Ok(link) => links.push(link),
+                Err(error) => errors.push(error),
+            }
+        }
+        if links.is_empty() {
+            let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
+            let none = || Error::new(Code::Link, message);
+            return Err(errors.into_iter().next().unwrap_or_else(none));
+        }
+        let warnings = errors.iter().map(|error| format!("{error}; going on without it"));
+        Ok((links, warnings.collect()))
+    }
+}
+
+/// Links that are open, and what their user should know of them, in words.
+pub(crate) struct Opened {
+    pub(crate) links: Vec<Box<dyn Link>>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Opened {
+    /// The links; the warnings go to the log.
+    pub(crate) fn logged(self) -> Vec<Box<dyn Link>> {
+        log_warnings(&self.warnings);
+        self.links
+    }
+}
+
+/// Writes warnings to the log.
+pub(crate) fn log_warnings(warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// The interfaces that a user who names none means.
+fn candidates() -> Result<Vec<InterfaceInfo>> {
+    let mut interfaces = interfaces()?;
+    interfaces.retain(|it| {
+        let is_member = it.running && is_member(it.index).unwrap_or(false);
+        if is_member {
+            tracing::debug!(interface = it.name, "part of another interface, which is used");
+        }
+        it.running && !is_member
+    });
+    Ok(interfaces)
+}
+
+/// Warnings of interfaces that share an address: a switch delivers frames for it to one of them.
+fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
+    let interfaces = links.iter().filter(|link| !Place::is_named_by(link.name()));
+    let links: Vec<_> = interfaces.collect();
+    let twin = |(index, link): (usize, &&Box<dyn Link>)| {
+        let first = links[..index].iter().find(|it| it.mac() == link.mac())?;
+        let (first, second, mac) = (first.name(), link.name(), Mac(link.mac()));
+        Some(format!(
+            "interfaces {first} and {second} have the same address {mac}: on one switch only one \
+             of them works; `ip link set {second} address ..` gives it another"
+        ))
+    };
+    links.iter().enumerate().filter_map(twin).collect()
 }
 
 fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>> {

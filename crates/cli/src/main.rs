@@ -15,6 +15,7 @@ mod identity;
 mod link;
 mod links;
 mod output;
+mod placement;
 mod report;
 mod runtime;
 mod serve;

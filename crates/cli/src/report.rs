@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tyche_engine::{HostReport, PortStats, TargetReport};
+use tyche_engine::{HostReport, LinkNodes, PortStats, TargetReport};
+use tyche_numa::Node;
 use tyche_proto::wire::Reject;
 use tyche_proto::{ChannelStats, PathReport};
 
@@ -22,6 +23,7 @@ pub(crate) fn session(report: &HostReport) -> Value {
             "problem": it.problem,
             "channels": it.channels.iter().map(path).collect::<Vec<_>>(),
         });
+        add(&mut link, json!({ "numa": numa(&it.nodes) }));
         add(&mut link, port(&it.port));
         add(&mut link, it.link_counters.iter().copied().collect::<Value>());
         link
@@ -64,6 +66,13 @@ pub(crate) fn session(report: &HostReport) -> Value {
         "channel": channel(&report.channel, sent),
         "rejects": rejects(&report.rejects),
         "links": links.collect::<Vec<_>>(),
+        "numa": {
+            "thread_node": report.nodes.thread.map(|node| node.0),
+            "thread_cpus": report.nodes.cpus.to_string(),
+            "buffer_nodes": numbers(&report.nodes.buffers),
+            "requests_stayed": report.node_counts.stayed,
+            "requests_crossed": report.node_counts.crossed,
+        },
         "cpu_s": cpu_seconds(),
     })
 }
@@ -130,6 +139,7 @@ pub(crate) fn target(report: &TargetReport) -> Value {
             "channel": channel(&link.channel, link.port.tx_frames),
             "rejects": rejects(&link.rejects),
         });
+        add(&mut value, json!({ "numa": numa(&link.nodes) }));
         add(&mut value, port(&link.port));
         add(&mut value, link.link_counters.iter().copied().collect::<Value>());
         value
@@ -166,6 +176,20 @@ pub(crate) fn add(to: &mut Value, fields: Value) {
     if let (Value::Object(to), Value::Object(fields)) = (to, fields) {
         to.extend(fields);
     }
+}
+
+/// Where a link and what belongs to it are.
+fn numa(nodes: &LinkNodes) -> Value {
+    json!({
+        "nic_node": nodes.nic.map(|node| node.0),
+        "ring_nodes": numbers(&nodes.ring),
+        "channel_nodes": numbers(&nodes.channels),
+        "thread_cpus": nodes.cpus.to_string(),
+    })
+}
+
+fn numbers(nodes: &[Node]) -> Vec<u16> {
+    nodes.iter().map(|node| node.0).collect()
 }
 
 fn port(stats: &PortStats) -> Value {

@@ -276,7 +276,9 @@ fn stats_text(report: &Value) -> String {
         for part in ["channel", "rejects"] {
             text += &counters(&format!("link {name} {part}"), &link[part]);
         }
+        text += &places(&format!("link {name}"), &link["numa"]);
     }
+    text += &places("numa", &report["numa"]);
     text + &format!("  {:32} {}\n", "cpu seconds", report["cpu_s"])
 }
 
@@ -293,6 +295,24 @@ fn counters(part: &str, counters: &Value) -> String {
             format!("  {:32} {value}\n", format!("{part} {}", name.replace('_', " ")))
         })
         .collect()
+}
+
+/// Where things are, one a line; what nobody knows is left out.
+fn places(part: &str, places: &Value) -> String {
+    let Some(places) = places.as_object() else { return String::new() };
+    let said = places.iter().filter_map(|(name, value)| {
+        let value = match value {
+            Value::Null => "none".to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Array(values) => {
+                values.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
+            }
+            value => value.to_string(),
+        };
+        let name = format!("{part} {}", name.replace('_', " "));
+        (!value.is_empty()).then(|| format!("  {name:32} {value}\n"))
+    });
+    said.collect()
 }
 
 pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {

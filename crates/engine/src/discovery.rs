@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tyche_link::Link;
+use tyche_numa::Home;
 use tyche_proto::Outgoing;
 use tyche_proto::wire::{Body, Control, Discover, Frame, Header, Kind, Mac, Name, Offer, Uuid};
 
@@ -34,7 +35,8 @@ pub fn discover(
     export: Name,
     timeout: Duration,
 ) -> Vec<Found> {
-    let mut ports: Vec<_> = links.into_iter().map(|link| Port::new(link, ethertype)).collect();
+    let mut ports: Vec<_> =
+        links.into_iter().map(|link| Port::new(link, ethertype, Home::default())).collect();
     let nonce = secrets()();
     let (start, mut asked, mut found) = (now(), 0, Vec::<Found>::new());
     loop {

@@ -16,6 +16,7 @@ mod conversion;
 mod discovery;
 mod host;
 pub mod identity;
+mod placed;
 mod port;
 mod random;
 mod stages;
@@ -28,6 +29,7 @@ pub use host::{
     ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, LinkError,
     LinkReport, Notice, RequestCounts,
 };
+pub use placed::{LinkNodes, SessionNodes};
 pub use port::PortStats;
 pub use stages::{Stage, StageTimes};
 pub use target::{

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_link::{Link, RxBatch, TxBatch, TxVectors};
+use tyche_numa::{Home, Node};
 use tyche_proto::wire::{
     COOKIE_AT, Connect, Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN,
     Header, Hello, Mac, emit_entries,
 };
 use tyche_proto::{Instant, Outgoing, OutgoingEcho, Problem};
+
+use crate::placed;
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
@@ -39,6 +42,7 @@ pub struct PortStats {
 /// See the module.
 pub(crate) struct Port {
     link: Box<dyn Link>,
+    home: Home,
     ethertype: u16,
     pub(crate) rx: RxBatch,
     vectors: TxVectors,
@@ -47,13 +51,16 @@ pub(crate) struct Port {
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
-    trouble: Option<io::ErrorKind>,
+    /// What is wrong with the interface, and how it says so.
+    trouble: Option<(io::ErrorKind, String)>,
     /// What the session has to know.
     problem: Option<Problem>,
 }
 
 impl Port {
-    pub(crate) fn new(link: Box<dyn Link>, ethertype: u16) -> Self {
+    /// What it consists of comes from `home`.
+    pub(crate) fn new(link: Box<dyn Link>, ethertype: u16, home: Home) -> Self {
+        let _near = placed::near(&home);
         // A link's MTU may grow later; frames stay within what was agreed in the handshake.
         let payload_max = link.frame_len_max() - HEAD_LEN;
         Self {
@@ -65,12 +72,23 @@ impl Port {
             trouble: None,
             problem: None,
             ethertype,
+            home,
             link,
         }
     }
 
     pub(crate) fn link(&self) -> &dyn Link {
         &*self.link
+    }
+
+    /// Where the link belongs.
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The NUMA nodes of the memory that frames are composed in.
+    pub(crate) fn memory_nodes(&self) -> Vec<Node> {
+        self.vectors.memory_nodes()
     }
 
     /// Positions for the receive rings such that the link holds a full window of the longest frames
@@ -88,9 +106,9 @@ impl Port {
         self.stats
     }
 
-    /// What is wrong with the interface, if anything.
-    pub(crate) fn trouble(&self) -> Option<io::ErrorKind> {
-        self.trouble
+    /// What is wrong with the interface, if anything, and the remedy.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_ref().map(|(_, message)| message.as_str())
     }
 
     /// What has befallen the interface and means that its channels are of no use, once.
@@ -110,10 +128,10 @@ impl Port {
     }
 
     fn failed(&mut self, now: Instant, error: &io::Error) {
-        if self.trouble != Some(error.kind()) {
+        if self.trouble.as_ref().is_none_or(|(kind, _)| *kind != error.kind()) {
             tracing::warn!(link = self.link.name(), %error, "link failed, trying again");
+            self.trouble = Some((error.kind(), error.to_string()));
         }
-        self.trouble = Some(error.kind());
         if error.kind() == io::ErrorKind::InvalidInput {
             // Shorter frames still get through, and the next handshake finds out how short.
             self.problem = Some(Problem::Narrowed);

@@ -7,6 +7,7 @@ use tyche_engine::{HostLink, HostOptions, identity};
 use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions};
 use tyche_link::{Link, handover};
+use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Mac, Name};
 use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig};
 use uuid::Uuid;
@@ -130,6 +131,7 @@ impl Options {
         let options = HostOptions {
             session: self.session()?,
             links: if self.hand_over { self.hand_over(links)? } else { links },
+            placement: Placement::default(),
             ethertype: self.ethertype,
             arena_pages: self.memory.div_ceil(tyche_block::PAGE),
             spin: self.spin,

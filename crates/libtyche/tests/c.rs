@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
@@ -90,6 +91,7 @@ fn target(interface: &str) -> Target {
             last_writer: None,
         }],
         links: vec![Box::new(PacketLink::open(&PacketOptions::new(interface)).unwrap())],
+        placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
         remember_writer: Box::new(|_, _| ()),

@@ -15,6 +15,7 @@ use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::tcp::{TcpOptions, TcpServer};
 use tyche_link::{Link, memory};
+use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Reason, Uuid};
 use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
@@ -43,6 +44,7 @@ fn target(link: Box<dyn Link>) -> Target {
             last_writer: None,
         }],
         links: vec![link],
+        placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
         remember_writer: Box::new(|_, _| ()),

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use tyche_numa::Node;
 use tyche_wake::{Doorbell, Inbox, SOURCES_MAX, Spin, now_ns, sleep};
 
 use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
@@ -141,6 +142,10 @@ impl Link for HandOverLink {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()
+    }
+
+    fn memory_nodes(&self) -> Vec<Node> {
+        self.inner.memory_nodes()
     }
 }
 

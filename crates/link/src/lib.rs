@@ -25,6 +25,8 @@ pub mod tcp;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use tyche_numa::Node;
+
 pub use batch::{FRAMES_MAX, Refused, RxBatch, RxFrame, TAIL_MAX, TxBatch, TxFrame, TxVectors};
 
 /// Bytes of Ethernet and Tyche header together; the payload starts after them.
@@ -109,6 +111,12 @@ pub trait Link: Send {
 
     /// What else went wrong on the link since it opened, by name: what its kind of link can tell.
     fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// The NUMA nodes that the memory is on which it shares with the kernel, as that says; none if
+    /// there is no such memory here.
+    fn memory_nodes(&self) -> Vec<Node> {
         Vec::new()
     }
 }

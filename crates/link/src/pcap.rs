@@ -14,6 +14,8 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tyche_numa::Node;
+
 use crate::{HEAD, Link, Mac, RxBatch, TxBatch};
 
 /// Says that timestamps are in nanoseconds.
@@ -119,6 +121,10 @@ impl<L: Link, W: Write + Send> Link for PcapLink<L, W> {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()
+    }
+
+    fn memory_nodes(&self) -> Vec<Node> {
+        self.inner.memory_nodes()
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Load {
     backlogged: bool,
     /// Since when there has been something in flight without a break.
     busy_since: Instant,
+    /// When a request ended last; at first, when the channel came to be.
+    ended_at: Instant,
 }
 
 /// What a request with so many bytes of data costs, in bytes.
@@ -44,6 +46,7 @@ impl Load {
             sample: 0,
             backlogged: false,
             busy_since: now,
+            ended_at: now,
         }
     }
 
@@ -57,6 +60,11 @@ impl Load {
         (self.outstanding > 0).then_some(self.busy_since)
     }
 
+    /// For how long the channel has had nothing to do: what is known of it may be that old.
+    pub(crate) fn rested(&self, now: Instant) -> Duration {
+        if self.outstanding > 0 { Duration::ZERO } else { now.since(self.ended_at) }
+    }
+
     /// A request was issued.
     pub(crate) fn begin(&mut self, now: Instant, cost: u64) {
         if self.outstanding == 0 {
@@ -68,12 +76,17 @@ impl Load {
 
     /// A request has ended.
     pub(crate) fn end(&mut self, now: Instant, cost: u64) {
+        self.ended_at = now;
         self.outstanding -= cost;
         self.sample += cost;
         let elapsed = now.since(self.sample_at);
+        let seen = |sample: u64| sample * 1_000_000_000 / (elapsed.as_nanos() as u64).max(1);
         if elapsed >= SAMPLE {
-            self.learn(self.sample * 1_000_000_000 / elapsed.as_nanos() as u64);
+            self.learn(seen(self.sample));
             self.restart(now);
+        } else if self.outstanding == 0 && self.sample_at == self.busy_since {
+            // Too short for a sample, but from begin to end: the channel is at least as fast.
+            self.rate = self.rate.map(|rate| rate.max(seen(self.sample)));
         }
         self.backlogged &= self.outstanding >= BACKLOG;
     }
@@ -138,5 +151,26 @@ mod tests {
         load.begin(ms(0), 4096);
         load.end(ms(100), 4096);
         assert_eq!(load.rate(), Some(40960));
+    }
+
+    #[test]
+    fn a_lone_request_that_is_quickly_done_is_enough_to_be_taken_for_faster() {
+        let mut load = Load { rate: Some(1000), ..Load::new(ms(0)) };
+        load.begin(ms(10), 4096);
+        load.begin(ms(10), 4096);
+        load.end(ms(14), 4096);
+        assert_eq!(load.rate(), Some(1000), "what is still in flight may be what takes long");
+        load.end(ms(18), 4096);
+        assert_eq!(load.rate(), Some(1_024_000));
+    }
+
+    #[test]
+    fn a_channel_rests_from_its_last_request_on() {
+        let mut load = Load::new(ms(5));
+        assert_eq!(load.rested(ms(7)), Duration::from_millis(2));
+        load.begin(ms(10), 4096);
+        assert_eq!(load.rested(ms(20)), Duration::ZERO);
+        load.end(ms(30), 4096);
+        assert_eq!(load.rested(ms(1030)), Duration::from_secs(1));
     }
 }

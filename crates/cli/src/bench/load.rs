@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use rustix::time::{ClockId, clock_gettime};
 use tyche_block::{Completion, Extent, Operation, Request};
 use tyche_engine::{InlineHost, Notice};
+use tyche_proto::NodeCounts;
 
 use super::histogram::Histogram;
 use super::stages::Breakdown;
@@ -87,6 +88,8 @@ pub(super) struct Tally {
     /// Frames of the session in both directions.
     pub(super) frames: u64,
     pub(super) retransmitted: u64,
+    /// Requests that stayed on the node of their memory, and that had to cross to another.
+    pub(super) nodes: NodeCounts,
 }
 
 /// Xorshift: cheap, and random enough to defeat read-ahead.
@@ -140,10 +143,13 @@ impl<'a> Load<'a> {
         let blocks = host.geometry().size / u64::from(shape.len);
         let mut random = Random::new(job);
         let mut idle = Vec::with_capacity(shape.depth.into());
+        let (arena, nodes) = (host.arena(), host.arena().nodes());
         for token in 0..u64::from(shape.depth) {
-            let mut buffer = host
-                .arena()
-                .alloc(shape.len as usize)
+            // As many on each node that they are spread over.
+            let node = nodes.get(token as usize % nodes.len().max(1));
+            let len = shape.len as usize;
+            let buffer = node.map_or_else(|| arena.alloc(len), |node| arena.alloc_near(*node, len));
+            let mut buffer = buffer
                 .ok_or_else(|| Error::new(Code::Usage, "not enough memory: lower --iodepth"))?;
             for byte in buffer.iter_mut() {
                 *byte = (random.next() >> 24) as u8;
@@ -209,6 +215,10 @@ impl<'a> Load<'a> {
             cpu,
             frames: frames(&after) - frames(&before),
             retransmitted: after.channel.retransmitted - before.channel.retransmitted,
+            nodes: NodeCounts {
+                stayed: after.node_counts.stayed - before.node_counts.stayed,
+                crossed: after.node_counts.crossed - before.node_counts.crossed,
+            },
         };
         self.drain(host)?;
         Ok(tally)

@@ -16,6 +16,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tyche_block::Geometry;
 use tyche_engine::{HostOptions, discover};
+use tyche_numa::Placement;
 use tyche_proto::wire::ExportFlags;
 use uuid::Uuid;
 
@@ -27,7 +28,7 @@ use self::result::Floor;
 use self::stages::Breakdown;
 use crate::connect::{SessionArgs, positive};
 use crate::error::{Code, Context, Error, Result};
-use crate::links::End;
+use crate::links::{End, log_warnings};
 use crate::output::{Format, bytes, show};
 use crate::serve::binary;
 use crate::sessions::refuse_twice;
@@ -116,11 +117,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if args.rw.writes() {
         may_write(args)?;
     }
-    let pages = usize::from(args.iodepth) * (args.bs as usize).div_ceil(tyche_block::PAGE);
+    let pages = (args.bs as usize).div_ceil(tyche_block::PAGE);
     let options = |_| {
-        let mut options = session.options(Uuid::new_v4())?;
+        let (mut options, warnings) = session.options(Uuid::new_v4())?;
+        log_warnings(&warnings);
         options.session.stages = args.stages;
-        Ok(HostOptions { arena_pages: pages, ..options })
+        // As many whole requests on each node that they are spread over.
+        let nodes = options.placement.buffer_nodes().len().max(1);
+        let arena_pages = pages * usize::from(args.iodepth).next_multiple_of(nodes);
+        Ok(HostOptions { arena_pages, ..options })
     };
     // Before the measurement, which would be in vain.
     let svg = args.stages_svg.as_deref().map(create).transpose()?;
@@ -164,7 +169,8 @@ fn may_write(args: &BenchArgs) -> Result<()> {
     if args.jobs == 1 {
         return Ok(());
     }
-    let links = session.link.open_all(&session.links, End::Host)?;
+    let opened = session.link.open_all(&session.links, End::Host, &Placement::default())?;
+    let links = opened.links;
     let (ethertype, host, name) = (session.link.ethertype, session.host()?, session.export_name()?);
     let found = discover(links, ethertype, host, name, LOOK);
     let mut offered = found.iter().flat_map(|it| &it.offer.exports).filter(|it| it.name == name);

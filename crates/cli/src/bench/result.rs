@@ -75,6 +75,8 @@ pub(super) fn value(shape: Shape, tallies: &[Tally], floor: Option<Floor>) -> Va
         "cpu_s": tallies.iter().map(|tally| tally.cpu.as_secs_f64()).sum::<f64>(),
         "frames_per_io": frames as f64 / latency.count().max(1) as f64,
         "retransmitted": tallies.iter().map(|tally| tally.retransmitted).sum::<u64>(),
+        "requests_stayed": tallies.iter().map(|tally| tally.nodes.stayed).sum::<u64>(),
+        "requests_crossed": tallies.iter().map(|tally| tally.nodes.crossed).sum::<u64>(),
         "runtime_s": tallies.iter().map(|it| it.elapsed.as_secs_f64()).fold(0.0, f64::max),
         "jobs": tallies.len(),
         "floor": floor,
@@ -99,6 +101,10 @@ pub(super) fn text(result: &Value) -> String {
         number(&result["cpu_s"]),
         result["retransmitted"],
     );
+    let (stayed, crossed) = (&result["requests_stayed"], &result["requests_crossed"]);
+    if number(stayed) + number(crossed) > 0.0 {
+        text += &format!("placement: {stayed} requests stayed on their node, {crossed} crossed\n");
+    }
     let floor = &result["floor"];
     if floor.is_object() {
         text += &format!(
@@ -121,6 +127,7 @@ pub(super) fn text(result: &Value) -> String {
 mod tests {
     use super::super::load::Pattern;
     use super::*;
+    use tyche_proto::NodeCounts;
 
     fn tally(count: u64, latency_ns: u64) -> Tally {
         let mut latencies_ns = Histogram::new();
@@ -132,6 +139,7 @@ mod tests {
             cpu: Duration::from_secs(1),
             frames: 3 * count,
             retransmitted: 1,
+            nodes: NodeCounts::default(),
         }
     }
 
@@ -157,6 +165,16 @@ mod tests {
             (Some(0.4), Some(0.4))
         );
         assert!(floor["latency_ratio"].is_null(), "two at a time");
+    }
+
+    #[test]
+    fn crossing_requests_are_told_where_anybody_looks() {
+        let shape = Shape::new(Pattern::Randread, 4096, 1, 0);
+        let nodes = NodeCounts { stayed: 7, crossed: 3 };
+        let both = [Tally { nodes, ..tally(20, 1000) }, Tally { nodes, ..tally(20, 1000) }];
+        let told = text(&value(shape, &both, None));
+        assert!(told.contains("14 requests stayed on their node, 6 crossed"), "{told}");
+        assert!(!text(&value(shape, &[tally(20, 1000)], None)).contains("placement"));
     }
 
     #[test]

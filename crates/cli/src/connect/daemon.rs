@@ -20,6 +20,7 @@ use super::{ConnectArgs, SessionArgs};
 use crate::attach::attach;
 use crate::control::{self, Request};
 use crate::error::{Code, Context, Error, Result};
+use crate::links::log_warnings;
 use crate::output::show;
 use crate::runtime::{self, CONTROL, RuntimeDir};
 use crate::{report, sessions};
@@ -53,9 +54,6 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
         Err(error) => return Err(error),
     };
     let announcement = session.announcement();
-    for warning in super::narrow_links(&announcement) {
-        tracing::warn!("{warning}");
-    }
     if detached {
         println!("{announcement}");
         release_stdio()?;
@@ -86,6 +84,8 @@ struct Session {
     inputs: Receiver<Input>,
     /// The session has ended: there is nobody to say farewell to.
     closed: bool,
+    /// What the user should know of the links.
+    warnings: Vec<String>,
     dir: RuntimeDir,
 }
 
@@ -105,9 +105,11 @@ impl Session {
         if detached {
             crate::log_to(File::create(&log).context(Code::Other, log.display())?);
         }
+        let (options, warnings) = args.session.options(id)?;
+        log_warnings(&warnings);
         let (sender, inputs) = channel();
         let notices = sender.clone();
-        let host = Host::start(args.session.options(id)?, move |notice| {
+        let host = Host::start(options, move |notice| {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
@@ -124,6 +126,7 @@ impl Session {
             device,
             inputs,
             closed: false,
+            warnings,
             dir,
         };
         session.save(host_id)?;
@@ -148,13 +151,17 @@ impl Session {
         })
     }
 
-    /// What `tyche connect` prints.
+    /// What `tyche connect` prints; what it warns of is in the log, too.
     fn announcement(&self) -> Value {
         let mut value = json!({ "schema": "tyche.connect/1" });
         report::add(&mut value, self.identity());
         if let Some(report) = self.host.control().report() {
             report::add(&mut value, report::session(&report));
         }
+        let narrow = super::narrow_links(&value);
+        log_warnings(&narrow);
+        let warnings = [self.warnings.as_slice(), &narrow].concat();
+        report::add(&mut value, json!({ "warnings": warnings }));
         value
     }
 
@@ -309,7 +316,9 @@ fn answer(result: Result<()>) -> Value {
 
 /// Begins to use another interface, or another TCP address, with the session's own options.
 fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result<()> {
-    for link in args.open_links(&[name.to_owned()])? {
+    let (links, warnings) = args.open_links(&[name.to_owned()], &args.placement.placement()?)?;
+    log_warnings(&warnings);
+    for link in links {
         control.add_link(link).map_err(|error| link_error(error, name))?;
     }
     tracing::info!(link = name, "link added");

@@ -57,6 +57,8 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
     if args.daemon || args.foreground {
         return daemon::run(args, args.daemon);
     }
+    // What it has to say about --affinity is said here, for the daemon says it to its log.
+    args.session.placement.placement()?;
     let mut child = Command::new(program())
         .arg0("tyche")
         .args(std::env::args_os().skip(1))
@@ -78,7 +80,8 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
         let _ = child.wait();
         return Err(Error::new(code, message));
     }
-    for warning in narrow_links(&value) {
+    let warnings = value["warnings"].as_array().map_or(&[][..], Vec::as_slice);
+    for warning in warnings.iter().filter_map(Value::as_str) {
         eprintln!("tyche: {warning}");
     }
     let device = value["device"].as_str().unwrap_or_default().to_owned();

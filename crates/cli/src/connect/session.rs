@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tyche_engine::{HostLink, HostOptions};
 use tyche_link::tcp::Place;
+use tyche_numa::Placement;
 use tyche_proto::wire::{Mac, Name, Reason};
 use tyche_proto::{ChannelChoice, Failure, Problem, SessionConfig};
 use uuid::Uuid;
@@ -13,7 +14,8 @@ use uuid::Uuid;
 use crate::error::{Code, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::identity;
-use crate::links::{End, LinkArgs};
+use crate::links::{End, LinkArgs, Opened};
+use crate::placement::PlacementArgs;
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
@@ -29,7 +31,7 @@ pub(crate) struct SessionArgs {
     pub(crate) export: String,
 
     /// Interface that reaches the target, or tcp:HOST:PORT where it listens; may be repeated: all
-    /// are used as one. By default every interface that is up.
+    /// are used as one. By default every interface that is up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE")]
     pub(crate) links: Vec<String>,
 
@@ -87,11 +89,14 @@ pub(crate) struct SessionArgs {
     pub(crate) link: LinkArgs,
 
     #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
+
+    #[command(flatten)]
     pub(crate) hand_over: HandOverArgs,
 }
 
 /// How requests are spread over the channels.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IoPolicy {
     /// Each channel in turn, whatever it can do: what the others are measured against.
     RoundRobin,
@@ -147,9 +152,12 @@ impl SessionArgs {
         self.host_id.map_or_else(identity::host, Ok)
     }
 
-    /// What the engine needs for a session with the identity `session`.
-    pub(crate) fn options(&self, session: Uuid) -> Result<HostOptions> {
+    /// What the engine needs for a session with the identity `session`, links that are open
+    /// included; says what the user should know of them.
+    pub(crate) fn options(&self, session: Uuid) -> Result<(HostOptions, Vec<String>)> {
         let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
+        let placement = self.placement.placement()?;
+        let (links, warnings) = self.open_links(&self.links, &placement)?;
         let session = SessionConfig {
             host: self.host()?,
             host_name: Name::truncated(&host_name),
@@ -167,28 +175,49 @@ impl SessionArgs {
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
             batch: self.link.batch(),
             channels: self.channels.into(),
-            choice: self.io_policy.into(),
+            choice: self.choice(&placement)?,
         };
-        Ok(HostOptions {
+        let options = HostOptions {
             session,
-            links: self.open_links(&self.links)?,
+            links,
+            placement,
             ethertype: self.link.ethertype,
             arena_pages: ARENA_PAGES,
             spin: self.link.spin(),
             hand_over: self.hand_over.is_on(),
-        })
+        };
+        Ok((options, warnings))
     }
 
-    /// Opens the links named, or one on each interface that is running if none is.
-    pub(crate) fn open_links(&self, names: &[String]) -> Result<Vec<HostLink>> {
-        let links = self.link.open_all(names, End::Host)?;
+    /// Which channel a request takes: one of its buffer's node if buffers are spread over nodes.
+    fn choice(&self, placement: &Placement) -> Result<ChannelChoice> {
+        if placement.buffer_nodes().is_empty() {
+            return Ok(self.io_policy.into());
+        }
+        if self.io_policy == IoPolicy::RoundRobin {
+            let message = "--affinity full-mem chooses channels by node: leave out --io-policy";
+            return Err(Error::new(Code::Usage, message));
+        }
+        Ok(ChannelChoice::Node)
+    }
+
+    /// Opens the links named, or one on each interface that can be used if none is; says what the
+    /// user should know of them.
+    pub(crate) fn open_links(
+        &self,
+        names: &[String],
+        placement: &Placement,
+    ) -> Result<(Vec<HostLink>, Vec<String>)> {
+        let Opened { links, warnings } = self.link.open_all(names, End::Host, placement)?;
         let links = self.hand_over.links(links, self.link.spin())?;
-        Ok(links.into_iter().map(|link| HostLink { link, target: self.target }).collect())
+        let links = links.into_iter().map(|link| HostLink { link, target: self.target });
+        Ok((links.collect(), warnings))
     }
 
     /// Asks around for other exports when the one wanted is not offered. `None`: nobody answers.
     pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
-        let links = self.link.open_all(&self.links, End::Host)?;
+        let placement = Placement::default();
+        let links = self.link.open_all(&self.links, End::Host, &placement)?.links;
         let (ethertype, host) = (self.link.ethertype, self.host()?);
         let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND);
         if found.is_empty() {

@@ -1,11 +1,11 @@
-//! `tyche demo`: the whole path on this machine alone, over a cable between two network
+//! `tyche demo`: the whole path on this machine alone, over cables between two network
 //! namespaces, with a real file system and real files.
 //!
 //! ```text
 //! namespace tyche-demo-PID-h                    namespace tyche-demo-PID-t
-//!   tyche connect ── tyche-h ─ veth pair ─ tyche-t ── tyche serve
-//!        │                                                │
-//!   /dev/loopN: mkfs, mount, copy, compare            disk.img
+//!   tyche connect ── tyche-h0 ─ veth pair ─ tyche-t0 ── tyche serve
+//!        │        └─ tyche-h1 ─ veth pair ─ tyche-t1 ─┘    │
+//!   /dev/loopN: mkfs, mount, copy, compare              disk.img
 //! ```
 //!
 //! One thread plays the story; the main thread waits for its end or for a signal, and then undoes
@@ -33,7 +33,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -42,7 +42,7 @@ use crate::error::{Code, Error, Result};
 use crate::output::{Format, show};
 use command::Failure;
 use filesystem::Filesystem;
-use outage::Outage;
+use outage::{Kills, Outages};
 use report::Report;
 use stage::Stage;
 
@@ -51,15 +51,21 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long after the clean-up it may still be stuck in the kernel.
 const STUCK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Show everything at work on this machine alone: a disk over a virtual cable, a file system,
+/// Show everything at work on this machine alone: a disk over virtual cables, a file system,
 /// real files, compared.
 #[derive(Args, Clone, Debug)]
+#[command(group(ArgGroup::new("kill").args(["kill_target", "kill_target_after"])))]
 pub(crate) struct DemoArgs {
     /// File system to put on the disk.
     #[arg(long, value_enum, default_value_t = Filesystem::Ext4)]
     fs: Filesystem,
 
-    /// MTU of the cable, in bytes.
+    /// Cables between host and target, 1 to 6: all are found and used as one.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER",
+        value_parser = clap::value_parser!(u8).range(1..=6))]
+    links: u8,
+
+    /// MTU of the cables, in bytes.
     #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: u32,
 
@@ -75,13 +81,18 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIRECTORY")]
     tree: Option<PathBuf>,
 
+    /// Kill the target that many times while files are copied, evenly over the copy, and start it
+    /// again each time.
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(1..=100))]
+    kill_target: Option<u8>,
+
     /// Kill the target that many seconds after the copy began, half-way through it at the latest.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     kill_target_after: Option<Duration>,
 
     /// Start the killed target again after that many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3")]
-    #[arg(requires = "kill_target_after")]
+    #[arg(requires = "kill")]
     restart_after: Duration,
 
     /// Do not start the killed target again: the copy must fail, and everything must end.
@@ -107,9 +118,11 @@ pub(crate) struct DemoArgs {
 }
 
 impl DemoArgs {
-    fn outage(&self) -> Option<Outage> {
+    fn outages(&self) -> Option<Outages> {
+        let spread = self.kill_target.map(|times| Kills::Spread(times.into()));
+        let kills = spread.or(self.kill_target_after.map(Kills::Once))?;
         let restart_after = Some(self.restart_after).filter(|_| !self.no_restart);
-        self.kill_target_after.map(|kill_after| Outage { kill_after, restart_after })
+        Some(Outages { kills, restart_after })
     }
 }
 

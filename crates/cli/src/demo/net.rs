@@ -1,58 +1,88 @@
-//! The network of the demo: two namespaces joined by a virtual cable, which may lose frames.
+//! The network of the demo: two namespaces joined by virtual cables, which may lose frames.
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::command::{Failure, run, undo};
 use super::stage::Stage;
 
 /// For `ip` and `nft`, which have next to nothing to do.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks at what only the kernel knows.
+const POLL: Duration = Duration::from_millis(20);
 
-/// The interface in the target's namespace, and in the host's.
-pub(super) const TARGET_LINK: &str = "tyche-t";
-pub(super) const HOST_LINK: &str = "tyche-h";
-
-/// Two network namespaces and the veth pair between them.
-pub(super) struct Cable {
+/// Two network namespaces and the veth pairs between them.
+pub(super) struct Cables {
     target: String,
     host: String,
+    /// The interfaces in the target's namespace, and those in the host's.
+    links: [Vec<String>; 2],
 }
 
-impl Cable {
-    /// Lays the cable; both ends are up when it returns. Offloads are left as the kernel has them.
-    pub(super) fn lay(stage: &Stage, mtu: u32) -> Result<Self, Failure> {
-        let cable = Self { target: format!("{}-t", stage.tag), host: format!("{}-h", stage.tag) };
-        for name in [&cable.target, &cable.host] {
+impl Cables {
+    /// Lays `count` cables; all ends are up when it returns. Offloads are left as the kernel has
+    /// them.
+    pub(super) fn lay(stage: &Stage, count: u8, mtu: u32) -> Result<Self, Failure> {
+        let links = ["t", "h"].map(|end| (0..count).map(|it| format!("tyche-{end}{it}")).collect());
+        let (target, host) = (format!("{}-t", stage.tag), format!("{}-h", stage.tag));
+        let cables = Self { target, host, links };
+        for name in [&cables.target, &cables.host] {
             let doomed = name.clone();
             stage.undo.push(format!("network namespace; ip netns del {name}"), move || {
                 remove_namespace(&doomed)
             })?;
             run(Command::new("ip").args(["netns", "add", name]), LIMIT, &stage.stop)?;
         }
-        let mtu = mtu.to_string();
+        let [targets, hosts] = &cables.links;
+        for (target, host) in targets.iter().zip(hosts) {
+            cables.lay_one(stage, (target, host), &mtu.to_string())?;
+        }
+        cables.await_running(stage)?;
+        Ok(cables)
+    }
+
+    fn lay_one(&self, stage: &Stage, ends: (&str, &str), mtu: &str) -> Result<(), Failure> {
         let mut add = Command::new("ip");
-        add.args(["-n", &cable.target, "link", "add", TARGET_LINK, "mtu", &mtu, "type", "veth"]);
-        add.args(["peer", "name", HOST_LINK, "mtu", &mtu, "netns", &cable.host]);
+        add.args(["-n", &self.target, "link", "add", ends.0, "mtu", mtu, "type", "veth"]);
+        add.args(["peer", "name", ends.1, "mtu", mtu, "netns", &self.host]);
         run(&mut add, LIMIT, &stage.stop)?;
-        for (name, link) in cable.ends() {
+        for (name, link) in [(&self.target, ends.0), (&self.host, ends.1)] {
             let mut up = Command::new("ip");
             run(up.args(["-n", name, "link", "set", link, "up"]), LIMIT, &stage.stop)?;
         }
-        Ok(cable)
+        Ok(())
     }
 
-    /// Loses `percent` of the frames of Tyche's EtherType from now on, each way.
+    /// Waits until the kernel says of all ends that frames can flow, which it does a while after
+    /// they can: whoever is to use all interfaces looks at that.
+    fn await_running(&self, stage: &Stage) -> Result<(), Failure> {
+        let deadline = Instant::now() + LIMIT;
+        for name in [&self.target, &self.host] {
+            let mut show = Command::new("ip");
+            show.args(["-n", name, "-brief", "link", "show", "up"]);
+            let is_waiting = |text: &str| text.lines().any(|line| !line.contains(" UP "));
+            while is_waiting(&run(&mut show, LIMIT, &stage.stop)?) {
+                if Instant::now() > deadline {
+                    return Err(Failure::Failed(format!("no carrier in {name}")));
+                }
+                stage.stop.pause(POLL)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Loses `percent` of the frames of Tyche's EtherType from now on, on each cable, each way.
     ///
     /// The rule sits where frames come in, before any packet socket that is bound to the
     /// EtherType sees them.
     pub(super) fn lose(&self, stage: &Stage, percent: f64) -> Result<(), Failure> {
         let of_10000 = loss_of_10000(percent);
-        for (name, link) in self.ends() {
+        for (name, links) in [&self.target, &self.host].into_iter().zip(&self.links) {
+            let links = links.join(", ");
             let rules = format!(
                 "add table netdev tyche\n\
-                 add chain netdev tyche loss {{ type filter hook ingress device \"{link}\" \
+                 add chain netdev tyche loss {{ type filter hook ingress devices = {{ {links} }} \
                  priority 0; }}\n\
                  add rule netdev tyche loss ether type 0x88b5 numgen random mod 10000 < \
                  {of_10000} counter drop\n"
@@ -74,10 +104,6 @@ impl Cable {
     /// A command that runs at the host's end.
     pub(super) fn at_host(&self, program: impl AsRef<Path>) -> Command {
         inside(&self.host, program)
-    }
-
-    fn ends(&self) -> [(&str, &str); 2] {
-        [(&self.target, TARGET_LINK), (&self.host, HOST_LINK)]
     }
 }
 

@@ -1,9 +1,10 @@
-//! The target dies in the middle of the copy, as in a power failure, and comes back or not.
+//! The target dies in the middle of the copy, as in a power failure, once or again and again, and
+//! comes back or not.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -19,15 +20,27 @@ use super::target::Target;
 const DIRECT_ALIGN: usize = 4096;
 /// Between two looks at the list of sessions.
 const LOOK: Duration = Duration::from_millis(200);
+/// Between two looks while the session is about to be live again.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How long the session may take to find a target that is back.
+const LIVE_LIMIT: Duration = Duration::from_secs(30);
 /// How long after everything has ended a thread may still be seen waiting for the disk.
 const WAITING_LIMIT: Duration = Duration::from_secs(5);
 
+/// When the target is killed.
+#[derive(Clone, Copy)]
+pub(super) enum Kills {
+    /// Once, so long after the copy began; half-way through the copy at the latest.
+    Once(Duration),
+    /// So many times, evenly over the copy.
+    Spread(u32),
+}
+
 /// What is to happen.
 #[derive(Clone, Copy)]
-pub(super) struct Outage {
-    /// After the copy began; half-way through the copy at the latest.
-    pub(super) kill_after: Duration,
-    /// After the kill; never if `None`.
+pub(super) struct Outages {
+    pub(super) kills: Kills,
+    /// After each kill; never if `None`.
     pub(super) restart_after: Option<Duration>,
 }
 
@@ -36,13 +49,21 @@ pub(super) struct Outage {
 pub(super) struct Witness {
     /// When the target was killed, in seconds since the copy began.
     pub(super) killed_after_s: f64,
+    /// How much of the copy was done by then, in percent.
+    pub(super) copied_percent: f64,
+    /// Requests that waited for the target just before it came back.
+    pub(super) waiting: Option<u64>,
     /// For how long there was no target, if it came back.
     pub(super) absent_s: Option<f64>,
+    /// How long after the kill the session was live again.
+    pub(super) live_after_s: Option<f64>,
+    /// Whether the copy went on after that: the kill fell into it.
+    pub(super) within_copy: bool,
     /// The time left as `tyche list` told it first, in seconds.
     pub(super) time_left_s: Option<f64>,
     #[serde(skip)]
     pub(super) killed_at: Instant,
-    /// What the target had done until then.
+    /// What the target had done in the life that this ended.
     #[serde(skip)]
     pub(super) target_before: Traffic,
 }
@@ -60,49 +81,143 @@ pub(super) struct Loss {
     pub(super) disconnect_s: f64,
 }
 
-impl Outage {
-    /// Does it, while another thread copies. `half` says that half of the copy is done, and ends
-    /// with the copy.
+impl Outages {
+    /// How often the target is killed.
+    pub(super) fn count(self) -> u32 {
+        match self.kills {
+            Kills::Once(_) => 1,
+            Kills::Spread(times) => times,
+        }
+    }
+
+    /// Does it, while another thread copies `bytes`. `copied` tells how many of them are done, and
+    /// ends with the copy.
     pub(super) fn strike(
         self,
         stage: &Stage,
         target: &Target<'_>,
         host: &Host<'_>,
-        half: &Receiver<()>,
-    ) -> Result<Option<Witness>, Failure> {
-        let began = Instant::now();
-        if half.recv_timeout(self.kill_after) == Err(RecvTimeoutError::Disconnected) {
-            return Ok(None);
+        bytes: u64,
+        copied: &Receiver<u64>,
+    ) -> Result<Vec<Witness>, Failure> {
+        let act = Strike { stage, target, host, copied, bytes, began: Instant::now() };
+        let mut witnesses = Vec::new();
+        for number in 1..=u64::from(self.count()) {
+            let (mark, limit) = match self.kills {
+                Kills::Once(after) => (bytes / 2, Some(after)),
+                Kills::Spread(times) => (bytes * number / (u64::from(times) + 1), None),
+            };
+            let Some(done) = act.await_mark(mark, limit) else { break };
+            let mut witness = act.kill(done)?;
+            match self.restart_after {
+                Some(time) => act.restart(time, &mut witness)?,
+                None => act.watch(&mut witness)?,
+            }
+            witnesses.push(witness);
         }
+        Ok(witnesses)
+    }
+}
+
+/// What the steps of an outage share.
+struct Strike<'a> {
+    stage: &'a Stage,
+    target: &'a Target<'a>,
+    host: &'a Host<'a>,
+    /// Tells how many of the `bytes` are copied.
+    copied: &'a Receiver<u64>,
+    bytes: u64,
+    began: Instant,
+}
+
+impl Strike<'_> {
+    /// Waits until `mark` bytes are copied, or until `limit` after the beginning; says how many
+    /// are. `None` if the copy has ended.
+    fn await_mark(&self, mark: u64, limit: Option<Duration>) -> Option<u64> {
+        let mut done = 0;
+        while done < mark {
+            let left = limit.map(|limit| limit.saturating_sub(self.began.elapsed()));
+            match self.copied.recv_timeout(left.unwrap_or(Duration::MAX)) {
+                Ok(more) => done = more,
+                Err(RecvTimeoutError::Timeout) => return Some(done),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        Some(done)
+    }
+
+    fn kill(&self, done: u64) -> Result<Witness, Failure> {
         let mut target_before = Traffic::default();
-        target_before.add(&host.ask("stats")?["targets"][0]);
-        target.kill()?;
-        let killed_at = Instant::now();
-        let killed_after_s = began.elapsed().as_secs_f64();
-        stage.progress.say(&format!("             target killed after {killed_after_s:.1} s"));
-        let mut witness =
-            Witness { killed_after_s, absent_s: None, time_left_s: None, killed_at, target_before };
-        if let Some(time) = self.restart_after {
-            stage.stop.pause(time)?;
-            target.start()?;
-            let absent = killed_at.elapsed().as_secs_f64();
-            stage.progress.say(&format!("             target back after {absent:.1} s"));
-            witness.absent_s = Some(absent);
-            return Ok(Some(witness));
+        target_before.add(&self.host.ask("stats")?["targets"][0]);
+        self.target.kill()?;
+        let killed_after_s = self.began.elapsed().as_secs_f64();
+        let copied_percent = done as f64 * 100.0 / self.bytes.max(1) as f64;
+        self.stage.progress.say(&format!(
+            "             target killed after {killed_after_s:.1} s, {copied_percent:.0} % copied"
+        ));
+        Ok(Witness {
+            killed_after_s,
+            copied_percent,
+            waiting: None,
+            absent_s: None,
+            live_after_s: None,
+            within_copy: false,
+            time_left_s: None,
+            killed_at: Instant::now(),
+            target_before,
+        })
+    }
+
+    /// Starts the target again after a while, and waits until the session is live.
+    fn restart(&self, after: Duration, witness: &mut Witness) -> Result<(), Failure> {
+        self.stage.stop.pause(after)?;
+        witness.waiting = self.host.ask("list")?["sessions"][0]["operations"].as_u64();
+        self.target.start()?;
+        let since = || witness.killed_at.elapsed().as_secs_f64();
+        witness.absent_s = Some(since());
+        let deadline = Instant::now() + LIVE_LIMIT;
+        while self.host.ask("list")?["sessions"][0]["state"] != "live" {
+            if Instant::now() > deadline {
+                let text = format!("the session is not live {LIVE_LIMIT:?} after the target");
+                return Err(Failure::Failed(text));
+            }
+            self.stage.stop.pause(GLANCE)?;
         }
-        // Ends when the copy does, which a session that never gives up would prevent: the command
-        // line demands a limit.
-        while half.recv_timeout(LOOK) != Err(RecvTimeoutError::Disconnected) {
-            stage.stop.check()?;
-            let list = host.ask("list")?;
+        let live = since();
+        witness.live_after_s = Some(live);
+        // While the target was away the copy can have gone on only until its next sync.
+        witness.within_copy = !self.is_copied();
+        let waiting = witness.waiting.unwrap_or_default();
+        let text = format!("target back, live after {live:.1} s; {waiting} requests waited");
+        self.stage.progress.say(&format!("             {text}"));
+        Ok(())
+    }
+
+    /// Whether the copy is over.
+    fn is_copied(&self) -> bool {
+        loop {
+            match self.copied.try_recv() {
+                Ok(_) => {}
+                Err(error) => return error == TryRecvError::Disconnected,
+            }
+        }
+    }
+
+    /// Looks on until the copy ends, which a session that never gives up would prevent: the command
+    /// line demands a limit.
+    fn watch(&self, witness: &mut Witness) -> Result<(), Failure> {
+        witness.within_copy = true;
+        while self.copied.recv_timeout(LOOK) != Err(RecvTimeoutError::Disconnected) {
+            self.stage.stop.check()?;
+            let list = self.host.ask("list")?;
             let session = &list["sessions"][0];
             let left = session["time_left_s"].as_f64().filter(|_| session["state"] == "lost");
             if let (Some(left), None) = (left, witness.time_left_s) {
                 witness.time_left_s = Some(left);
-                stage.progress.say(&format!("             list: lost, {left:.1} s left"));
+                self.stage.progress.say(&format!("             list: lost, {left:.1} s left"));
             }
         }
-        Ok(Some(witness))
+        Ok(())
     }
 }
 

@@ -23,14 +23,24 @@ impl Pace {
     }
 }
 
+/// What went over one interface.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct LinkTraffic {
+    pub(super) interface: String,
+    pub(super) frames_sent: u64,
+    pub(super) frames_received: u64,
+}
+
 /// What one daemon did, summed over its lives.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Traffic {
     pub(super) frames_sent: u64,
     pub(super) frames_received: u64,
     pub(super) retransmitted: u64,
     /// CPU time of the daemon, user and system, in seconds.
     pub(super) cpu_s: f64,
+    /// Parts of the frames.
+    pub(super) links: Vec<LinkTraffic>,
 }
 
 impl Traffic {
@@ -39,19 +49,32 @@ impl Traffic {
         let count = |value: &Value| value.as_u64().unwrap_or_default();
         self.retransmitted += count(&stats["channel"]["retransmitted"]);
         for link in stats["links"].as_array().map_or(&[][..], Vec::as_slice) {
-            self.frames_sent += count(&link["tx_frames"]);
-            self.frames_received += count(&link["rx_frames"]);
+            let interface = link["interface"].as_str().unwrap_or_default();
+            self.add_frames(interface, count(&link["tx_frames"]), count(&link["rx_frames"]));
             self.retransmitted += count(&link["channel"]["retransmitted"]);
         }
         self.cpu_s += stats["cpu_s"].as_f64().unwrap_or_default();
     }
 
     /// Adds what an earlier life did.
-    pub(super) fn add_earlier(&mut self, earlier: Self) {
-        self.frames_sent += earlier.frames_sent;
-        self.frames_received += earlier.frames_received;
+    pub(super) fn add_earlier(&mut self, earlier: &Self) {
+        for LinkTraffic { interface, frames_sent, frames_received } in &earlier.links {
+            self.add_frames(interface, *frames_sent, *frames_received);
+        }
         self.retransmitted += earlier.retransmitted;
         self.cpu_s += earlier.cpu_s;
+    }
+
+    fn add_frames(&mut self, interface: &str, sent: u64, received: u64) {
+        self.frames_sent += sent;
+        self.frames_received += received;
+        let known = self.links.iter().position(|link| link.interface == interface);
+        let index = known.unwrap_or_else(|| {
+            self.links.push(LinkTraffic { interface: interface.to_owned(), ..Default::default() });
+            self.links.len() - 1
+        });
+        self.links[index].frames_sent += sent;
+        self.links[index].frames_received += received;
     }
 }
 
@@ -60,6 +83,8 @@ impl Traffic {
 pub(super) struct Report {
     pub(super) schema: &'static str,
     pub(super) filesystem: &'static str,
+    /// Cables.
+    pub(super) links: u8,
     pub(super) mtu: u32,
     /// Of the frames, each way.
     pub(super) loss_percent: f64,
@@ -72,7 +97,7 @@ pub(super) struct Report {
     pub(super) compare: Option<Pace>,
     /// Whether all files compared and the file system was found without fault.
     pub(super) intact: bool,
-    pub(super) outage: Option<Witness>,
+    pub(super) outages: Vec<Witness>,
     pub(super) loss_of_target: Option<Loss>,
     pub(super) host: Traffic,
     pub(super) target: Traffic,
@@ -80,24 +105,22 @@ pub(super) struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { filesystem, mtu, loss_percent, files, .. } = self;
+        let Self { filesystem, links, mtu, loss_percent, files, .. } = self;
         let mb = self.bytes as f64 / 1e6;
-        writeln!(f, "{filesystem} over MTU {mtu}, {loss_percent} % of the frames lost each way")?;
+        let over = if *links == 1 { String::new() } else { format!("{links} links with ") };
+        let lost = format!("{loss_percent} % of the frames lost each way");
+        writeln!(f, "{filesystem} over {over}MTU {mtu}, {lost}")?;
         writeln!(f, "  tree      {files} files, {mb:.0} MB of {}", self.tree)?;
         for (name, pace) in [("copy", self.copy), ("compare", self.compare)] {
             if let Some(Pace { seconds, mb_per_s }) = pace {
                 writeln!(f, "  {name:<8}  {mb_per_s:.0} MB/s ({seconds:.2} s)")?;
             }
         }
-        if let Some(outage) = &self.outage {
-            write!(f, "  outage    target killed after {:.1} s", outage.killed_after_s)?;
-            if let Some(absent) = outage.absent_s {
-                write!(f, ", back after {absent:.1} s")?;
-            }
-            if let Some(left) = outage.time_left_s {
-                write!(f, ", `list` counted down from {left:.1} s")?;
-            }
-            writeln!(f)?;
+        self.outages.iter().try_for_each(|outage| write_outage(f, outage))?;
+        if let [_, _, ..] = *self.outages {
+            let within = self.outages.iter().filter(|outage| outage.within_copy).count();
+            let total = self.outages.len();
+            writeln!(f, "  outages   {within} of {total} kills fell into the copy")?;
         }
         if let Some(loss) = &self.loss_of_target {
             let Loss { error, device_error, failed_after_s, disconnect_s } = loss;
@@ -111,16 +134,39 @@ impl fmt::Display for Report {
         if let Some(len) = self.frame_len {
             writeln!(f, "  frames    up to {len} bytes")?;
         }
-        for (name, traffic) in [("host", self.host), ("target", self.target)] {
-            let Traffic { frames_sent, frames_received, retransmitted, cpu_s } = traffic;
+        for (name, traffic) in [("host", &self.host), ("target", &self.target)] {
+            let Traffic { frames_sent, frames_received, retransmitted, cpu_s, links } = traffic;
             writeln!(
                 f,
                 "  {name:<8}  {frames_sent} frames sent, {frames_received} received, \
                  {retransmitted} retransmitted, {cpu_s:.2} s CPU"
             )?;
+            for link in links.iter().filter(|_| links.len() > 1) {
+                let LinkTraffic { interface, frames_sent, frames_received } = link;
+                writeln!(
+                    f,
+                    "            {interface}: {frames_sent} sent, {frames_received} received"
+                )?;
+            }
         }
         Ok(())
     }
+}
+
+fn write_outage(f: &mut fmt::Formatter<'_>, outage: &Witness) -> fmt::Result {
+    let Witness { killed_after_s, copied_percent, .. } = outage;
+    write!(
+        f,
+        "  outage    target killed after {killed_after_s:.1} s, {copied_percent:.0} % copied"
+    )?;
+    if let (Some(absent), Some(live)) = (outage.absent_s, outage.live_after_s) {
+        let waiting = outage.waiting.unwrap_or_default();
+        write!(f, ", back after {absent:.1} s, live after {live:.1} s; {waiting} requests waited")?;
+    }
+    if let Some(left) = outage.time_left_s {
+        write!(f, ", `list` counted down from {left:.1} s")?;
+    }
+    writeln!(f)
 }
 
 #[cfg(test)]
@@ -134,14 +180,28 @@ mod tests {
         let mut traffic = Traffic::default();
         let session = json!({
             "channel": { "retransmitted": 3 }, "cpu_s": 0.5,
-            "links": [{ "tx_frames": 10, "rx_frames": 20 }, { "tx_frames": 1, "rx_frames": 2 }],
+            "links": [
+                { "interface": "a", "tx_frames": 10, "rx_frames": 20 },
+                { "interface": "b", "tx_frames": 1, "rx_frames": 2 },
+            ],
         });
         let target = json!({
-            "links": [{ "tx_frames": 5, "rx_frames": 6, "channel": { "retransmitted": 4 } }],
+            "links": [{
+                "interface": "a", "tx_frames": 5, "rx_frames": 6, "channel": { "retransmitted": 4 }
+            }],
         });
         traffic.add(&session);
         traffic.add(&target);
-        assert_eq!((traffic.frames_sent, traffic.frames_received), (16, 28));
-        assert_eq!((traffic.retransmitted, traffic.cpu_s), (7, 0.5));
+        let twice = &mut Traffic::default();
+        twice.add_earlier(&traffic);
+        twice.add_earlier(&traffic);
+        for (traffic, times) in [(&traffic, 1), (&*twice, 2)] {
+            assert_eq!(traffic.frames_sent, times * 16);
+            assert_eq!(traffic.frames_received, times * 28);
+            assert_eq!(traffic.retransmitted, times * 7);
+            let links = traffic.links.iter().map(|it| (&*it.interface, it.frames_sent));
+            assert_eq!(links.collect::<Vec<_>>(), [("a", times * 15), ("b", times)]);
+        }
+        assert_eq!(traffic.cpu_s, 0.5);
     }
 }

@@ -8,13 +8,13 @@ use std::time::Instant;
 use super::DemoArgs;
 use super::command::{Doing, Failure};
 use super::filesystem::{Mode, create_mount_point, unmount_now};
-use super::net::Cable;
-use super::outage::{Loss, Witness, await_nobody_stuck, device_error};
+use super::net::Cables;
+use super::outage::{Kills, Loss, Outages, Witness, await_nobody_stuck, device_error};
 use super::report::{Pace, Report, Traffic};
 use super::session::{Devices, Host, Wish};
 use super::stage::Stage;
 use super::target::{EXPORT, Target};
-use super::tree::{self, Copied, Tree};
+use super::tree::{self, Copied, SYNC_EVERY, Tree};
 
 /// Plays everything; what it built is left to the stage's clean-up.
 pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
@@ -26,6 +26,7 @@ pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
     let mut report = Report {
         schema: "tyche.demo/1",
         filesystem: args.fs.name(),
+        links: args.links,
         mtu: args.mtu,
         loss_percent: args.loss,
         frame_len: None,
@@ -35,7 +36,7 @@ pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
         copy: None,
         compare: None,
         intact: false,
-        outage: None,
+        outages: Vec::new(),
         loss_of_target: None,
         host: Traffic::default(),
         target: Traffic::default(),
@@ -44,17 +45,18 @@ pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
     // the target's end, the network's, the unmount, and the release of devices.
     let devices = Devices::watch(stage)?;
     create_mount_point(stage)?;
-    let name = format!("two namespaces, a cable with MTU {}, {} % loss", args.mtu, args.loss);
-    let cable = stage.step(&name, || {
-        let cable = Cable::lay(stage, args.mtu)?;
+    let cables = if args.links == 1 { "a cable".into() } else { format!("{} cables", args.links) };
+    let name = format!("two namespaces, {cables} with MTU {}, {} % loss", args.mtu, args.loss);
+    let cables = stage.step(&name, || {
+        let cables = Cables::lay(stage, args.links, args.mtu)?;
         if args.loss > 0.0 {
-            cable.lose(stage, args.loss)?;
+            cables.lose(stage, args.loss)?;
         }
-        Ok(cable)
+        Ok(cables)
     })?;
     let program = program()?;
-    let target = Target::new(stage, &cable, program.clone(), args.size.as_u64())?;
-    let host = Host::new(stage, &cable, program, devices)?;
+    let target = Target::new(stage, &cables, program.clone(), args.size.as_u64())?;
+    let host = Host::new(stage, &cables, program, devices)?;
     let name = format!("serve a file of {} as `{EXPORT}`", args.size);
     stage.step(&name, || target.start())?;
     let act = Act { stage, args, tree: &tree, host: &host, target: &target };
@@ -84,13 +86,13 @@ impl Act<'_> {
         stage.step(&format!("mkfs.{}", args.fs.name()), || args.fs.make(stage, &device))?;
         stage.step("mount", || args.fs.mount(stage, &device, Mode::ReadWrite))?;
         let began = Instant::now();
-        let (result, witness) = self.copy();
+        let (result, witnesses) = self.copy();
         let time = began.elapsed();
-        report.outage = witness?;
-        if let Some(outage) = &report.outage {
-            report.target.add_earlier(outage.target_before);
+        report.outages = witnesses?;
+        for outage in &report.outages {
+            report.target.add_earlier(&outage.target_before);
         }
-        let copied = match (result, &report.outage) {
+        let copied = match (result, report.outages.last()) {
             (Err(Failure::Disk { doing, source }), Some(outage)) if args.no_restart => {
                 let failed_after_s = outage.killed_at.elapsed().as_secs_f64();
                 let error = format!("{doing}: {source}");
@@ -104,37 +106,51 @@ impl Act<'_> {
             (result, _) => result?,
         };
         report.copy = Some(Pace::new(self.tree.bytes, time));
+        self.check_outages(report)?;
         stage.step("unmount", || unmount_now(stage))?;
         self.leave(report, &device)?;
         Ok(Some(copied))
     }
 
     /// Copies, and lets the target die meanwhile if that was asked for.
-    fn copy(&self) -> (Result<Copied, Failure>, Result<Option<Witness>, Failure>) {
+    fn copy(&self) -> (Result<Copied, Failure>, Result<Vec<Witness>, Failure>) {
         let Self { stage, args, tree, host, target } = *self;
-        let (sender, half) = mpsc::channel();
+        let (sender, copied) = mpsc::channel();
         thread::scope(|scope| {
-            let outage = args.outage();
-            let striker =
-                outage.map(|it| scope.spawn(move || it.strike(stage, target, host, &half)));
+            let (outages, bytes) = (args.outages(), tree.bytes);
+            let kills = outages.map_or(0, |it| u64::from(it.count()));
+            // Between two kills the copy must come to wait for the disk.
+            let sync_every = SYNC_EVERY.min(bytes / (kills + 1) / 2).max(1);
+            let strike = move |it: Outages| it.strike(stage, target, host, bytes, &copied);
+            let striker = outages.map(|it| scope.spawn(move || strike(it)));
             let name = format!("copy {} files, {} MB", tree.files, tree.bytes / 1_000_000);
             let copied = stage.step(&name, || {
                 let mut measure = stage.progress.measure("copy", tree.bytes);
-                let mut said = false;
-                tree.copy(&stage.mount_point(), &stage.stop, &mut measure, |done| {
-                    if done >= tree.bytes / 2 && !std::mem::replace(&mut said, true) {
-                        // Nobody listens if nothing is to happen, or has happened.
-                        let _ = sender.send(());
-                    }
+                tree.copy(&stage.mount_point(), &stage.stop, sync_every, &mut measure, |done| {
+                    // Nobody listens if nothing is to happen, or has happened.
+                    let _ = sender.send(done);
                 })
             });
             drop(sender);
-            let witness = striker.map_or(Ok(None), |thread| {
-                let panicked = |_| Err(Failure::Failed("the outage's thread panicked".to_owned()));
+            let witnesses = striker.map_or(Ok(Vec::new()), |thread| {
+                let panicked = |_| Err(Failure::Failed("the outages' thread panicked".to_owned()));
                 thread.join().unwrap_or_else(panicked)
             });
-            (copied, witness)
+            (copied, witnesses)
         })
+    }
+
+    /// A copy that was over too soon has not been through what was asked for.
+    fn check_outages(&self, report: &Report) -> Result<(), Failure> {
+        let Some(Kills::Spread(times)) = self.args.outages().map(|it| it.kills) else {
+            return Ok(());
+        };
+        let within = report.outages.iter().filter(|outage| outage.within_copy).count();
+        if within == times as usize {
+            return Ok(());
+        }
+        let text = format!("{within} of {times} kills fell into the copy: give it a larger --tree");
+        Err(Failure::Failed(text))
     }
 
     /// The target is gone for good and the copy has failed: everything must end all the same.

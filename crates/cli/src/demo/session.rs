@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::command::{Doing, Failure, run, undo};
-use super::net::{Cable, HOST_LINK};
+use super::net::Cables;
 use super::stage::Stage;
 use super::target::{EXPORT, at_host};
 
@@ -58,7 +58,7 @@ impl Devices {
 /// The host.
 pub(super) struct Host<'a> {
     stage: &'a Stage,
-    cable: &'a Cable,
+    cables: &'a Cables,
     program: PathBuf,
     devices: Devices,
 }
@@ -70,7 +70,7 @@ impl<'a> Host<'a> {
     /// disk then gets an error, and nobody needs the data any more.
     pub(super) fn new(
         stage: &'a Stage,
-        cable: &'a Cable,
+        cables: &'a Cables,
         program: PathBuf,
         devices: Devices,
     ) -> Result<Self, Failure> {
@@ -83,13 +83,13 @@ impl<'a> Host<'a> {
         force.args(["disconnect", "--all", "--force"]);
         stage.at_home(&mut force);
         stage.undo.push(what, move || end_sessions(&mut force, &runtime_dir))?;
-        Ok(Self { stage, cable, program, devices })
+        Ok(Self { stage, cables, program, devices })
     }
 
     /// Connects the export as a loop device; returns its path.
     pub(super) fn connect(&self, wish: Wish) -> Result<PathBuf, Failure> {
-        let mut command = at_host(self.stage, self.cable, &self.program);
-        command.args(["connect", EXPORT, "--link", HOST_LINK, "--as", "loop", "-o", "json"]);
+        let mut command = at_host(self.stage, self.cables, &self.program);
+        command.args(["connect", EXPORT, "--as", "loop", "-o", "json"]);
         if wish.read_only {
             command.arg("--read-only");
         }
@@ -107,7 +107,7 @@ impl<'a> Host<'a> {
     /// Disconnects, and waits until the device is free; returns how long it took.
     pub(super) fn disconnect(&self, device: &Path, force: bool) -> Result<Duration, Failure> {
         let began = Instant::now();
-        let mut command = at_host(self.stage, self.cable, &self.program);
+        let mut command = at_host(self.stage, self.cables, &self.program);
         command.arg("disconnect").arg(device).args(force.then_some("--force"));
         run(&mut command, DISCONNECT_LIMIT, &self.stage.stop)?;
         Ok(began.elapsed())
@@ -115,7 +115,7 @@ impl<'a> Host<'a> {
 
     /// What `tyche stats` or `tyche list` say.
     pub(super) fn ask(&self, verb: &str) -> Result<Value, Failure> {
-        let mut command = at_host(self.stage, self.cable, &self.program);
+        let mut command = at_host(self.stage, self.cables, &self.program);
         parse(&run(command.args([verb, "-o", "json"]), LIMIT, &self.stage.stop)?)
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::command::{self, Doing, Failure};
-use super::net::{Cable, TARGET_LINK};
+use super::net::Cables;
 use super::stage::Stage;
 
 /// How long the daemon may take to serve.
@@ -30,7 +30,7 @@ struct Running {
 /// The target.
 pub(super) struct Target<'a> {
     stage: &'a Stage,
-    cable: &'a Cable,
+    cables: &'a Cables,
     program: PathBuf,
     running: Arc<Mutex<Option<Running>>>,
 }
@@ -39,7 +39,7 @@ impl<'a> Target<'a> {
     /// Creates the disk, a file that takes no room until it is written. Starts nothing yet.
     pub(super) fn new(
         stage: &'a Stage,
-        cable: &'a Cable,
+        cables: &'a Cables,
         program: PathBuf,
         size: u64,
     ) -> Result<Self, Failure> {
@@ -55,7 +55,7 @@ impl<'a> Target<'a> {
             }
             Err("does not end, even killed".to_owned())
         })?;
-        Ok(Self { stage, cable, program, running })
+        Ok(Self { stage, cables, program, running })
     }
 
     /// The name of the target.
@@ -68,8 +68,8 @@ impl<'a> Target<'a> {
         let log = self.stage.dir.join("target.log");
         let log = OpenOptions::new().create(true).append(true).open(log).doing("open the log")?;
         let export = format!("{EXPORT}={}", self.stage.dir.join("disk.img").display());
-        let mut command = self.cable.at_target(&self.program);
-        command.args(["serve", "--link", TARGET_LINK, "--name", self.name(), "--export", &export]);
+        let mut command = self.cables.at_target(&self.program);
+        command.args(["serve", "--name", self.name(), "--export", &export]);
         command.stdout(Stdio::piped()).stderr(log);
         {
             // The clean-up takes this lock: it finds either no process or the whole of it.
@@ -123,8 +123,8 @@ impl<'a> Target<'a> {
 }
 
 /// A command of ours at the host, with the demo's own run-time directory.
-pub(super) fn at_host(stage: &Stage, cable: &Cable, program: &PathBuf) -> Command {
-    let mut command = cable.at_host(program);
+pub(super) fn at_host(stage: &Stage, cables: &Cables, program: &PathBuf) -> Command {
+    let mut command = cables.at_host(program);
     stage.at_home(&mut command);
     command
 }

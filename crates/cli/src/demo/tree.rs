@@ -31,9 +31,9 @@ pub(super) const DEMO: Bounds =
 
 /// Bytes read or written at a time.
 const CHUNK: usize = 1 << 20;
-/// Bytes after which the file being written must be on the disk: an error is seen soon, and the
+/// Bytes after which the file being written should be on the disk: an error is seen soon, and the
 /// bar shows the disk's progress, not the page cache's.
-const SYNC_EVERY: u64 = 32 << 20;
+pub(super) const SYNC_EVERY: u64 = 32 << 20;
 
 /// Where a tree is, and which of its parts are meant.
 pub(super) struct Tree {
@@ -119,11 +119,13 @@ impl Tree {
         node.children.iter().try_for_each(|child| self.add(child))
     }
 
-    /// Copies everything below `to`, which is the root of a file system of its own.
+    /// Copies everything below `to`, which is the root of a file system of its own; after each
+    /// `sync_every` bytes the file being written must be on the disk.
     pub(super) fn copy(
         &self,
         to: &Path,
         stop: &Stop,
+        sync_every: u64,
         measure: &mut Measure<'_>,
         mut at: impl FnMut(u64),
     ) -> Result<Copied, Failure> {
@@ -143,7 +145,7 @@ impl Tree {
                     let sum = copy_file(&from, &to, &mut buffer, stop, |bytes| {
                         measure.add(bytes);
                         at(measure.done());
-                        measure.done() / SYNC_EVERY != (measure.done() - bytes) / SYNC_EVERY
+                        measure.done() / sync_every != (measure.done() - bytes) / sync_every
                     })?;
                     copied.files.push((entry.path.clone(), sum));
                 }
@@ -337,7 +339,7 @@ mod tests {
         let tree = Tree::choose(&root, DEMO, &stop).unwrap();
         assert_eq!((tree.files, tree.bytes), (6, 2 * (3 * 5000 + 3)));
         let mut measure = progress.measure("copy", tree.bytes);
-        let copied = tree.copy(&to, &stop, &mut measure, |_| {}).unwrap();
+        let copied = tree.copy(&to, &stop, SYNC_EVERY, &mut measure, |_| {}).unwrap();
         assert_eq!(measure.done(), tree.bytes);
         copied.compare(&to, &stop, &mut measure).unwrap();
 

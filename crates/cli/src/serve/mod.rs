@@ -25,6 +25,7 @@ use crate::error::{Code, Context, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::links::{End, LinkArgs};
 use crate::output::bytes;
+use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
 use crate::{identity, report};
 use config::{Config, Export, Source};
@@ -63,7 +64,7 @@ pub(crate) struct ServeArgs {
     config: Option<PathBuf>,
 
     /// Interface to serve on, or tcp:ADDRESS:PORT to listen at; may be repeated. By default all
-    /// interfaces that are up.
+    /// interfaces that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE")]
     links: Vec<String>,
 
@@ -86,6 +87,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     link: LinkArgs,
+
+    #[command(flatten)]
+    placement: PlacementArgs,
 
     #[command(flatten)]
     hand_over: HandOverArgs,
@@ -128,7 +132,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .iter()
         .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
         .collect();
-    let links = args.hand_over.links(args.link.open_all(&config.link, End::Target)?, spin)?;
+    let placement = args.placement.placement()?;
+    let links = args.link.open_all(&config.link, End::Target, &placement)?.logged();
+    let links = args.hand_over.links(links, spin)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
     // What is gone with the process cannot be overwritten by a stale host after it.
     let lasting = |config: &Export| matches!(config.source(), Ok(Source::File(_)));
@@ -138,7 +144,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .zip(&exports)
         .map(|(config, export)| lasting(config).then_some(export.uuid));
     let remember_writer = writers::rememberer(lasting.collect());
-    let options = TargetOptions { target, exports, links, ethertype, spin, remember_writer };
+    let options =
+        TargetOptions { target, exports, links, placement, ethertype, spin, remember_writer };
     let target = Arc::new(Target::start(options)?);
     let answering = Arc::downgrade(&target);
     let reported = name.clone();

@@ -56,10 +56,11 @@ fn leftovers(pid: u32) -> Vec<String> {
 fn every_file_system_survives_a_killed_target_or_loss() {
     let rig = rig!(1500);
     let tree = tree(rig.path("tree"));
-    let cases: [&[&str]; 3] = [
+    let cases: [&[&str]; 4] = [
         &["--fs", "ext4", "--kill-target-after", "60", "--restart-after", "1"],
         &["--fs", "xfs", "--loss", "1"],
         &["--fs", "btrfs", "--mtu", "1500"],
+        &["--links", "3", "--loss", "0.5", "--kill-target", "3", "--restart-after", "0.5"],
     ];
     for args in cases {
         let done = finish(&mut demo(&tree, args), 2 * PATIENCE);
@@ -68,7 +69,16 @@ fn every_file_system_survives_a_killed_target_or_loss() {
         println!("{args:?}: {report}");
         assert_eq!(report["schema"], "tyche.demo/1");
         assert_eq!(report["intact"], true);
-        assert_eq!(report["outage"].is_null(), !args.contains(&"--kill-target-after"));
+        let wanted = [("--kill-target-after", 1), ("--kill-target", 3)];
+        let wanted = wanted.iter().find(|(option, _)| args.contains(option)).map_or(0, |it| it.1);
+        let outages = report["outages"].as_array().unwrap();
+        assert_eq!(outages.len(), wanted);
+        assert!(outages.iter().all(|outage| outage["within_copy"] == true));
+        for side in ["host", "target"] {
+            let links = report[side]["links"].as_array().unwrap();
+            assert_eq!(links.len(), if args.contains(&"--links") { 3 } else { 1 });
+            assert!(links.iter().all(|link| link["frames_received"].as_u64().unwrap() > 100));
+        }
         let lossy = args.contains(&"--loss");
         assert!(report["host"]["retransmitted"].as_u64().unwrap() > 0 || !lossy);
     }
@@ -83,7 +93,7 @@ fn a_target_lost_for_good_is_shown_to_end_well() {
     assert!(done.success(), "{}", done.stderr);
     let report: Value = serde_json::from_str(&done.stdout).unwrap();
     println!("{report}");
-    assert!(report["outage"]["time_left_s"].as_f64().unwrap() <= 2.0);
+    assert!(report["outages"][0]["time_left_s"].as_f64().unwrap() <= 2.0);
     assert!(report["loss_of_target"]["failed_after_s"].as_f64().unwrap() < 10.0);
     assert!(report["loss_of_target"]["device_error"].as_str().unwrap().contains("os error 5"));
 }

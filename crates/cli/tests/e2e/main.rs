@@ -7,6 +7,7 @@
 
 mod bench;
 mod channels;
+mod cuts;
 mod demo;
 mod fault;
 mod files;
@@ -14,9 +15,12 @@ mod filesystem;
 mod garbage;
 mod handover;
 mod idle;
+mod links;
+mod load;
 mod loss;
 mod memory;
 mod nbd;
+mod placement;
 mod refusals;
 mod rig;
 mod stages;

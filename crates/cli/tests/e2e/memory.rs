@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tyche_block::{Completion, Operation, Request};
 use tyche_engine::{HostLink, HostOptions, InlineHost};
 use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name};
 use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig};
 use uuid::Uuid;
@@ -50,6 +51,7 @@ fn connect(rig: &Rig) -> InlineHost {
     let mut host = InlineHost::new(HostOptions {
         session,
         links: vec![HostLink { link: Box::new(link), target: None }],
+        placement: Placement::default(),
         ethertype: ETHERTYPE,
         arena_pages: READS as usize * READ_LEN as usize / tyche_block::PAGE,
         spin: Duration::ZERO,

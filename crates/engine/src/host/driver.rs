@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use tyche_block::{Completion, Errno, Geometry, Operation as BlockOperation, Request, Sink};
+use tyche_block::Operation as BlockOperation;
+use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Request, Sink};
+use tyche_numa::{Home, Placement};
 use tyche_proto::wire::{ChannelId, Data, Echo, Mac, Status};
 use tyche_proto::{
     Instant, OpId, Outgoing, PathReport, PortConfig, Problem, Session, SessionEvent, SubmitError,
@@ -13,6 +15,7 @@ use tyche_proto::{
 use super::{HostLink, HostOptions, HostReport, LinkError, LinkReport, Notice, RequestCounts};
 use crate::clock::{self, now};
 use crate::conversion::{geometry, operation, result};
+use crate::placed::{self, LinkNodes, Residence, SessionNodes};
 use crate::port::Port;
 use crate::random::secrets;
 use crate::stages::HostStages;
@@ -62,7 +65,9 @@ pub(super) struct Driver {
     session: Session,
     /// By the session's index; one that was removed leaves a gap that is used again.
     ports: Vec<Option<Port>>,
-    ethertype: u16,
+    opening: Opening,
+    /// Of the thread that drives it.
+    residence: Residence,
     /// What each operation in progress belongs to.
     operations: Box<[Option<Job>]>,
     counts: RequestCounts,
@@ -79,16 +84,17 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(options: HostOptions) -> Self {
-        let HostOptions { session, links, ethertype, .. } = options;
-        let stages = session.stages;
-        let opened = links.into_iter().map(|link| open(link, ethertype, stages));
+        let HostOptions { session, links, placement, ethertype, .. } = options;
+        let opening = Opening { placement, ethertype, stages: session.stages };
+        let opened = links.into_iter().map(|link| opening.open(link));
         let (ports, configs): (Vec<_>, Vec<_>) = opened.unzip();
         let operations_max = session.operations_max as usize;
         Self {
             stages: session.stages.then(|| HostStages::new(operations_max)),
             session: Session::new(session, &configs, secrets(), now()),
             ports: ports.into_iter().map(Some).collect(),
-            ethertype,
+            opening,
+            residence: Residence::new(),
             operations: (0..operations_max).map(|_| None).collect(),
             counts: RequestCounts::default(),
             out: Outgoing::new(),
@@ -113,12 +119,13 @@ impl Driver {
         if self.port_named(link.link.name()).is_some() {
             return Err(LinkError::InUse);
         }
-        let (port, config) = open(link, self.ethertype, self.stages.is_some());
+        let (port, config) = self.opening.open(link);
         let index = self.session.add_port(now, config);
         if index == self.ports.len() {
             self.ports.push(None);
         }
         self.ports[index] = Some(port);
+        self.move_in();
         Ok(())
     }
 
@@ -131,7 +138,14 @@ impl Driver {
         self.session.remove_port(now, index);
         self.settle(None);
         self.ports[index] = None;
+        self.move_in();
         Ok(())
+    }
+
+    /// Takes the calling thread, which drives the session from now on, to where the links are.
+    pub(super) fn move_in(&mut self) {
+        let home = Home::common(self.ports.iter().flatten().map(Port::home));
+        self.residence.move_to(&home);
     }
 
     fn port_named(&self, name: &str) -> Option<usize> {
@@ -145,7 +159,7 @@ impl Driver {
         let checked = self.geometry().map_or(Ok(()), |geometry| geometry.check(&job.request));
         let errno = match checked {
             Err(errno) => errno,
-            Ok(()) => match self.session.submit(now, operation(&job.request)) {
+            Ok(()) => match self.begin(now, &job.request) {
                 Ok(OpId(index)) => {
                     let place = &mut self.operations[index as usize];
                     assert!(place.is_none(), "two requests in one operation");
@@ -162,6 +176,11 @@ impl Driver {
         self.counts.errors += 1;
         self.done.push(job.done(Err(errno)));
         Ok(())
+    }
+
+    fn begin(&mut self, now: Instant, request: &Request) -> Result<OpId, SubmitError> {
+        let node = request.buffer.as_ref().and_then(Extent::node);
+        self.session.submit_near(now, operation(request), node.map(|node| node.0))
     }
 
     /// Asks the target for frames, with a frame of `frame_len` bytes on a live channel; false if
@@ -322,7 +341,7 @@ impl Driver {
     }
 
     /// What the session is doing.
-    pub(super) fn report(&mut self, now: Instant) -> HostReport {
+    pub(super) fn report(&mut self, now: Instant, arena: &Arena) -> HostReport {
         let session = &self.session;
         let ports = self.ports.iter_mut().enumerate();
         let links = ports.filter_map(|(index, port)| {
@@ -341,7 +360,12 @@ impl Driver {
             channel: session.stats(),
             rejects: session.rejects().iter().collect(),
             requests: self.counts,
-            nodes: session.node_counts(),
+            nodes: SessionNodes {
+                thread: self.residence.node(),
+                cpus: placed::own_cpus(),
+                buffers: arena.memory_nodes(),
+            },
+            node_counts: session.node_counts(),
             problem: session.problem(),
             links,
         }
@@ -356,15 +380,26 @@ fn place(operations: &mut [Option<Job>], OpId(op): OpId, offset: u32, data: &[u8
     buffer[offset as usize..][..data.len()].copy_from_slice(data);
 }
 
-/// A link with the memory for its frames, and what the session has to know of it.
-fn open(HostLink { link, target }: HostLink, ethertype: u16, stages: bool) -> (Port, PortConfig) {
-    let mut port = Port::new(link, ethertype);
-    if stages {
-        port.stamp_arrivals(true);
+/// How links are to be used.
+struct Opening {
+    placement: Placement,
+    ethertype: u16,
+    stages: bool,
+}
+
+impl Opening {
+    /// A link with the memory for its frames, and what the session has to know of it.
+    fn open(&self, HostLink { link, target }: HostLink) -> (Port, PortConfig) {
+        let home = placed::home(&self.placement, &*link);
+        let node = home.nic.map(|node| node.0);
+        let mut port = Port::new(link, self.ethertype, home);
+        if self.stages {
+            port.stamp_arrivals(true);
+        }
+        let frame_len_max = port.link().frame_len_max();
+        let config = PortConfig { frame_len_max, rings: port.rings(), target, node };
+        (port, config)
     }
-    let frame_len_max = port.link().frame_len_max();
-    let config = PortConfig { frame_len_max, rings: port.rings(), target, node: None };
-    (port, config)
 }
 
 fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> LinkReport {
@@ -380,13 +415,16 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
         frame_len_max: port.link().frame_len_max(),
         rtt: live().map(|channel| channel.rtt).min().unwrap_or_default(),
         congestion_window: live().map(|channel| channel.congestion_window).sum(),
-        problem: port
-            .trouble()
-            .map(|kind| kind.to_string())
-            .or_else(|| problem.map(|it| it.to_string())),
+        problem: port.trouble().map(str::to_owned).or_else(|| problem.map(|it| it.to_string())),
         port: port.stats(),
         link_counters: port.link().counters(),
         channels,
+        nodes: LinkNodes {
+            nic: port.home().nic,
+            ring: port.link().memory_nodes(),
+            channels: port.memory_nodes(),
+            cpus: placed::own_cpus(),
+        },
     }
 }
 

@@ -10,6 +10,7 @@ use tyche_wake::Spin;
 use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
+use crate::placed;
 use crate::stages::{HostStages, StageTimes};
 use crate::wait::wait;
 
@@ -28,8 +29,12 @@ impl InlineHost {
     /// Without a link.
     pub fn new(options: HostOptions) -> Self {
         assert!(!options.links.is_empty(), "a session needs a link");
-        let (arena, spin) = (Arena::new(options.arena_pages), Spin::new(options.spin));
-        Self { driver: Driver::new(options), arena, spin }
+        let home = options.home();
+        let arena = placed::request_arena(&options.placement, &home, options.arena_pages);
+        let spin = Spin::new(options.spin);
+        let mut driver = Driver::new(options);
+        driver.move_in();
+        Self { driver, arena, spin }
     }
 
     /// Waits until the session is connected.
@@ -183,7 +188,7 @@ impl InlineHost {
 
     /// What the session is doing.
     pub fn report(&mut self) -> HostReport {
-        self.driver.report(now())
+        self.driver.report(now(), &self.arena)
     }
 
     /// Ends the session: tells the target, and waits up to `timeout` until it knows. Requests in

@@ -10,6 +10,7 @@ mod workqueue;
 use std::time::Duration;
 
 use tyche_link::Link;
+use tyche_numa::{Home, Placement};
 use tyche_proto::wire::{Mac, Reason, Reject};
 use tyche_proto::{
     ChannelStats, ExportState, Failure, NodeCounts, PathReport, Problem, SessionConfig,
@@ -18,6 +19,7 @@ use tyche_proto::{
 pub use inline::{ConnectError, InlineHost};
 pub use thread::{Host, HostControl};
 
+use crate::placed::{self, LinkNodes, SessionNodes};
 use crate::port::PortStats;
 
 /// A link that may reach the target.
@@ -34,15 +36,26 @@ pub struct HostOptions {
     pub session: SessionConfig,
     /// The links to use, at least one.
     pub links: Vec<HostLink>,
+    /// What belongs to a link is placed near it, as far as this says. The session's thread, or
+    /// the one that makes an [`InlineHost`], runs near the links if all are on one node.
+    pub placement: Placement,
     /// EtherType of the frames.
     pub ethertype: u16,
-    /// Pages of memory for the data of requests.
+    /// Pages of memory for the data of requests, of all nodes together.
     pub arena_pages: usize,
     /// The longest time to spin before sleeping; zero: never.
     pub spin: Duration,
     /// Answer through a thread of its own, as the first Tyche did: slower, for comparison. Only a
     /// [`Host`] has anybody to answer.
     pub hand_over: bool,
+}
+
+impl HostOptions {
+    /// Where a thread that serves all links belongs.
+    fn home(&self) -> Home {
+        let homes = self.links.iter().map(|it| placed::home(&self.placement, &*it.link));
+        Home::common(&homes.collect::<Vec<_>>())
+    }
 }
 
 /// What a session tells its owner.
@@ -106,6 +119,8 @@ pub struct LinkReport {
     pub link_counters: Vec<(&'static str, u64)>,
     /// The channels on it.
     pub channels: Vec<PathReport>,
+    /// Where all of that is.
+    pub nodes: LinkNodes,
 }
 
 /// What a session is doing, for people.
@@ -129,8 +144,10 @@ pub struct HostReport {
     pub rejects: Vec<(Reject, u64)>,
     /// Requests answered, and bytes moved by them: reads, writes, others.
     pub requests: RequestCounts,
+    /// Where the session is.
+    pub nodes: SessionNodes,
     /// How requests went with regard to NUMA nodes.
-    pub nodes: NodeCounts,
+    pub node_counts: NodeCounts,
     /// How far the attempts to reach the target got that failed last.
     pub problem: Option<Problem>,
     /// The links.

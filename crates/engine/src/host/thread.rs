@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tyche_block::{Arena, Errno};
+use tyche_block::{Disk, Errno};
 use tyche_proto::Instant;
 use tyche_wake::Spin;
 
@@ -14,6 +14,7 @@ use super::driver::{Done, Driver, Job};
 use super::workqueue::WorkQueue;
 use super::{HostLink, HostOptions, HostReport, LinkError, Notice};
 use crate::clock::now;
+use crate::placed;
 use crate::volume::Volume;
 use crate::wait::wait;
 
@@ -46,22 +47,30 @@ impl Host {
         notify: impl FnMut(Notice) + Send + 'static,
     ) -> io::Result<Self> {
         assert!(!options.links.is_empty(), "a session needs a link");
-        let volume = Arc::new(Volume::new(Arena::new(options.arena_pages))?);
+        let home = options.home();
+        let arena = placed::request_arena(&options.placement, &home, options.arena_pages);
+        let volume = Arc::new(Volume::new(arena)?);
         let (commands, receiver) = channel();
         let notify = Box::new(notify);
         let work_queue = options.hand_over.then(|| WorkQueue::start(options.spin)).transpose()?;
-        let body = HostLoop {
-            spin: Spin::new(options.spin),
-            driver: Driver::new(options),
-            volume: Arc::clone(&volume),
-            held: None,
-            commands: receiver,
-            notify,
-            work_queue,
-            closed: false,
-        };
-        let thread =
-            std::thread::Builder::new().name("tyche-session".into()).spawn(move || body.run())?;
+        let shared = Arc::clone(&volume);
+        let thread = std::thread::Builder::new().name("tyche-session".into());
+        let thread = thread.spawn(move || {
+            let spin = Spin::new(options.spin);
+            let mut driver = Driver::new(options);
+            driver.move_in();
+            let body = HostLoop {
+                driver,
+                volume: shared,
+                held: None,
+                commands: receiver,
+                notify,
+                work_queue,
+                spin,
+                closed: false,
+            };
+            body.run();
+        })?;
         Ok(Self { volume, commands, thread: Some(thread) })
     }
 
@@ -194,7 +203,9 @@ impl HostLoop {
             worked = true;
             match command {
                 // Who asked may have lost patience.
-                Command::Report(to) => drop(to.send(self.driver.report(now()))),
+                Command::Report(to) => {
+                    drop(to.send(self.driver.report(now(), self.volume.arena())));
+                }
                 Command::AddLink(link, to) => {
                     let _ = to.send(self.driver.add_link(now(), link));
                 }

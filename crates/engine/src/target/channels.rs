@@ -1,8 +1,10 @@
 //! The memory of a link's open channels.
 
+use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 
 use tyche_block::{Arena, Extent};
+use tyche_numa::Node;
 use tyche_proto::wire::{ChannelId, Data};
 use tyche_store::Loan;
 
@@ -32,14 +34,14 @@ impl Channel {
     pub(super) fn new(
         export: usize,
         writer: bool,
-        damq_pages: u32,
+        arena: Arena,
         queue_size: u16,
         stages: bool,
     ) -> Self {
         Self {
             export,
             writer,
-            arena: Arena::new(damq_pages as usize),
+            arena,
             slots: (0..queue_size).map(|_| Slot::default()).collect(),
             stages: stages.then(|| TargetStages::new(queue_size)),
         }
@@ -107,6 +109,13 @@ impl Channels {
 
     pub(super) fn close(&mut self, id: ChannelId) -> Channel {
         self.0[usize::from(id.0)].take().expect("closed once")
+    }
+
+    /// The NUMA nodes that the memory of the open channels is on.
+    pub(super) fn memory_nodes(&self) -> Vec<Node> {
+        let nodes = self.0.iter().flatten().flat_map(|channel| channel.arena.memory_nodes());
+        let nodes: BTreeSet<_> = nodes.collect();
+        nodes.into_iter().collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {

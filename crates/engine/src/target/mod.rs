@@ -21,15 +21,16 @@ use std::time::Duration;
 
 use tyche_block::Geometry;
 use tyche_link::Link;
+use tyche_numa::Placement;
 use tyche_proto::wire::{Event, Name, Uuid};
 use tyche_proto::{ExportConfig, Registry, TargetConfig};
 use tyche_store::Store;
 
 pub use report::{SessionReport, TargetLinkReport, TargetReport};
 use shared::{Admissions, Shared};
-use thread::LinkThread;
+use thread::{LinkThread, Site};
 
-use crate::port::Port;
+use crate::placed;
 
 /// A disk to export.
 pub struct TargetExport {
@@ -77,6 +78,8 @@ pub struct TargetOptions {
     pub exports: Vec<TargetExport>,
     /// The links to serve, each by a thread of its own.
     pub links: Vec<Box<dyn Link>>,
+    /// What belongs to a link is placed near it, as far as this says.
+    pub placement: Placement,
     /// EtherType of the frames.
     pub ethertype: u16,
     /// The longest time to spin before sleeping; zero: never.
@@ -99,7 +102,8 @@ impl Target {
     /// # Errors
     /// What the system says when there is no thread or no eventfd to be had.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
-        let TargetOptions { target, exports, links, ethertype, spin, remember_writer } = options;
+        let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
+        let remember_writer = options.remember_writer;
         let identity = target.uuid;
         let mut registry = Registry::new(target);
         let (mut stores, mut remembered) = (Vec::new(), Vec::new());
@@ -111,9 +115,11 @@ impl Target {
         }
         let admissions = Admissions { registry, remember_writer, remembered };
         let shared = Arc::new(Shared::new(admissions, links.len())?);
-        let ports = links.into_iter().map(|link| Port::new(link, ethertype)).enumerate();
-        let threads = ports.map(|(index, port)| {
-            LinkThread::start(index, port, identity, &stores, spin, Arc::clone(&shared))
+        let threads = links.into_iter().enumerate().map(|(index, link)| {
+            let home = placed::home(&placement, &*link);
+            let (stores, shared) = (stores.clone(), Arc::clone(&shared));
+            let site = Site { index, link, ethertype, home, stores, spin, shared };
+            LinkThread::start(site, identity)
         });
         let threads = threads.collect::<io::Result<_>>()?;
         Ok(Self { shared, stores, threads })

@@ -3,6 +3,7 @@
 use tyche_proto::wire::{Mac, Reject, Uuid};
 use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry};
 
+use crate::placed::LinkNodes;
 use crate::port::PortStats;
 
 /// A channel of the target, for people.
@@ -41,6 +42,8 @@ pub struct TargetLinkReport {
     pub rejects: Vec<(Reject, u64)>,
     /// The open channels.
     pub channels: Vec<ChannelReport>,
+    /// Where all of that is.
+    pub nodes: LinkNodes,
 }
 
 /// What a target is doing, for people.

@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tyche_block::{Completion, Errno, Request};
+use tyche_link::Link;
+use tyche_numa::Home;
 use tyche_proto::wire::{self, ChannelId, Data, Event, Mac, Tag, Uuid};
 use tyche_proto::{Action, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing};
 use tyche_store::Store;
@@ -19,6 +21,7 @@ use super::disk::{DEPTH, Disk};
 use super::shared::Shared;
 use crate::clock::{self, now};
 use crate::conversion::{block_operation, status};
+use crate::placed::{self, LinkNodes, Residence};
 use crate::port::Port;
 use crate::random::secrets;
 use crate::wait::wait;
@@ -27,6 +30,20 @@ enum Command {
     Report(SyncSender<TargetLinkReport>),
     Notify(usize, Event),
     Stop,
+}
+
+/// What a thread has to do with, and where.
+pub(super) struct Site {
+    /// Of the link.
+    pub(super) index: usize,
+    pub(super) link: Box<dyn Link>,
+    pub(super) ethertype: u16,
+    pub(super) home: Home,
+    /// By export.
+    pub(super) stores: Vec<Arc<dyn Store>>,
+    /// How long to spin before sleeping.
+    pub(super) spin: Duration,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// The running thread.
@@ -39,43 +56,20 @@ pub(super) struct LinkThread {
 }
 
 impl LinkThread {
-    /// Starts the thread of the link with that index; it spins for up to `spin` before it sleeps.
+    /// Starts the thread of a link of the target.
     ///
     /// # Errors
     /// What the system says when there is no thread to be had.
-    pub(super) fn start(
-        index: usize,
-        port: Port,
-        target: Uuid,
-        stores: &[Arc<dyn Store>],
-        spin: Duration,
-        shared: Arc<Shared>,
-    ) -> io::Result<Self> {
+    pub(super) fn start(site: Site, target: Uuid) -> io::Result<Self> {
         let (sender, commands) = channel();
-        let config = ListenerConfig {
-            link: index,
-            frame_len_max: port.link().frame_len_max(),
-            rings: port.rings(),
-        };
-        let body = TargetLoop {
-            listener: Listener::new(config, target, secrets()),
-            port,
-            shared: Arc::clone(&shared),
-            index,
-            disks: stores.iter().cloned().map(Disk::new).collect(),
-            channels: Channels::default(),
-            commands,
-            out: Outgoing::new(),
-            done: Vec::with_capacity(DEPTH),
-            requests: 0,
-            spin: Spin::new(spin),
-            stopping: false,
-            timed: false,
-            read: Instant(0),
-        };
-        let thread = std::thread::Builder::new()
-            .name(format!("tyche-link{index}"))
-            .spawn(move || body.run())?;
+        let (index, shared) = (site.index, Arc::clone(&site.shared));
+        let name = format!("tyche-link{index}");
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            // First of all: what the loop is made of is to be near, too.
+            Residence::new().move_to(&site.home);
+            let _near = placed::near(&site.home);
+            TargetLoop::new(site, target, commands).run();
+        })?;
         Ok(Self { commands: sender, shared, index, thread })
     }
 
@@ -133,6 +127,32 @@ struct TargetLoop {
 }
 
 impl TargetLoop {
+    fn new(site: Site, target: Uuid, commands: Receiver<Command>) -> Self {
+        let Site { index, link, ethertype, home, stores, spin, shared } = site;
+        let port = Port::new(link, ethertype, home);
+        let config = ListenerConfig {
+            link: index,
+            frame_len_max: port.link().frame_len_max(),
+            rings: port.rings(),
+        };
+        Self {
+            listener: Listener::new(config, target, secrets()),
+            port,
+            shared,
+            index,
+            disks: stores.into_iter().map(Disk::new).collect(),
+            channels: Channels::default(),
+            commands,
+            out: Outgoing::new(),
+            done: Vec::with_capacity(DEPTH),
+            requests: 0,
+            spin: Spin::new(spin),
+            stopping: false,
+            timed: false,
+            read: Instant(0),
+        }
+    }
+
     fn run(mut self) {
         while !(self.stopping && self.channels.is_empty()) {
             let now = now();
@@ -205,7 +225,8 @@ impl TargetLoop {
                     queue_size,
                     stages,
                 } => {
-                    let opened = Channel::new(export, writer, damq_pages, queue_size, stages);
+                    let arena = placed::channel_arena(self.port.home(), damq_pages as usize);
+                    let opened = Channel::new(export, writer, arena, queue_size, stages);
                     self.open(channel, opened);
                 }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
@@ -359,13 +380,19 @@ impl TargetLoop {
         TargetLinkReport {
             link: self.port.link().name().to_owned(),
             mac: Mac(self.port.link().mac()),
-            problem: self.port.trouble().map(|kind| kind.to_string()),
+            problem: self.port.trouble().map(str::to_owned),
             requests: self.requests,
             port: self.port.stats(),
             link_counters: self.port.link().counters(),
             channel: self.listener.stats(),
             rejects: self.listener.rejects().iter().collect(),
             channels: self.listener.channels().collect(),
+            nodes: LinkNodes {
+                nic: self.port.home().nic,
+                ring: self.port.link().memory_nodes(),
+                channels: self.channels.memory_nodes(),
+                cpus: placed::own_cpus(),
+            },
         }
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 use tyche_engine::{Host, HostLink, HostOptions, Notice, Target, TargetExport, TargetOptions};
 use tyche_link::Link;
+use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig, TargetConfig};
 use tyche_store::Store;
@@ -44,6 +45,7 @@ pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
         },
         exports: vec![export],
         links: vec![link],
+        placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
         remember_writer: Box::new(|_, _| ()),
@@ -75,6 +77,7 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
     HostOptions {
         session,
         links: vec![HostLink { link, target: None }],
+        placement: Placement::default(),
         ethertype: ETHERTYPE,
         arena_pages: 4096,
         spin: Duration::from_micros(20),

@@ -2,7 +2,10 @@
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::slice;
+
+use tyche_numa::Node;
 
 use super::FRAMES_MAX;
 use crate::HEAD;
@@ -50,6 +53,12 @@ struct Lengths {
 unsafe impl Send for TxVectors {}
 
 impl TxVectors {
+    /// The NUMA nodes that the storage is on, as the kernel says.
+    pub fn memory_nodes(&self) -> Vec<Node> {
+        let start = NonNull::from(&self.copied[..]);
+        tyche_numa::nodes_of(start.cast(), size_of_val(&self.copied[..]))
+    }
+
     /// Takes storage for batches of up to `frames` frames with up to `slices_per_frame` slices
     /// of data each.
     ///

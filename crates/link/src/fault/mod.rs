@@ -31,6 +31,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use tyche_numa::Node;
+
 use crate::{HEAD, Link, Mac, RxBatch, TxBatch, TxVectors};
 use lane::Lane;
 pub use plan::{FaultCounts, FaultPlan};
@@ -247,6 +249,10 @@ impl<L: Link> Link for FaultLink<L> {
             ("fault_cut", cut),
         ]);
         counters
+    }
+
+    fn memory_nodes(&self) -> Vec<Node> {
+        self.inner.memory_nodes()
     }
 }
 

@@ -24,6 +24,7 @@
 mod endpoint;
 mod error;
 mod interface;
+mod membership;
 mod receiver;
 mod ring;
 mod socket;
@@ -37,9 +38,11 @@ use std::time::{Duration, Instant};
 use endpoint::Endpoint;
 pub use error::{BufferShortfall, OpenError};
 pub use interface::{InterfaceInfo, interfaces};
+pub use membership::is_member;
 use receiver::PacketReceiver;
 use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
+use tyche_numa::Node;
 
 use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
 
@@ -243,6 +246,10 @@ impl Link for PacketLink {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let Malformed { short, long } = self.malformed();
         vec![("malformed_short", short), ("malformed_long", long)]
+    }
+
+    fn memory_nodes(&self) -> Vec<Node> {
+        self.receiver.as_ref().map_or(Vec::new(), PacketReceiver::memory_nodes)
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use tyche_numa::Node;
 
 use super::Malformed;
 use super::endpoint::Endpoint;
@@ -31,6 +32,11 @@ impl PacketReceiver {
     pub(super) fn new(endpoint: Arc<Endpoint>, ring: Ring) -> Self {
         let ring = Arc::new(ring);
         Self { endpoint, ring, next: 0, until_look: Cell::new(LOOK_EVERY) }
+    }
+
+    /// The nodes that the ring is on.
+    pub(super) fn memory_nodes(&self) -> Vec<Node> {
+        self.ring.memory_nodes()
     }
 
     /// Nothing has come: whether the interface is still there is asked from time to time.

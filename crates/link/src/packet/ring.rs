@@ -27,6 +27,7 @@ use std::time::Duration;
 use libc::{tpacket_req, tpacket2_hdr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use tyche_block::PAGE;
+use tyche_numa::Node;
 
 use crate::HEAD;
 use crate::batch::Lender;
@@ -127,6 +128,11 @@ impl Ring {
         };
         let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0");
         Ok(Self { start, shape })
+    }
+
+    /// The NUMA nodes that it is on.
+    pub(super) fn memory_nodes(&self) -> Vec<Node> {
+        tyche_numa::nodes_of(self.start.cast(), self.shape.slot * self.shape.slots())
     }
 
     fn header(&self, position: usize) -> NonNull<tpacket2_hdr> {

@@ -11,6 +11,10 @@ use crate::time::Instant;
 /// bytes: small requests that follow each other then share frames.
 const STICKY: u64 = 32 << 10;
 
+/// Seconds that a channel is given another chance after, at most, however bad it was: 2 to the power
+/// of that is more than what lies between links that are used together.
+const RESTED_MAX: u64 = 16;
+
 /// How a session chooses a channel for each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChannelChoice {
@@ -113,7 +117,11 @@ impl Chooser {
             let rate = initiator.load.rate().unwrap_or(unknown);
             let queued = initiator.load.time_for(cost, rate);
             let slack = Duration::from_nanos(more * 1_000_000_000 / rate.max(1));
-            Some((queued + initiator.channel.rtt_least() + initiator.silent_for(now), slack))
+            let time = queued + initiator.channel.rtt_least() + initiator.silent_for(now);
+            // A channel that is not chosen is not measured: it is believed to be twice as good
+            // for every second, until it is tried.
+            let rested = initiator.load.rested(now).as_secs().min(RESTED_MAX);
+            Some((if rested > 0 { time / (1 << rested) } else { time }, slack))
         };
         let all = live().filter_map(|(index, _)| Some((index, time(index, 0)?.0)));
         let (best, least) = all.min_by_key(|&(_, time)| time)?;

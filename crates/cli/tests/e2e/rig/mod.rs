@@ -45,9 +45,10 @@ fn missing() -> Option<&'static str> {
     }
 }
 
-/// Ends the test, saying why, where it can't run; makes its rig otherwise.
+/// Ends the test, saying why, where it can't run; makes its rig otherwise: with a cable of that
+/// MTU, or without any.
 macro_rules! rig {
-    ($mtu:expr) => {
+    (@ $mtu:expr) => {
         match $crate::rig::Rig::new($mtu) {
             Ok(rig) => rig,
             Err(reason) => {
@@ -55,6 +56,12 @@ macro_rules! rig {
                 return;
             }
         }
+    };
+    () => {
+        rig!(@ None)
+    };
+    ($mtu:expr) => {
+        rig!(@ Some($mtu))
     };
 }
 pub(crate) use rig;
@@ -73,7 +80,7 @@ pub(crate) struct Rig {
 struct Daemons(PathBuf);
 
 impl Rig {
-    pub(crate) fn new(mtu: u32) -> Result<Self, &'static str> {
+    pub(crate) fn new(mtu: Option<u32>) -> Result<Self, &'static str> {
         if let Some(reason) = missing() {
             return Err(reason);
         }
@@ -86,7 +93,8 @@ impl Rig {
         // On a disk: direct I/O and sparse files are part of what is tested.
         let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
         let daemons = Daemons(dir.path().to_owned());
-        Ok(Self { daemons, cable: Cable::lay(&tag, mtu), dir, _alone: alone })
+        let cable = mtu.map_or_else(|| Cable::none(&tag), |mtu| Cable::lay(&tag, mtu));
+        Ok(Self { daemons, cable, dir, _alone: alone })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -118,9 +126,14 @@ impl Rig {
         self.serve(&["--export", &format!("{DISK}={}", file.display())])
     }
 
-    /// Starts a target and waits until it serves.
+    /// Starts a target on the cable and waits until it serves.
     pub(crate) fn serve(&self, args: &[&str]) -> Target {
-        let fixed = ["serve", "--link", self.cable.link(Side::Target), "--name", "e2e"];
+        self.serve_on(&["--link", self.cable.link(Side::Target)], args)
+    }
+
+    /// Starts a target on all interfaces unless told otherwise, and waits until it serves.
+    pub(crate) fn serve_on(&self, links: &[&str], args: &[&str]) -> Target {
+        let fixed = [&["serve", "--name", "e2e"], links].concat();
         let log = self.path("target.log");
         let log_file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = self.tyche(Side::Target, &[&fixed, args].concat());
@@ -147,12 +160,17 @@ impl Rig {
         kind: &str,
         args: &[&str],
     ) -> Session<'_> {
-        let fixed = ["connect", DISK, "--link", link, "--as", kind, "-o", "json"];
+        self.connect_over(side, &[&["--link", link, "--as", kind], args].concat())
+    }
+
+    /// Connects [`DISK`], on all interfaces of one end unless told otherwise.
+    pub(crate) fn connect_over(&self, side: Side, args: &[&str]) -> Session<'_> {
+        let fixed = ["connect", DISK, "-o", "json"];
         let done = finish(&mut self.tyche(side, &[&fixed, args].concat()), PATIENCE);
         assert!(done.success(), "connect: {}\n{}", done.stderr, self.logs());
         let value: Value = serde_json::from_str(&done.stdout).unwrap();
         let device = PathBuf::from(value["device"].as_str().unwrap());
-        Session { rig: self, device, value }
+        Session { rig: self, device, value, warnings: done.stderr }
     }
 
     /// What a command of ours says in JSON.
@@ -305,6 +323,8 @@ pub(crate) struct Session<'a> {
     pub(crate) device: PathBuf,
     /// What `connect` printed.
     pub(crate) value: Value,
+    /// What it warned of.
+    pub(crate) warnings: String,
 }
 
 impl Session<'_> {

@@ -1,4 +1,5 @@
-//! Two network namespaces joined by a virtual cable, with or without a bridge in the middle.
+//! Two network namespaces and what joins them: virtual cables, with or without a bridge in the
+//! middle.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -7,8 +8,9 @@ use std::process::Command;
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
 
-use super::{Side, run};
+use super::{Side, run, wait_until};
 
 /// Names of the interfaces, the same in every pair of namespaces.
 const LINKS: [&str; 2] = ["tye-t", "tye-h"];
@@ -19,42 +21,76 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// A veth pair whose ends are up.
-    pub(super) fn lay(tag: &str, mtu: u32) -> Self {
+    /// The namespaces alone.
+    pub(super) fn none(tag: &str) -> Self {
         let cable = Self { tag: tag.to_owned() };
         for side in [Side::Target, Side::Host] {
             ip(&["netns", "add", &cable.namespace(side)]);
         }
-        let (target, host) = (cable.namespace(Side::Target), cable.namespace(Side::Host));
-        let mtu = &mtu.to_string();
-        let first = ["-n", &target, "link", "add", LINKS[0], "mtu", mtu, "type", "veth"];
-        let second = ["peer", "name", LINKS[1], "mtu", mtu, "netns", &host];
-        ip(&[&first[..], &second[..]].concat());
-        cable.up(Side::Target);
-        cable.up(Side::Host);
         cable
     }
 
-    fn up(&self, side: Side) {
-        self.ip(side, &["link", "set", self.link(side), "up"]);
+    /// A veth pair whose ends are up.
+    pub(super) fn lay(tag: &str, mtu: u32) -> Self {
+        let cable = Self::none(tag);
+        cable.lay_one(LINKS[0], LINKS[1], mtu);
+        cable
+    }
+
+    /// Lays more cables, between interfaces of these names, and waits until they carry frames.
+    pub(crate) fn add(&self, ends: &[(&str, &str)], mtu: u32) {
+        for (target, host) in ends {
+            self.lay_one(target, host, mtu);
+        }
+        let sides = ends.iter().flat_map(|it| [(Side::Target, it.0), (Side::Host, it.1)]);
+        self.await_running(&sides.collect::<Vec<_>>());
+    }
+
+    fn lay_one(&self, target: &str, host: &str, mtu: u32) {
+        let namespaces = [self.namespace(Side::Target), self.namespace(Side::Host)];
+        let mtu = &mtu.to_string();
+        let first = ["-n", &namespaces[0], "link", "add", target, "mtu", mtu, "type", "veth"];
+        let second = ["peer", "name", host, "mtu", mtu, "netns", &namespaces[1]];
+        ip(&[&first[..], &second[..]].concat());
+        self.up(Side::Target, target);
+        self.up(Side::Host, host);
+    }
+
+    fn up(&self, side: Side, link: &str) {
+        self.ip(side, &["link", "set", link, "up"]);
     }
 
     /// Replaces the cable by one with a bridge in the middle that takes less than its ends do.
     pub(crate) fn insert_bridge(&self, mtu_ends: u32, mtu_bridge: u32) {
         self.ip(Side::Target, &["link", "del", self.link(Side::Target)]);
+        let sides = [Side::Target, Side::Host];
+        self.lay_bridge(&sides.map(|side| (side, self.link(side))), mtu_ends, mtu_bridge);
+    }
+
+    /// Lays cables from new interfaces of these names to one bridge.
+    pub(crate) fn lay_bridge(&self, links: &[(Side, &str)], mtu_ends: u32, mtu_bridge: u32) {
         let middle = format!("{}-m", self.tag);
         ip(&["netns", "add", &middle]);
         let (ends, bridge) = (&mtu_ends.to_string(), &mtu_bridge.to_string());
         ip(&["-n", &middle, "link", "add", "name", "br", "type", "bridge"]);
-        for (side, port) in [(Side::Target, "port-t"), (Side::Host, "port-h")] {
-            let namespace = self.namespace(side);
+        for (index, (side, link)) in links.iter().enumerate() {
+            let (namespace, port) = (self.namespace(*side), &format!("port{index}"));
             let first = ["-n", &middle, "link", "add", port, "mtu", bridge, "type", "veth"];
-            let second = ["peer", "name", self.link(side), "mtu", ends, "netns", &namespace];
+            let second = ["peer", "name", link, "mtu", ends, "netns", &namespace];
             ip(&[&first[..], &second[..]].concat());
             ip(&["-n", &middle, "link", "set", port, "master", "br", "up"]);
-            self.up(side);
+            self.up(*side, link);
         }
         ip(&["-n", &middle, "link", "set", "dev", "br", "mtu", bridge, "up"]);
+        self.await_running(links);
+    }
+
+    /// Waits until the kernel says of interfaces that frames can flow, which it does a while after
+    /// they can: what uses all interfaces looks at that.
+    pub(crate) fn await_running(&self, links: &[(Side, &str)]) {
+        for (side, link) in links {
+            wait_until("an interface runs", || self.show(*side, link)["operstate"] == "UP");
+        }
     }
 
     /// The interface at one end.
@@ -64,6 +100,18 @@ impl Cable {
 
     fn namespace(&self, side: Side) -> String {
         format!("{}-{}", self.tag, if side == Side::Target { "t" } else { "h" })
+    }
+
+    /// The address of an interface at one end.
+    pub(crate) fn mac(&self, side: Side, link: &str) -> String {
+        self.show(side, link)["address"].as_str().unwrap().to_owned()
+    }
+
+    /// What `ip` says of an interface at one end.
+    fn show(&self, side: Side, link: &str) -> Value {
+        let show = ["-n", &self.namespace(side), "-json", "link", "show", link];
+        let mut shown: Value = serde_json::from_str(&run(Command::new("ip").args(show))).unwrap();
+        shown[0].take()
     }
 
     /// Runs `ip` at one end.
@@ -82,6 +130,22 @@ impl Cable {
             );
             run(self.inside(side, "nft").arg(chain));
         }
+    }
+
+    /// Loses every frame of ours that comes in at one end of these links, until
+    /// [`mend`](Self::mend). The interfaces know nothing of it.
+    pub(crate) fn cut(&self, side: Side, links: &[&str]) {
+        let links = links.join(", ");
+        let chain = format!(
+            "add table netdev cut; add chain netdev cut ours {{ type filter hook ingress devices = \
+             {{ {links} }} priority 0; }}; add rule netdev cut ours ether type 0x88b5 drop"
+        );
+        run(self.inside(side, "nft").arg(chain));
+    }
+
+    /// Undoes [`cut`](Self::cut).
+    pub(crate) fn mend(&self, side: Side) {
+        run(self.inside(side, "nft").arg("delete table netdev cut"));
     }
 
     /// A command at one end; all but its network is the machine's.

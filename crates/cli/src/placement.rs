@@ -1,0 +1,45 @@
+//! `--affinity`: what sits where on a machine with several NUMA nodes.
+
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use tyche_numa::{Affinity, Placement, Topology};
+
+use crate::error::Result;
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct PlacementArgs {
+    /// What is kept on the NUMA node of the network interface that it belongs to. Does nothing on a
+    /// machine with one node.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    affinity: Near,
+}
+
+/// What is kept near.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Near {
+    /// Nothing: the kernel decides.
+    #[default]
+    None,
+    /// The thread that serves a link, the ring of its socket, and the memory of its channels.
+    KmemNic,
+    /// Besides, request buffers: a host's are spread over the nodes, and each request travels over
+    /// an interface of its buffer's node.
+    FullMem,
+}
+
+impl PlacementArgs {
+    /// What is placed on which node of this machine. Says so if that is not what was asked for.
+    pub(crate) fn placement(self) -> Result<Placement> {
+        let affinity = match self.affinity {
+            Near::None => Affinity::None,
+            Near::KmemNic => Affinity::KmemNic,
+            Near::FullMem => Affinity::FullMem,
+        };
+        let topology = Topology::read(Path::new("/sys"))?;
+        if affinity != Affinity::None && topology.is_uniform() {
+            tracing::warn!("--affinity does nothing here: this machine has one NUMA node");
+        }
+        Ok(Placement::new(affinity, topology)?)
+    }
+}

@@ -1,0 +1,165 @@
+//! Links that fail while requests go on: no request fails, and the links are used again when they
+//! are back.
+
+use std::time::{Duration, Instant};
+
+use crate::links::{
+    HOSTS, TARGETS, await_live, await_shares, connect_evenly, lay_cables, link, links, serve,
+};
+use crate::load::Load;
+use crate::rig::{PATIENCE, Rig, Side, rig, wait_until};
+
+/// The longest that a request may take while links fail. It is under 1 s with the processors to
+/// itself, which a test never has.
+const STALL_LIMIT: Duration = Duration::from_secs(3);
+/// How long a link may take to be used again, for the same reason twice as long as it should.
+const RETURN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Cuts five of six links under load with `cut`, and takes that back with `mend`.
+fn five_of_six_links_fail(
+    cut: impl Fn(&Rig, &[&str], &[&str]),
+    mend: impl Fn(&Rig, &[&str], &[&str]),
+) {
+    let rig = rig!();
+    lay_cables(&rig, 6, 9000);
+    let _target = serve(&rig);
+    let session = connect_evenly(&rig);
+    await_live(&rig, &HOSTS);
+    let load = Load::start(&session.device);
+    await_shares(&rig, Side::Host, &HOSTS);
+    println!("before: a request took {:?} at most", load.longest());
+    cut(&rig, &TARGETS[1..], &HOSTS[1..]);
+    await_live(&rig, &HOSTS[..1]);
+    load.await_progress();
+    let stall = load.longest();
+    println!("five of six links cut: a request took {stall:?} at most");
+    mend(&rig, &TARGETS[1..], &HOSTS[1..]);
+    let mended = Instant::now();
+    await_live(&rig, &HOSTS);
+    let took = mended.elapsed();
+    println!("all links are live {took:?} after their return");
+    await_shares(&rig, Side::Host, &HOSTS);
+    load.finish();
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    assert!(stall < STALL_LIMIT, "{stall:?}");
+    assert!(took < RETURN_LIMIT, "{took:?}");
+    session.disconnect();
+}
+
+#[test]
+fn five_of_six_links_are_cut_silently() {
+    let cut = |rig: &Rig, targets: &[&str], hosts: &[&str]| {
+        rig.cable.cut(Side::Target, targets);
+        rig.cable.cut(Side::Host, hosts);
+    };
+    let mend = |rig: &Rig, _: &[&str], _: &[&str]| {
+        rig.cable.mend(Side::Target);
+        rig.cable.mend(Side::Host);
+    };
+    five_of_six_links_fail(cut, mend);
+}
+
+/// Sets interfaces of one end up or down.
+fn set(rig: &Rig, side: Side, links: &[&str], state: &str) {
+    for link in links {
+        rig.cable.ip(side, &["link", "set", link, state]);
+    }
+}
+
+#[test]
+fn five_of_six_links_go_down_at_the_host() {
+    five_of_six_links_fail(
+        |rig, _, hosts| set(rig, Side::Host, hosts, "down"),
+        |rig, _, hosts| set(rig, Side::Host, hosts, "up"),
+    );
+}
+
+#[test]
+fn five_of_six_links_go_down_at_the_target() {
+    five_of_six_links_fail(
+        |rig, targets, _| set(rig, Side::Target, targets, "down"),
+        |rig, targets, _| set(rig, Side::Target, targets, "up"),
+    );
+}
+
+#[test]
+fn an_interface_that_vanishes_is_used_again_when_there_is_one_of_its_name() {
+    let rig = rig!();
+    lay_cables(&rig, 2, 1500);
+    let _target = serve(&rig);
+    let session = connect_evenly(&rig);
+    await_live(&rig, &HOSTS[..2]);
+    let load = Load::start(&session.device);
+    await_shares(&rig, Side::Host, &HOSTS[..2]);
+    rig.cable.ip(Side::Host, &["link", "del", HOSTS[1]]);
+    await_live(&rig, &HOSTS[..1]);
+    load.await_progress();
+    let gone = link(&rig, HOSTS[1]);
+    println!("{gone}");
+    assert_eq!(gone["problem"], format!("interface {} is gone", HOSTS[1]), "{gone}");
+    // Another one, with other addresses at both ends.
+    rig.cable.add(&[(TARGETS[1], HOSTS[1])], 1500);
+    await_live(&rig, &HOSTS[..2]);
+    await_shares(&rig, Side::Host, &HOSTS[..2]);
+    load.finish();
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    session.disconnect();
+}
+
+#[test]
+fn a_link_whose_mtu_shrinks_goes_on_with_shorter_frames() {
+    let rig = rig!();
+    lay_cables(&rig, 3, 9000);
+    let _target = serve(&rig);
+    let session = connect_evenly(&rig);
+    await_live(&rig, &HOSTS[..3]);
+    let load = Load::start(&session.device);
+    await_shares(&rig, Side::Host, &HOSTS[..3]);
+    rig.cable.ip(Side::Host, &["link", "set", HOSTS[1], "mtu", "1500"]);
+    rig.cable.ip(Side::Target, &["link", "set", TARGETS[2], "mtu", "1500"]);
+    wait_until("both links go on with shorter frames", || {
+        let links = links(&rig, Side::Host);
+        links[1..].iter().all(|link| link["live"] == true && link["frame_len"] == 1514)
+    });
+    await_shares(&rig, Side::Host, &HOSTS[..3]);
+    load.finish();
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    let log = rig.logs();
+    println!("{log}");
+    let own = format!("interface {} takes only packets of 1500 bytes now", HOSTS[1]);
+    assert!(log.contains(&own), "{log}");
+    let lost = log.lines().filter(|line| line.contains("channel lost"));
+    assert!(lost.clone().any(|line| line.contains(HOSTS[1])), "{log}");
+    assert!(lost.clone().any(|line| line.contains(HOSTS[2])), "{log}");
+    session.disconnect();
+}
+
+#[test]
+fn a_killed_target_is_found_at_other_addresses_and_interfaces() {
+    let rig = rig!();
+    lay_cables(&rig, 3, 1500);
+    let file = rig.file("disk.img", crate::load::LOAD_SIZE);
+    let serve = |names: &[&str]| {
+        let links: Vec<_> = names.iter().flat_map(|link| ["--link", link]).collect();
+        rig.serve_on(&links, &["--export", &format!("disk={}", file.display())])
+    };
+    let target = serve(&TARGETS[..2]);
+    let session = connect_evenly(&rig);
+    await_live(&rig, &HOSTS[..2]);
+    let load = Load::start(&session.device);
+    target.kill();
+    for (number, name) in TARGETS[..3].iter().enumerate() {
+        let mac = format!("02:00:5e:10:00:{number:02x}");
+        rig.cable.ip(Side::Target, &["link", "set", name, "address", &mac]);
+    }
+    let back = Instant::now();
+    let _target = serve(&TARGETS[1..3]);
+    await_live(&rig, &HOSTS[1..3]);
+    println!("found again on both links after {:?}", back.elapsed());
+    assert!(back.elapsed() < PATIENCE);
+    load.await_progress();
+    await_shares(&rig, Side::Host, &HOSTS[1..3]);
+    load.finish();
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    session.disconnect();
+}

@@ -1,0 +1,137 @@
+//! The host: rings on the node of their interface, request buffers on every node, and requests
+//! that stay where their buffers are.
+
+use serde_json::{Value, json};
+
+use crate::maps::{self, Mapping};
+use crate::rig::{Rig, read_all, wait_until};
+
+/// Bytes of the disk.
+const SIZE: usize = 64 << 20;
+/// Pages for the requests of a session.
+const BUFFER_PAGES: u64 = (64 << 20) / 4096;
+
+/// Waits until the session has a channel on that many links.
+fn await_links(rig: &Rig, count: usize) {
+    let is_live = |link: &&Value| link["live"] == json!(true);
+    wait_until("all links have a channel", || {
+        rig.session()["links"].as_array().unwrap().iter().filter(is_live).count() == count
+    });
+}
+
+/// Whether the session of that process has each ring where its interface is, as it says itself, and
+/// as the kernel says.
+fn rings_are_near(rig: &Rig, pid: u32) -> bool {
+    let said = rig.session();
+    let links = said["links"].as_array().unwrap();
+    let near = |(index, link): (usize, &Value)| {
+        let numa = &link["numa"];
+        println!("h{index} says {numa}");
+        numa["nic_node"] == json!(index) && numa["ring_nodes"] == json!([index])
+    };
+    let (said, maps) = (links.iter().enumerate().all(near), maps::of(pid));
+    let rings: Vec<_> = maps.iter().filter(|it| it.is_ring()).collect();
+    println!("numa_maps, rings: {rings:?}");
+    assert_eq!(said, maps::one_on_each(&rings), "what it says is not what is so");
+    said
+}
+
+#[test]
+#[ignore = "wants two NUMA nodes: cargo xtask numa"]
+fn rings_are_on_the_node_of_their_interface_only_if_that_is_wanted() {
+    let rig = Rig::new();
+    let _target = rig.serve(None, &[]);
+    for (affinity, near) in [("none", false), ("kmem-nic", true), ("full-mem", true)] {
+        // Without affinity all is where the process runs.
+        let cpus = if near { None } else { Some("0,2") };
+        let session = rig.connect(cpus, &["h0", "h1"], &["--affinity", affinity]);
+        await_links(&rig, 2);
+        assert_eq!(rings_are_near(&rig, session.pid), near, "{affinity}");
+        let said = &rig.session()["numa"];
+        assert_eq!(said["thread_node"], Value::Null, "its links are on two nodes: {said}");
+        println!("VERIFIED host, {affinity}: rings near their interfaces: {near}");
+    }
+}
+
+#[test]
+#[ignore = "wants two NUMA nodes: cargo xtask numa"]
+fn a_session_on_one_node_lives_there_and_moves_when_its_links_do() {
+    let rig = Rig::new();
+    let _target = rig.serve(None, &["--affinity", "kmem-nic"]);
+    let _session = rig.connect(None, &["h1"], &["--affinity", "kmem-nic"]);
+    let lives = |node: Value, cpus: &str| {
+        let said = &rig.session()["numa"];
+        assert_eq!((&said["thread_node"], &said["thread_cpus"]), (&node, &json!(cpus)), "{said}");
+    };
+    lives(json!(1), "1,3");
+    assert_eq!(rig.session()["numa"]["buffer_nodes"], json!([1]));
+    rig.ask(&["link", "add", "disk", "h0", "-o", "json"]);
+    await_links(&rig, 2);
+    lives(Value::Null, "0-3");
+    rig.ask(&["link", "del", "disk", "h1", "-o", "json"]);
+    lives(json!(0), "0,2");
+    println!("VERIFIED host, kmem-nic: the session's thread is where all of its links are");
+}
+
+#[test]
+#[ignore = "wants two NUMA nodes: cargo xtask numa"]
+fn buffers_are_on_every_node_and_requests_stay_there() {
+    let rig = Rig::new();
+    let _target = rig.serve(None, &["--affinity", "full-mem"]);
+    let session = rig.connect(None, &["h0", "h1"], &["--affinity", "full-mem"]);
+    await_links(&rig, 2);
+    assert_eq!(read_all(&session.device), SIZE);
+    let said = &rig.session()["numa"];
+    assert_eq!(said["buffer_nodes"], json!([0, 1]), "{said}");
+    let maps = maps::of(session.pid);
+    let is_part = |it: &&Mapping| it.is_bound() && it.len() == BUFFER_PAGES / 2;
+    let parts: Vec<_> = maps.iter().filter(is_part).collect();
+    assert!(maps::one_on_each(&parts), "{maps:?}");
+    println!("numa_maps, buffers: {parts:?}");
+    let (stayed, crossed) = (&said["requests_stayed"], &said["requests_crossed"]);
+    assert!(stayed.as_u64().unwrap() > 0 && crossed == &json!(0), "{said}");
+    println!("VERIFIED host, full-mem: {stayed} requests stayed on their node, {crossed} crossed");
+}
+
+/// Reads for a moment; returns how many requests stayed and crossed, and how many each of the
+/// target's links has answered.
+fn bench(rig: &Rig, links: &[&str], affinity: &str) -> ([u64; 2], Vec<u64>) {
+    let answered = || -> Vec<u64> {
+        let target = rig.target();
+        let links = target["links"].as_array().unwrap().iter();
+        links.map(|link| link["requests"].as_u64().unwrap()).collect()
+    };
+    let before = answered();
+    let links = links.iter().flat_map(|link| ["--link", *link]);
+    let load = ["--rw", "randread", "--iodepth", "8", "--runtime", "1", "-o", "json"];
+    let args = ["bench", "disk", "--affinity", affinity].into_iter().chain(links).chain(load);
+    let result = rig.ask(&args.collect::<Vec<_>>());
+    let count = |name: &str| result[name].as_u64().unwrap();
+    let answered = answered().iter().zip(before).map(|(after, before)| after - before).collect();
+    let counts = [count("requests_stayed"), count("requests_crossed")];
+    println!("{affinity}: stayed and crossed {counts:?}, answered by t0 and t1 {answered:?}");
+    (counts, answered)
+}
+
+#[test]
+#[ignore = "wants two NUMA nodes: cargo xtask numa"]
+fn the_channel_is_that_of_the_buffers_node_while_there_is_one() {
+    let rig = Rig::new();
+    let _target = rig.serve(None, &["--affinity", "full-mem"]);
+    // Half of the buffers are on each node.
+    let ([stayed, crossed], answered) = bench(&rig, &["h0", "h1"], "full-mem");
+    // The channel of one interface may be live a moment before the other.
+    assert!(stayed > 10 * crossed, "{crossed} of {stayed} crossed");
+    let [t0, t1] = answered[..] else { panic!("two links") };
+    assert!(t0 > stayed / 4 && t1 > stayed / 4, "each interface has its node's requests");
+    println!("VERIFIED host, full-mem: the requests of each node's buffers go over its interface");
+    // Without an interface of their node they cross, and are counted.
+    let ([stayed, crossed], answered) = bench(&rig, &["h0"], "full-mem");
+    assert!(crossed > stayed / 4 && stayed > crossed / 4, "half of the buffers are on node 1");
+    assert_eq!(answered[1], 0);
+    println!("VERIFIED host, full-mem on one interface: {crossed} requests crossed, {stayed} not");
+    // Where buffers are not spread, nobody looks where they are.
+    for affinity in ["none", "kmem-nic"] {
+        assert_eq!(bench(&rig, &["h0", "h1"], affinity).0, [0, 0], "{affinity}");
+    }
+}

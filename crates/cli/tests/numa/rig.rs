@@ -1,0 +1,157 @@
+//! Daemons in the machine with two nodes.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tyche_block::Arena;
+use tyche_numa::{Node, Topology};
+
+/// Longer than anything takes that is not stuck, on a machine that is emulated.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The target's interfaces; those of the host are called `h0` and `h1`.
+pub(crate) const TARGET: [&str; 2] = ["t0", "t1"];
+
+/// One test's share of the machine.
+pub(crate) struct Rig {
+    dir: TempDir,
+    pub(crate) topology: Topology,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Rig {
+    /// # Panics
+    /// On any other machine.
+    pub(crate) fn new() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let topology = Topology::read(Path::new("/sys")).unwrap();
+        let nodes: Vec<_> = topology.nodes().collect();
+        assert_eq!(nodes, [Node(0), Node(1)], "this is not the machine of cargo xtask numa");
+        for (name, node) in [("t0", 0), ("t1", 1), ("h0", 0), ("h1", 1)] {
+            assert_eq!(topology.node_of_interface(name), Some(Node(node)), "{name}");
+        }
+        // A test that failed has said so.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { dir: tempfile::tempdir().unwrap(), topology, _alone: alone }
+    }
+
+    /// The program, on these CPUs only if any are named.
+    pub(crate) fn tyche(&self, cpus: Option<&str>, args: &[&str]) -> Command {
+        let program = Path::new(env!("CARGO_BIN_EXE_tyche"));
+        let mut command = match cpus {
+            Some(cpus) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", cpus]).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        command.args(args).env("TYCHE_RUNTIME_DIR", self.dir.path().join("run"));
+        command
+    }
+
+    /// Serves memory on both interfaces.
+    pub(crate) fn serve(&self, cpus: Option<&str>, args: &[&str]) -> Daemon {
+        let fixed = ["serve", "--export", "disk=sparse:64M", "--name", "numa"];
+        let links = TARGET.iter().flat_map(|link| ["--link", *link]);
+        let args: Vec<_> = fixed.into_iter().chain(links).chain(args.iter().copied()).collect();
+        let mut command = self.tyche(cpus, &args);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert!(line.starts_with("tyche: serving "), "{line:?}");
+        Daemon { child, _stdout: stdout }
+    }
+
+    /// Connects the disk over these interfaces; it is a file.
+    pub(crate) fn connect(&self, cpus: Option<&str>, links: &[&str], args: &[&str]) -> Session<'_> {
+        let links = links.iter().flat_map(|link| ["--link", *link]);
+        let fixed = ["connect", "disk", "--as", "fuse", "-o", "json"];
+        let args: Vec<_> = fixed.into_iter().chain(links).chain(args.iter().copied()).collect();
+        let value = answer(&mut self.tyche(cpus, &args));
+        let device = PathBuf::from(value["device"].as_str().unwrap());
+        let pid = value["pid"].as_u64().unwrap() as u32;
+        Session { rig: self, device, pid }
+    }
+
+    /// What a command of ours says in JSON.
+    pub(crate) fn ask(&self, args: &[&str]) -> Value {
+        answer(&mut self.tyche(None, args))
+    }
+
+    /// What the only target says of itself.
+    pub(crate) fn target(&self) -> Value {
+        self.ask(&["stats", "-o", "json"])["targets"][0].take()
+    }
+
+    /// What the only session says of itself.
+    pub(crate) fn session(&self) -> Value {
+        self.ask(&["stats", "-o", "json"])["sessions"][0].take()
+    }
+}
+
+/// The JSON that a command prints.
+fn answer(command: &mut Command) -> Value {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert!(status.success(), "{command:?}: {stdout}{stderr}");
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+}
+
+/// A running target.
+pub(crate) struct Daemon {
+    child: Child,
+    /// Kept, for it may have more to say.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Daemon {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connected export.
+pub(crate) struct Session<'a> {
+    rig: &'a Rig,
+    pub(crate) device: PathBuf,
+    pub(crate) pid: u32,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let mut disconnect = self.rig.tyche(None, &["disconnect", "disk", "--force"]);
+        let _ = disconnect.output();
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Reads all of a file; returns how many bytes there were.
+pub(crate) fn read_all(path: &Path) -> usize {
+    // Direct I/O wants whole pages.
+    let mut block = Arena::new(256).alloc(1 << 20).unwrap();
+    let mut file = File::open(path).unwrap();
+    std::iter::repeat_with(|| file.read(&mut block).unwrap()).take_while(|len| *len > 0).sum()
+}
