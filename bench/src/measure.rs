@@ -196,7 +196,7 @@ impl<'a> Stage<'a> {
             self.network.set_subflows(contest.job.bundle().links, self.stop)?;
         }
         let output = self.scratch.path().join("fio.json");
-        let (job, runtime) = (&contest.job, self.set.runtime);
+        let (job, runtime) = (&contest.job, server.peer.runtime(self.set.runtime));
         let mut fio = server.load(job, job.file(), runtime, &output, &self.network, self.programs);
         let pid = server.running.pid();
         let (traffic_before, cpu_before) = (traffic(pid)?, server.running.cpu_s()?);
@@ -291,7 +291,9 @@ fn say(set: &str, turn: u32, what: &str, measurement: &Measurement) {
 /// first time.
 pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
     let of = |contest: &Contest| {
-        let runs = (set.runtime + Duration::from_millis(400)) * contest.entries.len() as u32;
+        let run =
+            |entry: &Entry| set.peers[entry.peer].runtime(set.runtime) + Duration::from_millis(400);
+        let runs: Duration = contest.entries.iter().map(run).sum();
         runs + (set.runtime / 2 + Duration::from_secs(1)) * contest.floors.len() as u32
     };
     let outages = (outage::WHOLE + Duration::from_secs(1)) * set.outages.len() as u32;

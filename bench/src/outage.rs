@@ -1,7 +1,7 @@
 //! Links are cut during a job and come back: what that looks like from outside.
 //!
 //! ```text
-//! 0 s           2 s             4 s                              10 s
+//! 0 s           1.5 s           3.5 s                             9 s
 //! | as usual     | links are cut | links are back                 |
 //! ```
 //!
@@ -19,11 +19,11 @@ use crate::plan::Outage;
 use crate::process::{Doing, Result, Running, Stop, failed};
 use crate::result::Timeline;
 
-const USUAL: Duration = Duration::from_secs(2);
+const USUAL: Duration = Duration::from_millis(1500);
 const CUT: Duration = Duration::from_secs(2);
-const BACK: Duration = Duration::from_secs(6);
+const BACK: Duration = Duration::from_millis(5500);
 /// All of it.
-pub(crate) const WHOLE: Duration = Duration::from_secs(10);
+pub(crate) const WHOLE: Duration = Duration::from_secs(9);
 /// How long fio may take to connect and to begin.
 const BEGIN_MAX: Duration = Duration::from_secs(10);
 /// More frames than connecting takes.
@@ -35,7 +35,7 @@ pub(crate) const JOB: &str = "timeline.fio";
 /// What fio calls its file.
 const LOG: &str = "timeline_lat.1.log";
 
-const _: () = assert!(WHOLE.as_secs() == USUAL.as_secs() + CUT.as_secs() + BACK.as_secs());
+const _: () = assert!(WHOLE.as_millis() == USUAL.as_millis() + CUT.as_millis() + BACK.as_millis());
 
 /// Runs fio in `dir`, and cuts what is planned. `place` is set, peer and turn; `server` is the
 /// process id of the target.

@@ -98,6 +98,12 @@ impl Peer {
         Self { name, protocol, spin_us, queue, batch, hand_over, undelayed }
     }
 
+    /// How long a job runs that others run for `usual`. A multipath connection may need a second
+    /// until it uses all of its paths, which is not to be most of what is measured.
+    pub(crate) fn runtime(&self, usual: Duration) -> Duration {
+        if self.protocol == Protocol::NbdMptcp { usual * 3 } else { usual }
+    }
+
     /// Under another name, with another batching policy.
     pub(crate) fn batching(self, policy: &str) -> Self {
         Self { name: format!("{}-batch-{policy}", self.name), batch: Some(policy.into()), ..self }

@@ -37,8 +37,11 @@ const CHANNELS_MAX: u16 = 4;
 pub(super) fn sets(runtime: Duration, offered: Offered) -> Vec<Set> {
     let mut sets = vec![by_number(runtime / 2, offered)];
     sets.extend(offered.channels.then(|| channels(runtime / 2)));
-    let longer = runtime * 3 / 4;
-    sets.extend([unequal(longer, offered), lossy(longer, offered), recovery(runtime)]);
+    sets.extend([
+        unequal(runtime / 2, offered),
+        lossy(runtime * 3 / 4, offered),
+        recovery(runtime),
+    ]);
     sets
 }
 
@@ -71,7 +74,7 @@ impl Set {
 }
 
 /// NBD has one connection, which more links do not help; multipath TCP needs no proof that it
-/// takes one.
+/// takes one, and runs for long.
 fn by_number(runtime: Duration, offered: Offered) -> Set {
     let mut set = set("links", LINKS_MAX, runtime, offered);
     for links in 1..=LINKS_MAX {
@@ -80,7 +83,11 @@ fn by_number(runtime: Duration, offered: Offered) -> Set {
         for job in sequential().into_iter().chain(small) {
             let mut names = vec!["tyche", "tsockets"];
             names.extend((links == 1 || links == LINKS_MAX).then_some("nbd"));
-            names.extend((links > 1 && SOME.contains(&links)).then_some("nbd-mptcp"));
+            let multipath = match job.rw {
+                Read | Write => links == 2 || links == LINKS_MAX,
+                _ => job.rw == Randread && links == LINKS_MAX,
+            };
+            names.extend(multipath.then_some("nbd-mptcp"));
             set.contest(job.over(Bundle::of(links)), &names);
         }
         let floor = Floor { links, qdisc: true, ..Floor::new(Kind::Stream, MTU) };
