@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::floor;
 use crate::peer::Programs;
-use crate::plan::Wanted;
+use crate::plan::{Suite, Wanted};
 
 /// Measure Tyche next to the same protocol over TCP, to NBD and to bare frames, in one run.
 ///
@@ -20,21 +20,26 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) side: Option<Side>,
 
+    /// What is compared: over one link, or many links as one.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) suite: Suite,
+
     /// See that it works: two jobs, one short turn.
     #[arg(long)]
     quick: bool,
 
-    /// How often everything is measured; the figures are medians.
-    #[arg(long, value_name = "NUMBER", default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    turns: u32,
+    /// How often everything is measured; the figures are medians. By default 5 times, and 3 times
+    /// in the suite `links`.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns: Option<u32>,
 
     /// How long a job of the main set is measured; others take half of it.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     runtime: f64,
 
     /// Only these sets: mtu-9000, no-spin, mtu-1500, mtu-65535, 1g-batching, 1g-one-page,
-    /// 1g-mixed, 10g-threads, 10g-links.
+    /// 1g-mixed, 10g-threads, 10g-links; links, links-channels, links-unequal, links-lossy,
+    /// links-recovery.
     #[arg(long, value_name = "SET,..", value_delimiter = ',')]
     sets: Vec<String>,
 
@@ -42,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES,..", value_delimiter = ',')]
     mtu: Vec<u32>,
 
-    /// Only these peers: tyche, tsockets, nbd, floor, tyche-batch-none, tyche-queue, ..
+    /// Only these peers: tyche, tsockets, nbd, nbd-mptcp, floor, tyche-batch-none, tyche-queue, ..
     #[arg(long, value_name = "PEER,..", value_delimiter = ',')]
     peers: Vec<String>,
 
@@ -50,8 +55,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "JOB,..", value_delimiter = ',')]
     jobs: Vec<String>,
 
-    /// Directory of the results. By default bench/results for the whole comparison, and
-    /// target/bench for a part of it.
+    /// Directory of the results. By default bench/results for the whole comparison or
+    /// bench/results-links for all of that suite, and target/bench for a part of either.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -82,7 +87,11 @@ pub(crate) enum Side {
 
 impl Args {
     pub(crate) fn turns(&self) -> u32 {
-        if self.quick { 1 } else { self.turns }
+        let usual = match self.suite {
+            Suite::Main => 5,
+            Suite::Links => 3,
+        };
+        if self.quick { 1 } else { self.turns.unwrap_or(usual) }
     }
 
     /// How long a job of the main set is measured.
@@ -102,11 +111,15 @@ impl Args {
                 list.to_vec()
             }
         };
+        let (set, jobs): (_, &[&str]) = match self.suite {
+            Suite::Main => ("mtu-9000", &["randread-4k-1", "randread-4k-32"]),
+            Suite::Links => ("links", &["read-1m-16-veth0", "read-1m-16-veth0..5"]),
+        };
         Wanted {
-            sets: or(&self.sets, &["mtu-9000"]),
+            sets: or(&self.sets, &[set]),
             mtus: self.mtu.clone(),
             peers: self.peers.clone(),
-            jobs: or(&self.jobs, &["randread-4k-1", "randread-4k-32"]),
+            jobs: or(&self.jobs, jobs),
         }
     }
 
@@ -120,7 +133,12 @@ impl Args {
     pub(crate) fn out(&self) -> PathBuf {
         match &self.out {
             Some(dir) => dir.clone(),
-            None if self.is_whole() => Path::new(env!("CARGO_MANIFEST_DIR")).join("results"),
+            None if self.is_whole() => {
+                Path::new(env!("CARGO_MANIFEST_DIR")).join(match self.suite {
+                    Suite::Main => "results",
+                    Suite::Links => "results-links",
+                })
+            }
             None => self.scratch.clone(),
         }
     }
@@ -138,10 +156,13 @@ impl Args {
     /// What was asked for, as somebody would type it.
     pub(crate) fn typed(&self) -> String {
         let mut command = "cargo xtask bench".to_owned();
+        if self.suite == Suite::Links {
+            command.push_str(" --suite links");
+        }
         if self.quick {
             command.push_str(" --quick");
         } else {
-            command.push_str(&format!(" --turns {} --runtime {}", self.turns, self.runtime));
+            command.push_str(&format!(" --turns {} --runtime {}", self.turns(), self.runtime));
         }
         let mtus: Vec<_> = self.mtu.iter().map(u32::to_string).collect();
         let lists =
@@ -168,6 +189,7 @@ mod tests {
     fn a_part_does_not_replace_the_whole() {
         let out = |args: &[&str]| Args::parse_from([&["bench"], args].concat()).out();
         assert!(out(&[]).ends_with("bench/results"));
+        assert!(out(&["--suite", "links"]).ends_with("bench/results-links"));
         assert_eq!(out(&["--quick"]), Path::new("target/bench"));
         assert_eq!(out(&["--peers", "nbd"]), Path::new("target/bench"));
         assert_eq!(out(&["--quick", "--out", "x"]), Path::new("x"));

@@ -1,9 +1,11 @@
 //! What is asked of every peer: requests of some kind, size and number, from one job file.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+
+use crate::network::INTERFACES;
 
 /// Kind and order of requests, under fio's name for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -42,6 +44,36 @@ pub(crate) struct Job {
     pub(crate) large_percent: u8,
     /// Links that are asked for as much at the same time, each by a session of its own: 1 or 2.
     pub(crate) links: u8,
+    /// The links that the session uses as one; `None`: the first, and no more is said of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bundle: Option<Bundle>,
+}
+
+/// Links beside each other that one session uses as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Bundle {
+    /// The number of the first.
+    pub(crate) first: u16,
+    pub(crate) links: u16,
+    /// Channels on each.
+    pub(crate) channels: u16,
+}
+
+impl Bundle {
+    /// So many links from the first on, with a channel on each.
+    pub(crate) const fn of(links: u16) -> Self {
+        Self { first: 0, links, channels: 1 }
+    }
+
+    /// The link of that number alone.
+    pub(crate) const fn only(first: u16) -> Self {
+        Self { first, ..Self::of(1) }
+    }
+
+    /// The numbers of the links.
+    pub(crate) fn numbers(self) -> Range<u16> {
+        self.first..self.first + self.links
+    }
 }
 
 /// Bytes of the large requests of a mixture, as in the paper of 2015.
@@ -49,7 +81,7 @@ pub(crate) const LARGE_BYTES: u32 = 128 << 10;
 
 impl Job {
     pub(crate) const fn new(rw: Pattern, block_bytes: u32, depth: u16) -> Self {
-        Self { rw, block_bytes, depth, large_percent: 0, links: 1 }
+        Self { rw, block_bytes, depth, large_percent: 0, links: 1, bundle: None }
     }
 
     /// 4 KiB requests with some large ones among them.
@@ -62,19 +94,29 @@ impl Job {
         Self { links: 2, ..self }
     }
 
+    /// The same over several links as one.
+    pub(crate) const fn over(self, bundle: Bundle) -> Self {
+        Self { bundle: Some(bundle), ..self }
+    }
+
+    /// The links of the session.
+    pub(crate) fn bundle(&self) -> Bundle {
+        self.bundle.unwrap_or(Bundle::only(0))
+    }
+
     /// Whether `name` is its name or the first parts of it: `randread-4k` is every depth.
     pub(crate) fn is_a(&self, name: &str) -> bool {
         let own = self.to_string();
         own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
 
-    /// The job file in `dir`.
-    pub(crate) fn file(&self, dir: &Path) -> PathBuf {
-        dir.join(match (self.links, self.large_percent) {
+    /// The job file.
+    pub(crate) fn file(&self) -> &'static str {
+        match (self.links, self.large_percent) {
             (2, _) => "two-links.fio",
             (_, 0) => "uniform.fio",
             _ => "mixed.fio",
-        })
+        }
     }
 
     /// What the job file leaves open.
@@ -91,13 +133,22 @@ impl Job {
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rw, block_bytes, depth, large_percent, links } = self;
+        let Self { rw, block_bytes, depth, large_percent, links, bundle } = self;
         write!(f, "{}-{}-{depth}", rw.fio(), size(*block_bytes))?;
         if *large_percent > 0 {
             write!(f, "-{large_percent}%-{}", size(LARGE_BYTES))?;
         }
         if *links > 1 {
             write!(f, "-{links}links")?;
+        }
+        if let Some(Bundle { first, links, channels }) = bundle {
+            write!(f, "-{INTERFACES}{first}")?;
+            if *links > 1 {
+                write!(f, "..{}", first + links - 1)?;
+            }
+            if *channels > 1 {
+                write!(f, "-{channels}channels")?;
+            }
         }
         Ok(())
     }
@@ -124,6 +175,10 @@ mod tests {
         assert!(job.is_a("randread") && job.is_a("randread-4k-128"));
         assert!(!job.is_a("randread-4k-1") && !job.is_a("read"));
         assert_eq!(job.on_two_links().to_string(), "randread-4k-128-2links");
+        let bundle = Bundle { channels: 2, ..Bundle::of(6) };
+        assert_eq!(job.over(bundle).to_string(), "randread-4k-128-veth0..5-2channels");
+        assert_eq!(job.over(Bundle::only(3)).to_string(), "randread-4k-128-veth3");
+        assert!(job.over(bundle).is_a("randread-4k-128-veth0..5"));
         assert_eq!(Job::mixed(Pattern::Randread, 32, 10).to_string(), "randread-4k-32-10%-128k");
     }
 }

@@ -17,6 +17,7 @@ mod job;
 mod machine;
 mod measure;
 mod network;
+mod outage;
 mod peer;
 mod plan;
 mod plot;
@@ -41,6 +42,8 @@ use result::Results;
 
 /// The file that everything else is made from.
 const RESULTS: &str = "results.json";
+/// Whether the kernel has multipath TCP.
+const MPTCP: &str = "/proc/sys/net/mptcp/enabled";
 /// What a shell reports of a program that SIGINT ended.
 const INTERRUPTED: u8 = 130;
 
@@ -95,7 +98,7 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
         }
     }
     let offered = offered(&programs.tyche, &stop)?;
-    let sets = plan::narrow(plan::sets(runtime, offered), &args.wanted());
+    let sets = plan::narrow(plan::sets(args.suite, runtime, offered), &args.wanted());
     if sets.is_empty() {
         return failed("no job of no set is left; see `cargo xtask bench --help`");
     }
@@ -103,7 +106,7 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
     fs::create_dir_all(out).doing(out.display())?;
     let turns = args.turns();
     let runtime_ms = runtime.as_millis() as u64;
-    let mut results = Results::new(machine, args.typed(), turns, runtime_ms);
+    let mut results = Results::new(args.suite, machine, args.typed(), turns, runtime_ms);
     let estimate: Duration = sets.iter().map(|set| measure::estimate(set, turns)).sum();
     let minutes = estimate.as_secs().div_ceil(60);
     println!("bench: {} sets, {turns} turns, about {minutes} minutes", sets.len());
@@ -120,8 +123,16 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
     Ok(results)
 }
 
-/// Which of the variants this Tyche has.
+/// Which of the variants this Tyche has, and this system.
 fn offered(tyche: &Path, stop: &Stop) -> Result<Offered> {
     let help = run(Command::new(tyche).args(["serve", "--help"]), stop)?;
-    Ok(Offered { batch: help.contains("--batch "), hand_over: help.contains("--hand-over") })
+    let connecting = run(Command::new(tyche).args(["connect", "--help"]), stop)?;
+    let wrapped = run(Command::new("sh").args(["-c", "command -v mptcpize || true"]), stop)?;
+    let switch = fs::read_to_string(MPTCP).unwrap_or_default();
+    Ok(Offered {
+        batch: help.contains("--batch "),
+        hand_over: help.contains("--hand-over"),
+        channels: connecting.contains("--channels"),
+        mptcp: switch.trim() == "1" && !wrapped.is_empty(),
+    })
 }

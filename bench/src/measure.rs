@@ -8,11 +8,12 @@ use serde::Deserialize;
 
 use crate::floor::{Floor, Outcome};
 use crate::job::{Job, Pattern};
-use crate::network::{INTERFACE, Network, Side, traffic};
-use crate::peer::{PATIENCE, Programs, Server};
-use crate::plan::{Contest, Entry, Set};
+use crate::network::{Link, Network, Side, traffic};
+use crate::outage;
+use crate::peer::{PATIENCE, Programs, Protocol, Server};
+use crate::plan::{Contest, Entry, Outage, Set};
 use crate::process::{Doing, Failure, Result, Running, Stop, failed};
-use crate::result::{FailedTurn, FloorMeasurement, Latency, Measurement, Results};
+use crate::result::{FailedTurn, FloorMeasurement, Latency, Measurement, Results, Timeline};
 
 /// What fio prints, as far as it matters here.
 #[derive(Debug, Deserialize)]
@@ -86,8 +87,9 @@ impl<'a> Stage<'a> {
         let mut stage = Self { set, programs, stop, servers: Vec::new(), network, scratch };
         stage.network.set_offloads(true, stop)?;
         for number in 0..set.peers.len() {
-            let entries = set.contests.iter().flat_map(|contest| &contest.entries);
-            let is_needed = entries.clone().any(|entry| entry.peer == number);
+            let mut entries = set.contests.iter().flat_map(|contest| &contest.entries);
+            let is_cut = number == 0 && !set.outages.is_empty();
+            let is_needed = is_cut || entries.any(|entry| entry.peer == number);
             let server = match is_needed.then(|| stage.start(number)).transpose() {
                 Ok(server) => server,
                 Err(failure) => {
@@ -105,10 +107,10 @@ impl<'a> Stage<'a> {
     fn start(&self, number: usize) -> Result<Ready> {
         let Self { set, programs, stop, network, .. } = self;
         let peer = &set.peers[number];
-        let server = Server::start(peer, number as u16, set.size_mib, network, programs, stop)?;
+        let server = Server::start(peer, number as u16, set.exports, network, programs, stop)?;
         server.fill(network, programs, stop)?;
         let output = self.scratch.path().join("fio.json");
-        let mut fio = server.load(&NOTHING, NO_TIME, &output, network, programs);
+        let mut fio = server.load(&NOTHING, NOTHING.file(), NO_TIME, &output, network, programs);
         let fio_cpu_s = Running::start(&mut fio)?.succeed(stop, PATIENCE)?.cpu_s;
         Ok(Ready { server, fio_cpu_s })
     }
@@ -133,7 +135,8 @@ impl<'a> Stage<'a> {
                 }
             }
             for floor in &contest.floors {
-                let what = format!("{:?} at depth {}", floor.kind, floor.depth);
+                let Floor { kind, depth, links, .. } = floor;
+                let what = format!("{kind:?} at depth {depth} over {links} link(s)");
                 match self.floor(floor) {
                     Ok(outcome) => {
                         println!("{} {turn} floor: {what}: {:.0}/s", set.name, outcome.per_s);
@@ -144,7 +147,35 @@ impl<'a> Stage<'a> {
                 }
             }
         }
+        for outage in &set.outages {
+            let what = format!("{}, {} cut: {:?}", outage.job, outage.links, outage.how);
+            match self.outage(outage, turn) {
+                Ok(timeline) => {
+                    println!("{} {turn} {what}: {timeline}", set.name);
+                    results.timelines.push(timeline);
+                }
+                Err(failure) => self.note(results, turn, what, failure)?,
+            }
+        }
         Ok(())
+    }
+
+    fn outage(&self, planned: &Outage, turn: u32) -> Result<Timeline> {
+        let Some(Some(Ready { server, .. })) = self.servers.first() else {
+            return failed("the server has not started");
+        };
+        let output = self.scratch.path().join("fio.json");
+        let mut fio = server.load(
+            &planned.job,
+            outage::JOB,
+            outage::WHOLE,
+            &output,
+            &self.network,
+            self.programs,
+        );
+        let place = (self.set.name, server.peer.name.as_str(), turn);
+        let fio = (&mut fio, self.scratch.path());
+        outage::measure(planned, place, fio, server.running.pid(), &self.network, self.stop)
     }
 
     fn note(&self, results: &mut Results, turn: u32, what: String, failure: Failure) -> Result<()> {
@@ -161,9 +192,12 @@ impl<'a> Stage<'a> {
             return failed("the server has not started");
         };
         server.running.check()?;
+        if server.peer.protocol == Protocol::NbdMptcp {
+            self.network.set_subflows(contest.job.bundle().links, self.stop)?;
+        }
         let output = self.scratch.path().join("fio.json");
-        let (job, runtime) = (&contest.job, self.set.runtime);
-        let mut fio = server.load(job, runtime, &output, &self.network, self.programs);
+        let (job, runtime) = (&contest.job, server.peer.runtime(self.set.runtime));
+        let mut fio = server.load(job, job.file(), runtime, &output, &self.network, self.programs);
         let pid = server.running.pid();
         let (traffic_before, cpu_before) = (traffic(pid)?, server.running.cpu_s()?);
         let finished = Running::start(&mut fio)?.succeed(self.stop, runtime + PATIENCE)?;
@@ -175,7 +209,7 @@ impl<'a> Stage<'a> {
             turn,
             peer: server.peer.name.clone(),
             mtu: self.set.link.mtu,
-            link_rate: self.set.link.rate.map(|rate| rate * u64::from(job.links)),
+            link_rate: link_rate(self.set.link, job),
             offloads: entry.offloads,
             spin_us: server.peer.spin_us,
             job: *job,
@@ -201,7 +235,7 @@ impl<'a> Stage<'a> {
         let program = std::env::current_exe().doing("the path of this program")?;
         let side = |side: Side, role: &str| {
             let mut command = self.network.pinned(side, &program.to_string_lossy());
-            command.args(["floor", role, "--interface", INTERFACE]).args(floor.args());
+            command.args(["floor", role]).args(floor.args());
             command
         };
         let mut server = Running::start(&mut side(Side::Target, "serve"))?;
@@ -218,6 +252,12 @@ impl<'a> Stage<'a> {
         let finished = Running::start(&mut ask)?.succeed(self.stop, runtime + PATIENCE)?;
         serde_json::from_str(&finished.stdout).doing("the floor's result")
     }
+}
+
+/// Bits per second of all links that a job is asked on; `None`: they are not shaped.
+fn link_rate(link: Link, job: &Job) -> Option<u64> {
+    let of_session: Option<u64> = job.bundle().numbers().map(|cable| link.rate_of(cable)).sum();
+    of_session.map(|rate| rate * u64::from(job.links))
 }
 
 /// What fio has measured.
@@ -251,11 +291,14 @@ fn say(set: &str, turn: u32, what: &str, measurement: &Measurement) {
 /// first time.
 pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
     let of = |contest: &Contest| {
-        let runs = (set.runtime + Duration::from_millis(400)) * contest.entries.len() as u32;
+        let run =
+            |entry: &Entry| set.peers[entry.peer].runtime(set.runtime) + Duration::from_millis(400);
+        let runs: Duration = contest.entries.iter().map(run).sum();
         runs + (set.runtime / 2 + Duration::from_secs(1)) * contest.floors.len() as u32
     };
-    let turn: Duration = set.contests.iter().map(of).sum();
-    let memory = Duration::from_millis(3) * set.size_mib * u32::from(set.link.cables);
+    let outages = (outage::WHOLE + Duration::from_secs(1)) * set.outages.len() as u32;
+    let turn = set.contests.iter().map(of).sum::<Duration>() + outages;
+    let memory = Duration::from_millis(3) * set.exports.mib * u32::from(set.exports.count);
     let server = Duration::from_secs(1) + memory;
     turn * turns + server * set.peers.len() as u32
 }

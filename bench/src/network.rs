@@ -1,25 +1,36 @@
 //! Two network namespaces joined by a veth pair or more: the host in one, the target in the other.
 //!
-//! Each side's programs run on a core of their own. A link may be shaped to a rate, in both
-//! directions, by a token bucket; its queue then holds as much as an interface's usually does, so
-//! that whoever sends more is held up rather than robbed. Dropped, all of it is gone.
+//! Each side's programs run on a core of their own. Each cable is a segment and a subnet of its
+//! own. A link may be shaped to a rate, in both directions; its queue then holds as much as an
+//! interface's usually does, so that whoever sends more is held up rather than robbed. One cable
+//! may be worse than the others, and cables can be cut. Dropped, all of it is gone.
 
 use std::fs;
 use std::process::Command;
+
+use serde::{Deserialize, Serialize};
 
 use crate::process::{Doing, Failure, Result, Stop, failed, run};
 
 /// The first, and usually only, interface in either namespace.
 pub(crate) const INTERFACE: &str = "veth0";
 /// What the names of all of them begin with.
-const INTERFACES: &str = "veth";
-/// The target's address, of those that are for documentation and nobody's.
-pub(crate) const TARGET_ADDRESS: &str = "192.0.2.2";
-const HOST_ADDRESS: &str = "192.0.2.1";
+pub(crate) const INTERFACES: &str = "veth";
+/// Addresses of a cable's subnet, of those that are for documentation and nobody's.
+const SUBNET: u16 = 16;
+const SUBNET_BITS: u16 = 28;
 /// Frames in the queue of a shaped link, as of an interface that is as fast.
 const QUEUE_FRAMES: u64 = 1000;
 /// How long a shaped link may send at full speed after a pause, in microseconds.
 const BURST_US: u64 = 200;
+/// The same where many links are shaped: a frame at a time would cost a timer each.
+const BURST_MANY_US: u64 = 800;
+/// Bytes of a frame of ours before its data, and of the entry that says where they belong.
+const FRAME_HEAD: u64 = 64;
+const FRAME_ENTRY: u64 = 24;
+const PAGE: u64 = 4096;
+/// Subflows and addresses that the kernel takes at most.
+const SUBFLOWS_MAX: &str = "8";
 
 /// One end of the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +48,49 @@ pub(crate) struct Link {
     pub(crate) rate: Option<u64>,
     /// How many there are beside each other.
     pub(crate) cables: u16,
+    pub(crate) shaper: Shaper,
+    /// A cable that is worse than the others.
+    pub(crate) odd: Option<Odd>,
+}
+
+/// How a link is held to its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shaper {
+    /// `tbf`: frame by frame, by a timer for each. At 15,000 jumbo frames a second that is a tenth
+    /// of a core for each link.
+    TokenBucket,
+    /// `htb` with hysteresis: a burst by a timer, for many links on few cores. Hysteresis is a
+    /// parameter of the kernel's module; it is put back as it was.
+    Bursts,
+}
+
+/// One cable that is not like the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Odd {
+    pub(crate) cable: u16,
+    /// Bits per second; `None`: as the others.
+    pub(crate) rate: Option<u64>,
+    /// Frames lost of 10,000, each way.
+    pub(crate) loss: u32,
+    /// How much later frames arrive, each way, in milliseconds. Only Tyche's: this is done by a
+    /// wrapper of its target's link, for the kernel may have no netem.
+    pub(crate) delay_ms: u32,
+}
+
+/// How links are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Cut {
+    /// The host's interface is set down: both sides are told.
+    Down,
+    /// All frames are dropped where they arrive: nobody is told.
+    Silent,
 }
 
 impl Link {
     /// One link that is as fast as the machine can.
     pub(crate) fn unshaped(mtu: u32) -> Self {
-        Self { mtu, rate: None, cables: 1 }
+        Self { mtu, rate: None, cables: 1, shaper: Shaper::TokenBucket, odd: None }
     }
 
     /// One link of so many bits per second.
@@ -52,8 +100,37 @@ impl Link {
 
     /// The names of the interfaces in either namespace.
     pub(crate) fn interfaces(self) -> impl Iterator<Item = String> {
-        (0..self.cables).map(|number| format!("{INTERFACES}{number}"))
+        (0..self.cables).map(interface)
     }
+
+    /// Bits per second of a cable.
+    pub(crate) fn rate_of(self, cable: u16) -> Option<u64> {
+        let odd = self.odd.filter(|odd| odd.cable == cable);
+        odd.and_then(|odd| odd.rate).or(self.rate)
+    }
+}
+
+/// The name of a cable's ends.
+pub(crate) fn interface(cable: u16) -> String {
+    format!("{INTERFACES}{cable}")
+}
+
+/// The address of one end of a cable.
+pub(crate) fn address(side: Side, cable: u16) -> String {
+    let end = match side {
+        Side::Host => 1,
+        Side::Target => 2,
+    };
+    format!("192.0.2.{}", cable * SUBNET + end)
+}
+
+/// The part of a link's bits that can be data in frames of ours: whole pages behind a header, and
+/// an entry that says where they belong.
+pub(crate) fn payload_share(mtu: u32) -> f64 {
+    let frame = u64::from(mtu) + 14;
+    let room = frame - FRAME_HEAD - FRAME_ENTRY;
+    let data = if room < PAGE { room } else { room / PAGE * PAGE };
+    data as f64 / (data + FRAME_HEAD + FRAME_ENTRY) as f64
 }
 
 /// What passed an interface so far, both ways.
@@ -69,6 +146,9 @@ pub(crate) struct Network {
     link: Link,
     /// Whether segmentation is left to the interface; `None`: not set yet.
     offloads: Option<bool>,
+    /// Cables that multipath TCP uses; 0: not set up yet.
+    subflows: u16,
+    _hysteresis: Option<Hysteresis>,
 }
 
 impl Network {
@@ -76,22 +156,26 @@ impl Network {
     pub(crate) fn lay(link: Link, stop: &Stop) -> Result<Self> {
         let tag = format!("tyche-bench-{}", std::process::id());
         // From here on, what there is of it goes when it is dropped.
-        let network = Self { tag, link, offloads: None };
+        let mut network = Self { tag, link, offloads: None, subflows: 0, _hysteresis: None };
         for side in [Side::Host, Side::Target] {
             ip(&["netns", "add", &network.namespace(side)], stop)?;
         }
-        for interface in link.interfaces() {
-            network.lay_cable(&interface, stop)?;
+        for cable in 0..link.cables {
+            network.lay_cable(cable, stop)?;
         }
-        for (side, address) in [(Side::Host, HOST_ADDRESS), (Side::Target, TARGET_ADDRESS)] {
-            let address = format!("{address}/24");
-            let add = ["address", "add", &address, "dev", INTERFACE];
-            ip(&[&["-n", &network.namespace(side)][..], &add].concat(), stop)?;
+        if let Some(Odd { cable, loss: loss @ 1.., .. }) = link.odd {
+            let rule = format!("numgen random mod 10000 < {loss} drop");
+            network.filter("loss", &[cable], &rule, stop)?;
+        }
+        // Not before the module is there, which comes with the first link.
+        if link.rate.is_some() && link.shaper == Shaper::Bursts {
+            network._hysteresis = Some(Hysteresis::set()?);
         }
         Ok(network)
     }
 
-    fn lay_cable(&self, interface: &str, stop: &Stop) -> Result<()> {
+    fn lay_cable(&self, cable: u16, stop: &Stop) -> Result<()> {
+        let interface = &interface(cable);
         let (host, target) = (self.namespace(Side::Host), self.namespace(Side::Target));
         let mtu = self.link.mtu.to_string();
         let add = ["-n", &host, "link", "add", interface, "mtu", &mtu, "type", "veth", "peer"];
@@ -101,7 +185,9 @@ impl Network {
             let set = ["-n", &namespace, "link", "set", interface];
             // No IPv6: nothing is to be on the cable but what is measured.
             ip(&[&set[..], &["addrgenmode", "none", "up"]].concat(), stop)?;
-            if let Some(rate) = self.link.rate {
+            let address = format!("{}/{SUBNET_BITS}", address(side, cable));
+            ip(&["-n", &namespace, "address", "add", &address, "dev", interface], stop)?;
+            if let Some(rate) = self.link.rate_of(cable) {
                 self.shape(side, interface, rate, stop)?;
             }
         }
@@ -114,12 +200,96 @@ impl Network {
 
     fn shape(&self, side: Side, interface: &str, rate: u64, stop: &Stop) -> Result<()> {
         let frame = u64::from(self.link.mtu) + 14;
-        let burst = (rate / 8 * BURST_US / 1_000_000).max(2 * frame).to_string();
-        let (rate, limit) = (format!("{rate}bit"), (QUEUE_FRAMES * frame).to_string());
-        let mut tc = self.inside(side, "tc");
-        tc.args(["qdisc", "replace", "dev", interface, "root", "tbf"]);
-        tc.args(["rate", &rate, "burst", &burst, "limit", &limit]);
-        run(&mut tc, stop).map(drop)
+        let burst = |us: u64| (rate / 8 * us / 1_000_000).max(2 * frame).to_string();
+        let (bits, limit) = (format!("{rate}bit"), (QUEUE_FRAMES * frame).to_string());
+        let tc = |args: &[&str]| {
+            let (verb, rest) = args.split_at(2);
+            let mut tc = self.inside(side, "tc");
+            run(tc.args(verb).args(["dev", interface]).args(rest), stop).map(drop)
+        };
+        match self.link.shaper {
+            Shaper::TokenBucket => {
+                let bucket = ["rate", &bits, "burst", &burst(BURST_US), "limit", &limit];
+                tc(&[&["qdisc", "replace", "root", "tbf"][..], &bucket].concat())
+            }
+            Shaper::Bursts => {
+                let burst = burst(BURST_MANY_US);
+                tc(&["qdisc", "replace", "root", "handle", "1:", "htb", "default", "1"])?;
+                let class = ["class", "add", "parent", "1:", "classid", "1:1", "htb"];
+                let bucket = ["rate", &bits, "burst", &burst, "cburst", &burst];
+                // What a class may send before others have their turn; there are no others.
+                tc(&[&class[..], &bucket, &["quantum", "60000"]].concat())?;
+                tc(&["qdisc", "add", "parent", "1:1", "bfifo", "limit", &limit])
+            }
+        }
+    }
+
+    /// What is done with frames that arrive over these cables, at both ends, until
+    /// [`unfilter`](Self::unfilter) of the same name.
+    fn filter(&self, name: &str, cables: &[u16], rule: &str, stop: &Stop) -> Result<()> {
+        let devices: Vec<_> = cables.iter().map(|cable| interface(*cable)).collect();
+        let rules = format!(
+            "add table netdev {name}; add chain netdev {name} frames {{ type filter hook ingress \
+             devices = {{ {} }} priority 0; }}; add rule netdev {name} frames {rule}",
+            devices.join(", ")
+        );
+        for side in [Side::Host, Side::Target] {
+            run(self.inside(side, "nft").arg(&rules), stop)?;
+        }
+        Ok(())
+    }
+
+    fn unfilter(&self, name: &str, stop: &Stop) -> Result<()> {
+        for side in [Side::Host, Side::Target] {
+            run(self.inside(side, "nft").args(["delete", "table", "netdev", name]), stop)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts cables.
+    pub(crate) fn cut(&self, cables: &[u16], how: Cut, stop: &Stop) -> Result<()> {
+        match how {
+            Cut::Down => self.set_links(cables, "down", stop),
+            Cut::Silent => self.filter("cut", cables, "drop", stop),
+        }
+    }
+
+    /// Mends what [`cut`](Self::cut) has cut.
+    pub(crate) fn mend(&self, cables: &[u16], how: Cut, stop: &Stop) -> Result<()> {
+        match how {
+            Cut::Down => self.set_links(cables, "up", stop),
+            Cut::Silent => self.unfilter("cut", stop),
+        }
+    }
+
+    fn set_links(&self, cables: &[u16], state: &str, stop: &Stop) -> Result<()> {
+        let host = self.namespace(Side::Host);
+        for cable in cables {
+            ip(&["-n", &host, "link", "set", &interface(*cable), state], stop)?;
+        }
+        Ok(())
+    }
+
+    /// Lets multipath TCP use so many of the cables, from the first on: the target tells hosts
+    /// that are connected over the first of its addresses on the others.
+    pub(crate) fn set_subflows(&mut self, cables: u16, stop: &Stop) -> Result<()> {
+        if self.subflows == cables {
+            return Ok(());
+        }
+        for side in [Side::Host, Side::Target] {
+            let limits = ["subflow", SUBFLOWS_MAX, "add_addr_accepted", SUBFLOWS_MAX];
+            let set = ["-n", &self.namespace(side), "mptcp", "limits", "set"];
+            ip(&[&set[..], &limits].concat(), stop)?;
+        }
+        let target = self.namespace(Side::Target);
+        ip(&["-n", &target, "mptcp", "endpoint", "flush"], stop)?;
+        for cable in 1..cables {
+            let (address, device) = (address(Side::Target, cable), interface(cable));
+            let add = ["-n", &target, "mptcp", "endpoint", "add", &address];
+            ip(&[&add[..], &["dev", &device, "signal"]].concat(), stop)?;
+        }
+        self.subflows = cables;
+        Ok(())
     }
 
     /// Leaves segmentation to the interface, as is usual, or has the kernel's TCP make and take
@@ -129,14 +299,16 @@ impl Network {
             return Ok(());
         }
         let setting = if on { "on" } else { "off" };
-        for side in [Side::Host, Side::Target] {
-            let mut ethtool = self.inside(side, "ethtool");
-            ethtool.args(["-K", INTERFACE, "tso", setting, "gso", setting]);
-            if !on {
-                // It is off in a veth pair that nobody has changed.
-                ethtool.args(["gro", setting]);
+        for interface in self.link.interfaces() {
+            for side in [Side::Host, Side::Target] {
+                let mut ethtool = self.inside(side, "ethtool");
+                ethtool.args(["-K", &interface, "tso", setting, "gso", setting]);
+                if !on {
+                    // It is off in a veth pair that nobody has changed.
+                    ethtool.args(["gro", setting]);
+                }
+                run(&mut ethtool, stop)?;
             }
-            run(&mut ethtool, stop)?;
         }
         self.offloads = Some(on);
         Ok(())
@@ -184,6 +356,29 @@ impl Drop for Network {
     }
 }
 
+/// The hysteresis of `htb`, on for as long as this is there.
+struct Hysteresis {
+    before: String,
+}
+
+impl Hysteresis {
+    const PARAMETER: &str = "/sys/module/sch_htb/parameters/htb_hysteresis";
+
+    fn set() -> Result<Self> {
+        let before = fs::read_to_string(Self::PARAMETER).doing(Self::PARAMETER)?;
+        fs::write(Self::PARAMETER, "1").doing(Self::PARAMETER)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Hysteresis {
+    fn drop(&mut self) {
+        if fs::write(Self::PARAMETER, &self.before).is_err() {
+            eprintln!("left behind: echo {} > {}", self.before.trim(), Self::PARAMETER);
+        }
+    }
+}
+
 /// What passed the cable so far, as the process `pid` at one end sees it.
 pub(crate) fn traffic(pid: u32) -> Result<Traffic> {
     let path = format!("/proc/{pid}/net/dev");
@@ -224,6 +419,21 @@ fn ip(args: &[&str], stop: &Stop) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_cable_may_be_slower() {
+        let odd = Odd { cable: 2, rate: Some(200), loss: 0, delay_ms: 0 };
+        let link = Link { cables: 3, odd: Some(odd), ..Link::shaped(9000, 1000) };
+        assert_eq!([0, 1, 2].map(|cable| link.rate_of(cable)), [Some(1000), Some(1000), Some(200)]);
+        assert_eq!(address(Side::Target, 0), "192.0.2.2");
+        assert_eq!(address(Side::Host, 5), "192.0.2.81");
+    }
+
+    #[test]
+    fn whole_pages_are_payload() {
+        assert_eq!(payload_share(9000), 8192.0 / 8280.0);
+        assert_eq!(payload_share(1500), 1426.0 / 1514.0);
+    }
 
     #[test]
     fn both_directions_are_counted() {

@@ -103,6 +103,11 @@ impl Stop {
         self.wait(None, Duration::ZERO).map(drop)
     }
 
+    /// Waits for so long.
+    pub(crate) fn pause(&self, time: Duration) -> Result<()> {
+        self.wait(None, time).map(drop)
+    }
+
     /// Looks again and again until `ready`; false when `limit` has passed.
     pub(crate) fn until(
         &self,

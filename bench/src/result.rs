@@ -1,5 +1,6 @@
 //! `results.json`: every turn of every measurement, and medians over turns.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::floor::{Floor, Kind, Outcome};
 use crate::job::Job;
 use crate::machine::Machine;
+use crate::network::{Cut, payload_share};
+use crate::outage::BUCKET_MS;
+use crate::plan::Suite;
 use crate::process::{Doing, Result};
 
 /// The format of the file; changes when a reader of the old one would misunderstand the new one.
@@ -16,6 +20,8 @@ const SCHEMA: &str = "tyche.comparison/1";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) schema: String,
+    #[serde(default)]
+    pub(crate) suite: Suite,
     pub(crate) machine: Machine,
     /// The command line.
     pub(crate) command: String,
@@ -24,6 +30,8 @@ pub(crate) struct Results {
     pub(crate) runtime_ms: u64,
     pub(crate) measurements: Vec<Measurement>,
     pub(crate) floors: Vec<FloorMeasurement>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) timelines: Vec<Timeline>,
     pub(crate) failures: Vec<FailedTurn>,
 }
 
@@ -72,6 +80,74 @@ pub(crate) struct FloorMeasurement {
     pub(crate) turn: u32,
     pub(crate) floor: Floor,
     pub(crate) outcome: Outcome,
+}
+
+/// A job during which links were cut and came back. Milliseconds since its first request was done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Timeline {
+    pub(crate) set: String,
+    pub(crate) peer: String,
+    pub(crate) turn: u32,
+    pub(crate) job: Job,
+    pub(crate) how: Cut,
+    /// How many of the job's links were cut.
+    pub(crate) links: u16,
+    pub(crate) cut_ms: u64,
+    pub(crate) back_ms: u64,
+    /// The longest time without a request that was done.
+    pub(crate) gap_ms: u64,
+    /// Bytes done in each tenth of a second.
+    pub(crate) bytes: Vec<u64>,
+}
+
+impl Timeline {
+    /// Part of the usual throughput that counts as its return.
+    const RETURNED: f64 = 0.9;
+    /// Tenths of a second that must have it together.
+    const RETURNED_BUCKETS: usize = 3;
+
+    /// Bytes per second before the cut, without the first half second.
+    pub(crate) fn usual(&self) -> f64 {
+        self.mean(500, self.cut_ms)
+    }
+
+    /// Bytes per second while links are cut, from a second after it happened.
+    pub(crate) fn during(&self) -> f64 {
+        self.mean(self.cut_ms + 1000, self.back_ms)
+    }
+
+    fn mean(&self, from_ms: u64, to_ms: u64) -> f64 {
+        let at = |ms: u64| ((ms / BUCKET_MS) as usize).min(self.bytes.len());
+        let (from, to) = (at(from_ms), at(to_ms));
+        let buckets = &self.bytes[from.min(to)..to];
+        per_s(buckets.iter().sum(), buckets.len().max(1))
+    }
+
+    /// How long after the links' return throughput was back, in milliseconds; `None`: never.
+    pub(crate) fn returned_ms(&self) -> Option<u64> {
+        let from = (self.back_ms / BUCKET_MS) as usize;
+        let after = self.bytes.get(from..)?.windows(Self::RETURNED_BUCKETS);
+        let rates = after.map(|it| per_s(it.iter().sum(), it.len()));
+        let enough = self.usual() * Self::RETURNED;
+        let buckets = rates.into_iter().position(|rate| rate >= enough)?;
+        Some(buckets as u64 * BUCKET_MS)
+    }
+}
+
+/// Bytes per second, of those done in so many tenths.
+fn per_s(bytes: u64, buckets: usize) -> f64 {
+    bytes as f64 / (buckets as f64 * BUCKET_MS as f64 / 1e3)
+}
+
+impl fmt::Display for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (usual, during) = (self.usual() / 1e6, self.during() / 1e6);
+        write!(f, "{usual:.0} MB/s, then {during:.0}, longest gap {} ms, ", self.gap_ms)?;
+        match self.returned_ms() {
+            Some(ms) => write!(f, "back after {ms} ms"),
+            None => f.write_str("never back"),
+        }
+    }
 }
 
 /// What did not work.
@@ -153,6 +229,11 @@ impl Measurement {
         self.target_cpu_s / self.seconds
     }
 
+    /// Data by what shaped links could carry in frames of ours, headers taken off.
+    pub(crate) fn payload_utilization(&self) -> f64 {
+        self.utilization() / payload_share(self.mtu)
+    }
+
     /// Bits of data per bit that a shaped link could carry, 0 to 1 in the busier direction.
     pub(crate) fn utilization(&self) -> f64 {
         self.link_rate.map_or(f64::NAN, |rate| self.bytes_per_s * 8.0 / rate as f64)
@@ -183,15 +264,23 @@ impl<'a> Who<'a> {
 }
 
 impl Results {
-    pub(crate) fn new(machine: Machine, command: String, turns: u32, runtime_ms: u64) -> Self {
+    pub(crate) fn new(
+        suite: Suite,
+        machine: Machine,
+        command: String,
+        turns: u32,
+        runtime_ms: u64,
+    ) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
+            suite,
             machine,
             command,
             turns,
             runtime_ms,
             measurements: Vec::new(),
             floors: Vec::new(),
+            timelines: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -213,6 +302,12 @@ impl Results {
         std::fs::write(path, text).doing(path.display())
     }
 
+    /// A peer in a set as it mostly ran there: with what interfaces usually do, if it ever did.
+    pub(crate) fn who<'a>(&self, set: &'a str, peer: &'a str) -> Who<'a> {
+        let mut of_set = self.measurements.iter().filter(|it| it.set == set);
+        Who { offloads: of_set.any(|it| it.offloads), ..Who::new(set, peer) }
+    }
+
     /// A figure over all turns; `None` if it was not measured.
     pub(crate) fn spread(&self, who: Who<'_>, job: &Job, metric: Metric) -> Option<Spread> {
         let ours = self.measurements.iter().filter(|it| who.is(it) && it.job == *job);
@@ -224,7 +319,7 @@ impl Results {
         self.spread(who, job, metric).map(|spread| spread.median)
     }
 
-    /// A figure of bare frames over all turns.
+    /// A figure of bare frames over all turns, on one link.
     pub(crate) fn floor(
         &self,
         set: &str,
@@ -232,16 +327,45 @@ impl Results {
         depth: u16,
         metric: fn(&Outcome) -> f64,
     ) -> Option<Spread> {
+        self.floor_of(set, metric, |floor| {
+            floor.kind == kind && floor.depth == depth && floor.links == 1
+        })
+    }
+
+    /// A figure of those bare frames over all turns that `which` says.
+    pub(crate) fn floor_of(
+        &self,
+        set: &str,
+        metric: fn(&Outcome) -> f64,
+        which: impl Fn(&Floor) -> bool,
+    ) -> Option<Spread> {
         let of_set = self.floors.iter().filter(|it| it.set == set);
-        let ours = of_set.filter(|it| it.floor.kind == kind && it.floor.depth == depth);
-        Spread::of(ours.map(|it| metric(&it.outcome)))
+        Spread::of(of_set.filter(|it| which(&it.floor)).map(|it| metric(&it.outcome)))
+    }
+
+    /// The outages of a set, each with its turns.
+    pub(crate) fn outages(&self, set: &str) -> Vec<Vec<&Timeline>> {
+        let mut outages: Vec<Vec<&Timeline>> = Vec::new();
+        for timeline in self.timelines.iter().filter(|it| it.set == set) {
+            let is_same = |it: &&mut Vec<&Timeline>| {
+                let other = it[0];
+                (other.job, other.how, other.links) == (timeline.job, timeline.how, timeline.links)
+            };
+            match outages.iter_mut().find(is_same) {
+                Some(turns) => turns.push(timeline),
+                None => outages.push(vec![timeline]),
+            }
+        }
+        outages
     }
 
     /// The jobs of a set, in order.
     pub(crate) fn jobs(&self, set: &str) -> Vec<Job> {
         let mut jobs: Vec<_> =
             self.measurements.iter().filter(|it| it.set == set).map(|it| it.job).collect();
-        jobs.sort_unstable_by_key(|job| (job.block_bytes, job.large_percent, job.rw, job.depth));
+        jobs.sort_unstable_by_key(|job| {
+            (job.bundle, job.block_bytes, job.large_percent, job.rw, job.depth)
+        });
         jobs.dedup();
         jobs
     }
@@ -259,6 +383,7 @@ impl Results {
             "tyche" => 0,
             "tsockets" => 2,
             "nbd" => 3,
+            "nbd-mptcp" => 4,
             _ => 1,
         });
         peers
@@ -284,7 +409,7 @@ pub(crate) mod testing {
             commit: text(),
             date: text(),
         };
-        Results::new(machine, "cargo xtask bench".to_owned(), 1, 2000)
+        Results::new(Suite::Main, machine, "cargo xtask bench".to_owned(), 1, 2000)
     }
 
     /// Random reads of 4 KiB at depth 32.

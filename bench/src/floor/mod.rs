@@ -6,7 +6,8 @@
 //! | exchange | frames of so many commands, up to a depth | by frames of so many pages from anywhere in memory |
 //! | stream | now and then for more | by full frames, as fast as they arrive |
 //!
-//! There are no checksums, no order and no retransmission, and both sides spin. Each side is a
+//! A stream may come over several links at once. There are no checksums, no order and no
+//! retransmission, and both sides spin. Each side is a
 //! process of its own: `comparison floor serve` answers until it is ended, `comparison floor ask`
 //! measures and prints JSON.
 //!
@@ -32,6 +33,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::network::interface;
 use socket::Socket;
 
 /// Bytes of data in a page, and in a request.
@@ -65,9 +67,27 @@ pub(crate) struct Floor {
     /// Commands under way at once.
     #[arg(long, default_value_t = 1)]
     pub(crate) depth: u16,
+    /// Links that a stream comes over.
+    #[arg(skip = 1u16)]
+    #[serde(default = "one")]
+    pub(crate) links: u16,
+    /// Send through queueing disciplines.
+    #[arg(long)]
+    #[serde(default)]
+    pub(crate) qdisc: bool,
+}
+
+/// What results are about that say nothing of the number of links.
+fn one() -> u16 {
+    1
 }
 
 impl Floor {
+    /// At depth 1 over one link, past queueing disciplines.
+    pub(crate) fn new(kind: Kind, mtu: u32) -> Self {
+        Self { kind, mtu, depth: 1, links: 1, qdisc: false }
+    }
+
     /// Pages in a frame; 0: it takes several for one.
     fn pages(&self) -> usize {
         let fit = ((self.mtu as usize + 14 - HEAD) / PAGE).min(PAGES_MAX);
@@ -92,8 +112,12 @@ impl Floor {
             Kind::Exchange => "exchange",
             Kind::Stream => "stream",
         };
-        let options = ["--kind", kind, "--mtu", &self.mtu.to_string()].map(str::to_owned);
-        [&options[..], &["--depth".to_owned(), self.depth.to_string()]].concat()
+        let (mtu, depth) = (self.mtu.to_string(), self.depth.to_string());
+        let options = ["--kind", kind, "--mtu", &mtu, "--depth", &depth];
+        let mut options: Vec<_> = options.map(str::to_owned).into();
+        options.extend((0..self.links).flat_map(|it| ["--interface".to_owned(), interface(it)]));
+        options.extend(self.qdisc.then(|| "--qdisc".to_owned()));
+        options
     }
 
     /// Bytes of data in a frame that carries as many as it can.
@@ -125,15 +149,15 @@ pub(crate) struct Outcome {
 pub(crate) enum Command {
     /// Answer until ended.
     Serve {
-        #[arg(long)]
-        interface: String,
+        #[arg(long = "interface", required = true)]
+        interfaces: Vec<String>,
         #[command(flatten)]
         floor: Floor,
     },
     /// Ask, and print what came of it as JSON.
     Ask {
-        #[arg(long)]
-        interface: String,
+        #[arg(long = "interface", required = true)]
+        interfaces: Vec<String>,
         #[command(flatten)]
         floor: Floor,
         #[arg(long)]
@@ -144,26 +168,31 @@ pub(crate) enum Command {
 /// Runs one side.
 pub(crate) fn run(command: &Command) -> io::Result<()> {
     match command {
-        Command::Serve { interface, floor } => {
-            let socket = Socket::open(interface)?;
+        Command::Serve { interfaces, floor } => {
+            let sockets = open(interfaces, floor)?;
             let ready = || println!("ready");
             match floor.kind {
-                Kind::Echo => echo::serve(&socket, ready),
-                Kind::Exchange => exchange::serve(&socket, floor, ready),
-                Kind::Stream => stream::serve(&socket, floor, ready),
+                Kind::Echo => echo::serve(&sockets[0], ready),
+                Kind::Exchange => exchange::serve(&sockets[0], floor, ready),
+                Kind::Stream => stream::serve(&sockets, floor, ready),
             }
         }
-        Command::Ask { interface, floor, runtime_ms } => {
-            let (socket, time) = (Socket::open(interface)?, Duration::from_millis(*runtime_ms));
+        Command::Ask { interfaces, floor, runtime_ms } => {
+            let (sockets, time) = (open(interfaces, floor)?, Duration::from_millis(*runtime_ms));
             let outcome = match floor.kind {
-                Kind::Echo => echo::ask(&socket, time),
-                Kind::Exchange => exchange::ask(&socket, floor, time),
-                Kind::Stream => stream::ask(&socket, time),
+                Kind::Echo => echo::ask(&sockets[0], time),
+                Kind::Exchange => exchange::ask(&sockets[0], floor, time),
+                Kind::Stream => stream::ask(&sockets, time),
             }?;
             println!("{}", serde_json::to_string(&outcome)?);
             Ok(())
         }
     }
+}
+
+/// A socket on each interface; one at least, which the command line sees to.
+fn open(interfaces: &[String], floor: &Floor) -> io::Result<Vec<Socket>> {
+    interfaces.iter().map(|interface| Socket::open(interface, floor.qdisc)).collect()
 }
 
 fn silence() -> io::Error {
@@ -228,13 +257,15 @@ mod tests {
 
     #[test]
     fn frames_carry_what_fits() {
-        let floor = |mtu, depth| Floor { kind: Kind::Exchange, mtu, depth };
+        let floor = |mtu, depth| Floor { depth, ..Floor::new(Kind::Exchange, mtu) };
         assert_eq!(floor(1500, 32).pages(), 0);
         assert_eq!(floor(1500, 32).payload(), 1450);
         assert_eq!(floor(9000, 1).pages(), 1);
         assert_eq!(floor(9000, 32).pages(), 2);
         assert_eq!(floor(65535, 128).pages(), 15);
-        let stream = Floor { kind: Kind::Stream, mtu: 9000, depth: 1 };
+        let stream = Floor::new(Kind::Stream, 9000);
         assert_eq!(stream.payload(), 8192);
+        let args = Floor { links: 2, qdisc: true, ..stream }.args();
+        assert!(args.ends_with(&["--interface", "veth1", "--qdisc"].map(str::to_owned)));
     }
 }

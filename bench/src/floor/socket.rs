@@ -1,4 +1,4 @@
-//! A packet socket that bypasses queueing disciplines, with room for a burst both ways.
+//! A packet socket, past queueing disciplines or not, with room for a burst both ways.
 
 use std::ffi::CString;
 use std::io;
@@ -14,7 +14,7 @@ pub(super) struct Socket(OwnedFd);
 
 impl Socket {
     /// Needs `CAP_NET_RAW`, and `CAP_NET_ADMIN` for the buffers.
-    pub(super) fn open(interface: &str) -> io::Result<Self> {
+    pub(super) fn open(interface: &str, qdisc: bool) -> io::Result<Self> {
         let name = CString::new(interface)?;
         // SAFETY: the string ends in a zero byte and outlives the call.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
@@ -40,7 +40,7 @@ impl Socket {
         if unsafe { libc::bind(fd, (&raw const address).cast(), len) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
+        socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, (!qdisc).into())?;
         socket.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
         socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER)?;
         socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER)?;

@@ -18,55 +18,68 @@ const WINDOW: u32 = 4 * FRAMES as u32;
 /// Frames granted at a time: one grant for as many costs next to nothing.
 const GRANT: u32 = FRAMES as u32;
 
-/// Sends what is granted.
-pub(super) fn serve(socket: &Socket, floor: &Floor, ready: impl FnOnce()) -> io::Result<()> {
+/// Sends what is granted, over each link.
+pub(super) fn serve(sockets: &[Socket], floor: &Floor, ready: impl FnOnce()) -> io::Result<()> {
     let (disk, payload) = (Pages::disk(), floor.payload());
     let (mut incoming, mut outgoing) = (Incoming::new(), Outgoing::new());
-    let (mut granted, mut next) = (0, 0);
+    let (mut granted, mut next) = (vec![0; sockets.len()], 0);
     ready();
     loop {
-        granted += incoming.receive(socket)?.map(|(count, _)| count).sum::<u32>();
-        while granted > 0 && !outgoing.is_full() {
-            // From one end of the memory to the other, as a sequential read would.
-            if next + payload > disk.len() {
-                next = 0;
+        for (socket, granted) in sockets.iter().zip(&mut granted) {
+            *granted += incoming.receive(socket)?.map(|(count, _)| count).sum::<u32>();
+            while *granted > 0 && !outgoing.is_full() {
+                // From one end of the memory to the other, as a sequential read would.
+                if next + payload > disk.len() {
+                    next = 0;
+                }
+                outgoing.push(1, disk[next..next + payload].chunks(PAGE));
+                next += payload;
+                *granted -= 1;
             }
-            outgoing.push(1, disk[next..next + payload].chunks(PAGE));
-            next += payload;
-            granted -= 1;
+            outgoing.flush(socket)?;
         }
-        outgoing.flush(socket)?;
     }
 }
 
-pub(super) fn ask(socket: &Socket, time: Duration) -> io::Result<Outcome> {
+/// What one link brings.
+struct Inflow<'a> {
+    socket: &'a Socket,
+    /// Frames granted that have not come.
+    under_way: u32,
+    heard: Instant,
+}
+
+pub(super) fn ask(sockets: &[Socket], time: Duration) -> io::Result<Outcome> {
     let (mut incoming, mut outgoing) = (Incoming::new(), Outgoing::new());
-    let (mut under_way, mut lost) = (0u32, 0u64);
-    let (mut frames, mut bytes) = (0u64, 0u64);
-    let begin = Instant::now() + WARM_UP;
-    let (mut now, mut heard) = (Instant::now(), Instant::now());
+    let (mut frames, mut bytes, mut lost) = (0u64, 0u64, 0u64);
+    let mut now = Instant::now();
+    let begin = now + WARM_UP;
+    let inflow = |socket| Inflow { socket, under_way: 0, heard: now };
+    let mut inflows: Vec<_> = sockets.iter().map(inflow).collect();
     while now < begin + time {
-        while under_way + GRANT <= WINDOW {
-            outgoing.push(GRANT, std::iter::empty());
-            under_way += GRANT;
-        }
-        outgoing.flush(socket)?;
-        let (mut came, mut payload) = (0u32, 0);
-        for (_, len) in incoming.receive(socket)? {
-            came += 1;
-            payload += len as u64;
-        }
-        under_way = under_way.saturating_sub(came);
-        now = Instant::now();
-        if now >= begin {
-            frames += u64::from(came);
-            bytes += payload;
-        }
-        if came > 0 {
-            heard = now;
-        } else if now.duration_since(heard) > LOST {
-            lost += u64::from(under_way);
-            (under_way, heard) = (0, now);
+        for Inflow { socket, under_way, heard } in &mut inflows {
+            while *under_way + GRANT <= WINDOW {
+                outgoing.push(GRANT, std::iter::empty());
+                *under_way += GRANT;
+            }
+            outgoing.flush(socket)?;
+            let (mut came, mut payload) = (0u32, 0);
+            for (_, len) in incoming.receive(socket)? {
+                came += 1;
+                payload += len as u64;
+            }
+            *under_way = under_way.saturating_sub(came);
+            now = Instant::now();
+            if now >= begin {
+                frames += u64::from(came);
+                bytes += payload;
+            }
+            if came > 0 {
+                *heard = now;
+            } else if now.duration_since(*heard) > LOST {
+                lost += u64::from(*under_way);
+                (*under_way, *heard) = (0, now);
+            }
         }
     }
     if frames == 0 {

@@ -11,6 +11,7 @@ use tyche_proto::BatchPolicy;
 use tyche_proto::wire::{ETHERTYPE, Mac};
 
 use crate::error::{Code, Context, Error, Result};
+use crate::fault::{self, Fault};
 
 /// On which end of sessions a command is: over TCP, one listens and the other connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,13 @@ pub(crate) struct LinkArgs {
     /// How what this side sends shares frames.
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     batch: Batch,
+
+    /// For tests: what links do wrong on purpose, such as eth1:delay=5ms,drop=0.5%; without an
+    /// interface, all of them. There are drop, duplicate, reorder and corrupt (percent of the
+    /// frames), delay (us, ms or s), side (send, receive or both; default: both), and the seed of
+    /// the random numbers. May be repeated: what is said last holds.
+    #[arg(long = "fault", value_name = "[INTERFACE:]FAULT=..,..", value_parser = Fault::parse)]
+    faults: Vec<Fault>,
 }
 
 /// How requests or answers share frames.
@@ -120,7 +128,10 @@ impl LinkArgs {
             Opened { links: links.collect::<Result<_>>()?, warnings: Vec::new() }
         };
         opened.warnings.extend(twins(&opened.links));
-        Ok(opened)
+        let own = opened.links.iter().map(|link| link.name().to_owned()).collect();
+        let names = if named.is_empty() { own } else { named.to_vec() };
+        let links = names.into_iter().zip(opened.links).collect();
+        Ok(Opened { links: fault::wrap(links, &self.faults)?, warnings: opened.warnings })
     }
 
     /// Opens a link on each interface that is running and not part of another; what can't be

@@ -9,6 +9,7 @@ mod control;
 mod demo;
 mod discover;
 mod error;
+mod fault;
 mod handover;
 mod identity;
 mod link;

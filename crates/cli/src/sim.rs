@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
-use tyche_sim::{Options, Report, Violation, canaries, hunt, run as run_seed};
+use tyche_sim::{Options, Profile, Report, Violation, canaries, hunt, run as run_seed};
 
 use crate::error::{Code, Error, Result};
 use crate::output::{Format, show};
@@ -15,7 +15,10 @@ use crate::output::{Format, show};
 /// Run the protocol in a simulated world of lossy networks, crashing targets and hosts, and check
 /// the history of every block.
 ///
-/// Every run follows from its seed: the same seed, the same run. A failure prints the seed.
+/// Every run follows from its seed: the same seed, the same run. A failure prints the seed. Some of
+/// the worlds have a single link, others up to six links at each side, on segments of their own or
+/// on one switch, of different speeds, MTUs and quality; links flap, lose frames in one direction,
+/// or are cut just when one of them is fenced, and targets die, freeze, or move to other addresses.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     /// How many seeds to run.
@@ -29,6 +32,10 @@ pub(crate) struct SimArgs {
     /// Run this seed alone.
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
+
+    /// Only worlds with several links and many incidents of links.
+    #[arg(long)]
+    multi_link: bool,
 
     /// Operations of each seed.
     #[arg(long, value_name = "NUMBER", default_value_t = Options::default().operations)]
@@ -73,9 +80,14 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
     Ok(())
 }
 
+/// The worlds that are asked for.
+fn profile(args: &SimArgs) -> Profile {
+    if args.multi_link { Profile::MultiLink } else { Profile::Mixed }
+}
+
 fn options(args: &SimArgs) -> Options {
     let verbose = args.verbose.then(|| Box::new(std::io::stdout()) as Box<_>);
-    Options { operations: args.ops, verbose, ..Options::default() }
+    Options { profile: profile(args), operations: args.ops, verbose, ..Options::default() }
 }
 
 fn found(violation: &Violation) -> Error {
@@ -132,6 +144,9 @@ fn object(report: &Report, seeds: u64) -> serde_json::Value {
         "channels": report.channels,
         "target_crashes": report.target_crashes,
         "host_crashes": report.host_crashes,
+        "fences": report.fences,
+        "cuts": report.cuts,
+        "slowest_s": report.slowest.as_secs_f64(),
         "virtual_s": report.virtual_time.as_secs_f64(),
     })
 }
@@ -145,7 +160,7 @@ fn hunt_canaries(args: &SimArgs, name: &str) -> Result<()> {
     }
     let (mut caught, mut escaped) = (Vec::new(), Vec::new());
     for name in chosen {
-        match hunt(name, args.first, args.seeds) {
+        match hunt(name, profile(args), args.first, args.seeds) {
             Some(it) => caught.push((name, it)),
             None => escaped.push(name),
         }

@@ -34,6 +34,7 @@ struct tyche_fio_options {
 	char *export;
 	char *link;
 	char *host;
+	unsigned int channels;
 	unsigned int ethertype;
 	unsigned int qdisc;
 	unsigned int mode;
@@ -61,6 +62,17 @@ static struct fio_option options[] = {
 		.type = FIO_OPT_STR_STORE,
 		.off1 = offsetof(struct tyche_fio_options, link),
 		.help = "Interfaces that reach the target, with commas between them, or tcp:HOST:PORT",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "channels",
+		.lname = "Channels",
+		.type = FIO_OPT_INT,
+		.off1 = offsetof(struct tyche_fio_options, channels),
+		.help = "Channels for each pair of interfaces",
+		.def = "1",
+		.minval = 1,
+		.maxval = 16,
 		ENGINE_OPTION,
 	},
 	{
@@ -208,6 +220,8 @@ static int open_volume(struct thread_data *td, tyche_volume **volume)
 	ret = tyche_options_set_mode(o, eo->mode);
 	if (!ret)
 		ret = tyche_options_set_ethertype(o, eo->ethertype);
+	if (!ret)
+		ret = tyche_options_set_channels(o, eo->channels);
 	if (!ret)
 		ret = tyche_options_set_qdisc(o, eo->qdisc);
 	if (!ret)

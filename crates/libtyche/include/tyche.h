@@ -239,8 +239,8 @@ struct tyche_options *tyche_options_new(const char *name);
 void tyche_options_free(struct tyche_options *options);
 
 /**
- * Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. Without any, the
- * only interface that is up is used.
+ * Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. All named are
+ * used as one; without any, every interface that is up.
  */
 int tyche_options_add_link(struct tyche_options *options,
                            const char *interface);
@@ -261,6 +261,12 @@ int tyche_options_set_qdisc(struct tyche_options *options,
  * Who drives the session: TYCHE_INLINE (the default) or TYCHE_QUEUE.
  */
 int tyche_options_set_mode(struct tyche_options *options, int mode);
+
+/**
+ * Channels for each pair of a local interface and one of the target's, 1 to 16; 1 by default.
+ */
+int tyche_options_set_channels(struct tyche_options *options,
+                               uint8_t channels);
 
 /**
  * Requests with the target at once, 1 to 1024; 128 by default.

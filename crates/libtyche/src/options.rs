@@ -35,9 +35,11 @@ pub enum Mode {
 pub struct Options {
     /// Name of the export, as `tyche discover` lists it.
     pub export: String,
-    /// Interfaces that reach the target, or `tcp:HOST:PORT` where it listens; none: the only
-    /// interface that is up. One can be used for now.
+    /// Interfaces that reach the target, or `tcp:HOST:PORT` where it listens: all are used as one.
+    /// None: every interface that is up.
     pub links: Vec<String>,
+    /// Channels for each pair of a local interface and one of the target's, 1 to 16; 1 by default.
+    pub channels: u8,
     /// The target's Ethernet address; `None`: it is asked for by broadcast.
     pub target: Option<[u8; 6]>,
     /// EtherType of the frames, the same on both sides; 0x88b5 by default.
@@ -80,6 +82,7 @@ impl Options {
         Self {
             export: export.into(),
             links: Vec::new(),
+            channels: 1,
             target: None,
             ethertype: ETHERTYPE,
             qdisc: false,
@@ -184,6 +187,7 @@ impl Options {
             if right { Ok(()) } else { Err(OpenError::Option(message.to_owned())) }
         };
         bounded((1..=1024).contains(&self.queue_size), "a queue size is 1 to 1024")?;
+        bounded((1..=16).contains(&self.channels), "an interface has 1 to 16 channels")?;
         bounded((1..=MEMORY_MAX).contains(&self.memory), "memory is 1 byte to 64 GiB")?;
         let keep_alive = Duration::from_millis(100)..=Duration::from_secs(3600);
         bounded(keep_alive.contains(&self.keep_alive), "a keep-alive time is 0.1 s to an hour")?;
@@ -204,7 +208,7 @@ impl Options {
             reconnect_delay: Duration::from_millis(500),
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             batch: self.batch,
-            channels: 1,
+            channels: self.channels.into(),
             choice: ChannelChoice::default(),
         })
     }

@@ -121,6 +121,57 @@ pub trait Link: Send {
     }
 }
 
+/// So that a wrapper takes a link of whatever kind.
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn mac(&self) -> Mac {
+        (**self).mac()
+    }
+
+    fn frame_len_max(&self) -> usize {
+        (**self).frame_len_max()
+    }
+
+    fn receive_capacity(&self, frame_len: usize) -> usize {
+        (**self).receive_capacity(frame_len)
+    }
+
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        (**self).receive(batch)
+    }
+
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        (**self).send(batch)
+    }
+
+    fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
+        (**self).take_receiver()
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        (**self).wait_fd()
+    }
+
+    fn overruns(&mut self) -> u64 {
+        (**self).overruns()
+    }
+
+    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
+        (**self).narrow(at, bytes);
+    }
+
+    fn stamp_arrivals(&mut self, on: bool) -> bool {
+        (**self).stamp_arrivals(on)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        (**self).counters()
+    }
+}
+
 /// The half of a [`Link`] that receives.
 pub trait Receiver: Send {
     /// As [`Link::receive`].

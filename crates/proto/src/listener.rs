@@ -408,11 +408,13 @@ impl<R: Rules> Listener<R> {
     /// the disk; until then the host asks again. Which requests were executed is not known any
     /// more, and not told: the host repeats them all.
     fn fence(&mut self, src: Mac, fence: &Fence, registry: &mut Registry) {
-        if !registry.fence(fence) {
+        let mut closed = !R::CLOSE_BEFORE_FENCED || registry.fence(fence);
+        if !closed {
             self.close_displaced(registry);
             self.reap(registry);
+            closed = !R::DRAIN_BEFORE_FENCED || registry.fence(fence);
         }
-        if registry.fence(fence) {
+        if closed {
             let Fence { session, cookie, channel, .. } = *fence;
             let outcomes = ArrayVec::new();
             let fenced = Fenced { session, cookie, channel, outcomes };

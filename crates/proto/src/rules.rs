@@ -8,12 +8,19 @@
 pub trait Rules: Copy + Send + 'static {
     /// A position of a ring, or a use of a slot, takes effect once.
     const SUPPRESS_DUPLICATES: bool = true;
+    /// The target knows which requests of a channel it has executed: their commands may come
+    /// again, even when the slot has been used for others since.
+    const REMEMBER_EXECUTED: bool = true;
     /// Frames with another cookie than the channel's are dropped.
     const CHECK_COOKIE: bool = true;
     /// Frames whose payload does not match its checksum are dropped.
     const CHECK_PAYLOAD: bool = true;
     /// What a lost channel had in flight is sent again only once that channel is closed.
     const FENCE_BEFORE_REISSUE: bool = true;
+    /// The target confirms a fence only once the channel takes no frames any more.
+    const CLOSE_BEFORE_FENCED: bool = true;
+    /// The target confirms a fence only once nothing of the channel is with the disk any more.
+    const DRAIN_BEFORE_FENCED: bool = true;
     /// If the target lost unflushed writes, the next flush fails.
     const LOST_CACHE_FAILS_FLUSH: bool = true;
 }

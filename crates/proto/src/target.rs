@@ -138,7 +138,8 @@ impl<R: Rules> TargetChannel<R> {
         body: &Body<'_>,
         mut act: impl FnMut(Action),
     ) -> Result<(), Reject> {
-        if self.channel.receive(now, header)? == Arrival::Duplicate {
+        let repeated = self.channel.receive(now, header)? == Arrival::Duplicate;
+        if repeated && (R::REMEMBER_EXECUTED || !self.has_answered(body)) {
             return Ok(());
         }
         match body {
@@ -165,6 +166,21 @@ impl<R: Rules> TargetChannel<R> {
                 result
             }
         }
+    }
+
+    /// Whether all requests of a frame are whole in it, and none of their slots is busy. A build
+    /// that forgets what it has executed takes them for new.
+    fn has_answered(&self, body: &Body<'_>) -> bool {
+        let Body::Entries { entries, .. } = body else { return false };
+        let is_done = |tag: Tag| {
+            let slot = self.slots.get(usize::from(tag.slot));
+            slot.is_some_and(|slot| slot.state == State::Done)
+        };
+        entries.iter().all(|entry| match entry {
+            Entry::Command(command) => is_done(command.tag),
+            Entry::Data(data) => data.len == data.total && is_done(data.tag),
+            Entry::Completion(_) | Entry::Event(_) => false,
+        })
     }
 
     fn handle_command(
@@ -220,7 +236,8 @@ impl<R: Rules> TargetChannel<R> {
             return if same { Ok(()) } else { Err(Reject::Mismatch) };
         }
         let newer = tag.generation.wrapping_sub(slot.generation);
-        let fresh = (1..0x8000).contains(&newer) || !R::SUPPRESS_DUPLICATES;
+        let forgets = !R::SUPPRESS_DUPLICATES || !R::REMEMBER_EXECUTED;
+        let fresh = (1..0x8000).contains(&newer) || forgets;
         if slot.state != State::Done || !fresh {
             return Err(Reject::Tag);
         }

@@ -1,12 +1,16 @@
-//! Hunts all canaries: `canaries FIRST COUNT`.
+//! Hunts all canaries: `canaries FIRST COUNT [multi-link]`.
 
-use tyche_sim::{canaries, hunt};
+use tyche_sim::{Profile, canaries, hunt};
 
 fn main() {
+    let many = std::env::args().any(|arg| arg == "multi-link");
+    let profile = if many { Profile::MultiLink } else { Profile::Mixed };
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
-    let [first, count] = numbers[..] else { return eprintln!("usage: canaries FIRST COUNT") };
+    let [first, count] = numbers[..] else {
+        return eprintln!("usage: canaries FIRST COUNT [multi-link]");
+    };
     for name in canaries() {
-        match hunt(name, first, count) {
+        match hunt(name, profile, first, count) {
             Some(caught) => println!("{name}: seed {}: {}", caught.seed, caught.violation.what),
             None => println!("{name}: not caught by {count} seeds"),
         }

@@ -3,7 +3,7 @@
 
 use tyche_proto::Rules;
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Profile};
 use crate::report::Violation;
 use crate::run::{Options, run_with};
 
@@ -34,25 +34,41 @@ broken! {
     IgnoresCookies: CHECK_COOKIE;
     IgnoresPayload: CHECK_PAYLOAD;
     ReissuesUnfenced: FENCE_BEFORE_REISSUE;
+    ConfirmsOpenFences: CLOSE_BEFORE_FENCED;
+    ConfirmsBusyFences: DRAIN_BEFORE_FENCED;
+    ForgetsExecuted: REMEMBER_EXECUTED;
     ForgetsLostCache: LOST_CACHE_FAILS_FLUSH;
 }
 
-const CANARIES: [&str; 6] = ["duplicates", "cookie", "payload", "fence", "lost-cache", "flush"];
+const CANARIES: [&str; 9] = [
+    "duplicates",
+    "completions",
+    "cookie",
+    "payload",
+    "fence",
+    "fenced-open",
+    "fenced-busy",
+    "lost-cache",
+    "flush",
+];
 
 /// The names of all canaries.
 pub fn canaries() -> &'static [&'static str] {
     &CANARIES
 }
 
-/// Runs a canary with the seeds from `first` on until the checker notices.
+/// Runs a canary with the profile's seeds from `first` on until the checker notices.
 ///
 /// # Panics
 /// If there is no canary of that name.
-pub fn hunt(name: &str, first: u64, seeds: u64) -> Option<Caught> {
+pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caught> {
     let run_one = match name {
         "duplicates" => run_with::<AcceptsDuplicates>,
         "cookie" => run_with::<IgnoresCookies>,
         "payload" => run_with::<IgnoresPayload>,
+        "completions" => run_with::<ForgetsExecuted>,
+        "fenced-open" => run_with::<ConfirmsOpenFences>,
+        "fenced-busy" => run_with::<ConfirmsBusyFences>,
         "fence" => run_with::<ReissuesUnfenced>,
         "lost-cache" => run_with::<ForgetsLostCache>,
         "flush" => run_with::<tyche_proto::Sound>,
@@ -60,7 +76,8 @@ pub fn hunt(name: &str, first: u64, seeds: u64) -> Option<Caught> {
     };
     let lies: fn(&mut Plan) = |plan| plan.disk.flush_lies = true;
     (first..first + seeds).find_map(|seed| {
-        let options = Options { adjust: (name == "flush").then_some(lies), ..Options::default() };
+        let adjust = (name == "flush").then_some(lies);
+        let options = Options { profile, adjust, ..Options::default() };
         let violation = *run_one(seed, options).err()?;
         Some(Caught { seed, violation })
     })

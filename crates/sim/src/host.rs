@@ -1,10 +1,10 @@
 //! A host of the simulation: a session, the memory of its operations, and what it wants next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_proto::{
-    ChannelChoice, Instant, OpId, Operation, PortConfig, Rules, Session, SessionConfig,
+    Instant, OpId, Operation, PathReport, PortConfig, Problem, Rules, Session, SessionConfig,
 };
 use tyche_wire::{CommandFlags, Name, Opcode, SECTOR_LEN, Uuid};
 
@@ -25,6 +25,8 @@ pub(crate) struct Pending {
     pub(crate) operation: Operation,
     pub(crate) memory: Vec<u8>,
     pub(crate) submitted: Instant,
+    /// Outages before it.
+    pub(crate) outages: u64,
 }
 
 /// A run of a host's session.
@@ -32,6 +34,8 @@ pub(crate) struct Running<R> {
     /// Counts the sessions of all hosts.
     pub(crate) number: u64,
     pub(crate) session: Session<R>,
+    /// By the session's index of a port: the host's link.
+    pub(crate) ports: Vec<Option<usize>>,
     pub(crate) pending: BTreeMap<OpId, Pending>,
     /// It was connected once: from then on it takes operations.
     pub(crate) connected: bool,
@@ -42,6 +46,8 @@ pub(crate) struct Running<R> {
 pub(crate) struct Host<R> {
     pub(crate) plan: HostPlan,
     pub(crate) running: Option<Running<R>>,
+    /// Links that were taken out of the session, and stay out of the next.
+    pub(crate) removed: BTreeSet<usize>,
     /// When the next timer event is planned.
     pub(crate) alarm: Option<Instant>,
     /// The next operation is not due before.
@@ -67,6 +73,7 @@ impl<R: Rules> Host<R> {
         Self {
             plan,
             running: None,
+            removed: BTreeSet::new(),
             alarm: None,
             thinking_until: Instant(0),
             sessions: 0,
@@ -77,7 +84,7 @@ impl<R: Rules> Host<R> {
     }
 
     /// A new session begins to look for the target.
-    pub(crate) fn start(&mut self, now: Instant, number: u64, frame_lens: &[usize]) {
+    pub(crate) fn start(&mut self, now: Instant, number: u64) {
         assert!(self.running.is_none(), "one session at a time");
         let plan = &self.plan;
         let config = SessionConfig {
@@ -97,18 +104,19 @@ impl<R: Rules> Host<R> {
             reconnect_delay: plan.reconnect_delay,
             ctrl_loss_tmo: plan.ctrl_loss_tmo,
             batch: plan.batch,
-            channels: 1,
-            choice: ChannelChoice::default(),
+            channels: plan.channels,
+            choice: plan.choice,
         };
-        let rings = plan.rings;
-        let port = |&frame_len_max| PortConfig { frame_len_max, rings, target: None, node: None };
-        let ports: Vec<_> = frame_lens.iter().map(port).collect();
+        let used: Vec<_> =
+            (0..plan.links.len()).filter(|link| !self.removed.contains(link)).collect();
+        let ports: Vec<_> = used.iter().map(|&link| plan.port(link)).collect();
         let mut random = self.random.fork();
         let session = Session::new(config, &ports, Box::new(move || random.next()), now);
         self.sessions += 1;
         self.running = Some(Running {
             number,
             session,
+            ports: used.into_iter().map(Some).collect(),
             pending: BTreeMap::new(),
             connected: false,
             closing: false,
@@ -158,15 +166,68 @@ fn draw_kind(random: &mut Random, mix: &Mix, read_only: bool) -> (Opcode, Comman
     unreachable!("the point lies below the sum of the weights")
 }
 
+impl HostPlan {
+    /// A link as the session sees it.
+    fn port(&self, link: usize) -> PortConfig {
+        let frame_len_max = self.links[link].frame_len_max;
+        PortConfig { frame_len_max, rings: self.rings, target: None, node: None }
+    }
+}
+
+impl<R: Rules> Host<R> {
+    /// Takes a link out of the session; says whether it was in.
+    pub(crate) fn remove_link(&mut self, now: Instant, link: usize) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        let Some(port) = running.port_of(link) else { return false };
+        running.session.remove_port(now, port);
+        running.ports[port] = None;
+        self.removed.insert(link)
+    }
+
+    /// The interface of a link says that it is down.
+    pub(crate) fn lose_carrier(&mut self, now: Instant, link: usize) {
+        let Some(running) = &mut self.running else { return };
+        if let Some(port) = running.port_of(link) {
+            running.session.lose_port(now, port, Problem::Down);
+        }
+    }
+
+    /// Puts a link back into the session, or into the next one; says whether it was out.
+    pub(crate) fn add_link(&mut self, now: Instant, link: usize) -> bool {
+        if !self.removed.remove(&link) {
+            return false;
+        }
+        if let Some(running) = &mut self.running {
+            let port = running.session.add_port(now, self.plan.port(link));
+            running.ports.resize(running.ports.len().max(port + 1), None);
+            assert!(running.ports[port].replace(link).is_none(), "a port for two links");
+        }
+        true
+    }
+}
+
+impl<R: Rules> Running<R> {
+    /// The session's index of a link.
+    pub(crate) fn port_of(&self, link: usize) -> Option<usize> {
+        self.ports.iter().position(|&it| it == Some(link))
+    }
+
+    /// What the session reports of the channels of a link.
+    pub(crate) fn paths(&self, link: usize) -> impl Iterator<Item = PathReport> {
+        let port = self.port_of(link);
+        self.session.paths().filter(move |path| Some(path.port) == port)
+    }
+}
+
 impl Pending {
     /// The memory of an operation as its submitter has prepared it.
-    pub(crate) fn new(operation: Operation, stamp: u64, now: Instant) -> Self {
+    pub(crate) fn new(operation: Operation, stamp: u64, now: Instant, outages: u64) -> Self {
         let len = if operation.opcode.has_data() { operation.len as usize } else { 0 };
         let mut memory = vec![STALE; len];
         if operation.opcode == Opcode::Write {
             fill(&mut memory, stamp, operation.offset / SECTOR_LEN);
         }
-        Self { operation, memory, submitted: now }
+        Self { operation, memory, submitted: now, outages }
     }
 
     /// How long it has been in progress.

@@ -8,7 +8,7 @@
 //! plan      what a seed draws: sizes, faults, who takes part
 //! world     drives sessions and listeners as an engine would, and lets things happen
 //!   hosts   ├ sessions, memory of operations, workload
-//!   network ├ frames in flight
+//!   network ├ segments, who is plugged in to them, frames in flight
 //!   target  ├ listeners, registry, data queues
 //!   disk    └ two images: what is seen, and what would survive
 //! history   the checker: what every sector may hold
@@ -35,7 +35,10 @@ mod trace;
 mod world;
 
 pub use canary::{Caught, canaries, hunt};
-pub use plan::{DiskPlan, Faults, HostPlan, Incidents, LinkPlan, Mix, Plan, TargetPlan};
+pub use network::Station;
+pub use plan::{
+    DiskPlan, Faults, HostPlan, Incidents, LinkPlan, Mix, Plan, Profile, SegmentPlan, TargetPlan,
+};
 pub use report::{Report, Violation};
 pub use run::{Options, run};
 pub use world::World;

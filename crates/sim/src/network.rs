@@ -1,36 +1,31 @@
-//! The network: frames in flight on links that lose, repeat, delay, reorder and damage them.
+//! The network: frames in flight between links, on segments that lose, repeat, delay, reorder and
+//! damage them.
 //!
-//! A link is a switch with one port for the target and one for each host. A frame waits for its
-//! sender's port to be free, takes its time on the wire, and then the latency and some jitter.
-//! Port 0 is the target's, port `1 + h` that of host `h`.
+//! A segment is a switch with any number of ports, and a link is plugged in to one of them. A frame
+//! waits for its sender's interface to be free, takes its time on the wire, then the latency and
+//! some jitter of the segment, and at last waits for the port of its receiver, whose link may be
+//! slower. What waits too long is dropped.
 
-use std::collections::{BTreeMap, VecDeque};
+mod ports;
+
 use std::time::Duration;
 
 use tyche_proto::Instant;
 use tyche_wire::{ETHERNET_LEN, HEAD_LEN, Header, Kind, Mac};
 
-use crate::plan::LinkPlan;
+use crate::plan::{LinkPlan, Plan, SegmentPlan};
 use crate::random::Random;
 
-/// A port of a link's switch.
-pub(crate) type Port = u8;
-
-/// The target's port on every link.
-pub(crate) const TARGET: Port = 0;
+use ports::Ports;
+pub use ports::Station;
+pub(crate) use ports::{Place, Port};
 
 /// Frames that a link keeps to deliver again much later.
 const LATE_MAX: usize = 128;
 
-/// The address of a port of a link.
-pub(crate) fn mac(link: usize, port: Port) -> Mac {
-    Mac([2, 0, 0, link as u8, 0, port])
-}
-
 /// A frame that arrives.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    pub(crate) link: usize,
     pub(crate) to: Port,
     pub(crate) frame: Box<[u8]>,
     /// The run of the target that the frame does not outlive, if there is one.
@@ -40,6 +35,11 @@ pub(crate) struct Delivery {
 impl Delivery {
     pub(crate) fn head(&self) -> &[u8; HEAD_LEN] {
         self.frame.first_chunk().expect("frames are at least a head long")
+    }
+
+    /// What kind of frame it is, if that can be read.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        Header::parse(self.head()).ok().map(|header| header.kind)
     }
 
     pub(crate) fn payload(&self) -> &[u8] {
@@ -71,23 +71,17 @@ pub(crate) struct Counts {
     pub(crate) late: u64,
 }
 
-struct Link {
-    plan: LinkPlan,
-    ports: Port,
-    /// Until when each port is sending.
-    busy_until: BTreeMap<Port, Instant>,
+struct Segment {
+    plan: SegmentPlan,
     /// Nothing gets through.
     down: bool,
-    /// Nothing of this port gets through.
-    mute: Option<Port>,
     frame_len_passed: usize,
-    /// Copies of frames to the target, by channel, for its next channel of that index.
-    late: VecDeque<(u16, Box<[u8]>)>,
 }
 
 /// See the module.
 pub(crate) struct Network {
-    links: Vec<Link>,
+    segments: Vec<Segment>,
+    ports: Ports,
     random: Random,
     calm: bool,
     /// Counts the runs of the target.
@@ -98,75 +92,148 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn new(plans: &[LinkPlan], ports: Port, random: Random) -> Self {
-        let link = |plan: &LinkPlan| Link {
-            ports,
-            busy_until: BTreeMap::new(),
+    pub(crate) fn new(plan: &Plan, random: Random) -> Self {
+        let segment = |plan: &SegmentPlan| Segment {
             down: false,
-            mute: None,
             frame_len_passed: plan.frame_len_passed,
-            late: VecDeque::new(),
             plan: plan.clone(),
         };
-        let links = plans.iter().map(link).collect();
-        let counts = Counts::default();
-        Self { links, random, calm: false, run: 0, counts, deliveries: Vec::new() }
+        Self {
+            segments: plan.segments.iter().map(segment).collect(),
+            ports: Ports::new(plan),
+            random,
+            calm: false,
+            run: 0,
+            counts: Counts::default(),
+            deliveries: Vec::new(),
+        }
     }
 
-    pub(crate) fn links(&self) -> usize {
-        self.links.len()
+    pub(crate) fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The port of a link.
+    ///
+    /// # Panics
+    /// If there is no such link.
+    pub(crate) fn port(&self, station: Station, link: usize) -> Port {
+        self.ports.find(Place { station, link }).expect("links are plugged in")
+    }
+
+    /// Whose link is plugged in to a port.
+    pub(crate) fn place(&self, port: Port) -> Place {
+        self.ports.get(port).place
+    }
+
+    /// The address of a port's link.
+    pub(crate) fn mac(&self, port: Port) -> Mac {
+        self.ports.get(port).mac
+    }
+
+    /// The segment of a port.
+    pub(crate) fn segment(&self, port: Port) -> usize {
+        self.ports.get(port).plan.segment
+    }
+
+    /// Plugs in the links of another host.
+    pub(crate) fn plug(&mut self, host: usize, links: &[LinkPlan]) {
+        self.ports.plug(Station::Host(host), links);
+    }
+
+    /// Each link of a host with each link of the target that it reaches, and its address.
+    pub(crate) fn pairs(&self, host: usize) -> Vec<(usize, (usize, Mac))> {
+        let of = |station| {
+            self.ports.iter().map(|it| it.1).filter(move |it| it.place.station == station)
+        };
+        let near = |mine: usize| of(Station::Target).filter(move |it| it.plan.segment == mine);
+        let pairs = of(Station::Host(host)).flat_map(|mine| {
+            near(mine.plan.segment).map(|other| (mine.place.link, (other.place.link, other.mac)))
+        });
+        pairs.collect()
+    }
+
+    /// The links of a host on a segment.
+    pub(crate) fn links_on(&self, host: usize, segment: usize) -> Vec<usize> {
+        let mine = |it: &&ports::Interface| {
+            it.place.station == Station::Host(host) && it.plan.segment == segment
+        };
+        self.ports.iter().map(|it| it.1).filter(mine).map(|it| it.place.link).collect()
     }
 
     /// Nothing goes wrong any more, and what went wrong is repaired.
     pub(crate) fn calm(&mut self) {
+        for segment in 0..self.segments.len() {
+            self.repair(segment);
+        }
         self.calm = true;
-        for link in &mut self.links {
-            (link.down, link.mute) = (false, None);
-            link.frame_len_passed = link.plan.frame_len_passed;
+    }
+
+    pub(crate) fn repair(&mut self, segment: usize) {
+        let repaired = &mut self.segments[segment];
+        repaired.down = false;
+        repaired.frame_len_passed = repaired.plan.frame_len_passed;
+        for interface in self.ports.iter_mut().filter(|it| it.plan.segment == segment) {
+            (interface.mute, interface.deaf) = (0.0, 0.0);
         }
     }
 
-    pub(crate) fn set_down(&mut self, link: usize, down: bool) {
-        self.links[link].down = down && !self.calm;
+    pub(crate) fn set_down(&mut self, segment: usize, down: bool) {
+        self.segments[segment].down = down && !self.calm;
     }
 
-    pub(crate) fn set_mute(&mut self, link: usize, port: Option<Port>) {
-        self.links[link].mute = port.filter(|_| !self.calm);
+    /// A link loses that much of what it sends, and of what is sent to it.
+    pub(crate) fn set_one_way(&mut self, port: Port, mute: f64, deaf: f64) {
+        if !self.calm {
+            let interface = self.ports.get_mut(port);
+            (interface.mute, interface.deaf) = (mute, deaf);
+        }
     }
 
-    pub(crate) fn set_loss(&mut self, link: usize, probability: f64) {
-        self.links[link].plan.faults.drop = probability;
+    pub(crate) fn set_loss(&mut self, segment: usize, probability: f64) {
+        self.segments[segment].plan.faults.drop = probability;
     }
 
     /// The switch drops frames that are longer; `None`: as planned.
-    pub(crate) fn set_frame_len_passed(&mut self, link: usize, len: Option<usize>) {
-        let link = &mut self.links[link];
-        let planned = link.plan.frame_len_passed;
-        link.frame_len_passed = len.filter(|_| !self.calm).unwrap_or(planned);
+    pub(crate) fn set_frame_len_passed(&mut self, segment: usize, len: Option<usize>) {
+        let segment = &mut self.segments[segment];
+        let planned = segment.plan.frame_len_passed;
+        segment.frame_len_passed = len.filter(|_| !self.calm).unwrap_or(planned);
+    }
+
+    /// The target's links get other addresses, and if `elsewhere` other places among each other.
+    pub(crate) fn move_target(&mut self, elsewhere: bool) {
+        self.ports.move_target(elsewhere);
+    }
+
+    /// A port drawn by chance that is not on that segment, if there is one.
+    pub(crate) fn draw_port(&mut self, random: &mut Random, not: Option<usize>) -> Option<Port> {
+        let ports = self.ports.iter().filter(|(_, it)| Some(it.plan.segment) != not);
+        let ports: Vec<_> = ports.map(|(port, _)| port).collect();
+        (!ports.is_empty()).then(|| random.pick(&ports))
     }
 
     /// Sends a frame; says what became of it.
-    pub(crate) fn send(&mut self, now: Instant, link: usize, from: Port, frame: &[u8]) -> Fate {
+    pub(crate) fn send(&mut self, now: Instant, from: Port, frame: &[u8]) -> Fate {
         self.counts.frames += 1;
-        let fate = self.judge(now, link, from, frame);
-        let destination = Mac::destination(frame.first_chunk().expect("a head"));
-        let to: Vec<Port> = match destination {
-            Mac::BROADCAST => (0..self.links[link].ports).filter(|&port| port != from).collect(),
-            Mac(bytes) => vec![bytes[5]],
-        };
+        let fate = self.judge(now, from, frame);
         if matches!(fate, Fate::Dropped | Fate::TooLong | Fate::Congested | Fate::Cut) {
             self.counts.drops += 1;
             return fate;
         }
-        for to in to {
+        let leaves = self.leave(now, from, frame.len());
+        let destination = Mac::destination(frame.first_chunk().expect("a head"));
+        let receivers: Vec<_> = self.ports.receivers(from, destination).collect();
+        for to in receivers {
             let mut bytes: Box<[u8]> = frame.into();
             match fate {
                 Fate::Corrupted => self.corrupt(&mut bytes),
                 Fate::Duplicated => {
                     self.counts.duplicated += 1;
-                    self.deliver(now, link, from, to, bytes.clone(), Duration::ZERO);
+                    let apart = if self.random.chance(0.5) { self.random.below(50_000) } else { 0 };
+                    self.deliver(leaves, to, bytes.clone(), Duration::from_micros(apart));
                 }
-                Fate::Late => self.keep(now, link, from, to, &bytes),
+                Fate::Late => self.keep(leaves, to, &bytes),
                 _ => {}
             }
             let delay = match fate {
@@ -176,27 +243,27 @@ impl Network {
                 Fate::Delayed => Duration::from_millis(self.random.below(1500)),
                 _ => Duration::ZERO,
             };
-            self.deliver(now, link, from, to, bytes, delay);
+            self.deliver(leaves, to, bytes, delay);
         }
         fate
     }
 
-    fn judge(&mut self, now: Instant, link: usize, from: Port, frame: &[u8]) -> Fate {
-        let link = &self.links[link];
-        let behind = link.busy_until.get(&from).map_or(Duration::ZERO, |at| at.since(now));
-        if link.down || link.mute == Some(from) {
+    fn judge(&mut self, now: Instant, from: Port, frame: &[u8]) -> Fate {
+        let sender = self.ports.get(from);
+        let segment = &self.segments[sender.plan.segment];
+        if segment.down || self.random.hits(sender.mute) {
             return Fate::Cut;
         }
-        if frame.len() > link.frame_len_passed {
+        if frame.len() > segment.frame_len_passed {
             return Fate::TooLong;
         }
-        if behind > link.plan.queue {
+        if sender.sends_until.since(now) > sender.patience(segment.plan.queue) {
             return Fate::Congested;
         }
         if self.calm {
             return Fate::Sent;
         }
-        let faults = link.plan.faults;
+        let faults = segment.plan.faults;
         let fates = [
             (faults.drop, Fate::Dropped),
             (faults.corrupt, Fate::Corrupted),
@@ -217,68 +284,75 @@ impl Network {
         }
     }
 
-    fn deliver(
-        &mut self,
-        now: Instant,
-        link: usize,
-        from: Port,
-        to: Port,
-        frame: Box<[u8]>,
-        delay: Duration,
-    ) {
-        let state = &mut self.links[link];
-        let free = state.busy_until.entry(from).or_insert(now);
-        // Preamble, checksum and the gap between two frames are 24 bytes.
-        let bits = (frame.len() as u64 + 24) * 8;
-        *free = (*free).max(now) + Duration::from_nanos(bits * 1_000_000_000 / state.plan.rate);
-        let jitter = match state.plan.jitter.as_nanos() as u64 {
+    /// When a frame has left its sender's interface.
+    fn leave(&mut self, now: Instant, from: Port, len: usize) -> Instant {
+        let sender = self.ports.get_mut(from);
+        sender.sends_until = sender.sends_until.max(now) + sender.time_of(len);
+        sender.sends_until
+    }
+
+    fn deliver(&mut self, leaves: Instant, to: Port, frame: Box<[u8]>, delay: Duration) {
+        let receiver = self.ports.get_mut(to);
+        let plan = &self.segments[receiver.plan.segment].plan;
+        let comes = leaves + plan.latency;
+        let lost = frame.len() > receiver.plan.frame_len_max
+            || receiver.takes_until.since(comes) > receiver.patience(plan.queue)
+            || self.random.hits(receiver.deaf);
+        if lost {
+            self.counts.drops += 1;
+            return;
+        }
+        let free = receiver.takes_until + receiver.time_of(frame.len());
+        receiver.takes_until = comes.max(free);
+        let jitter = match plan.jitter.as_nanos() as u64 {
             0 => Duration::ZERO,
             jitter => Duration::from_nanos(self.random.below(jitter)),
         };
-        let at = *free + state.plan.latency + jitter + delay;
-        self.deliveries.push((at, Delivery { link, to, frame, only_in: None }));
+        let at = receiver.takes_until + jitter + delay;
+        self.deliveries.push((at, Delivery { to, frame, only_in: None }));
     }
 
     /// Keeps a copy of a frame that might do harm on a later channel of the same index. Frames of
     /// no channel just come again when nobody expects them any more.
-    fn keep(&mut self, now: Instant, link: usize, from: Port, to: Port, frame: &[u8]) {
+    fn keep(&mut self, leaves: Instant, to: Port, frame: &[u8]) {
         let Ok(header) = Header::parse(frame.first_chunk().expect("a head")) else { return };
-        if !header.kind.on_channel() {
-            self.counts.late += 1;
-            let delay = Duration::from_millis(self.random.below(5000));
-            self.deliver(now, link, from, to, frame.into(), delay);
-            // A restarted target cannot know a connect for an old one. That it may believe it
-            // costs somebody else the session, but never data.
-            if let Some((_, delivery)) = self.deliveries.last_mut() {
-                delivery.only_in = (header.kind == Kind::Connect).then_some(self.run);
+        if header.kind.on_channel() {
+            let late = &mut self.ports.get_mut(to).late;
+            if late.len() == LATE_MAX {
+                late.pop_front();
             }
+            late.push_back((header.channel.0, frame.into()));
             return;
         }
-        if to != TARGET || !matches!(header.kind, Kind::Command | Kind::Data) {
-            return;
-        }
-        let late = &mut self.links[link].late;
-        if late.len() == LATE_MAX {
-            late.pop_front();
-        }
-        late.push_back((header.channel.0, frame.into()));
+        self.counts.late += 1;
+        let delay = Duration::from_millis(self.random.below(5000));
+        // A restarted target cannot know a connect for an old one. That it may believe it costs
+        // somebody else the session, but never data.
+        let only_in = (header.kind == Kind::Connect).then_some(self.run);
+        self.deliveries.push((leaves + delay, Delivery { to, frame: frame.into(), only_in }));
     }
 
-    /// The target has opened a channel of this index: frames of its predecessors that the network
-    /// still held arrive during the next milliseconds.
-    pub(crate) fn release_late(&mut self, now: Instant, link: usize, channel: u16) {
+    /// A channel was opened at a port: frames to its predecessors that the network still held
+    /// arrive during the next milliseconds. `channel`: those of that index; `None`: all.
+    pub(crate) fn release_late(&mut self, now: Instant, to: Port, channel: Option<u16>) {
         if self.calm {
             return;
         }
-        let held = std::mem::take(&mut self.links[link].late);
+        let held = std::mem::take(&mut self.ports.get_mut(to).late);
         for (index, frame) in held {
-            if index == channel {
+            if channel.is_none_or(|channel| channel == index) {
                 self.counts.late += 1;
                 let at = now + Duration::from_micros(self.random.below(20_000));
-                self.deliveries.push((at, Delivery { link, to: TARGET, frame, only_in: None }));
+                self.deliveries.push((at, Delivery { to, frame, only_in: None }));
             } else {
-                self.links[link].late.push_back((index, frame));
+                self.ports.get_mut(to).late.push_back((index, frame));
             }
         }
+    }
+
+    /// Whether a frame that has arrived is for the link that is there now.
+    pub(crate) fn is_meant(&self, delivery: &Delivery) -> bool {
+        let destination = Mac::destination(delivery.head());
+        destination == Mac::BROADCAST || destination == self.ports.get(delivery.to).mac
     }
 }

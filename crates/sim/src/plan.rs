@@ -2,22 +2,48 @@
 //! faults there are. Each seed turns some of them on and the others off (swarm testing, Groce et
 //! al. 2012): with everything on at once, some bugs never get far enough to show.
 
+mod incidents;
+mod topology;
+
 use std::time::Duration;
 
-use tyche_proto::BatchPolicy;
+use tyche_proto::{BatchPolicy, ChannelChoice};
 use tyche_wire::ETHERNET_LEN;
 
 use crate::random::Random;
 
+pub use incidents::Incidents;
+use topology::Topology;
+pub use topology::{Faults, LinkPlan, SegmentPlan};
+
+/// The longest time that an operation may take, whatever the host's keep-alive time, while one of
+/// its host's links is whole and another is cut: for each cut that it meets.
+const STALL_MAX: Duration = Duration::from_secs(1);
+
 /// The most usual one twice.
 const BATCH: [BatchPolicy; 4] =
     [BatchPolicy::Adaptive, BatchPolicy::Adaptive, BatchPolicy::None, BatchPolicy::Natural];
+
+const CHOICE: [ChannelChoice; 3] =
+    [ChannelChoice::LeastOutstanding, ChannelChoice::LeastOutstanding, ChannelChoice::RoundRobin];
+
+/// Which worlds seeds stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// All there are: every third has many links.
+    #[default]
+    Mixed,
+    /// Up to six links at the target and at each host, together with more incidents of links.
+    MultiLink,
+}
 
 /// Everything that a run needs to know.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What the run's own chance follows from.
     pub seed: u64,
+    /// The worlds that the seed is one of.
+    pub profile: Profile,
     /// Operations before the faults stop.
     pub operations: u32,
     /// The target.
@@ -26,15 +52,20 @@ pub struct Plan {
     pub disk: DiskPlan,
     /// The hosts.
     pub hosts: Vec<HostPlan>,
-    /// The links; every host is on each of them.
-    pub links: Vec<LinkPlan>,
+    /// The segments that the links of target and hosts are plugged in to.
+    pub segments: Vec<SegmentPlan>,
     /// What happens besides.
     pub incidents: Incidents,
+    /// The longest time that an operation may take for each outage that it meets, if there is such
+    /// a limit.
+    pub stall_max: Option<Duration>,
 }
 
 /// A target.
 #[derive(Clone, Debug)]
 pub struct TargetPlan {
+    /// Its links.
+    pub links: Vec<LinkPlan>,
     /// Positions of its receive rings.
     pub rings: [u16; 2],
     /// Slots of a channel.
@@ -58,7 +89,7 @@ pub struct DiskPlan {
     pub latency: Duration,
     /// How often a request fails.
     pub errors: f64,
-    /// How often a request takes a thousand times as long.
+    /// How often a request takes up to some seconds.
     pub hiccups: f64,
     /// Flushes succeed without doing anything: broken on purpose.
     pub flush_lies: bool,
@@ -67,6 +98,8 @@ pub struct DiskPlan {
 /// A host.
 #[derive(Clone, Debug)]
 pub struct HostPlan {
+    /// Its links. One that joins later without any gets one on each segment of the target's.
+    pub links: Vec<LinkPlan>,
     /// It never writes.
     pub read_only: bool,
     /// Requests in flight on a channel.
@@ -85,6 +118,10 @@ pub struct HostPlan {
     pub ctrl_loss_tmo: Option<Duration>,
     /// How its requests share frames.
     pub batch: BatchPolicy,
+    /// Channels for each pair of its links and the target's.
+    pub channels: usize,
+    /// Which channel a request takes.
+    pub choice: ChannelChoice,
     /// What it asks for.
     pub mix: Mix,
     /// Whether it submits operations of its own.
@@ -112,67 +149,15 @@ pub struct Mix {
     pub len_max: u32,
 }
 
-/// A link.
-#[derive(Clone, Debug)]
-pub struct LinkPlan {
-    /// Longest frame that the interfaces take.
-    pub frame_len_max: usize,
-    /// Longest frame that the switch between them passes on.
-    pub frame_len_passed: usize,
-    /// Bits per second.
-    pub rate: u64,
-    /// Time that a port of the switch may be behind before it drops frames.
-    pub queue: Duration,
-    /// Time from end to end.
-    pub latency: Duration,
-    /// What may come on top of it, by chance: frames overtake each other.
-    pub jitter: Duration,
-    /// What goes wrong with single frames.
-    pub faults: Faults,
-}
-
-/// How often something goes wrong with a frame.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
-    /// It is lost.
-    pub drop: f64,
-    /// It comes twice.
-    pub duplicate: f64,
-    /// Bits of it are flipped.
-    pub corrupt: f64,
-    /// It comes milliseconds later, sometimes many.
-    pub delay: f64,
-    /// It comes again much later, when its channel may be another.
-    pub late: f64,
-}
-
-/// How far apart incidents of each kind are, on average; `None`: they never happen.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Incidents {
-    /// The target dies; with a write cache, maybe with loss of what was not flushed.
-    pub target_crash: Option<Duration>,
-    /// A host dies, and comes back as another session.
-    pub host_crash: Option<Duration>,
-    /// A host ends its session, and comes back later.
-    pub disconnect: Option<Duration>,
-    /// A link carries nothing in one direction for a while.
-    pub partition: Option<Duration>,
-    /// A link carries nothing for a while.
-    pub flap: Option<Duration>,
-    /// A link's switch begins to drop long frames, for a while.
-    pub mtu_drop: Option<Duration>,
-    /// The export gets another size.
-    pub resize: Option<Duration>,
-}
-
 impl Plan {
     /// One host, one target, one clean link, and nothing that happens by itself.
     pub fn clean(seed: u64) -> Self {
-        let mtu = 9000;
-        Self {
+        let mut plan = Self {
             seed,
+            profile: Profile::default(),
             operations: 0,
             target: TargetPlan {
+                links: Vec::new(),
                 rings: [256, 256],
                 queue_size_max: 128,
                 damq_pages_max: 1024,
@@ -188,31 +173,68 @@ impl Plan {
                 flush_lies: false,
             },
             hosts: vec![HostPlan::quiet()],
-            links: vec![LinkPlan::clean(mtu)],
+            segments: Vec::new(),
             incidents: Incidents::default(),
-        }
+            stall_max: None,
+        };
+        plan.add_segment(9000);
+        plan
+    }
+
+    /// Another clean segment, on which everybody has another link.
+    pub fn add_segment(&mut self, mtu: usize) {
+        let link = LinkPlan::clean(self.segments.len(), mtu);
+        self.segments.push(SegmentPlan::clean(mtu));
+        self.target.links.push(link);
+        self.hosts.iter_mut().for_each(|host| host.links.push(link));
+    }
+
+    /// All interfaces and segments get that MTU.
+    pub fn set_mtu(&mut self, mtu: usize) {
+        let links = self.hosts.iter_mut().flat_map(|host| &mut host.links);
+        links.chain(&mut self.target.links).for_each(|it| it.frame_len_max = ETHERNET_LEN + mtu);
+        self.segments.iter_mut().for_each(|it| it.frame_len_passed = ETHERNET_LEN + mtu);
     }
 
     /// What the seed draws.
-    pub fn draw(seed: u64, operations: u32) -> Self {
+    pub fn draw(seed: u64, operations: u32, profile: Profile) -> Self {
         let mut random = Random::new(seed);
         let random = &mut random;
         let hosts = random.pick(&[1, 1, 2, 2, 3]);
-        let links = random.pick(&[1, 2, 2, 3]);
-        let disk = DiskPlan::draw(random);
+        let many = profile == Profile::MultiLink || random.chance(0.3);
+        let mut topology = if many {
+            Topology::draw_large(random, hosts)
+        } else {
+            Topology::draw_small(random, hosts)
+        };
+        let mut incidents = Incidents::draw(random, many);
+        let mut disk = DiskPlan::draw(random);
+        let steady = many && random.chance(0.25);
+        if steady {
+            incidents.spare(topology.steady());
+            (disk.hiccups, disk.latency) = (0.0, Duration::from_micros(100));
+        }
+        let mut links = topology.links.into_iter();
+        let target = TargetPlan::draw(random, links.next().unwrap_or_default());
+        let host = |(index, links)| HostPlan::draw(random, index, links, &disk);
+        let mut hosts: Vec<_> = (0..).zip(links).map(host).collect();
+        let stall_max = steady.then_some(STALL_MAX);
+        if steady {
+            hosts.iter_mut().for_each(HostPlan::be_modest);
+        }
+        let segments = topology.segments;
+        Self { seed, profile, operations, target, hosts, segments, incidents, disk, stall_max }
+    }
+}
+
+impl TargetPlan {
+    fn draw(random: &mut Random, links: Vec<LinkPlan>) -> Self {
         Self {
-            seed,
-            operations,
-            target: TargetPlan {
-                rings: [random.pick(&[16, 64, 256, 4096]), random.pick(&[16, 64, 256, 4096])],
-                queue_size_max: random.pick(&[1, 4, 32, 128, 1024]),
-                damq_pages_max: random.pick(&[256, 300, 1024]),
-                batch: random.pick(&BATCH),
-            },
-            hosts: (0..hosts).map(|index| HostPlan::draw(random, index, &disk)).collect(),
-            links: (0..links).map(|_| LinkPlan::draw(random)).collect(),
-            incidents: Incidents::draw(random),
-            disk,
+            links,
+            rings: [random.pick(&[16, 64, 256, 4096]), random.pick(&[16, 64, 256, 4096])],
+            queue_size_max: random.pick(&[1, 4, 32, 128, 1024]),
+            damq_pages_max: random.pick(&[256, 300, 1024]),
+            batch: random.pick(&BATCH),
         }
     }
 }
@@ -225,7 +247,7 @@ impl DiskPlan {
             write_cache: random.chance(0.5),
             latency: Duration::from_micros(random.pick(&[20, 100, 1000, 10_000])),
             errors: if random.chance(0.2) { 0.002 } else { 0.0 },
-            hiccups: if random.chance(0.4) { random.pick(&[0.01, 0.05]) } else { 0.0 },
+            hiccups: if random.chance(0.5) { random.pick(&[0.01, 0.05, 0.2]) } else { 0.0 },
             flush_lies: false,
         }
     }
@@ -235,6 +257,7 @@ impl HostPlan {
     /// A host that does only what it is told.
     pub fn quiet() -> Self {
         Self {
+            links: Vec::new(),
             read_only: false,
             queue_size: 64,
             rings: [256, 256],
@@ -244,6 +267,8 @@ impl HostPlan {
             reconnect_delay: Duration::from_millis(50),
             ctrl_loss_tmo: None,
             batch: BatchPolicy::default(),
+            channels: 1,
+            choice: ChannelChoice::default(),
             mix: Mix {
                 read: 1,
                 write: 1,
@@ -258,11 +283,18 @@ impl HostPlan {
         }
     }
 
-    fn draw(random: &mut Random, index: u64, disk: &DiskPlan) -> Self {
+    /// It asks for so little at once that no operation waits long for others.
+    fn be_modest(&mut self) {
+        self.depth = self.depth.min(16);
+        self.mix.len_max = self.mix.len_max.min(64 << 10);
+    }
+
+    fn draw(random: &mut Random, index: u64, links: Vec<LinkPlan>, disk: &DiskPlan) -> Self {
         let len_max = random.pick(&[4096, 16 << 10, 64 << 10, 256 << 10, 3 << 20]);
         let keep_alive = random.pick(&[100, 100, 300, 1000, 3000]);
         let tmo = random.pick(&[0, 0, 500, 2000, 10_000]);
         Self {
+            links,
             read_only: index > 0 && random.chance(0.4),
             queue_size: random.pick(&[1, 4, 32, 128, 1024]),
             rings: [random.pick(&[16, 64, 256, 4096]), random.pick(&[16, 64, 256, 4096])],
@@ -275,6 +307,8 @@ impl HostPlan {
             busy: true,
             whole: false,
             batch: random.pick(&BATCH),
+            channels: random.pick(&[1, 1, 1, 2]) as usize,
+            choice: random.pick(&CHOICE),
         }
     }
 }
@@ -290,68 +324,6 @@ impl Mix {
             write_zeroes: sometimes(3),
             discard: sometimes(2),
             len_max,
-        }
-    }
-}
-
-impl LinkPlan {
-    /// 10 Gb/s, and nothing goes wrong.
-    pub fn clean(mtu: usize) -> Self {
-        Self {
-            frame_len_max: ETHERNET_LEN + mtu,
-            frame_len_passed: ETHERNET_LEN + mtu,
-            rate: 10_000_000_000,
-            queue: Duration::from_secs(1),
-            latency: Duration::from_micros(20),
-            jitter: Duration::ZERO,
-            faults: Faults::default(),
-        }
-    }
-
-    fn draw(random: &mut Random) -> Self {
-        let mtu = random.pick(&[1500, 1500, 9000, 9000, 65_535]);
-        let passed = if random.chance(0.2) { 1500 } else { mtu };
-        Self {
-            frame_len_passed: ETHERNET_LEN + passed,
-            rate: random.pick(&[1, 10, 25]) * 1_000_000_000,
-            queue: Duration::from_micros(random.pick(&[500, 5000, 1_000_000])),
-            latency: Duration::from_micros(random.pick(&[5, 30, 500])),
-            jitter: Duration::from_micros(random.pick(&[0, 5, 50, 500])),
-            faults: Faults::draw(random),
-            ..Self::clean(mtu)
-        }
-    }
-}
-
-impl Faults {
-    fn draw(random: &mut Random) -> Self {
-        let mut sometimes = |rates: &[f64]| {
-            if random.chance(0.5) { random.pick(rates) } else { 0.0 }
-        };
-        Self {
-            drop: sometimes(&[0.001, 0.01, 0.05]),
-            duplicate: sometimes(&[0.001, 0.02]),
-            corrupt: sometimes(&[0.001, 0.02]),
-            delay: sometimes(&[0.001, 0.02]),
-            late: sometimes(&[0.01, 0.1]),
-        }
-    }
-}
-
-impl Incidents {
-    fn draw(random: &mut Random) -> Self {
-        let mut sometimes = |milliseconds: &[u64]| {
-            let mean = Duration::from_millis(random.pick(milliseconds));
-            random.chance(0.4).then_some(mean)
-        };
-        Self {
-            target_crash: sometimes(&[200, 1000, 4000]),
-            host_crash: sometimes(&[300, 2000]),
-            disconnect: sometimes(&[300, 2000]),
-            partition: sometimes(&[200, 1000]),
-            flap: sometimes(&[200, 1000]),
-            mtu_drop: sometimes(&[500, 2000]),
-            resize: sometimes(&[300, 2000]),
         }
     }
 }

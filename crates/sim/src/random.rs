@@ -35,6 +35,11 @@ impl Random {
         ((self.next() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 
+    /// As `chance`, but draws nothing for what is not there: what follows stays the same.
+    pub(crate) fn hits(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.chance(probability)
+    }
+
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }

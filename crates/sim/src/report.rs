@@ -6,6 +6,8 @@ use std::time::Duration;
 use tyche_proto::{Instant, SessionEvent};
 use tyche_wire::Status;
 
+use crate::plan::Profile;
+
 /// What a run did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -49,8 +51,30 @@ pub struct Report {
     pub host_crashes: u64,
     /// Requests that the disk failed.
     pub disk_errors: u64,
+    /// Deaths of the target between the execution of a request and its answer.
+    pub unanswered: u64,
+    /// Times that the target came back with other addresses.
+    pub moves: u64,
+    /// Times that the target, a host or the disk did nothing for a while.
+    pub freezes: u64,
+    /// Times that a segment was cut.
+    pub cuts: u64,
+    /// Times that all segments were cut together.
+    pub blackouts: u64,
+    /// Times that a link began to lose frames in one direction.
+    pub one_ways: u64,
+    /// Times that a segment began to drop long frames.
+    pub narrowed: u64,
+    /// Times that a link was taken out of a session.
+    pub relinks: u64,
+    /// Fences and their answers.
+    pub fences: u64,
+    /// Times that a segment was cut when it carried one of them.
+    pub fence_cuts: u64,
     /// The longest time that an operation took.
     pub slowest: Duration,
+    /// How long after the end of everything all links were live again.
+    pub rejoined: Duration,
     /// Time that passed in the simulated world.
     pub virtual_time: Duration,
     /// Hash of everything that happened: the same for the same seed.
@@ -65,6 +89,11 @@ impl Report {
             SessionEvent::CacheLost => self.losses_told += 1,
             _ => {}
         }
+    }
+
+    /// Times that a host lost a link, or may have lost one.
+    pub(crate) fn outages(&self) -> u64 {
+        self.cuts + self.one_ways + self.narrowed + self.relinks
     }
 
     pub(crate) fn completed(&mut self, status: Status) {
@@ -99,7 +128,18 @@ impl std::ops::AddAssign for Report {
         self.losses_told += other.losses_told;
         self.host_crashes += other.host_crashes;
         self.disk_errors += other.disk_errors;
+        self.unanswered += other.unanswered;
+        self.moves += other.moves;
+        self.freezes += other.freezes;
+        self.cuts += other.cuts;
+        self.blackouts += other.blackouts;
+        self.one_ways += other.one_ways;
+        self.narrowed += other.narrowed;
+        self.relinks += other.relinks;
+        self.fences += other.fences;
+        self.fence_cuts += other.fence_cuts;
         self.slowest = self.slowest.max(other.slowest);
+        self.rejoined = self.rejoined.max(other.rejoined);
         self.virtual_time += other.virtual_time;
         self.trace_hash ^= other.trace_hash;
     }
@@ -110,13 +150,15 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} operations ({} failed), {} frames ({} lost, {} sent again), {} channels, \
-             {} crashes of the target, {} of hosts, {:.1} s",
+             {} fences, {} cuts of segments, {} crashes of the target, {} of hosts, {:.1} s",
             self.operations,
             self.failed,
             self.frames,
             self.drops,
             self.retransmissions,
             self.channels,
+            self.fences,
+            self.cuts,
             self.target_crashes,
             self.host_crashes,
             self.virtual_time.as_secs_f64()
@@ -129,6 +171,8 @@ impl fmt::Display for Report {
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
+    /// The worlds that the seed is one of.
+    pub profile: Profile,
     /// When, on the simulated clock.
     pub at: Instant,
     /// What.
@@ -143,7 +187,8 @@ impl fmt::Display for Violation {
             writeln!(f, "{line}")?;
         }
         writeln!(f, "{:>14.3} ms  VIOLATION: {}", self.at.0 as f64 / 1e6, self.what)?;
-        write!(f, "seed {0}; to see it again: tyche sim --seed {0}", self.seed)
+        let profile = if self.profile == Profile::MultiLink { " --multi-link" } else { "" };
+        write!(f, "seed {0}; to see it again: tyche sim --seed {0}{profile}", self.seed)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tyche_proto::{Operation, Rules, Sound};
 use tyche_wire::{CommandFlags, Opcode};
 
-use crate::plan::{HostPlan, Plan};
+use crate::plan::{HostPlan, Plan, Profile};
 use crate::report::{Report, Violation};
 use crate::world::World;
 
@@ -17,11 +17,18 @@ use crate::world::World;
 const FAULTS_MAX: Duration = Duration::from_secs(20);
 /// Everything must be over that long after the faults have stopped.
 const CALM_MAX: Duration = Duration::from_secs(30);
+/// Every link that is whole must be live that long after everything is over. A link on which the
+/// target was never heard is asked on every 30 s, one that flapped is left alone for 64 times the
+/// pause between two attempts at most, which is half a second in plans, and then some of the
+/// frames of an attempt may have to be sent again.
+const REJOIN_MAX: Duration = Duration::from_secs(40);
 /// Bytes of one read when all of the disk is read back.
 const READ_BACK_LEN: u64 = 256 << 10;
 
 /// How to run seeds.
 pub struct Options {
+    /// Which worlds the seeds stand for.
+    pub profile: Profile,
     /// Operations of a seed.
     pub operations: u32,
     /// Who is told everything that happens.
@@ -32,7 +39,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { operations: 400, verbose: None, adjust: None }
+        Self { profile: Profile::default(), operations: 400, verbose: None, adjust: None }
     }
 }
 
@@ -46,7 +53,7 @@ pub fn run(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
 
 /// Runs a seed under rules that may be broken.
 pub(crate) fn run_with<R: Rules>(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
-    let mut plan = Plan::draw(seed, options.operations);
+    let mut plan = Plan::draw(seed, options.operations, options.profile);
     if let Some(adjust) = options.adjust {
         adjust(&mut plan);
     }
@@ -72,8 +79,14 @@ impl<R: Rules> World<R> {
             let what = format!("{} operations never end", self.in_progress());
             return Err(self.violation(what).into());
         }
+        let begun = self.elapsed();
+        if !self.run_until(REJOIN_MAX, |world| world.idle_link().is_none())? {
+            let what = format!("{:?} is whole, and does not come back", self.idle_link());
+            return Err(self.violation(what).into());
+        }
+        let rejoined = self.elapsed() - begun;
         self.read_back()?;
-        Ok(self.report())
+        Ok(Report { rejoined, ..self.report() })
     }
 
     /// An auditor reads the whole disk, after all frames have come to rest.

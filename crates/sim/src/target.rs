@@ -79,12 +79,7 @@ pub(crate) struct Exported {
 }
 
 impl<R: Rules> Process<R> {
-    pub(crate) fn new(
-        plan: &TargetPlan,
-        links: &[LinkPlan],
-        exported: Exported,
-        random: &mut Random,
-    ) -> Self {
+    pub(crate) fn new(plan: &TargetPlan, exported: Exported, random: &mut Random) -> Self {
         let target = TargetConfig {
             uuid: uuid(3, 0),
             name: Name::new("target").expect("a name"),
@@ -99,7 +94,7 @@ impl<R: Rules> Process<R> {
             let config = ListenerConfig { link, frame_len_max, rings: plan.rings };
             Listener::new(config, target.uuid, Box::new(move || random.next()))
         };
-        let listeners = links.iter().enumerate().map(listener).collect();
+        let listeners = plan.links.iter().enumerate().map(listener).collect();
         let mut registry = Registry::new(target);
         registry.add_export(ExportConfig {
             name: export_name(),

@@ -8,7 +8,7 @@ use std::io::Write;
 use tyche_proto::Instant;
 use tyche_wire::{Command, Header, Opcode, Status};
 
-use crate::network::{Fate, Port};
+use crate::network::{Fate, Place, Port};
 use crate::random::mix;
 
 /// How much of the past a violation shows.
@@ -17,7 +17,7 @@ const RECENT: usize = 60;
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
-    Frame { link: usize, from: Port, len: usize, fate: Fate, header: Header },
+    Frame { port: Port, from: Place, len: usize, fate: Fate, header: Header },
     Submit { host: usize, op: u32, opcode: Opcode, offset: u64, len: u32, stamp: u64 },
     Answer { host: usize, op: u32, status: Status },
     Host { host: usize, event: String },
@@ -31,8 +31,8 @@ impl Happening {
     fn digest(&self) -> u64 {
         let text = |text: &str| text.bytes().fold(7, |hash, byte| mix(hash ^ u64::from(byte)));
         match self {
-            Self::Frame { link, from, len, fate, header } => {
-                let place = (*link as u64) << 32 | u64::from(*from) << 16 | *fate as u64;
+            Self::Frame { port, len, fate, header, .. } => {
+                let place = (*port as u64) << 16 | *fate as u64;
                 mix(place) ^ header.packet.0 << 20 ^ *len as u64 ^ header.cookie.0
             }
             Self::Submit { host, op, offset, len, stamp, .. } => {
@@ -52,9 +52,8 @@ impl Happening {
 impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Frame { link, from, len, fate, header } => {
-                let from = if *from == 0 { "target".into() } else { format!("host {}", from - 1) };
-                write!(f, "link {link} {from}: {header} ({len} B)")?;
+            Self::Frame { from, len, fate, header, .. } => {
+                write!(f, "{from}: {header} ({len} B)")?;
                 if *fate == Fate::Sent { Ok(()) } else { write!(f, " {fate:?}") }
             }
             Self::Submit { host, op, opcode, offset, len, stamp } => {

@@ -4,9 +4,12 @@
 //! an engine, a kernel and the hardware are to them. After each input they are drained as their
 //! contract says, and what they ask for is checked against what may be asked at all.
 
+mod crashes;
+mod freezer;
 mod hosts;
 mod incidents;
 mod orders;
+mod outages;
 mod requests;
 
 use std::collections::BTreeSet;
@@ -14,12 +17,12 @@ use std::io::Write;
 use std::time::Duration;
 
 use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound};
-use tyche_wire::{HEAD_LEN, Header, Status, Uuid};
+use tyche_wire::{HEAD_LEN, Header, Kind, Status, Uuid};
 
 use crate::disk::Disk;
 use crate::history::History;
 use crate::host::Host;
-use crate::network::{Delivery, Network, Port, mac};
+use crate::network::{Delivery, Network, Port, Station};
 use crate::plan::{HostPlan, Plan};
 use crate::random::Random;
 use crate::report::{Report, Violation};
@@ -27,6 +30,7 @@ use crate::schedule::Schedule;
 use crate::target::{Exported, Process};
 use crate::trace::{Happening, Trace};
 
+use freezer::{Freezer, Part};
 use incidents::Incident;
 
 /// Frames in flight at once, beyond which somebody floods the network.
@@ -74,6 +78,10 @@ pub struct World<R: Rules = Sound> {
     last_granted: u64,
     /// The frame that the target handles is a connect that the network repeats.
     repeated: bool,
+    /// Who does nothing at the moment.
+    freezer: Freezer,
+    /// The target dies when its disk has executed another request that modifies.
+    dies_unanswered: bool,
     frames_in_flight: usize,
     spins: u32,
     /// Operations that busy hosts may still submit.
@@ -91,7 +99,6 @@ impl<R: Rules> World<R> {
     /// `verbose` is told everything that happens.
     pub fn new(plan: Plan, verbose: Option<Box<dyn Write>>) -> Self {
         let mut random = Random::new(plan.seed ^ 0x7479_6368_6500);
-        let ports = plan.hosts.len() as Port + 2;
         let exported = Exported {
             boot: 1,
             size: plan.disk.size,
@@ -105,8 +112,8 @@ impl<R: Rules> World<R> {
         let mut world = Self {
             now: Instant(1_000_000),
             schedule: Schedule::new(),
-            network: Network::new(&plan.links, ports, random.fork()),
-            process: Some(Process::new(&plan.target, &plan.links, exported, &mut random)),
+            network: Network::new(&plan, random.fork()),
+            process: Some(Process::new(&plan.target, exported, &mut random)),
             target_alarm: None,
             disk: Disk::new(plan.disk.clone(), random.fork()),
             history: History::new(plan.disk.size, plan.disk.write_cache),
@@ -118,6 +125,8 @@ impl<R: Rules> World<R> {
             former_writers: BTreeSet::new(),
             last_granted: 0,
             repeated: false,
+            freezer: Freezer::default(),
+            dies_unanswered: false,
             frames_in_flight: 0,
             spins: 0,
             allowance: plan.operations,
@@ -148,7 +157,8 @@ impl<R: Rules> World<R> {
 
     /// Makes a violation of what went wrong.
     pub(crate) fn violation(&self, what: String) -> Violation {
-        Violation { seed: self.plan.seed, at: self.now, what, recent: self.trace.recent() }
+        let Plan { seed, profile, .. } = self.plan;
+        Violation { seed, profile, at: self.now, what, recent: self.trace.recent() }
     }
 
     /// Lets the next thing happen; false if nothing is left.
@@ -159,6 +169,10 @@ impl<R: Rules> World<R> {
             return Err("somebody is busy while no time passes".into());
         }
         self.now = at;
+        if let Some(thaw) = self.freezer.until(self.part_of(&event), at) {
+            self.postpone(thaw, event);
+            return Ok(true);
+        }
         match event {
             Event::Arrive(delivery) => self.arrive(&delivery)?,
             Event::HostAlarm(host) => self.host_alarm(host)?,
@@ -172,24 +186,44 @@ impl<R: Rules> World<R> {
         Ok(true)
     }
 
+    /// Whose event it is.
+    fn part_of(&self, event: &Event) -> Option<Part> {
+        match event {
+            Event::Arrive(delivery) => Some(Part::Station(self.network.place(delivery.to).station)),
+            Event::HostAlarm(host) | Event::Thought(host) => {
+                Some(Part::Station(Station::Host(*host)))
+            }
+            Event::TargetAlarm => Some(Part::Station(Station::Target)),
+            Event::DiskMid(_) | Event::DiskDone(_) => Some(Part::Disk),
+            Event::Start(_) | Event::Incident(_) => None,
+        }
+    }
+
     fn arrive(&mut self, delivery: &Delivery) -> Result<(), String> {
         self.frames_in_flight -= 1;
-        if delivery.only_in.is_some_and(|run| run != self.network.run) {
+        let outlived = delivery.only_in.is_some_and(|run| run != self.network.run);
+        if outlived || !self.network.is_meant(delivery) {
             return Ok(());
         }
-        match delivery.to {
-            0 => self.target_frame(delivery),
-            port => self.host_frame(usize::from(port) - 1, delivery),
+        let place = self.network.place(delivery.to);
+        match place.station {
+            Station::Target => self.target_frame(place.link, delivery),
+            Station::Host(host) => self.host_frame(host, place.link, delivery),
         }
     }
 
     /// Hands a frame to the network.
-    fn send(&mut self, link: usize, from: Port, frame: &[u8]) -> Result<(), String> {
+    fn send(&mut self, from: Port, frame: &[u8]) -> Result<(), String> {
         let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
         let header = Header::parse(head).map_err(|reject| format!("sent a bad frame: {reject}"))?;
+        if matches!(header.kind, Kind::Fence | Kind::Fenced) {
+            self.report.fences += 1;
+            self.cut_fence(from);
+        }
         let len = frame.len();
-        let fate = self.network.send(self.now, link, from, frame);
-        self.note(Happening::Frame { link, from, len, fate, header });
+        let fate = self.network.send(self.now, from, frame);
+        let place = self.network.place(from);
+        self.note(Happening::Frame { port: from, from: place, len, fate, header });
         self.plan_deliveries()
     }
 
@@ -252,26 +286,11 @@ impl<R: Rules> World<R> {
         self.answers.iter().filter(move |(index, _)| *index == host).map(|&(_, status)| status)
     }
 
-    /// Changes how many frames of a link are lost.
-    pub fn set_loss(&mut self, link: usize, probability: f64) {
-        self.network.set_loss(link, probability);
-    }
-
-    /// Takes a link down or up.
-    pub fn set_down(&mut self, link: usize, down: bool) {
-        self.network.set_down(link, down);
-    }
-
-    /// From now on the switch of a link drops frames that are longer; `None`: as planned.
-    pub fn set_frame_len_passed(&mut self, link: usize, len: Option<usize>) {
-        self.network.set_frame_len_passed(link, len);
-    }
-
-    /// Longest frame in bytes that a host has found a link to carry; zero before that is known.
+    /// Longest frame in bytes that all live channels of a host's link carry; zero without any.
     pub fn frame_len(&self, host: usize, link: usize) -> usize {
         let running = self.hosts[host].running.as_ref();
-        let path = running.and_then(|it| it.session.paths().find(|path| path.port == link));
-        path.map_or(0, |path| path.frame_len)
+        let paths = running.into_iter().flat_map(|it| it.paths(link)).filter(|path| path.live);
+        paths.map(|path| path.frame_len).min().unwrap_or_default()
     }
 
     /// Counters of all channels so far, at both ends.
@@ -324,6 +343,11 @@ impl<R: Rules> World<R> {
         self.calm = true;
         self.network.calm();
         self.restart_target()?;
+        for host in 0..self.hosts.len() {
+            for link in 0..self.hosts[host].plan.links.len() {
+                self.add_link_to(host, link)?;
+            }
+        }
         self.resize_disk(self.plan.disk.size)
     }
 
@@ -340,9 +364,5 @@ impl<R: Rules> World<R> {
     /// The last check: what the disk holds at the end.
     pub(crate) fn check_end(&self) -> Result<(), String> {
         self.history.check_disk(&self.disk)
-    }
-
-    fn address(link: usize, port: Port) -> tyche_wire::Mac {
-        mac(link, port)
     }
 }

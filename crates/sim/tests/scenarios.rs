@@ -2,53 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod drive;
+
 use std::time::Duration;
 
 use tyche_proto::wire::{CommandFlags, Opcode, Reason, Status};
-use tyche_proto::{Failure, Operation, Problem, SessionEvent, Sound};
-use tyche_sim::{HostPlan, LinkPlan, Plan, World};
+use tyche_proto::{Failure, Operation, Problem, SessionEvent};
+use tyche_sim::{HostPlan, Plan, World};
 
-const SECOND: Duration = Duration::from_secs(1);
-const MIB: u32 = 1 << 20;
-
-fn operation(opcode: Opcode, offset: u64, len: u32) -> Operation {
-    Operation { opcode, flags: CommandFlags::NONE, offset, len }
-}
+use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
 
 fn flush() -> Operation {
     operation(Opcode::Flush, 0, 0)
-}
-
-/// A world whose hosts are all connected.
-fn connected(plan: Plan) -> World<Sound> {
-    let hosts = plan.hosts.len();
-    let mut world = World::new(plan, None);
-    let all = |world: &World| (0..hosts).all(|host| world.is_connected(host));
-    assert!(world.run_until(SECOND, all).unwrap(), "not connected within a second");
-    world
-}
-
-/// Has host 0 do an operation; returns how it ended.
-fn perform(world: &mut World, operation: Operation) -> Status {
-    let before = world.answers(0).count();
-    world.request(0, operation).unwrap();
-    let answered = |world: &World| world.answers(0).count() > before;
-    assert!(world.run_until(10 * SECOND, answered).unwrap(), "{operation:?} is not answered");
-    world.answers(0).last().unwrap()
-}
-
-/// Host 0 writes, reads and flushes all over the disk, many operations at once, as far as its
-/// depth allows; returns how many.
-fn submit_many(world: &mut World, count: u64) -> usize {
-    for i in 0..count {
-        let opcode = [Opcode::Write, Opcode::Read][i as usize % 2];
-        world.request(0, operation(opcode, i * 8192, 64 << 10)).unwrap();
-    }
-    count as usize
-}
-
-fn has(world: &World, host: usize, event: &SessionEvent) -> bool {
-    world.events(host).any(|other| other == event)
 }
 
 #[test]
@@ -97,7 +62,7 @@ fn an_idle_session_is_quiet_and_stays_alive() {
 fn a_switch_that_drops_jumbo_frames_is_worked_around() {
     for (passed, found) in [(9014, 9014), (9013, 4210), (4209, 1514), (1513, 1294)] {
         let mut plan = Plan::clean(3);
-        plan.links[0].frame_len_passed = passed;
+        plan.segments[0].frame_len_passed = passed;
         let mut world = connected(plan);
         assert_eq!(world.frame_len(0, 0), found);
         let many = submit_many(&mut world, 40);
@@ -199,7 +164,7 @@ fn a_target_that_stays_away_fails_everything_in_time() {
 #[test]
 fn a_disconnect_answers_what_is_in_flight_and_frees_the_export() {
     let mut plan = Plan::clean(10);
-    plan.links.push(LinkPlan::clean(1500));
+    plan.add_segment(1500);
     let mut world = connected(plan);
     world.run_for(SECOND / 10).unwrap();
     let many = submit_many(&mut world, 30);
@@ -237,9 +202,9 @@ fn a_resize_is_told() {
 fn resizes_in_a_row_end_with_the_last_even_if_frames_overtake_each_other() {
     for seed in 0..20 {
         let mut plan = Plan::clean(seed);
-        plan.links[0].jitter = SECOND / 100;
-        plan.links[0].faults.drop = 0.2;
+        plan.segments[0].jitter = SECOND / 100;
         let mut world = connected(plan);
+        world.set_loss(0, 0.2);
         for step in 1..=20 {
             world.resize(step * 4096).unwrap();
             world.run_for(SECOND / 500).unwrap();
@@ -280,7 +245,7 @@ fn a_lost_cache_fails_the_next_flush_once() {
 #[test]
 fn a_dead_link_costs_a_moment_and_no_errors() {
     let mut plan = Plan::clean(14);
-    plan.links.push(LinkPlan::clean(9000));
+    plan.add_segment(9000);
     let mut world = connected(plan);
     world.run_for(SECOND / 10).unwrap();
     let many = submit_many(&mut world, 60);

@@ -3,24 +3,31 @@
 
 #![allow(clippy::unwrap_used)]
 
-use tyche_sim::{Options, Report, canaries, hunt, run};
+use std::time::Duration;
+
+use tyche_sim::{Options, Profile, Report, canaries, hunt, run};
 
 /// Enough that every kind of fault and incident occurs often.
 const SEEDS: u64 = 300;
 
-fn run_all(seeds: std::ops::Range<u64>) -> Vec<Report> {
-    let run = |seed| run(seed, Options::default()).unwrap_or_else(|found| panic!("{found}"));
-    seeds.map(run).collect()
+/// Half of the seeds on each of two threads.
+fn run_all(profile: Profile) -> Vec<Report> {
+    let run_some = |seeds: std::ops::Range<u64>| {
+        let options = || Options { profile, ..Options::default() };
+        let run = |seed| run(seed, options()).unwrap_or_else(|found| panic!("{found}"));
+        seeds.map(run).collect::<Vec<_>>()
+    };
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| run_some(0..SEEDS / 2));
+        let second = scope.spawn(|| run_some(SEEDS / 2..SEEDS));
+        (first.join().unwrap(), second.join().unwrap())
+    });
+    first.into_iter().chain(second).collect()
 }
 
 #[test]
 fn nothing_bad_happens_and_everything_bad_was_tried() {
-    let (first, second) = std::thread::scope(|scope| {
-        let first = scope.spawn(|| run_all(0..SEEDS / 2));
-        let second = scope.spawn(|| run_all(SEEDS / 2..SEEDS));
-        (first.join().unwrap(), second.join().unwrap())
-    });
-    let reports: Vec<_> = first.into_iter().chain(second).collect();
+    let reports = run_all(Profile::Mixed);
     let total = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
     assert!(total(|report| report.operations) > SEEDS * 300);
     assert!(total(|report| report.succeeded) > SEEDS * 250);
@@ -41,10 +48,33 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
 }
 
 #[test]
+fn nothing_bad_happens_on_many_links_either() {
+    let reports = run_all(Profile::MultiLink);
+    let total = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
+    assert!(total(|report| report.operations) > SEEDS * 300);
+    assert!(total(|report| report.succeeded) > SEEDS * 250);
+    assert!(total(|report| report.channels) > SEEDS * 10);
+    assert!(total(|report| report.cuts) > SEEDS * 10);
+    assert!(total(|report| report.one_ways) > SEEDS * 3);
+    assert!(total(|report| report.relinks) > SEEDS / 4);
+    assert!(total(|report| report.blackouts) > SEEDS / 4);
+    assert!(total(|report| report.fences) > SEEDS * 2);
+    assert!(total(|report| report.fence_cuts) > SEEDS / 4);
+    assert!(total(|report| report.freezes) > SEEDS);
+    assert!(total(|report| report.unanswered) > SEEDS / 4);
+    assert!(total(|report| report.moves) > SEEDS / 2);
+    assert!(total(|report| report.late) > SEEDS * 10);
+    assert!(reports.iter().any(|report| report.slowest > Duration::from_secs(3)), "blackouts");
+}
+
+#[test]
 fn a_seed_is_the_same_run_every_time() {
     for seed in 0..20 {
-        let report = run(seed, Options::default()).unwrap();
-        assert_eq!(report, run(seed, Options::default()).unwrap(), "seed {seed}");
+        for profile in [Profile::Mixed, Profile::MultiLink] {
+            let options = || Options { profile, ..Options::default() };
+            let report = run(seed, options()).unwrap();
+            assert_eq!(report, run(seed, options()).unwrap(), "seed {seed}");
+        }
     }
     let hash = |seed| run(seed, Options::default()).unwrap().trace_hash;
     assert_ne!(hash(1), hash(2));
@@ -52,16 +82,19 @@ fn a_seed_is_the_same_run_every_time() {
 
 #[test]
 fn every_canary_is_caught() {
-    for name in canaries() {
-        let caught = hunt(name, 0, 1000).unwrap_or_else(|| panic!("{name} went unnoticed"));
-        println!("{name}: seed {}: {}", caught.seed, caught.violation.what);
+    for profile in [Profile::Mixed, Profile::MultiLink] {
+        for name in canaries() {
+            let caught = hunt(name, profile, 0, 500);
+            let caught = caught.unwrap_or_else(|| panic!("{name} went unnoticed, {profile:?}"));
+            println!("{name}: seed {}: {}", caught.seed, caught.violation.what);
+        }
     }
 }
 
 #[test]
 fn a_violation_says_how_to_see_it_again() {
-    let caught = hunt("flush", 0, 50).unwrap();
+    let caught = hunt("flush", Profile::MultiLink, 0, 50).unwrap();
     let text = caught.violation.to_string();
-    assert!(text.contains(&format!("tyche sim --seed {}", caught.seed)), "{text}");
+    assert!(text.contains(&format!("tyche sim --seed {} --multi-link", caught.seed)), "{text}");
     assert!(text.contains("VIOLATION") && text.lines().count() > 20, "{text}");
 }

@@ -20,8 +20,7 @@ fn measure(loss: f64, ring: u16, mtu: usize) -> (f64, u64) {
     let mut plan = Plan::clean(7);
     plan.operations = OPERATIONS;
     plan.target.rings = [ring; 2];
-    plan.links[0].frame_len_max = 14 + mtu;
-    plan.links[0].frame_len_passed = 14 + mtu;
+    plan.set_mtu(mtu);
     let mix = Mix {
         read: 1,
         write: 1,
@@ -32,8 +31,9 @@ fn measure(loss: f64, ring: u16, mtu: usize) -> (f64, u64) {
         len_max: LEN,
     };
     let rings = [ring; 2];
+    let links = plan.hosts[0].links.clone();
     plan.hosts[0] =
-        HostPlan { mix, rings, depth: 32, busy: true, whole: true, ..HostPlan::quiet() };
+        HostPlan { links, mix, rings, depth: 32, busy: true, whole: true, ..HostPlan::quiet() };
     let mut world = World::<Sound>::new(plan, None);
     world.run_until(Duration::from_secs(1), |world| world.is_connected(0)).unwrap();
     world.set_loss(0, loss);

@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod bench;
+mod channels;
 mod cuts;
 mod demo;
+mod fault;
 mod files;
 mod filesystem;
 mod garbage;

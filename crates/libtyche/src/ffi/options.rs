@@ -81,8 +81,8 @@ pub unsafe extern "C" fn tyche_options_free(options: *mut tyche_options) {
     }
 }
 
-/// Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. Without any, the
-/// only interface that is up is used.
+/// Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. All named are
+/// used as one; without any, every interface that is up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_add_link(
     options: *mut tyche_options,
@@ -127,6 +127,17 @@ pub unsafe extern "C" fn tyche_options_set_mode(options: *mut tyche_options, mod
     };
     // SAFETY: as the header demands.
     unsafe { set(options, mode, |it, value| it.mode = value) }
+}
+
+/// Channels for each pair of a local interface and one of the target's, 1 to 16; 1 by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_channels(
+    options: *mut tyche_options,
+    channels: u8,
+) -> c_int {
+    let channels = Some(channels).filter(|channels| (1..=16).contains(channels));
+    // SAFETY: as the header demands.
+    unsafe { set(options, channels, |it, value| it.channels = value) }
 }
 
 /// Requests with the target at once, 1 to 1024; 128 by default.

@@ -237,7 +237,18 @@ impl<L: Link> Link for FaultLink<L> {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.inner.counters()
+        let FaultCounts { dropped, duplicated, reordered, corrupted, too_long, cut } =
+            self.plan.counts();
+        let mut counters = self.inner.counters();
+        counters.extend([
+            ("fault_dropped", dropped),
+            ("fault_duplicated", duplicated),
+            ("fault_reordered", reordered),
+            ("fault_corrupted", corrupted),
+            ("fault_too_long", too_long),
+            ("fault_cut", cut),
+        ]);
+        counters
     }
 
     fn memory_nodes(&self) -> Vec<Node> {

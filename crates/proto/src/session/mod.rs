@@ -90,7 +90,7 @@ pub struct Session<R = Sound> {
     chooser: Chooser,
     /// The target whose offers are taken before it is settled.
     candidate: Option<Uuid>,
-    /// The upper half of all cookies.
+    /// The half of all cookies that links sort frames by.
     mark: u32,
     /// When the channels are looked at again, if one is in doubt.
     doubt_at: Option<Instant>,

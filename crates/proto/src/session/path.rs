@@ -318,7 +318,8 @@ impl<R: Rules> Path<R> {
             session: session.session,
             export: session.export,
             host_name: session.host_name,
-            cookie: Cookie(u64::from(self.mark) << 32 | random() >> 32),
+            // The mark is what a link sorts frames by: see Cookie::first_bytes.
+            cookie: Cookie(random() >> 32 << 32 | u64::from(self.mark)),
             channel: self.id,
             queue_size: session.queue_size,
             rings: self.config.rings,

@@ -1,14 +1,15 @@
 //! Driving the hosts: frames and time into the sessions, and out of them frames, data and answers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
-use tyche_wire::{ChannelId, Data, Opcode, Reason, Status};
+use tyche_wire::{ChannelId, Data, Kind, Mac, Opcode, Reason, Status};
 
 use super::{Event, World};
 use crate::frame::seal;
 use crate::host::{Host, Pending, Running};
-use crate::network::{Delivery, Port};
+use crate::network::{Delivery, Station};
 use crate::plan::HostPlan;
 use crate::trace::Happening;
 
@@ -21,20 +22,30 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         self.sessions += 1;
-        let frame_lens: Vec<_> = self.plan.links.iter().map(|link| link.frame_len_max).collect();
-        self.hosts[index].start(self.now, self.sessions, &frame_lens);
+        self.hosts[index].start(self.now, self.sessions);
         let event = format!("begins session {}", self.sessions);
         self.note(Happening::Host { host: index, event });
         self.drive_host(index, &[])
     }
 
-    pub(super) fn host_frame(&mut self, index: usize, frame: &Delivery) -> Result<(), String> {
+    pub(super) fn host_frame(
+        &mut self,
+        index: usize,
+        link: usize,
+        frame: &Delivery,
+    ) -> Result<(), String> {
         let now = self.now;
         let Some(running) = self.hosts.get_mut(index).and_then(|host| host.running.as_mut()) else {
             return Ok(());
         };
-        running.session.handle_frame(now, frame.link, frame.head(), frame.payload());
-        self.drive_host(index, frame.payload())
+        let Some(port) = running.port_of(link) else { return Ok(()) };
+        running.session.handle_frame(now, port, frame.head(), frame.payload());
+        self.drive_host(index, frame.payload())?;
+        if frame.kind() == Some(Kind::Accept) {
+            self.network.release_late(now, frame.to, None);
+            self.plan_deliveries()?;
+        }
+        Ok(())
     }
 
     pub(super) fn host_alarm(&mut self, index: usize) -> Result<(), String> {
@@ -107,7 +118,8 @@ impl<R: Rules> World<R> {
         let Some(running) = &mut host.running else { return Ok(()) };
         let pending = running.pending.remove(&op).ok_or("an operation was answered twice")?;
         let exchange = running.session.exchange(op);
-        if running.session.is_over() && status != Status::Success {
+        let is_over = running.session.is_over();
+        if is_over && status != Status::Success {
             self.history.abandon(running.number, op)?;
         } else {
             let data = &pending.memory;
@@ -117,7 +129,11 @@ impl<R: Rules> World<R> {
         if status == Status::Success {
             check_exchange(exchange, now)?;
         }
-        self.report.slowest = self.report.slowest.max(pending.age(now));
+        let age = pending.age(now);
+        if !is_over {
+            check_age(&pending, now, self.report.outages(), self.plan.stall_max)?;
+        }
+        self.report.slowest = self.report.slowest.max(age);
         self.report.completed(status);
         self.answers.push((index, status));
         self.note(Happening::Answer { host: index, op: op.0, status });
@@ -193,7 +209,8 @@ impl<R: Rules> World<R> {
         let Operation { opcode, flags, offset, len } = operation;
         let stamp = if opcode == Opcode::Write { self.history.stamp() } else { 0 };
         self.history.submit(running.number, op, (opcode, flags), (offset, len), stamp)?;
-        running.pending.insert(op, Pending::new(operation, stamp, now));
+        let outages = self.report.outages();
+        running.pending.insert(op, Pending::new(operation, stamp, now, outages));
         self.report.operations += 1;
         self.note(Happening::Submit { host: index, op: op.0, opcode, offset, len, stamp });
         Ok(op)
@@ -206,13 +223,15 @@ impl<R: Rules> World<R> {
     }
 
     fn transmit_host(&mut self, index: usize) -> Result<(), String> {
-        for link in 0..self.network.links() {
+        let ports = self.hosts[index].running.as_ref().map_or(0, |running| running.ports.len());
+        for port in 0..ports {
             loop {
                 let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
-                if !running.session.poll_transmit(self.now, link, &mut self.out) {
+                let Some(link) = running.ports[port] else { break };
+                if !running.session.poll_transmit(self.now, port, &mut self.out) {
                     break;
                 }
-                let source = Self::address(link, index as Port + 1);
+                let from = self.network.port(Station::Host(index), link);
                 let channel = self.out.channel.unwrap_or(ChannelId::NONE);
                 let append = |data: &Data, frame: &mut Vec<u8>| {
                     let found = running.session.locate(channel, data.tag.slot);
@@ -222,8 +241,8 @@ impl<R: Rules> World<R> {
                     frame.extend_from_slice(&pending.memory[first..first + data.len as usize]);
                     Ok(())
                 };
-                let frame = seal(source, &self.out, append)?;
-                self.send(link, index as Port + 1, &frame)?;
+                let frame = seal(self.network.mac(from), &self.out, append)?;
+                self.send(from, &frame)?;
             }
         }
         Ok(())
@@ -240,37 +259,71 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// The host dies, and what it had in memory with it.
-    pub(super) fn crash_host(&mut self, index: usize) {
-        let Some(running) = self.hosts[index].running.take() else { return };
-        self.note(Happening::Incident(format!("host {index} dies")));
-        self.report.host_crashes += 1;
-        self.end_session(&running);
-    }
-
-    /// The host ends its session.
-    pub(super) fn disconnect_host(&mut self, index: usize) -> Result<(), String> {
-        let now = self.now;
-        let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
-        running.closing = true;
-        running.session.disconnect(now);
-        self.note(Happening::Incident(format!("host {index} disconnects")));
-        self.drive_host(index, &[])
-    }
-
-    /// Adds a host that does only what it is told; returns its index. There may be one.
-    pub(crate) fn add_host(&mut self, plan: HostPlan) -> Result<usize, String> {
+    /// Adds a host that does only what it is told; returns its index.
+    pub(crate) fn add_host(&mut self, mut plan: HostPlan) -> Result<usize, String> {
         let index = self.hosts.len();
+        if plan.links.is_empty() {
+            plan.links = self.plan.target.links.clone();
+            plan.links.sort_by_key(|link| link.segment);
+            plan.links.dedup_by_key(|link| link.segment);
+        }
+        self.network.plug(index, &plan.links);
         let random = self.random.fork();
         self.hosts.push(Host::new(index, plan, random));
         self.start(index)?;
         Ok(index)
     }
 
+    /// A link of a host that could be live and is not, or a link of the target that the host
+    /// could use and does not; by station.
+    pub(crate) fn idle_link(&self) -> Option<(Station, usize)> {
+        self.hosts.iter().enumerate().find_map(|(index, host)| {
+            let running = host.running.as_ref().filter(|running| !running.closing)?;
+            let live: Vec<_> = running.session.paths().filter(|path| path.live).collect();
+            let pairs = self.network.pairs(index);
+            pairs.iter().find_map(|&(link, (other, mac))| {
+                if !live.iter().any(|path| running.ports[path.port] == Some(link)) {
+                    return Some((Station::Host(index), link));
+                }
+                let is_used = live.iter().any(|path| path.peer == mac);
+                (!is_used).then_some((Station::Target, other))
+            })
+        })
+    }
+
+    /// Whether a channel of a host's link is live.
+    pub fn is_link_live(&self, host: usize, link: usize) -> bool {
+        let running = self.hosts[host].running.as_ref();
+        running.is_some_and(|running| running.paths(link).any(|path| path.live))
+    }
+
+    /// The addresses of the target that a host has live channels to.
+    pub fn peers(&self, host: usize) -> BTreeSet<Mac> {
+        let running = self.hosts[host].running.as_ref();
+        let paths = running.into_iter().flat_map(|running| running.session.paths());
+        paths.filter(|path| path.live).map(|path| path.peer).collect()
+    }
+
     /// When the host's session lost its target.
     pub fn lost_since(&self, host: usize) -> Option<Instant> {
         self.hosts[host].running.as_ref().and_then(|running| running.session.lost_since())
     }
+}
+
+/// An operation took no longer than its outages allow; `outages`: how many there have been so far.
+fn check_age(
+    pending: &Pending,
+    now: Instant,
+    outages: u64,
+    stall_max: Option<Duration>,
+) -> Result<(), String> {
+    let met = (outages - pending.outages).max(1) as u32;
+    let age = pending.age(now);
+    if stall_max.is_none_or(|limit| age <= limit * met) {
+        return Ok(());
+    }
+    let Operation { opcode, offset, len, .. } = pending.operation;
+    Err(format!("{opcode:?} {offset}+{len} took {age:?} for {met} outages though a link was whole"))
 }
 
 /// The target had a request for no longer than its host was waiting for it.

@@ -1,8 +1,12 @@
 //! What a directed scenario orders, where a run of a seed would leave it to chance.
 
+use std::time::Duration;
+
 use tyche_proto::{Operation, Rules};
 
 use super::World;
+use super::freezer::Part;
+use crate::network::Station;
 use crate::plan::HostPlan;
 use crate::report::Violation;
 
@@ -20,7 +24,7 @@ impl<R: Rules> World<R> {
         self.checked(result)
     }
 
-    /// Adds a host that begins a session at once; returns its index. There is room for one.
+    /// Adds a host that begins a session at once; returns its index.
     ///
     /// # Errors
     /// What the checker found.
@@ -64,6 +68,71 @@ impl<R: Rules> World<R> {
     pub fn start_target(&mut self) -> Result<(), Box<Violation>> {
         let result = self.restart_target();
         self.checked(result)
+    }
+
+    /// The target dies as soon as its disk has executed another request that modifies, and before
+    /// the request is answered; it comes back by itself.
+    pub fn kill_target_unanswered(&mut self) {
+        self.dies_unanswered = true;
+    }
+
+    /// The target's links get other addresses; if `elsewhere`, each is also plugged in where its
+    /// neighbour was. Only between two runs of the target.
+    ///
+    /// # Panics
+    /// If the target runs: its links would not notice.
+    pub fn move_target(&mut self, elsewhere: bool) {
+        assert!(self.process.is_none(), "a target moves between two runs");
+        self.move_target_away(elsewhere);
+    }
+
+    /// The target or a host does nothing for a while, and then everything.
+    pub fn freeze_station(&mut self, station: Station, time: Duration) {
+        self.freeze_part(Part::Station(station), time);
+    }
+
+    /// The disk ends no request for a while.
+    pub fn stall_disk(&mut self, time: Duration) {
+        self.freeze_part(Part::Disk, time);
+    }
+
+    /// Changes how many frames are lost on a segment.
+    pub fn set_loss(&mut self, segment: usize, probability: f64) {
+        self.network.set_loss(segment, probability);
+    }
+
+    /// Cuts a segment, or repairs it.
+    pub fn set_down(&mut self, segment: usize, down: bool) {
+        self.network.set_down(segment, down);
+    }
+
+    /// From now on a link loses that much of what it sends, and of what is sent to it.
+    pub fn set_one_way(&mut self, station: Station, link: usize, mute: f64, deaf: f64) {
+        let port = self.network.port(station, link);
+        self.network.set_one_way(port, mute, deaf);
+    }
+
+    /// A link is taken out of a host's session.
+    ///
+    /// # Errors
+    /// What the checker found.
+    pub fn remove_link(&mut self, host: usize, link: usize) -> Result<(), Box<Violation>> {
+        let result = self.remove_link_of(host, link);
+        self.checked(result)
+    }
+
+    /// A link that was taken out of a host's session is put back.
+    ///
+    /// # Errors
+    /// What the checker found.
+    pub fn add_link(&mut self, host: usize, link: usize) -> Result<(), Box<Violation>> {
+        let result = self.add_link_to(host, link);
+        self.checked(result)
+    }
+
+    /// From now on a segment drops frames that are longer; `None`: as planned.
+    pub fn set_frame_len_passed(&mut self, segment: usize, len: Option<usize>) {
+        self.network.set_frame_len_passed(segment, len);
     }
 
     /// The disk gets another size, at most the planned one.

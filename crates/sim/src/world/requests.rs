@@ -10,22 +10,23 @@ use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
 use crate::frame::seal;
 use crate::host::number;
-use crate::network::{Delivery, TARGET};
+use crate::network::{Delivery, Station};
 use crate::target::{CHANNELS_MAX, Job, Memory, Process};
 use crate::trace::Happening;
 
 /// A listener's deadline that has passed already is served after that long.
 const ALARM_DELAY: Duration = Duration::from_micros(1);
 
-/// The longest that a request takes, on average: a drive that tries a bad sector again and again.
-const HICCUP_MAX: Duration = Duration::from_secs(2);
+/// What a request takes that takes long, on average, in ms: a drive that tries a bad sector again
+/// and again, for longer than a channel may be silent.
+const HICCUPS_MS: [u64; 4] = [20, 100, 500, 2000];
 
 impl<R: Rules> World<R> {
-    pub(super) fn target_frame(&mut self, frame: &Delivery) -> Result<(), String> {
+    pub(super) fn target_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
         self.repeated = frame.only_in.is_some();
-        process.listeners[frame.link].handle_frame(now, frame.head(), frame.payload());
+        process.listeners[link].handle_frame(now, frame.head(), frame.payload());
         self.drive_target(frame.payload())
     }
 
@@ -57,7 +58,7 @@ impl<R: Rules> World<R> {
     /// Serves what the listeners ask for; says whether they asked for anything.
     fn drain_listeners(&mut self, payload: &[u8]) -> Result<bool, String> {
         let mut asked = false;
-        for link in 0..self.network.links() {
+        for link in 0..self.plan.target.links.len() {
             while let Some(event) =
                 self.process.as_mut().and_then(|process| process.listeners[link].poll_event())
             {
@@ -93,7 +94,8 @@ impl<R: Rules> World<R> {
                 self.report.channels += 1;
                 self.check_takeover(link, channel)?;
                 self.note_grant(link, channel);
-                self.network.release_late(self.now, link, channel.0);
+                let port = self.network.port(Station::Target, link);
+                self.network.release_late(self.now, port, Some(channel.0));
                 self.plan_deliveries()
             }
             ListenerEvent::Closed { channel } => {
@@ -176,8 +178,12 @@ impl<R: Rules> World<R> {
         self.check_begin(id)?;
         self.check_load()?;
         let hiccup = self.random.chance(self.disk.plan().hiccups);
-        let mean = self.disk.plan().latency * if hiccup { 1000 } else { 1 };
-        let time = self.random.around(mean.min(HICCUP_MAX));
+        let mean = if hiccup {
+            Duration::from_millis(self.random.pick(&HICCUPS_MS))
+        } else {
+            self.disk.plan().latency
+        };
+        let time = self.random.around(mean);
         if self.random.chance(0.5) {
             self.plan_in(time / 2, Event::DiskMid(id));
         }
@@ -246,6 +252,10 @@ impl<R: Rules> World<R> {
             }
             let progress = std::mem::take(&mut job.progress);
             self.disk.finish(&job.command, progress, data);
+            if self.dies_unanswered && job.command.opcode.modifies() {
+                self.report.unanswered += 1;
+                return self.die_unanswered(id);
+            }
             self.end_job(id, Status::Success)?;
         }
         self.drive_target(&[])
@@ -273,7 +283,9 @@ impl<R: Rules> World<R> {
     /// Sends what the listeners have; says whether they had anything.
     fn transmit_target(&mut self) -> Result<bool, String> {
         let mut sent = false;
-        for link in 0..self.network.links() {
+        for link in 0..self.plan.target.links.len() {
+            let port = self.network.port(Station::Target, link);
+            let source = self.network.mac(port);
             loop {
                 let Some(Process { listeners, memory, .. }) = &mut self.process else {
                     return Ok(false);
@@ -291,8 +303,8 @@ impl<R: Rules> World<R> {
                     frame.extend_from_slice(bytes.ok_or("data of a slot that has none")?);
                     Ok(())
                 };
-                let frame = seal(Self::address(link, TARGET), &self.out, append)?;
-                self.send(link, TARGET, &frame)?;
+                let frame = seal(source, &self.out, append)?;
+                self.send(port, &frame)?;
             }
         }
         Ok(sent)

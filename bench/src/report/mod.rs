@@ -1,5 +1,7 @@
 //! `README.md` and the plots beside it, all made from `results.json`.
 
+mod links;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
@@ -8,6 +10,7 @@ use std::path::Path;
 use crate::floor::{Kind, Outcome};
 use crate::job::{Job, Pattern, size};
 use crate::machine::Machine;
+use crate::plan::Suite;
 use crate::plot::{Panel, Plot, Series, Shape};
 use crate::process::{Doing, Result};
 use crate::result::{Measurement, Metric, Results, Spread, Who};
@@ -92,7 +95,9 @@ const CHAPTERS: [Chapter; 9] = [
 pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
     let mut text = preface(results);
     let headline = Path::new("iops.svg");
-    if headline_plot(results).write(&out.join(headline))? {
+    if results.suite == Suite::Links {
+        links::explain(&mut text);
+    } else if headline_plot(results).write(&out.join(headline))? {
         let _ = writeln!(text, "\n![4 KiB random reads by depth](iops.svg)");
     }
     let _ = writeln!(text, "\n## Bars\n\nEach is a ratio of medians of this run.\n");
@@ -101,7 +106,7 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
     if !floors.is_empty() {
         let _ = writeln!(text, "\n## Bare frames\n\n{floors}");
     }
-    for chapter in &CHAPTERS {
+    for chapter in CHAPTERS.iter().chain(&links::CHAPTERS) {
         let tables = table::set(results, chapter.set);
         if tables.is_empty() {
             continue;
@@ -112,6 +117,9 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
             if plot.write(&out.join(file))? {
                 let _ = writeln!(text, "\n![{}]({file})", plot.title);
             }
+        }
+        if chapter.set == links::RECOVERY {
+            links::draw_recovery(&mut text, results, out)?;
         }
         text.push_str(&tables);
     }
@@ -166,7 +174,7 @@ fn panel(
     metric: Metric,
 ) -> Panel {
     let series = results.peers(set).into_iter().map(|peer| {
-        let value = |(_, job): &(String, Job)| results.spread(Who::new(set, peer), job, metric);
+        let value = |(_, job): &(String, Job)| results.spread(results.who(set, peer), job, metric);
         Series { name: peer.to_owned(), values: jobs.iter().map(value).collect() }
     });
     let places = jobs.iter().map(|(place, _)| place.clone()).collect();
@@ -190,11 +198,15 @@ fn plot(
     panels: Vec<Panel>,
 ) -> Plot {
     let [title, x, y] = [title, x, y].map(str::to_owned);
+    Plot { title, x, y, shape, panels, note: note(results) }
+}
+
+/// Where the values of a plot come from.
+fn note(results: &Results) -> String {
     let Machine { cpu, cores, kernel, commit, date, .. } = &results.machine;
     let commit = commit.get(..12).unwrap_or(commit);
     let day = date.split(' ').next().unwrap_or_default();
-    let note = format!("{cpu}, {cores} cores; Linux {kernel}; commit {commit}; {day}");
-    Plot { title, x, y, shape, panels, note }
+    format!("{cpu}, {cores} cores; Linux {kernel}; commit {commit}; {day}")
 }
 
 /// Three peers and bare frames, and no variants.

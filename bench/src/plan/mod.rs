@@ -10,21 +10,28 @@
 //! | `1g-mixed` | shaped to 1 Gbit/s | small and large requests in one session: MSST 2015 |
 //! | `10g-threads` | shaped to 10 Gbit/s | who drives the session, CPU at both sides: MSST 2014 |
 //! | `10g-links` | two of those, a session on each | one receiving thread or several: MSST 2014 |
+//!
+//! Those are the main suite; [`links`] is the other.
+
+pub(crate) mod links;
 
 use std::time::Duration;
 
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
 use crate::floor::{Floor, Kind};
 use crate::job::{Job, Pattern};
-use crate::network::Link;
-use crate::peer::{Peer, Protocol};
+use crate::network::{Cut, Link};
+use crate::peer::{Exports, Peer, Protocol};
 
 use Pattern::{Randread, Randrw, Randwrite, Read, Write};
 
 /// How long either side may spin, in microseconds, where spinning is allowed.
 const SPIN_US: u32 = 1000;
-/// MiB that each peer exports, and less of them where only the link is of interest.
-const SIZE_MIB: u32 = 1024;
-const SIZE_SHAPED_MIB: u32 = 256;
+/// What each peer exports, and less of it where only the link is of interest.
+const EXPORTS: Exports = Exports { count: 1, mib: 1024 };
+const EXPORTS_SHAPED: Exports = Exports { mib: 256, ..EXPORTS };
 const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
 /// An MTU that lets a frame carry one page and the entries of a batch, but not a second page.
@@ -47,15 +54,44 @@ pub(crate) struct Contest {
     pub(crate) floors: Vec<Floor>,
 }
 
+/// A job during which links are cut, and come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outage {
+    pub(crate) job: Job,
+    pub(crate) how: Cut,
+    /// How many of the job's links are cut: the last of them.
+    pub(crate) links: u16,
+}
+
 /// Contests on one network, between servers that run beside each other.
 #[derive(Clone, Debug)]
 pub(crate) struct Set {
     pub(crate) name: &'static str,
     pub(crate) link: Link,
-    pub(crate) size_mib: u32,
+    pub(crate) exports: Exports,
     pub(crate) runtime: Duration,
     pub(crate) peers: Vec<Peer>,
     pub(crate) contests: Vec<Contest>,
+    /// For the first peer alone, after the contests.
+    pub(crate) outages: Vec<Outage>,
+}
+
+impl Set {
+    /// The number of the peer of that name.
+    fn peer(&self, name: &str) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.name == name)
+    }
+}
+
+/// A comparison of its own, with results of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Suite {
+    /// Tyche, TCP, NBD and bare frames over one link.
+    #[default]
+    Main,
+    /// Many links as one.
+    Links,
 }
 
 /// What Tyche offers that is compared only if it does.
@@ -63,6 +99,9 @@ pub(crate) struct Set {
 pub(crate) struct Offered {
     pub(crate) batch: bool,
     pub(crate) hand_over: bool,
+    pub(crate) channels: bool,
+    /// Whether kernel and system let NBD use several links.
+    pub(crate) mptcp: bool,
 }
 
 /// What the user wants to see; an empty list means all.
@@ -75,8 +114,11 @@ pub(crate) struct Wanted {
     pub(crate) jobs: Vec<String>,
 }
 
-/// All sets, with `runtime` for each job of the main one and half of it in the others.
-pub(crate) fn sets(runtime: Duration, offered: Offered) -> Vec<Set> {
+/// All sets of a suite, with `runtime` for each job of the main one and half of it in the others.
+pub(crate) fn sets(suite: Suite, runtime: Duration, offered: Offered) -> Vec<Set> {
+    if suite == Suite::Links {
+        return links::sets(runtime, offered);
+    }
     let mut sets = vec![main(runtime, offered), no_spin(runtime / 2)];
     sets.extend([("mtu-1500", 1500), ("mtu-65535", 65535)].map(|it| other_mtu(it, runtime / 2)));
     sets.extend(shaped(runtime / 2, offered));
@@ -103,7 +145,11 @@ pub(crate) fn narrow(sets: Vec<Set>, wanted: &Wanted) -> Vec<Set> {
             let job = wanted.jobs.is_empty() || wanted.jobs.iter().any(|it| contest.job.is_a(it));
             job && !(contest.entries.is_empty() && contest.floors.is_empty())
         });
-        if !set.contests.is_empty() {
+        set.outages.retain(|outage| {
+            let job = wanted.jobs.is_empty() || wanted.jobs.iter().any(|it| outage.job.is_a(it));
+            job && peers.first() == Some(&true)
+        });
+        if !(set.contests.is_empty() && set.outages.is_empty()) {
             left.push(set);
         }
     }
@@ -130,13 +176,13 @@ fn jobs(patterns: &[Pattern], block_bytes: u32, depths: &[u16]) -> Vec<Job> {
 /// The bare frames beside a job; those beside reads serve for writes as well, which are the same
 /// frames in the other direction.
 fn floors(job: &Job, mtu: u32) -> Vec<Floor> {
-    let floor = |kind| Floor { kind, mtu, depth: job.depth };
+    let floor = |kind| Floor { depth: job.depth, ..Floor::new(kind, mtu) };
     match (job.rw, job.block_bytes) {
         (Randread, _) if job.depth == 1 && mtu > 4 * KIB => {
             vec![floor(Kind::Exchange), floor(Kind::Echo)]
         }
         (Randread, _) => vec![floor(Kind::Exchange)],
-        (Read, MIB) => vec![Floor { kind: Kind::Stream, mtu, depth: 1 }],
+        (Read, MIB) => vec![Floor::new(Kind::Stream, mtu)],
         _ => Vec::new(),
     }
 }
@@ -167,14 +213,14 @@ fn main(runtime: Duration, offered: Offered) -> Set {
     if offered.batch {
         peers.push(Peer::new(Protocol::Tyche, SPIN_US).batching("none"));
     }
-    Set { name: "mtu-9000", link, size_mib: SIZE_MIB, runtime, peers, contests }
+    Set { name: "mtu-9000", link, exports: EXPORTS, runtime, peers, contests, outages: Vec::new() }
 }
 
 fn no_spin(runtime: Duration) -> Set {
     let (link, peers) = (Link::unshaped(9000), three(0));
     let jobs = jobs(&[Randread, Randwrite], 4 * KIB, &[1]);
     let contests = jobs.into_iter().map(|job| contest(job, &peers)).collect();
-    Set { name: "no-spin", link, size_mib: SIZE_MIB, runtime, peers, contests }
+    Set { name: "no-spin", link, exports: EXPORTS, runtime, peers, contests, outages: Vec::new() }
 }
 
 fn other_mtu((name, mtu): (&'static str, u32), runtime: Duration) -> Set {
@@ -183,7 +229,7 @@ fn other_mtu((name, mtu): (&'static str, u32), runtime: Duration) -> Set {
     all.extend(jobs(&[Read, Write], MIB, &[16]));
     let with_floor = |job: Job| Contest { floors: floors(&job, mtu), ..contest(job, &peers) };
     let contests = all.into_iter().map(with_floor).collect();
-    Set { name, link, size_mib: SIZE_MIB, runtime, peers, contests }
+    Set { name, link, exports: EXPORTS, runtime, peers, contests, outages: Vec::new() }
 }
 
 /// How well the link is used, MSST 2015.
@@ -200,10 +246,11 @@ fn shaped(runtime: Duration, offered: Offered) -> Vec<Set> {
     let set = |name, mtu, peers: &[Peer], jobs: Vec<Job>| Set {
         name,
         link: Link::shaped(mtu, GBIT),
-        size_mib: SIZE_SHAPED_MIB,
+        exports: EXPORTS_SHAPED,
         runtime,
         peers: peers.to_vec(),
         contests: jobs.into_iter().map(|job| contest(job, peers)).collect(),
+        outages: Vec::new(),
     };
     vec![
         set("1g-batching", 9000, &with_nbd, jobs(&patterns, 4 * KIB, &[1, 32, 128])),
@@ -224,7 +271,8 @@ fn threads(runtime: Duration, offered: Offered) -> Set {
     all.extend(jobs(&[Read, Write], 512 * KIB, &[1, 32]));
     let contests = all.into_iter().map(|job| contest(job, &peers)).collect();
     let link = Link::shaped(9000, 10 * GBIT);
-    Set { name: "10g-threads", link, size_mib: SIZE_SHAPED_MIB, runtime, peers, contests }
+    let exports = EXPORTS_SHAPED;
+    Set { name: "10g-threads", link, exports, runtime, peers, contests, outages: Vec::new() }
 }
 
 /// Who receives from two links, MSST 2014. Nobody spins, as above.
@@ -235,27 +283,39 @@ fn receivers(runtime: Duration) -> Set {
     all.extend(jobs(&[Read, Write], MIB, &[8]));
     let contests = all.into_iter().map(|job| contest(job.on_two_links(), &peers)).collect();
     let link = Link { cables: 2, ..Link::shaped(9000, 10 * GBIT) };
-    Set { name: "10g-links", link, size_mib: SIZE_SHAPED_MIB, runtime, peers, contests }
+    let exports = Exports { count: 2, ..EXPORTS_SHAPED };
+    Set { name: "10g-links", link, exports, runtime, peers, contests, outages: Vec::new() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const EVERYTHING: Offered =
+        Offered { batch: true, hand_over: true, channels: true, mptcp: true };
+
     fn all() -> Vec<Set> {
-        sets(Duration::from_secs(2), Offered { batch: true, hand_over: true })
+        sets(Suite::Main, Duration::from_secs(2), EVERYTHING)
     }
 
     #[test]
     fn entries_name_peers_of_their_set() {
-        for set in all() {
+        let links = sets(Suite::Links, Duration::from_secs(2), EVERYTHING);
+        for set in all().into_iter().chain(links) {
             for contest in &set.contests {
                 assert!(contest.entries.iter().all(|it| it.peer < set.peers.len()), "{}", set.name);
             }
         }
-        let nothing_offered = sets(Duration::from_secs(2), Offered::default());
+        let nothing_offered = sets(Suite::Main, Duration::from_secs(2), Offered::default());
         let peers = nothing_offered.iter().flat_map(|set| &set.peers);
         assert!(peers.clone().all(|peer| peer.batch.is_none() && peer.hand_over.is_none()));
+    }
+
+    #[test]
+    fn the_links_take_less_than_twelve_minutes() {
+        let sets = sets(Suite::Links, Duration::from_secs(2), EVERYTHING);
+        let time: Duration = sets.iter().map(|set| crate::measure::estimate(set, 3)).sum();
+        assert!(time < Duration::from_secs(12 * 60), "{time:?}");
     }
 
     #[test]

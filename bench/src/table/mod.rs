@@ -1,10 +1,15 @@
 //! Tables in Markdown: for each set, what its peers did, as medians and ratios of medians.
 
+mod links;
+
+pub(crate) use links::outage;
+
 use std::fmt::Write;
 
 use crate::bars;
 use crate::floor::{Floor, Kind, Outcome};
 use crate::job::{Job, Pattern};
+use crate::plan::Suite;
 use crate::result::{Measurement, Metric, Results, Spread, Who};
 
 /// Where nothing was measured.
@@ -75,6 +80,9 @@ const PERCENT: Unit = Unit::new(Measurement::utilization, 0.01, 1);
 /// All tables of a set; empty if it was not measured.
 pub(crate) fn set(results: &Results, name: &str) -> String {
     let jobs = results.jobs(name);
+    if results.suite == Suite::Links {
+        return links::set(results, name, &jobs);
+    }
     let Some(shaped) = results.measurements.iter().find(|it| it.set == name) else {
         return String::new();
     };
@@ -125,7 +133,7 @@ fn by_peer(results: &Results, set: &str, jobs: &[Job], unit: Unit) -> String {
     for job in jobs {
         let cells = peers
             .iter()
-            .map(|peer| unit.show(results.spread(Who::new(set, peer), job, unit.metric)));
+            .map(|peer| unit.show(results.spread(results.who(set, peer), job, unit.metric)));
         table.row(&[job.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
     }
     table.text
@@ -145,14 +153,16 @@ pub(crate) fn floors(results: &Results) -> String {
     }
     let columns = ["thousand answers/s", "GB/s", "microseconds", "frames per answer"];
     let mut table = Table::new(&head("what", &columns, &[]));
-    for (set, Floor { kind, mtu, depth }) in seen {
+    for (set, floor) in seen {
+        let Floor { kind, mtu, depth, links, .. } = floor;
         let of = |metric: fn(&Outcome) -> f64, digits: usize| {
-            let spread = results.floor(set, kind, depth, metric);
+            let spread = results.floor_of(set, metric, |it| *it == floor);
             spread.map_or_else(|| NOTHING.to_owned(), |it| format!("{:.digits$}", it.median))
         };
         let name = match kind {
             Kind::Echo => format!("echo, MTU {mtu}"),
             Kind::Exchange => format!("exchange at depth {depth}, MTU {mtu}"),
+            Kind::Stream if links > 1 => format!("stream over {links} links, MTU {mtu}"),
             Kind::Stream => format!("stream, MTU {mtu}"),
         };
         let round_trip = match kind {
@@ -244,7 +254,7 @@ fn cpu(results: &Results, set: &str, jobs: &[Job]) -> String {
         let per = if small { "per million requests" } else { "per GiB" };
         let mut cells = vec![format!("{job}, {per}")];
         for peer in &peers {
-            let of = |metric: Metric| results.median(Who::new(set, peer), job, metric);
+            let of = |metric: Metric| results.median(results.who(set, peer), job, metric);
             let both = of(host).zip(of(target));
             cells.push(both.map_or_else(
                 || NOTHING.to_owned(),

@@ -1,9 +1,11 @@
 //! What the figures are held against: bars, each computed from the medians of one run.
 
+mod links;
+
 use crate::floor::{Kind, Outcome};
 use crate::job::{Job, Pattern};
-use crate::plan::GBIT;
-use crate::result::{Measurement, Metric, Results, Who};
+use crate::plan::{GBIT, Suite};
+use crate::result::{Measurement, Metric, Results};
 
 use Pattern::{Randread, Randwrite, Read, Write};
 
@@ -66,6 +68,9 @@ impl Bar {
 /// All bars.
 pub(crate) fn all(results: &Results) -> Vec<Bar> {
     let figures = Figures { results };
+    if results.suite == Suite::Links {
+        return links::all(&figures);
+    }
     [
         figures.latency(),
         figures.rates(),
@@ -93,7 +98,7 @@ fn small(rw: Pattern, depth: u16) -> Job {
 
 impl Figures<'_> {
     fn median(&self, set: &str, peer: &str, job: &Job, metric: Metric) -> Option<f64> {
-        self.results.median(Who::new(set, peer), job, metric)
+        self.results.median(self.results.who(set, peer), job, metric)
     }
 
     /// One peer against another in a job of one set.

@@ -1,4 +1,9 @@
-//! Plots: lines or columns over named places, in one panel or more beside each other.
+//! Plots: lines or columns over named places, in one panel or more beside each other; and what
+//! happened in the course of time.
+
+mod course;
+
+pub(crate) use course::{Course, CoursePanel};
 
 use std::path::Path;
 
@@ -24,10 +29,12 @@ const STEPS: i32 = 100;
 /// colours.
 const GREY: RGBColor = RGBColor(120, 120, 120);
 /// For peers, and variants of Tyche in the order that they come in: the same in every plot.
-const COLORS: [(&str, RGBColor); 3] = [
+const COLORS: [(&str, RGBColor); 5] = [
     ("tyche", RGBColor(0, 114, 178)),
     ("tsockets", RGBColor(230, 159, 0)),
     ("nbd", RGBColor(0, 158, 115)),
+    ("nbd-mptcp", RGBColor(204, 121, 167)),
+    ("payload capacity", RGBColor(200, 200, 200)),
 ];
 const VARIANTS: [RGBColor; 2] = [RGBColor(204, 121, 167), RGBColor(213, 94, 0)];
 
@@ -83,9 +90,7 @@ impl Plot {
             panel.series.iter().any(|series| series.values.iter().any(Option::is_some))
         };
         let panels: Vec<_> = self.panels.iter().filter(known).collect();
-        let (columns, rows) = grid(panels.len());
-        let size = (PANEL.0 * columns, TITLE_HEIGHT + PANEL.1 * rows + NOTE_HEIGHT);
-        let area = SVGBackend::new(path, size).into_drawing_area();
+        let area = SVGBackend::new(path, size(panels.len())).into_drawing_area();
         self.draw(&panels, &area, max).map_err(|error| Failure::Failed(error.to_string()))?;
         area.present().doing(path.display())?;
         Ok(true)
@@ -98,11 +103,8 @@ impl Plot {
         max: f64,
     ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>> {
         area.fill(&WHITE)?;
-        let (columns, rows) = grid(panels.len());
-        let (area, below) = area.split_vertically(TITLE_HEIGHT + PANEL.1 * rows);
-        below.draw_text(&self.note, &NOTE.into_text_style(&below), (12, 0))?;
-        let area = area.titled(&self.title, TITLE)?;
-        for (panel, area) in panels.iter().zip(area.split_evenly((rows as usize, columns as usize)))
+        for (panel, area) in
+            panels.iter().zip(split(area, panels.len(), [&self.title, &self.note])?)
         {
             self.draw_panel(panel, &area, max)?;
         }
@@ -179,6 +181,27 @@ impl Plot {
 fn grid(panels: usize) -> (u32, u32) {
     let columns = panels.clamp(1, COLUMNS_MAX);
     (columns as u32, panels.div_ceil(columns) as u32)
+}
+
+/// Pixels of so many panels, with title and note.
+fn size(panels: usize) -> (u32, u32) {
+    let (columns, rows) = grid(panels);
+    (PANEL.0 * columns, TITLE_HEIGHT + PANEL.1 * rows + NOTE_HEIGHT)
+}
+
+/// Writes title and note, and gives the areas of so many panels.
+fn split<'a>(
+    area: &DrawingArea<SVGBackend<'a>, Shift>,
+    panels: usize,
+    [title, note]: [&str; 2],
+) -> std::result::Result<
+    Vec<DrawingArea<SVGBackend<'a>, Shift>>,
+    DrawingAreaErrorKind<std::io::Error>,
+> {
+    let (columns, rows) = grid(panels);
+    let (area, below) = area.split_vertically(TITLE_HEIGHT + PANEL.1 * rows);
+    below.draw_text(note, &NOTE.into_text_style(&below), (12, 0))?;
+    Ok(area.titled(title, TITLE)?.split_evenly((rows as usize, columns as usize)))
 }
 
 /// The colour of the series of that name, which is one of a plot's by number.

@@ -1,0 +1,64 @@
+//! The bars of the suite `links`.
+
+use super::{Bar, Figures, Good, MIB, Read, Write, ratio};
+use crate::job::{Bundle, Job};
+use crate::plan::links::{BAD, LINKS_MAX};
+use crate::result::{Measurement, Metric, Timeline};
+use crate::table::outage;
+
+/// Milliseconds within which links that are back must be used again.
+const RETURN_MS: f64 = 5000.0;
+/// The longest time without a request that is done.
+const GAP_MS: f64 = 1000.0;
+
+const BYTES: Metric = Measurement::bytes_per_s;
+
+pub(super) fn all(figures: &Figures<'_>) -> Vec<Bar> {
+    let bars = [Read, Write]
+        .map(|rw| Job::new(rw, MIB, 16))
+        .map(|job| [by_number(figures, job), unequal(figures, job), lossy(figures, job)].concat());
+    [bars.concat(), recovery(figures)].concat()
+}
+
+fn by_number(figures: &Figures<'_>, job: Job) -> Vec<Bar> {
+    let (one, six) = (job.over(Bundle::of(1)), job.over(Bundle::of(LINKS_MAX)));
+    let median = |job, metric| figures.median("links", "tyche", job, metric);
+    let times = ratio(median(&six, BYTES), median(&one, BYTES));
+    let share = median(&six, Measurement::payload_utilization);
+    vec![
+        Bar::new(format!("{job}: bytes, six links / one"), times, Good::AtLeast, 5.5),
+        Bar::new(format!("{job}: six links: payload / capacity"), share, Good::AtLeast, 0.9),
+    ]
+}
+
+fn unequal(figures: &Figures<'_>, job: Job) -> Vec<Bar> {
+    let over = job.over(Bundle::of(3));
+    let metric: Metric = Measurement::payload_utilization;
+    let share = figures.median("links-unequal", "tyche", &over, metric);
+    let what = format!("{job}: 1 + 1 + 0.2 Gbit/s: payload / capacity");
+    vec![Bar::new(what, share, Good::AtLeast, 0.9)]
+}
+
+fn lossy(figures: &Figures<'_>, job: Job) -> Vec<Bar> {
+    let of = |bundle| figures.median("links-lossy", "tyche", &job.over(bundle), BYTES);
+    let good = of(Bundle::of(BAD.cable));
+    let sum = good.zip(of(Bundle::only(BAD.cable))).map(|(good, bad)| good + bad);
+    let share = ratio(of(Bundle::of(BAD.cable + 1)), sum);
+    let what = format!("{job}: four links, one bad / three good + the bad one alone");
+    vec![Bar::new(what, share, Good::AtLeast, 0.9)]
+}
+
+/// The worst turn counts.
+fn recovery(figures: &Figures<'_>) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for turns in figures.results.outages("links-recovery") {
+        let worst = |of: fn(&Timeline) -> f64| turns.iter().map(|it| of(it)).reduce(f64::max);
+        let gap = worst(|it| it.gap_ms as f64);
+        let back = worst(|it| it.returned_ms().map_or(f64::INFINITY, |ms| ms as f64));
+        let what = outage(turns[0]);
+        bars.push(Bar::new(format!("{what}: longest gap, ms"), gap, Good::Below, GAP_MS));
+        let what = format!("{what}: time until they are used again, ms");
+        bars.push(Bar::new(what, back, Good::AtMost, RETURN_MS));
+    }
+    bars
+}

@@ -1,0 +1,132 @@
+//! Links are cut during a job and come back: what that looks like from outside.
+//!
+//! ```text
+//! 0 s           1.5 s           3.5 s                             9 s
+//! | as usual     | links are cut | links are back                 |
+//! ```
+//!
+//! fio writes down when each request was done. Nothing is smoothed: data per tenth of a second, and
+//! the longest time in which no request was done at all.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::network::{Network, traffic};
+use crate::peer::PATIENCE;
+use crate::plan::Outage;
+use crate::process::{Doing, Result, Running, Stop, failed};
+use crate::result::Timeline;
+
+const USUAL: Duration = Duration::from_millis(1500);
+const CUT: Duration = Duration::from_secs(2);
+const BACK: Duration = Duration::from_millis(5500);
+/// All of it.
+pub(crate) const WHOLE: Duration = Duration::from_secs(9);
+/// How long fio may take to connect and to begin.
+const BEGIN_MAX: Duration = Duration::from_secs(10);
+/// More frames than connecting takes.
+const BEGIN_FRAMES: u64 = 1000;
+/// What throughput is shown for.
+pub(crate) const BUCKET_MS: u64 = 100;
+/// The job file.
+pub(crate) const JOB: &str = "timeline.fio";
+/// What fio calls its file.
+const LOG: &str = "timeline_lat.1.log";
+
+const _: () = assert!(WHOLE.as_millis() == USUAL.as_millis() + CUT.as_millis() + BACK.as_millis());
+
+/// Runs fio in `dir`, and cuts what is planned. `place` is set, peer and turn; `server` is the
+/// process id of the target.
+pub(crate) fn measure(
+    planned: &Outage,
+    (set, peer, turn): (&str, &str, u32),
+    (fio, dir): (&mut Command, &Path),
+    server: u32,
+    network: &Network,
+    stop: &Stop,
+) -> Result<Timeline> {
+    let log = dir.join(LOG);
+    let _ = fs::remove_file(&log);
+    let before = traffic(server)?;
+    let mut running = Running::start(fio.current_dir(dir))?;
+    let begun = stop.until(BEGIN_MAX, || {
+        running.check()?;
+        Ok(traffic(server)?.frames > before.frames + BEGIN_FRAMES)
+    })?;
+    if !begun {
+        return failed("fio does not begin");
+    }
+    stop.pause(USUAL)?;
+    let bundle = planned.job.bundle();
+    let cables: Vec<_> = bundle.numbers().rev().take(planned.links.into()).collect();
+    let cut_at = now_ms();
+    network.cut(&cables, planned.how, stop)?;
+    stop.pause(CUT)?;
+    let back_at = now_ms();
+    network.mend(&cables, planned.how, stop)?;
+    running.succeed(stop, BACK + PATIENCE)?;
+    let done = read(&log)?;
+    let (Some(first), Some(last)) = (done.first(), done.last()) else {
+        return failed("fio did nothing");
+    };
+    let (first, last) = (first.0, last.0);
+    let mut bytes = vec![0; ((last - first) / BUCKET_MS + 1) as usize];
+    done.iter().for_each(|(at, len)| bytes[((at - first) / BUCKET_MS) as usize] += len);
+    // The last one is not whole.
+    bytes.pop();
+    let gaps = done.windows(2).map(|pair| pair[1].0 - pair[0].0);
+    Ok(Timeline {
+        set: set.to_owned(),
+        peer: peer.to_owned(),
+        turn,
+        job: planned.job,
+        how: planned.how,
+        links: planned.links,
+        cut_ms: cut_at.saturating_sub(first),
+        back_ms: back_at.saturating_sub(first),
+        gap_ms: gaps.max().unwrap_or_default(),
+        bytes,
+    })
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64
+}
+
+/// When requests were done, in order, in milliseconds since 1970, and their bytes.
+fn read(log: &Path) -> Result<Vec<(u64, u64)>> {
+    let text = fs::read_to_string(log).doing("fio's log")?;
+    let mut done = Vec::new();
+    for line in text.lines() {
+        let number = |field: &str| field.trim().parse::<u64>();
+        // Time, latency, direction, bytes, offset.
+        let fields: Vec<_> = line.split(',').collect();
+        match fields[..] {
+            [at, _, _, bytes, ..] => {
+                done.push((number(at).doing("fio's log")?, number(bytes).doing("fio's log")?));
+            }
+            _ => return failed(format!("fio's log: `{line}`")),
+        }
+    }
+    done.sort_unstable();
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_in_the_order_of_their_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join(LOG);
+        fs::write(&log, "1700000000123, 5000, 0, 65536, 0, 0\n1700000000120, 1, 1, 4096, 8, 0\n")
+            .unwrap();
+        assert_eq!(read(&log).unwrap(), [(1_700_000_000_120, 4096), (1_700_000_000_123, 65536)]);
+        fs::write(&log, "nothing").unwrap();
+        assert!(read(&log).is_err());
+    }
+}

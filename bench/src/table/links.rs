@@ -1,0 +1,91 @@
+//! Tables of the suite `links`.
+
+use super::{NOTHING, Table, Unit, by_peer, cpu, head, section};
+use crate::job::{Bundle, Job};
+use crate::network::Cut;
+use crate::result::{Measurement, Results, Spread, Timeline};
+
+const MB_PER_S: Unit = Unit::new(Measurement::bytes_per_s, 1e6, 1);
+const PERCENT: Unit = Unit::new(Measurement::payload_utilization, 0.01, 1);
+
+/// All tables of a set; empty if it was not measured.
+pub(super) fn set(results: &Results, name: &str, jobs: &[Job]) -> String {
+    let mut text = String::new();
+    if name == "links-channels" {
+        matrices(&mut text, results, name, jobs);
+        return text;
+    }
+    section(&mut text, "MB/s", || by_peer(results, name, jobs, MB_PER_S));
+    section(&mut text, "Data in percent of the payload capacity of the links asked", || {
+        by_peer(results, name, jobs, PERCENT)
+    });
+    section(&mut text, "CPU", || cpu(results, name, jobs));
+    section(&mut text, "Cut and return", || outages(results, name));
+    text
+}
+
+/// Channels down, links across: one for each kind of request.
+fn matrices(text: &mut String, results: &Results, set: &str, jobs: &[Job]) {
+    let kind = |job: &Job| Job { bundle: None, ..*job };
+    let mut kinds: Vec<_> = jobs.iter().map(kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let numbers = |of: fn(&Bundle) -> u16| {
+        let mut numbers: Vec<_> = jobs.iter().map(|job| of(&job.bundle())).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    };
+    let (links, channels) = (numbers(|it| it.links), numbers(|it| it.channels));
+    for kind in kinds {
+        section(text, &format!("{kind}: MB/s by number of links"), || {
+            let columns: Vec<_> = links.iter().map(u16::to_string).collect();
+            let columns: Vec<_> = columns.iter().map(String::as_str).collect();
+            let mut table = Table::new(&head("channels on each link", &columns, &[]));
+            for &channels in &channels {
+                let cells = links.iter().map(|&links| {
+                    let job = kind.over(Bundle { channels, ..Bundle::of(links) });
+                    MB_PER_S.show(results.spread(results.who(set, "tyche"), &job, MB_PER_S.metric))
+                });
+                let first = [channels.to_string()].into_iter();
+                table.row(&first.chain(cells).collect::<Vec<_>>());
+            }
+            table.text
+        });
+    }
+}
+
+/// What was cut, in words.
+pub(crate) fn outage(Timeline { job, links, how, .. }: &Timeline) -> String {
+    let how = match how {
+        Cut::Down => "interfaces down",
+        Cut::Silent => "silently",
+    };
+    format!("{}: {links} of {} links cut, {how}", job.rw.fio(), job.bundle().links)
+}
+
+fn outages(results: &Results, set: &str) -> String {
+    let columns = ["MB/s before", "while cut", "longest gap, ms", "back after, ms"];
+    let mut table = Table::new(&head("what", &columns, &[]));
+    for timelines in results.outages(set) {
+        let show = |digits: usize, of: &dyn Fn(&Timeline) -> f64| {
+            let spread = Spread::of(timelines.iter().map(|it| of(it)));
+            spread.map_or_else(
+                || NOTHING.to_owned(),
+                |Spread { median, min, max }| {
+                    format!("{median:.digits$} ({min:.digits$}–{max:.digits$})")
+                },
+            )
+        };
+        let never = timelines.iter().any(|it| it.returned_ms().is_none());
+        let back = |it: &Timeline| it.returned_ms().unwrap_or_default() as f64;
+        table.row(&[
+            outage(timelines[0]),
+            show(1, &|it| it.usual() / 1e6),
+            show(1, &|it| it.during() / 1e6),
+            show(0, &|it| it.gap_ms as f64),
+            if never { "never".to_owned() } else { show(0, &back) },
+        ]);
+    }
+    table.text
+}

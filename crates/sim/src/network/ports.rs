@@ -1,0 +1,160 @@
+//! Where links are plugged in: the ports of all segments.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tyche_proto::Instant;
+use tyche_wire::Mac;
+
+use crate::plan::{LinkPlan, Plan};
+
+/// Index of a port among those of all segments.
+pub(crate) type Port = usize;
+
+/// Who has links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Station {
+    /// The target.
+    Target,
+    /// The host of that index.
+    Host(usize),
+}
+
+/// A link, as the trace names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) station: Station,
+    /// Index among the links of the station.
+    pub(crate) link: usize,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.station {
+            Station::Target => write!(f, "target link {}", self.link),
+            Station::Host(host) => write!(f, "host {host} link {}", self.link),
+        }
+    }
+}
+
+/// The interface of a link, and the port of the segment that it is plugged in to.
+pub(super) struct Interface {
+    pub(super) place: Place,
+    pub(super) mac: Mac,
+    pub(super) plan: LinkPlan,
+    /// Until when the interface is sending.
+    pub(super) sends_until: Instant,
+    /// Until when the port is sending to the interface.
+    pub(super) takes_until: Instant,
+    /// How much is lost of what it sends.
+    pub(super) mute: f64,
+    /// How much is lost of what is sent to it.
+    pub(super) deaf: f64,
+    /// Copies of frames to it, by channel, for its next channel of that index.
+    pub(super) late: VecDeque<(u16, Box<[u8]>)>,
+}
+
+impl Interface {
+    fn new(place: Place, plan: LinkPlan) -> Self {
+        Self {
+            place,
+            mac: address(place, 0),
+            plan,
+            sends_until: Instant(0),
+            takes_until: Instant(0),
+            mute: 0.0,
+            deaf: 0.0,
+            late: VecDeque::new(),
+        }
+    }
+
+    /// Time that a frame takes on the wire: the preamble, the checksum and the gap between two
+    /// frames are 24 bytes.
+    pub(super) fn time_of(&self, frame_len: usize) -> Duration {
+        let bits = (frame_len as u64 + 24) * 8;
+        Duration::from_nanos(bits * 1_000_000_000 / self.plan.rate)
+    }
+
+    /// Time that frames wait for the interface at most: two of the longest always find room.
+    pub(super) fn patience(&self, queue: Duration) -> Duration {
+        queue.max(self.time_of(self.plan.frame_len_max) * 2)
+    }
+}
+
+/// The address of a link; another `life` of its station has others.
+fn address(place: Place, life: u8) -> Mac {
+    let station = match place.station {
+        Station::Target => 0,
+        Station::Host(host) => host as u8 + 1,
+    };
+    Mac([2, 0, 0, life, station, place.link as u8])
+}
+
+/// All interfaces, those of a station in the order of its links.
+pub(super) struct Ports {
+    list: Vec<Interface>,
+    lives: u8,
+}
+
+impl Ports {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let mut ports = Self { list: Vec::new(), lives: 0 };
+        ports.plug(Station::Target, &plan.target.links);
+        for (host, plan) in plan.hosts.iter().enumerate() {
+            ports.plug(Station::Host(host), &plan.links);
+        }
+        ports
+    }
+
+    pub(super) fn plug(&mut self, station: Station, links: &[LinkPlan]) {
+        for (link, &plan) in links.iter().enumerate() {
+            self.list.push(Interface::new(Place { station, link }, plan));
+        }
+    }
+
+    pub(super) fn get(&self, port: Port) -> &Interface {
+        &self.list[port]
+    }
+
+    pub(super) fn get_mut(&mut self, port: Port) -> &mut Interface {
+        &mut self.list[port]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Port, &Interface)> {
+        self.list.iter().enumerate()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Interface> {
+        self.list.iter_mut()
+    }
+
+    pub(super) fn find(&self, place: Place) -> Option<Port> {
+        self.list.iter().position(|interface| interface.place == place)
+    }
+
+    /// The other ports of the port's segment that take frames to `destination`.
+    pub(super) fn receivers(&self, from: Port, destination: Mac) -> impl Iterator<Item = Port> {
+        let segment = self.list[from].plan.segment;
+        self.iter().filter_map(move |(port, interface)| {
+            let near = port != from && interface.plan.segment == segment;
+            let meant = destination == Mac::BROADCAST || destination == interface.mac;
+            (near && meant).then_some(port)
+        })
+    }
+
+    /// The target's links get other addresses, and each is plugged in where its neighbour was if
+    /// `elsewhere`.
+    pub(super) fn move_target(&mut self, elsewhere: bool) {
+        self.lives = self.lives.wrapping_add(1);
+        let lives = self.lives;
+        let target = |it: &&mut Interface| it.place.station == Station::Target;
+        let mut segments: Vec<_> =
+            self.iter_mut().filter(target).map(|it| it.plan.segment).collect();
+        if elsewhere {
+            segments.rotate_left(1);
+        }
+        for (interface, segment) in self.iter_mut().filter(target).zip(segments) {
+            (interface.mac, interface.plan.segment) = (address(interface.place, lives), segment);
+        }
+    }
+}

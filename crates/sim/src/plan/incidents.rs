@@ -1,0 +1,84 @@
+//! What happens besides faults of single frames, and how often.
+
+use std::time::Duration;
+
+use crate::random::Random;
+
+/// How far apart incidents of each kind are, on average; `None`: they never happen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Incidents {
+    /// The target dies; with a write cache, maybe with loss of what was not flushed.
+    pub target_crash: Option<Duration>,
+    /// The target dies when it has executed a request and not yet answered it.
+    pub unanswered: Option<Duration>,
+    /// How often a target that comes back has other addresses or is plugged in elsewhere.
+    pub moves: f64,
+    /// The target does nothing for a while, and then everything.
+    pub target_freeze: Option<Duration>,
+    /// A host does nothing for a while, and then everything.
+    pub host_freeze: Option<Duration>,
+    /// The disk ends no request for a while.
+    pub disk_stall: Option<Duration>,
+    /// A host dies, and comes back as another session.
+    pub host_crash: Option<Duration>,
+    /// A host ends its session, and comes back later.
+    pub disconnect: Option<Duration>,
+    /// A link loses some or all of what it sends, or of what it receives, for a while.
+    pub one_way: Option<Duration>,
+    /// A segment carries nothing for a while, or several times in a row.
+    pub flap: Option<Duration>,
+    /// No segment carries anything for a while.
+    pub blackout: Option<Duration>,
+    /// How often the segment that carries a fence, or the answer to one, is cut at that moment.
+    pub fence_cut: f64,
+    /// A segment begins to drop long frames, for a while.
+    pub mtu_drop: Option<Duration>,
+    /// A link is taken out of a host's session, and put back later.
+    pub relink: Option<Duration>,
+    /// The export gets another size.
+    pub resize: Option<Duration>,
+    /// The segment on which nothing of that happens, if there is one.
+    pub steady: Option<usize>,
+}
+
+impl Incidents {
+    /// `many`: those of links are more frequent, so that they meet each other.
+    pub(super) fn draw(random: &mut Random, many: bool) -> Self {
+        let mut sometimes = |often: f64, milliseconds: &[u64]| {
+            let mean = Duration::from_millis(random.pick(milliseconds));
+            random.chance(often).then_some(mean)
+        };
+        let of_links = if many { 0.6 } else { 0.4 };
+        let mut drawn = Self {
+            target_crash: sometimes(0.4, &[200, 1000, 4000]),
+            unanswered: sometimes(0.2, &[200, 1000]),
+            target_freeze: sometimes(0.2, &[500, 2000]),
+            host_freeze: sometimes(0.2, &[500, 2000]),
+            disk_stall: sometimes(0.2, &[500, 2000]),
+            host_crash: sometimes(0.3, &[300, 2000]),
+            disconnect: sometimes(0.3, &[300, 2000]),
+            one_way: sometimes(of_links, &[200, 1000]),
+            flap: sometimes(of_links, &[200, 1000]),
+            blackout: sometimes(0.2, &[500, 3000]),
+            mtu_drop: sometimes(0.4, &[500, 2000]),
+            relink: sometimes(if many { 0.3 } else { 0.1 }, &[300, 2000]),
+            resize: sometimes(0.3, &[300, 2000]),
+            ..Self::default()
+        };
+        drawn.moves = if random.chance(0.5) { 0.5 } else { 0.0 };
+        drawn.fence_cut = if random.chance(0.3) { 0.3 } else { 0.0 };
+        drawn
+    }
+
+    /// Nothing that could stop a host for longer than the loss of a link does, while `segment`
+    /// stays whole.
+    pub(super) fn spare(&mut self, segment: usize) {
+        self.steady = Some(segment);
+        (self.target_crash, self.unanswered) = (None, None);
+        (self.target_freeze, self.host_freeze, self.disk_stall) = (None, None, None);
+        // One after the other: what they cost together has no limit that would say much.
+        let rarely = |mean: Option<Duration>| mean.map(|mean| mean.max(Duration::from_secs(1)));
+        (self.flap, self.one_way) = (rarely(self.flap), rarely(self.one_way));
+        (self.mtu_drop, self.relink) = (rarely(self.mtu_drop), rarely(self.relink));
+    }
+}

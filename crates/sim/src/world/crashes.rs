@@ -1,0 +1,103 @@
+//! Deaths of the target and of hosts, and how they come back.
+
+use std::time::Duration;
+
+use tyche_proto::Rules;
+
+use super::incidents::Incident;
+use super::{Event, World};
+use crate::target::Process;
+use crate::trace::Happening;
+
+impl<R: Rules> World<R> {
+    /// The host dies, and what it had in memory with it.
+    pub(super) fn crash_host(&mut self, index: usize) {
+        let Some(running) = self.hosts[index].running.take() else { return };
+        self.note(Happening::Incident(format!("host {index} dies")));
+        self.report.host_crashes += 1;
+        self.end_session(&running);
+    }
+
+    /// The host ends its session.
+    pub(super) fn disconnect_host(&mut self, index: usize) -> Result<(), String> {
+        let now = self.now;
+        let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
+        running.closing = true;
+        running.session.disconnect(now);
+        self.note(Happening::Incident(format!("host {index} disconnects")));
+        self.drive_host(index, &[])
+    }
+
+    /// The target's process dies. What its disk was doing is done in part, and over before
+    /// another process may open the disk; a cache is lost if the machine goes down with it.
+    pub(super) fn crash_target(&mut self, lossy: bool) {
+        let Some(process) = self.process.take() else { return };
+        let Process { listeners, registry, mut memory, jobs } = process;
+        self.exported.last_writer = registry.last_writer(0);
+        for mut job in jobs.into_values() {
+            if let Some(memory) = memory.get_mut(&(job.link, job.channel)) {
+                let data = memory.data(job.command.tag.slot);
+                self.disk.advance(&job.command, &mut job.progress, data);
+            }
+        }
+        for listener in &listeners {
+            self.past_stats += listener.stats();
+        }
+        let lossy = lossy && self.exported.write_cache;
+        if lossy {
+            self.disk.lose_cache();
+            self.history.lose_cache();
+            self.exported.boot += 1;
+            self.report.caches_lost += 1;
+        }
+        self.target_alarm = None;
+        self.dies_unanswered = false;
+        self.network.run += 1;
+        self.report.target_crashes += 1;
+        let loss = if lossy { ", and its disk's cache is lost" } else { "" };
+        self.note(Happening::Incident(format!("the target dies{loss}")));
+    }
+
+    pub(super) fn restart_target(&mut self) -> Result<(), String> {
+        if self.process.is_some() {
+            return Ok(());
+        }
+        self.note(Happening::Incident("the target is back".into()));
+        self.exported.size = self.disk.size();
+        let Self { plan, exported, random, .. } = self;
+        self.process = Some(Process::new(&plan.target, *exported, random));
+        self.drive_target(&[])
+    }
+
+    /// The target dies with a request that the disk has executed and nobody has answered.
+    pub(super) fn die_unanswered(&mut self, job: u64) -> Result<(), String> {
+        if let Some(process) = &mut self.process {
+            process.jobs.remove(&job);
+        }
+        let lossy = self.random.chance(0.3);
+        self.crash_target(lossy);
+        self.plan_restart();
+        Ok(())
+    }
+
+    pub(super) fn plan_restart(&mut self) {
+        let pause = Duration::from_millis(self.random.pick(&[0, 1, 50, 400, 1500]));
+        self.plan_in(pause, Event::Incident(Incident::TargetRestart));
+    }
+
+    /// A target that comes back by itself may have moved meanwhile.
+    pub(super) fn move_target_perhaps(&mut self) {
+        if self.process.is_none() && self.random.chance(self.plan.incidents.moves) {
+            let elsewhere = self.random.chance(0.5);
+            self.move_target_away(elsewhere);
+        }
+    }
+
+    /// The target's links get other addresses, and if `elsewhere` other places.
+    pub(super) fn move_target_away(&mut self, elsewhere: bool) {
+        self.network.move_target(elsewhere);
+        self.report.moves += 1;
+        let place = if elsewhere { ", and is plugged in elsewhere" } else { "" };
+        self.note(Happening::Incident(format!("the target gets other addresses{place}")));
+    }
+}
