@@ -121,26 +121,22 @@ impl LinkArgs {
         end: End,
         placement: &Placement,
     ) -> Result<Opened> {
-        let (links, mut warnings) = if named.is_empty() {
+        let mut opened = if named.is_empty() {
             self.open_every(end, placement)?
         } else {
             let links = named.iter().map(|name| self.open(name, end, placement));
-            (links.collect::<Result<Vec<_>>>()?, Vec::new())
+            Opened { links: links.collect::<Result<_>>()?, warnings: Vec::new() }
         };
-        warnings.extend(twins(&links));
-        let own = links.iter().map(|link| link.name().to_owned()).collect();
+        opened.warnings.extend(twins(&opened.links));
+        let own = opened.links.iter().map(|link| link.name().to_owned()).collect();
         let names = if named.is_empty() { own } else { named.to_vec() };
-        let links = fault::wrap(names.into_iter().zip(links).collect(), &self.faults)?;
-        Ok(Opened { links, warnings })
+        let links = names.into_iter().zip(opened.links).collect();
+        Ok(Opened { links: fault::wrap(links, &self.faults)?, warnings: opened.warnings })
     }
 
     /// Opens a link on each interface that is running and not part of another; what can't be
     /// opened is told of, unless that is all.
-    fn open_every(
-        &self,
-        end: End,
-        placement: &Placement,
-    ) -> Result<(Vec<Box<dyn Link>>, Vec<String>)> {
+    fn open_every(&self, end: End, placement: &Placement) -> Result<Opened> {
         let (mut links, mut errors) = (Vec::new(), Vec::new());
         for InterfaceInfo { name, .. } in candidates()? {
             match self.open(&name, end, placement) {
@@ -154,7 +150,7 @@ impl LinkArgs {
             return Err(errors.into_iter().next().unwrap_or_else(none));
         }
         let warnings = errors.iter().map(|error| format!("{error}; going on without it"));
-        Ok((links, warnings.collect()))
+        Ok(Opened { links, warnings: warnings.collect() })
     }
 }
 
@@ -194,17 +190,19 @@ fn candidates() -> Result<Vec<InterfaceInfo>> {
 
 /// Warnings of interfaces that share an address: a switch delivers frames for it to one of them.
 fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
-    let interfaces = links.iter().filter(|link| !Place::is_named_by(link.name()));
-    let links: Vec<_> = interfaces.collect();
-    let twin = |(index, link): (usize, &&Box<dyn Link>)| {
-        let first = links[..index].iter().find(|it| it.mac() == link.mac())?;
-        let (first, second, mac) = (first.name(), link.name(), Mac(link.mac()));
-        Some(format!(
+    let mut warnings = Vec::new();
+    for (index, link) in links.iter().enumerate() {
+        let mut before = links[..index].iter();
+        let first = before.find(|it| it.mac() == link.mac()).map(|it| it.name());
+        // All TCP links look alike, and are told apart by their streams.
+        let Some(first) = first.filter(|name| !Place::is_named_by(name)) else { continue };
+        let (second, mac) = (link.name(), Mac(link.mac()));
+        warnings.push(format!(
             "interfaces {first} and {second} have the same address {mac}: on one switch only one \
              of them works; `ip link set {second} address ..` gives it another"
-        ))
-    };
-    links.iter().enumerate().filter_map(twin).collect()
+        ));
+    }
+    warnings
 }
 
 fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>> {

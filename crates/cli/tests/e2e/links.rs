@@ -151,7 +151,7 @@ fn links_are_added_and_removed_while_requests_go_on() {
     let load = Load::start(&session.device);
     let change = |verb, link| run(&mut rig.tyche(Side::Host, &["link", verb, DISK, link]));
     let refuses = |verb, link, code, parts: &[&str]| {
-        refused(&rig, Side::Host, &["link", verb, DISK, link], code, parts)
+        refused(&rig, Side::Host, &["link", verb, DISK, link], code, parts);
     };
 
     refuses("del", HOSTS[0], 2, &[HOSTS[0], "last link", "tyche disconnect"]);

@@ -83,7 +83,7 @@ fn work(shared: &Shared, file: &File, number: u64) {
     let (mut content, mut found) = (vec![0; BLOCK], vec![0; BLOCK]);
     while !shared.over.load(Relaxed) {
         let block = number * BLOCKS + random.next() % BLOCKS;
-        let (at, reads) = (block * BLOCK as u64, random.next() % 2 == 0);
+        let (at, reads) = (block * BLOCK as u64, random.next().is_multiple_of(2));
         match written.get(&block).filter(|_| reads) {
             Some(seed) => {
                 let began = Instant::now();

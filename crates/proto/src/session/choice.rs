@@ -11,8 +11,8 @@ use crate::time::Instant;
 /// bytes: small requests that follow each other then share frames.
 const STICKY: u64 = 32 << 10;
 
-/// Seconds that a channel is given another chance after, at most, however bad it was: 2 to the power
-/// of that is more than what lies between links that are used together.
+/// Seconds of rest that count, at most: after as many, a channel is tried again however bad it was,
+/// for 2 to the power of that is more than what lies between links that are used together.
 const RESTED_MAX: u64 = 16;
 
 /// How a session chooses a channel for each request.
