@@ -5,8 +5,9 @@
 //! | as usual     | links are cut | links are back                 |
 //! ```
 //!
-//! fio writes down when each request was done. Nothing is smoothed: data per tenth of a second, and
-//! the longest time in which no request was done at all.
+//! fio writes down when each request was done and how long it took. Nothing is smoothed: data per
+//! tenth of a second, the longest time in which no request was done, and the slowest request: one
+//! that was on its way over a link when that was cut.
 
 use std::fs;
 use std::path::Path;
@@ -71,12 +72,13 @@ pub(crate) fn measure(
     let (Some(first), Some(last)) = (done.first(), done.last()) else {
         return failed("fio did nothing");
     };
-    let (first, last) = (first.0, last.0);
+    let (first, last) = (first.at_ms, last.at_ms);
     let mut bytes = vec![0; ((last - first) / BUCKET_MS + 1) as usize];
-    done.iter().for_each(|(at, len)| bytes[((at - first) / BUCKET_MS) as usize] += len);
+    done.iter().for_each(|it| bytes[((it.at_ms - first) / BUCKET_MS) as usize] += it.bytes);
     // The last one is not whole.
     bytes.pop();
-    let gaps = done.windows(2).map(|pair| pair[1].0 - pair[0].0);
+    let gaps = done.windows(2).map(|pair| pair[1].at_ms - pair[0].at_ms);
+    let slowest_ns = done.iter().map(|it| it.took_ns).max().unwrap_or_default();
     Ok(Timeline {
         set: set.to_owned(),
         peer: peer.to_owned(),
@@ -87,6 +89,7 @@ pub(crate) fn measure(
         cut_ms: cut_at.saturating_sub(first),
         back_ms: back_at.saturating_sub(first),
         gap_ms: gaps.max().unwrap_or_default(),
+        slowest_ms: slowest_ns / 1_000_000,
         bytes,
     })
 }
@@ -96,18 +99,24 @@ fn now_ms() -> u64 {
     since.as_millis() as u64
 }
 
-/// When requests were done, in order, in milliseconds since 1970, and their bytes.
-fn read(log: &Path) -> Result<Vec<(u64, u64)>> {
+/// A request that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Done {
+    /// Since 1970.
+    at_ms: u64,
+    took_ns: u64,
+    bytes: u64,
+}
+
+/// Requests in the order of their ends.
+fn read(log: &Path) -> Result<Vec<Done>> {
     let text = fs::read_to_string(log).doing("fio's log")?;
     let mut done = Vec::new();
     for line in text.lines() {
-        let number = |field: &str| field.trim().parse::<u64>();
         // Time, latency, direction, bytes, offset.
-        let fields: Vec<_> = line.split(',').collect();
-        match fields[..] {
-            [at, _, _, bytes, ..] => {
-                done.push((number(at).doing("fio's log")?, number(bytes).doing("fio's log")?));
-            }
+        let fields: Option<Vec<u64>> = line.split(',').map(|it| it.trim().parse().ok()).collect();
+        match fields.as_deref() {
+            Some(&[at_ms, took_ns, _, bytes, ..]) => done.push(Done { at_ms, took_ns, bytes }),
             _ => return failed(format!("fio's log: `{line}`")),
         }
     }
@@ -125,7 +134,9 @@ mod tests {
         let log = dir.path().join(LOG);
         fs::write(&log, "1700000000123, 5000, 0, 65536, 0, 0\n1700000000120, 1, 1, 4096, 8, 0\n")
             .unwrap();
-        assert_eq!(read(&log).unwrap(), [(1_700_000_000_120, 4096), (1_700_000_000_123, 65536)]);
+        let earlier = Done { at_ms: 1_700_000_000_120, took_ns: 1, bytes: 4096 };
+        let later = Done { at_ms: 1_700_000_000_123, took_ns: 5000, bytes: 65536 };
+        assert_eq!(read(&log).unwrap(), [earlier, later]);
         fs::write(&log, "nothing").unwrap();
         assert!(read(&log).is_err());
     }

@@ -96,6 +96,8 @@ pub(crate) struct Timeline {
     pub(crate) back_ms: u64,
     /// The longest time without a request that was done.
     pub(crate) gap_ms: u64,
+    /// The longest time that a request took.
+    pub(crate) slowest_ms: u64,
     /// Bytes done in each tenth of a second.
     pub(crate) bytes: Vec<u64>,
 }
@@ -143,6 +145,7 @@ impl fmt::Display for Timeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (usual, during) = (self.usual() / 1e6, self.during() / 1e6);
         write!(f, "{usual:.0} MB/s, then {during:.0}, longest gap {} ms, ", self.gap_ms)?;
+        write!(f, "slowest request {} ms, ", self.slowest_ms)?;
         match self.returned_ms() {
             Some(ms) => write!(f, "back after {ms} ms"),
             None => f.write_str("never back"),

@@ -8,8 +8,8 @@ use crate::table::outage;
 
 /// Milliseconds within which links that are back must be used again.
 const RETURN_MS: f64 = 5000.0;
-/// The longest time without a request that is done.
-const GAP_MS: f64 = 1000.0;
+/// The longest time that a request may take.
+const STALL_MS: f64 = 1000.0;
 
 const BYTES: Metric = Measurement::bytes_per_s;
 
@@ -53,10 +53,10 @@ fn recovery(figures: &Figures<'_>) -> Vec<Bar> {
     let mut bars = Vec::new();
     for turns in figures.results.outages("links-recovery") {
         let worst = |of: fn(&Timeline) -> f64| turns.iter().map(|it| of(it)).reduce(f64::max);
-        let gap = worst(|it| it.gap_ms as f64);
+        let stall = worst(|it| it.slowest_ms as f64);
         let back = worst(|it| it.returned_ms().map_or(f64::INFINITY, |ms| ms as f64));
         let what = outage(turns[0]);
-        bars.push(Bar::new(format!("{what}: longest gap, ms"), gap, Good::Below, GAP_MS));
+        bars.push(Bar::new(format!("{what}: slowest request, ms"), stall, Good::Below, STALL_MS));
         let what = format!("{what}: time until they are used again, ms");
         bars.push(Bar::new(what, back, Good::AtMost, RETURN_MS));
     }

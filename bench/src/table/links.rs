@@ -65,7 +65,8 @@ pub(crate) fn outage(Timeline { job, links, how, .. }: &Timeline) -> String {
 }
 
 fn outages(results: &Results, set: &str) -> String {
-    let columns = ["MB/s before", "while cut", "longest gap, ms", "back after, ms"];
+    let columns =
+        ["MB/s before", "while cut", "longest gap, ms", "slowest request, ms", "back after, ms"];
     let mut table = Table::new(&head("what", &columns, &[]));
     for timelines in results.outages(set) {
         let show = |digits: usize, of: &dyn Fn(&Timeline) -> f64| {
@@ -84,6 +85,7 @@ fn outages(results: &Results, set: &str) -> String {
             show(1, &|it| it.usual() / 1e6),
             show(1, &|it| it.during() / 1e6),
             show(0, &|it| it.gap_ms as f64),
+            show(0, &|it| it.slowest_ms as f64),
             if never { "never".to_owned() } else { show(0, &back) },
         ]);
     }
