@@ -114,7 +114,7 @@ pub(super) enum PathEvent {
 pub(super) struct Path<R> {
     /// Our index of its channels.
     id: ChannelId,
-    /// The upper half of its cookies: frames for a session can be told apart by it.
+    /// The lower half of its cookies, first in a frame: a session's frames are told apart by it.
     mark: u32,
     /// Index of its local link, and what that is like.
     pub(super) port: usize,
