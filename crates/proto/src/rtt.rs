@@ -25,19 +25,14 @@ pub(crate) struct Rtt {
 
 impl Rtt {
     pub(crate) fn new() -> Self {
-        Self {
-            smoothed_ns: INITIAL_NS,
-            variation_ns: INITIAL_NS / 2,
-            least_ns: INITIAL_NS,
-            sampled: false,
-        }
+        Self { smoothed_ns: INITIAL_NS, variation_ns: INITIAL_NS / 2, least_ns: 0, sampled: false }
     }
 
     /// Takes a sample: the time from sending a frame that was sent once until its ack.
     pub(crate) fn sample(&mut self, sample_ns: u64) {
         let sample_ns = sample_ns.min(SAMPLE_NS_MAX);
-        self.least_ns = self.least_ns.min(sample_ns);
         if self.sampled {
+            self.least_ns = self.least_ns.min(sample_ns);
             let error_ns = self.smoothed_ns.abs_diff(sample_ns);
             self.variation_ns = (self.variation_ns * 3 + error_ns) / 4;
             self.smoothed_ns = (self.smoothed_ns * 7 + sample_ns) / 8;
@@ -52,7 +47,8 @@ impl Rtt {
         Duration::from_nanos(self.smoothed_ns)
     }
 
-    /// The shortest sample: the way there and back with nothing else on it.
+    /// The shortest sample: the way there and back with nothing else on it. Zero before the first:
+    /// a path that is never tried is never measured.
     pub(crate) fn least(&self) -> Duration {
         Duration::from_nanos(self.least_ns)
     }
@@ -80,6 +76,16 @@ mod tests {
         assert!((20_000_000..21_000_000).contains(&first));
         assert_eq!(rtt.timeout_ns(1), first * 2);
         assert_eq!(rtt.timeout_ns(40), TIMEOUT_NS_MAX);
+    }
+
+    #[test]
+    fn the_shortest_sample_is_kept_and_a_path_that_was_not_tried_has_none() {
+        let mut rtt = Rtt::new();
+        assert_eq!(rtt.least(), Duration::ZERO);
+        for sample_ns in [7_000_000, 20_000, 9_000_000] {
+            rtt.sample(sample_ns);
+        }
+        assert_eq!(rtt.least(), Duration::from_nanos(20_000));
     }
 
     #[test]
