@@ -31,8 +31,9 @@ fn delayed_frames_are_on_time_on_an_idle_link() {
         let running = rig.serve(&with(target));
         let result = bench(&rig, &["--fault", host]);
         let median_ms = result["lat_ns"]["p50"].as_f64().unwrap() / 1e6;
-        // Later than the timers that send a frame again would be no proof.
-        assert!((10.0..15.0).contains(&median_ms), "{target}, {host}: {median_ms} ms");
+        // Later than the timers that send a frame again would be no proof. The median is told by
+        // the lower end of its class, which is 3 % wide.
+        assert!((9.9..15.0).contains(&median_ms), "{target}, {host}: {median_ms} ms");
         running.kill();
     }
 }
