@@ -157,7 +157,7 @@ fn a_link_that_goes_down_is_reported_by_both_loops() {
     loop {
         let report = client.host.control().report().unwrap();
         let problem = report.links[0].problem.clone().unwrap_or_default();
-        if problem.contains("network down") || problem.contains("network is down") {
+        if problem.contains("network is down") || problem.contains("is gone") {
             break;
         }
         assert!(Instant::now() < deadline, "{problem}");
