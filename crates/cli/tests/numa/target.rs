@@ -11,8 +11,8 @@ use tyche_numa::Node;
 use crate::maps::{self, Mapping};
 use crate::rig::{Rig, wait_until};
 
-/// Pages of a channel's data queue, by default.
-const QUEUE_PAGES: u64 = (32 << 20) / 4096;
+/// Pages of a data queue: a session with two channels asks for half of 32 MiB for each.
+const QUEUE_PAGES: u64 = (16 << 20) / 4096;
 
 /// What of a running target, which is connected on both links, is not where its interface is: as
 /// it says itself, and as the kernel says.
