@@ -39,7 +39,7 @@ pub struct NodeCounts {
 }
 
 impl NodeCounts {
-    pub(super) fn count(&mut self, stayed: bool) {
+    fn count(&mut self, stayed: bool) {
         *(if stayed { &mut self.stayed } else { &mut self.crossed }) += 1;
     }
 }
@@ -50,11 +50,17 @@ pub(super) struct Chooser {
     choice: ChannelChoice,
     /// The channel that was chosen last.
     last: usize,
+    nodes: NodeCounts,
 }
 
 impl Chooser {
     pub(super) fn new(choice: ChannelChoice) -> Self {
-        Self { choice, last: 0 }
+        Self { choice, last: 0, nodes: NodeCounts::default() }
+    }
+
+    /// How requests went so far, where channels are chosen by node.
+    pub(super) fn nodes(&self) -> NodeCounts {
+        self.nodes
     }
 
     /// The channel for a request that moves `data_len` bytes and whose memory is on `node`; `None`
@@ -62,6 +68,22 @@ impl Chooser {
     /// it is better than to take another.
     pub(super) fn choose<R: Rules>(
         &mut self,
+        now: Instant,
+        paths: &[Path<R>],
+        data_len: u32,
+        node: Option<u16>,
+    ) -> Option<usize> {
+        let chosen = self.pick(now, paths, data_len, node)?;
+        self.last = chosen;
+        if self.choice == ChannelChoice::Node && node.is_some() {
+            self.nodes.count(paths[chosen].node() == node);
+        }
+        Some(chosen)
+    }
+
+    /// The same, before it is settled.
+    fn pick<R: Rules>(
+        &self,
         now: Instant,
         paths: &[Path<R>],
         data_len: u32,
@@ -83,11 +105,7 @@ impl Chooser {
                 near.or_else(|| self.fastest(now, paths, cost, None))?
             }
         };
-        if !has_room(&chosen) {
-            return None;
-        }
-        self.last = chosen;
-        Some(chosen)
+        has_room(&chosen).then_some(chosen)
     }
 
     /// The live channel that would be done with the request first, among those of a node if one
@@ -112,22 +130,21 @@ impl Chooser {
         // A channel that was never busy may be as fast as the fastest.
         let known = live().filter_map(|(_, initiator)| initiator.load.rate()).max();
         let unknown = known.unwrap_or(RATE_UNKNOWN);
-        let time = |path: usize, more: u64| {
+        let time = |path: usize| {
             let initiator = paths[path].live()?;
             let rate = initiator.load.rate().unwrap_or(unknown);
             let queued = initiator.load.time_for(cost, rate);
-            let slack = Duration::from_nanos(more * 1_000_000_000 / rate.max(1));
+            let slack = Duration::from_nanos(STICKY * 1_000_000_000 / rate.max(1));
             let time = queued + initiator.channel.rtt_least() + initiator.silent_for(now);
             // A channel that is not chosen is not measured: it is believed to be twice as good
             // for every second, until it is tried.
             let rested = initiator.load.rested(now).as_secs().min(RESTED_MAX);
             Some((if rested > 0 { time / (1 << rested) } else { time }, slack))
         };
-        let all = live().filter_map(|(index, _)| Some((index, time(index, 0)?.0)));
+        let all = live().filter_map(|(index, _)| Some((index, time(index)?.0)));
         let (best, least) = all.min_by_key(|&(_, time)| time)?;
         let stays = |last: usize| {
-            eligible(&paths[last])
-                && time(last, STICKY).is_some_and(|(time, slack)| time <= least + slack)
+            eligible(&paths[last]) && time(last).is_some_and(|(time, slack)| time <= least + slack)
         };
         let sticks = self.last != best && self.last < paths.len() && stays(self.last);
         Some(if sticks { self.last } else { best })

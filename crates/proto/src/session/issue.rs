@@ -3,7 +3,7 @@
 use tyche_wire::REQUEST_LEN_MAX;
 
 use super::path::Path;
-use super::{ChannelChoice, Session, State};
+use super::{Session, State};
 use crate::initiator::Piece;
 use crate::operation::{Op, OpId, Operation};
 use crate::rules::Rules;
@@ -85,7 +85,7 @@ impl<R: Rules> Session<R> {
 
     /// How much of an operation with `rest` bytes left a piece takes: all that a request may move,
     /// or a part for each channel that has nothing else to do.
-    pub(super) fn share(&self, rest: u32) -> u32 {
+    fn share(&self, rest: u32) -> u32 {
         if rest <= SHARE_MIN || self.pending.len() > 1 {
             return REQUEST_LEN_MAX;
         }
@@ -95,13 +95,10 @@ impl<R: Rules> Session<R> {
     }
 
     /// Hands a piece to the channel of choice; false if it has to wait.
-    pub(super) fn issue_piece(&mut self, piece: Piece) -> bool {
+    fn issue_piece(&mut self, piece: Piece) -> bool {
         let node = self.ops[piece.op as usize].node;
         let chosen = self.chooser.choose(self.now, &self.paths, piece.data_len(), node);
         let Some(path) = chosen else { return false };
-        if self.config.choice == ChannelChoice::Node && node.is_some() {
-            self.nodes.count(self.paths[path].node() == node);
-        }
         let initiator = self.paths[path].live_mut().expect("only live channels are chosen");
         assert!(initiator.submit(self.now, piece), "only channels with room are chosen");
         true

@@ -130,7 +130,7 @@ impl<R: Rules> Session<R> {
     }
 
     /// Adds a path for a pair, in the place of one that serves none of `pairs` if there is any.
-    pub(super) fn add_path(&mut self, pair: (usize, Mac), pairs: &[(usize, Mac)]) {
+    fn add_path(&mut self, pair: (usize, Mac), pairs: &[(usize, Mac)]) {
         let is_spare = |path: &Path<R>| !path.is_busy() && !pairs.contains(&(path.port, path.peer));
         let Some(port) = &self.ports[pair.0] else { return };
         let spare = self.paths.iter().position(is_spare);
@@ -187,7 +187,7 @@ impl<R: Rules> Session<R> {
     }
 
     /// The target's cache may be lost, and with it writes that no flush has covered.
-    pub(super) fn lose_cache(&mut self) {
+    fn lose_cache(&mut self) {
         for op in &mut self.ops {
             op.redo |= std::mem::take(&mut op.volatile);
         }
@@ -203,7 +203,7 @@ impl<R: Rules> Session<R> {
     pub(super) fn rejected(&mut self, path: usize, rejection: Rejection) {
         let reason = rejection.reason;
         self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
-        let other = self.paths.iter().enumerate().any(|(it, other)| it != path && other.is_busy());
+        let other = self.others(path).any(Path::is_busy);
         let may_pass = match reason {
             Reason::UnknownExport | Reason::Held => self.state != State::New,
             Reason::NoResources => self.state != State::New || other,
@@ -214,6 +214,12 @@ impl<R: Rules> Session<R> {
         } else {
             self.fail(Failure::Rejected(reason));
         }
+    }
+
+    /// All paths but one.
+    fn others(&self, path: usize) -> impl Iterator<Item = &Path<R>> {
+        let others = self.paths.iter().enumerate().filter(move |&(it, _)| it != path);
+        others.map(|(_, other)| other)
     }
 
     /// A channel is gone, or could not be had: what it had in flight has to be sent again.
@@ -236,8 +242,7 @@ impl<R: Rules> Session<R> {
             Problem::Reset | Problem::Removed => Duration::ZERO,
             _ => self.config.reconnect_delay,
         };
-        let is_other = |(it, other): (usize, &Path<R>)| it != path && other.live().is_some();
-        let others = self.paths.iter().enumerate().any(is_other);
+        let others = self.others(path).any(|other| other.live().is_some());
         self.paths[path].fail(self.now, problem, delay, others);
         if let (Some(port), Some(until)) = (&mut self.ports[port], self.paths[path].idle_until()) {
             port.ask_at(until);
@@ -260,7 +265,7 @@ impl<R: Rules> Session<R> {
     }
 
     /// No channel could be had of the target that offered one: another may do better.
-    pub(super) fn reconsider(&mut self) {
+    fn reconsider(&mut self) {
         if self.config.target.is_none() && !self.paths.iter().any(Path::is_busy) {
             self.candidate = None;
             self.ports.iter_mut().flatten().for_each(Port::forget);
@@ -268,7 +273,7 @@ impl<R: Rules> Session<R> {
     }
 
     /// Channels on the same link share the room for frames that have come.
-    pub(super) fn share_ports(&mut self) {
+    fn share_ports(&mut self) {
         for port in 0..self.ports.len() {
             let live = |path: &&mut Path<R>| path.port == port && path.live().is_some();
             let count = self.paths.iter_mut().filter(live).count();
@@ -290,12 +295,15 @@ impl<R: Rules> Session<R> {
         let mut doubtful = false;
         for path in 0..self.paths.len() {
             let Some(initiator) = self.paths[path].live() else { continue };
-            let doubt = suspect(initiator, now);
-            doubtful |= doubt.is_some();
-            let Some(Some(problem)) = doubt else { continue };
-            let others = self.paths.iter().enumerate().filter(|&(it, _)| it != path);
-            let mut others = others.filter_map(|(_, other)| other.live());
-            if others.any(|other| is_fine(other, now)) {
+            let problem = match suspect(initiator, now) {
+                Suspicion::None => continue,
+                Suspicion::Doubtful => None,
+                Suspicion::Dead(problem) => Some(problem),
+            };
+            doubtful = true;
+            let fine = |other: &Path<R>| other.live().is_some_and(|it| is_fine(it, now));
+            let instead = self.others(path).any(fine);
+            if let Some(problem) = problem.filter(|_| instead) {
                 self.lose(path, problem);
             }
         }
@@ -330,19 +338,28 @@ fn stall<R: Rules>(initiator: &Initiator<R>) -> Duration {
     STALL.max(patience(initiator))
 }
 
+/// What is thought of a live channel.
+enum Suspicion {
+    None,
+    /// It should be asked for a sign of life.
+    Doubtful,
+    /// It may be given up if another is fine.
+    Dead(Problem),
+}
+
 /// Whether there is reason to doubt a live channel, and whether it is reason enough to give it up.
-fn suspect<R: Rules>(initiator: &Initiator<R>, now: Instant) -> Option<Option<Problem>> {
+fn suspect<R: Rules>(initiator: &Initiator<R>, now: Instant) -> Suspicion {
     let (channel, silent) = (&initiator.channel, initiator.silent_for(now));
     let is_stalled = channel.is_stalled(now, stall(initiator));
     // While frames are being taken in, the ack that is missing may be among the next.
     if is_stalled && channel.unheard_for(now) >= SETTLED {
-        return Some(Some(Problem::Stall));
+        return Suspicion::Dead(Problem::Stall);
     }
     let asked = channel.asked_for(now) >= DOUBT * 2;
     if silent >= GIVE_UP.max(patience(initiator)) && asked {
-        return Some(Some(Problem::Silence));
+        return Suspicion::Dead(Problem::Silence);
     }
-    (silent >= DOUBT || is_stalled).then_some(None)
+    if silent >= DOUBT || is_stalled { Suspicion::Doubtful } else { Suspicion::None }
 }
 
 /// Whether a channel is heard and gets through, so that others may be given up for it.

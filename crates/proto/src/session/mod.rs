@@ -108,7 +108,6 @@ pub struct Session<R = Sound> {
     events: VecDeque<SessionEvent>,
     rejects: RejectCounts,
     past: ChannelStats,
-    nodes: NodeCounts,
     now: Instant,
 }
 
@@ -146,7 +145,6 @@ impl<R: Rules> Session<R> {
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
             past: ChannelStats::default(),
-            nodes: NodeCounts::default(),
             config,
             now,
         }

@@ -88,7 +88,7 @@ impl<R: Rules> Session<R> {
 
     /// How requests went with regard to NUMA nodes; nothing unless channels are chosen by node.
     pub fn node_counts(&self) -> NodeCounts {
-        self.nodes
+        self.chooser.nodes()
     }
 
     /// Operations in progress.
