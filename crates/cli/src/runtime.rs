@@ -3,6 +3,7 @@
 //! ```text
 //! /run/tyche/targets/NAME/    lock, control.sock
 //! /run/tyche/sessions/UUID/   session.json, control.sock, daemon.log, and the attachment's own
+//! /run/tyche/devices/NAME     for udev: which export a disk is
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -36,6 +37,11 @@ pub(crate) fn sessions() -> PathBuf {
 /// The directory of the targets.
 pub(crate) fn targets() -> PathBuf {
     root().join("targets")
+}
+
+/// The directory of what udev should know of our disks.
+pub(crate) fn devices() -> PathBuf {
+    root().join("devices")
 }
 
 /// Creates a directory that only its owner may enter.

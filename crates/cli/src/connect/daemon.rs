@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::{ConnectArgs, SessionArgs};
 use crate::attach::attach;
 use crate::control::{self, Request};
+use crate::device_record::DeviceRecord;
 use crate::error::{Code, Context, Error, Result};
 use crate::links::log_warnings;
 use crate::output::show;
@@ -62,7 +63,9 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
         show(args.output, || announcement, || format!("{device}\n"));
         let _ = stdout().flush();
         // Fails only where a supervisor asked for it and is gone.
-        let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+        let status = format!("connected as {device}");
+        let states = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)];
+        let _ = sd_notify::notify(false, &states);
     }
     session.run()
 }
@@ -81,6 +84,8 @@ struct Session {
     host: Host,
     attachment: Box<dyn Attachment>,
     device: PathBuf,
+    /// What udev knows of the device; dropped when the device is gone.
+    record: Option<DeviceRecord>,
     inputs: Receiver<Input>,
     /// The session has ended: there is nobody to say farewell to.
     closed: bool,
@@ -118,12 +123,13 @@ impl Session {
         let disk: Arc<dyn Disk> = host.volume().clone();
         let attachment = attach(args.kind, disk, export, dir.path())?;
         let device = attachment.device_path().to_owned();
-        let session = Self {
+        let mut session = Self {
             id,
             export: export.clone(),
             host,
             attachment,
             device,
+            record: None,
             inputs,
             closed: false,
             warnings,
@@ -131,6 +137,7 @@ impl Session {
         };
         session.save(host_id)?;
         session.listen(args, sender, signals)?;
+        session.record = session.make_record()?;
         Ok(session)
     }
 
@@ -140,6 +147,13 @@ impl Session {
         let mut state = self.identity();
         report::add(&mut state, json!({ "host": host }));
         fs::write(&path, state.to_string()).context(Code::Other, path.display())
+    }
+
+    /// Tells udev which export the device is.
+    fn make_record(&self) -> Result<Option<DeviceRecord>> {
+        let Some(report) = self.host.control().report() else { return Ok(None) };
+        let export = report.export.map(|export| export.uuid);
+        export.map_or(Ok(None), |uuid| DeviceRecord::write(&self.device, uuid, &self.export))
     }
 
     fn identity(&self) -> Value {
