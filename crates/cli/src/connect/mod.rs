@@ -172,3 +172,29 @@ fn narrow_links(session: &Value) -> Vec<String> {
     };
     links.iter().filter_map(narrow).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command};
+
+    use super::*;
+
+    #[test]
+    fn what_a_line_of_tychetab_can_say_is_not_said_beside_it() {
+        let command = ConnectArgs::augment_args(Command::new("connect"));
+        let beside = ["export", "tab", "foreground", "retry", "daemon", "output"];
+        let ids: Vec<_> = command.get_arguments().map(|arg| arg.get_id().as_str()).collect();
+        let unknown = ids.iter().filter(|id| !OF_A_SESSION.contains(id) && !beside.contains(id));
+        assert_eq!(unknown.collect::<Vec<_>>(), Vec::<&&str>::new());
+        let parse = |arguments: &[&str]| {
+            let command = command.clone().no_binary_name(true);
+            command.try_get_matches_from(arguments).map(drop).map_err(|error| error.kind())
+        };
+        assert_eq!(parse(&["vm1", "--tab", "--foreground", "--retry=1", "-o", "json"]), Ok(()));
+        assert_eq!(parse(&["vm1", "--tab=x"]), Ok(()));
+        for option in ["--read-only", "--link=eth0", "--as=fuse", "--spin=1", "--hand-over"] {
+            let conflict = clap::error::ErrorKind::ArgumentConflict;
+            assert_eq!(parse(&["vm1", "--tab", option]), Err(conflict), "{option}");
+        }
+    }
+}
