@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -11,11 +10,9 @@ use tyche_attach::nbd::NbdServer;
 use tyche_attach::ublk::{UblkDevice, UblkOptions};
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::Disk;
+use tyche_engine::Host;
 
 use crate::error::{Code, Error, Result};
-
-/// Queues of a block device unless the user says how many.
-const QUEUES: usize = 4;
 
 /// What the export becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -69,20 +66,20 @@ pub(crate) struct Wish<'a> {
     /// What the device is known by in the kernel.
     pub(crate) mark: u64,
     /// Queues of a block device.
-    pub(crate) queues: Option<u16>,
+    pub(crate) queues: u16,
     /// Requests in flight on each.
     pub(crate) depth: u16,
 }
 
-/// Attaches `disk`.
-pub(crate) fn attach(wish: &Wish<'_>, disk: Arc<dyn Disk>) -> Result<Box<dyn Attachment>> {
-    let &Wish { kind, export, dir, mark, depth, .. } = wish;
+/// Attaches the disk of a session.
+pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>> {
+    let &Wish { kind, export, dir, mark, queues, depth } = wish;
+    let disk: Arc<dyn Disk> = host.volume().clone();
     Ok(match kind {
         Kind::Auto => unreachable!("it was resolved to another kind"),
         Kind::Ublk => {
-            let cpus = thread::available_parallelism().map_or(1, usize::from);
-            let queues = wish.queues.unwrap_or(cpus.min(QUEUES) as u16);
-            Box::new(UblkDevice::start(disk, UblkOptions { queues, depth, mark })?)
+            let adopt = |make| host.control().adopt(make);
+            Box::new(UblkDevice::start(disk, UblkOptions { queues, depth, mark }, &adopt)?)
         }
         Kind::Loop => Box::new(LoopAttachment::start(disk, &dir.join("loop"))?),
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk)?),
@@ -129,10 +126,12 @@ impl Lasting {
     }
 
     /// Serves it from now on.
-    pub(crate) fn take_over(&self, disk: Arc<dyn Disk>) -> Result<Box<dyn Attachment>> {
+    pub(crate) fn take_over(&self, host: &Host) -> Result<Box<dyn Attachment>> {
+        let disk: Arc<dyn Disk> = host.volume().clone();
         match (self.kind, self.number()) {
             (Kind::Ublk, Some(number)) => {
-                Ok(Box::new(UblkDevice::recover(disk, number, self.mark)?))
+                let adopt = |make| host.control().adopt(make);
+                Ok(Box::new(UblkDevice::recover(disk, number, self.mark, &adopt)?))
             }
             _ => Err(self.is_none()),
         }

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
-use tyche_block::Disk;
 use tyche_engine::{Host, Notice};
 use tyche_proto::Problem;
 use uuid::Uuid;
@@ -79,8 +78,9 @@ fn release_stdio() -> Result<()> {
 
 struct Session {
     state: State,
-    host: Host,
+    /// Dropped before the host, whose thread may serve it.
     attachment: Box<dyn Attachment>,
+    host: Host,
     /// While it lives, udev knows the device.
     _name: Option<DeviceName>,
     inputs: Receiver<Input>,
@@ -305,13 +305,12 @@ fn make_device(
     host: &Host,
     former: Option<&Former>,
 ) -> Result<(Box<dyn Attachment>, Option<Lasting>)> {
-    let disk: Arc<dyn Disk> = host.volume().clone();
     let Some(former) = former else {
-        let attachment = attach::attach(wish, disk)?;
+        let attachment = attach::attach(wish, host)?;
         let device = attachment.device_path().to_owned();
         return Ok((attachment, Lasting::new(wish, device)));
     };
-    let attachment = former.lasting.take_over(disk)?;
+    let attachment = former.lasting.take_over(host)?;
     tracing::info!(device = %former.lasting.device.display(), "taken over");
     Ok((attachment, Some(former.lasting.clone())))
 }
