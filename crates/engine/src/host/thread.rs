@@ -59,6 +59,9 @@ impl Host {
             let spin = Spin::new(options.spin);
             let mut driver = Driver::new(options);
             driver.move_in();
+            if let Some(geometry) = driver.geometry() {
+                shared.set_geometry(geometry);
+            }
             let body = HostLoop {
                 driver,
                 volume: shared,
@@ -74,7 +77,8 @@ impl Host {
         Ok(Self { volume, commands, thread: Some(thread) })
     }
 
-    /// The disk. Its geometry is known after the first [`Notice::Connected`].
+    /// The disk. Its geometry is known after the first [`Notice::Connected`], or soon if the session
+    /// takes the place of another.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }

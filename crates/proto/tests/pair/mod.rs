@@ -40,6 +40,8 @@ pub fn session() -> SessionConfig {
         host: Uuid::from_u128(1),
         host_name: name("host"),
         session: Uuid::from_u128(2),
+        device: Uuid::from_u128(2),
+        resumes: None,
         export: name("disk"),
         target: None,
         queue_size: 8,
