@@ -232,7 +232,8 @@ impl Registry {
         }
         let writer = !connect.flags.contains(ConnectFlags::READ_ONLY) && !export.config.read_only;
         let guarded = writer && !export.config.shared;
-        if (guarded && export.was_followed(connect)) || export.is_outlived(connect) {
+        let outlived = R::CLOSE_FORMER && export.is_outlived(connect);
+        if outlived || (guarded && export.was_followed(connect)) {
             return refused(Reason::SessionLost);
         }
         if let Some(holder) = export.holder(connect).filter(|_| guarded) {
