@@ -77,8 +77,8 @@ impl Host {
         Ok(Self { volume, commands, thread: Some(thread) })
     }
 
-    /// The disk. Its geometry is known after the first [`Notice::Connected`], or soon if the session
-    /// takes the place of another.
+    /// The disk. Its geometry is known after the first [`Notice::Connected`], and soon if the
+    /// session takes the place of another.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
