@@ -246,6 +246,7 @@ impl Session {
 
     fn handle_notice(&mut self, notice: &Notice) {
         match notice {
+            Notice::Former(_) => {}
             Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
             Notice::Joined(link, peer) => tracing::info!(link, %peer, "channel is live"),

@@ -162,6 +162,8 @@ impl SessionArgs {
             host: self.host()?,
             host_name: Name::truncated(&host_name),
             session,
+            device: session,
+            resumes: None,
             export: self.export_name()?,
             target: None,
             queue_size: self.queue_size,

@@ -60,6 +60,9 @@ impl Host {
             let spin = Spin::new(options.spin);
             let mut driver = Driver::new(options);
             driver.move_in();
+            if let Some(geometry) = driver.geometry() {
+                shared.set_geometry(geometry);
+            }
             let body = HostLoop {
                 driver,
                 volume: shared,
@@ -76,7 +79,8 @@ impl Host {
         Ok(Self { volume, commands, thread: Some(thread) })
     }
 
-    /// The disk. Its geometry is known after the first [`Notice::Connected`].
+    /// The disk. Its geometry is known after the first [`Notice::Connected`], and soon if the
+    /// session takes the place of another.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
