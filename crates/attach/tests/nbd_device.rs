@@ -13,7 +13,7 @@ use std::num::NonZeroU16;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -100,12 +100,15 @@ fn requests_of_every_kind_reach_the_disk() {
         assert!(disk.take_log().contains(&fua));
 
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        fallocate(&file, hole, 1 << 20, 1 << 20).unwrap();
-        assert_eq!(disk.read(MIB..2 * MIB), vec![0; MIB], "zeroes, by whatever request");
+        // Linux has nbd devices write zeroes since 6.12.
+        let zeroes = queue(&device, "write_zeroes_max_bytes") != "0";
+        let punched = fallocate(&file, hole, 1 << 20, 1 << 20);
+        assert_eq!(punched, if zeroes { Ok(()) } else { Err(libc::EOPNOTSUPP) });
+        assert_eq!(disk.read(MIB..2 * MIB) == vec![0; MIB], zeroes);
         let name = path.to_str().unwrap();
         disk.take_log();
         run("blkdiscard", &["-o", "2097152", "-l", "1048576", name]);
-        assert_eq!(disk.take_log(), [(Operation::Discard, 2 << 20, 1 << 20)]);
+        assert!(disk.take_log().contains(&(Operation::Discard, 2 << 20, 1 << 20)));
 
         disk.fail(0..512, Errno::IO);
         let error = file.read_at(&mut back.bytes()[..4096], 0).unwrap_err();
@@ -120,6 +123,11 @@ fn requests_of_every_kind_reach_the_disk() {
 #[test]
 fn a_file_system_lives_on_it_and_keeps_it() {
     skip_without_nbd!();
+    let _ = Command::new("modprobe").args(["-q", "ext4"]).status();
+    if !fs::read_to_string("/proc/filesystems").unwrap().contains("ext4") {
+        eprintln!("SKIPPED: no ext4");
+        return;
+    }
     let disk = MemoryDisk::new(64 * MIB, 512);
     let mut device = NbdDevice::start(disk.dyn_disk(), &options("fs", 2)).unwrap();
     let path = device.device_path().to_owned();
@@ -175,14 +183,14 @@ fn force_ends_it_though_its_disk_never_answers() {
         let disk = MemoryDisk::new(64 * MIB, 512);
         let mut device = NbdDevice::start(disk.dyn_disk(), &options("force", sockets)).unwrap();
         let path = device.device_path().to_owned();
+        let file = Arc::new(open(&path, libc::O_DIRECT));
         disk.hold();
         let (sender, results) = mpsc::channel();
         // More than the connections' tables and sockets hold, so that some of it is on its way.
         for writer in 0..8 {
-            let (path, sender) = (path.clone(), sender.clone());
+            let (file, sender) = (Arc::clone(&file), sender.clone());
             thread::spawn(move || {
                 let mut data = Buffer::new(4 * MIB);
-                let file = open(&path, libc::O_DIRECT);
                 let offset = (writer * 4 * MIB) as u64;
                 sender.send(file.write_all_at(data.bytes(), offset)).unwrap();
             });
@@ -192,6 +200,7 @@ fn force_ends_it_though_its_disk_never_answers() {
         for _ in 0..8 {
             results.recv_timeout(PATIENCE).unwrap().unwrap_err();
         }
+        drop(file);
         let number = path.file_name().unwrap().to_str().unwrap().to_owned();
         let pid = format!("/sys/block/{number}/pid");
         wait_until("the last user is gone", || !Path::new(&pid).exists());
@@ -209,6 +218,7 @@ fn serve_until_killed() {
     let mut options = NbdDeviceOptions::new(dir.to_str().unwrap());
     options.sockets = NonZeroU16::new(dir.to_str().unwrap().len() as u16 % 2 + 1).unwrap();
     options.answer_within = Some(Duration::ZERO);
+    options.dead_timeout = PATIENCE * 2;
     let device = NbdDevice::start(disk.dyn_disk(), &options).unwrap();
     println!("serving={}", device.device_path().display());
     let mut line = String::new();
@@ -230,10 +240,12 @@ fn a_new_process_serves_what_the_dead_one_owes() {
     for identity in ["successor", "successors"] {
         let mut dead = Server::start(identity.as_ref());
         let path = dead.device.clone();
+        // Waits until the kernel has looked for partitions, which needs answers.
+        let file = Arc::new(open(&path, libc::O_DIRECT));
         dead.tell("hold");
         let requests: Vec<_> = (0..8)
             .map(|i| {
-                let file = open(&path, libc::O_DIRECT);
+                let file = Arc::clone(&file);
                 thread::spawn(move || {
                     let mut data = Buffer::new(MIB);
                     let offset = (i * MIB) as u64;
@@ -269,6 +281,7 @@ fn a_new_process_serves_what_the_dead_one_owes() {
             assert!(data.bytes() == expected, "request {i}");
             assert!(disk.read(i * MIB..(i + 1) * MIB) == expected, "request {i}");
         }
+        drop(file);
         assert_eq!(device.stop(false).unwrap(), Stopped::Gone);
     }
 }
