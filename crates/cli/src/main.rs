@@ -8,7 +8,6 @@ mod connect;
 mod connect_all;
 mod control;
 mod demo;
-mod device_record;
 mod discover;
 mod error;
 mod fault;
@@ -24,6 +23,7 @@ mod runtime;
 mod serve;
 mod sessions;
 mod sim;
+mod state;
 mod tab;
 mod units;
 
