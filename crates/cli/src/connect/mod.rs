@@ -20,6 +20,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
+pub(crate) use device_name::forget_device;
 pub(crate) use session::{SessionArgs, positive};
 
 use crate::attach::Kind;
@@ -53,8 +54,8 @@ pub(crate) struct ConnectArgs {
         value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: u16,
 
-    /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in
-    /// use; a second one does in any case.
+    /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use. So
+    /// does Ctrl-C (SIGINT), of which a second one does in any case.
     #[arg(long)]
     foreground: bool,
 
@@ -73,7 +74,7 @@ pub(crate) struct ConnectArgs {
 }
 
 /// What a line of tychetab says in place of the command line.
-const OF_A_SESSION: [&str; 21] = [
+const OF_A_SESSION: [&str; 22] = [
     "links",
     "target",
     "read_only",
@@ -95,6 +96,7 @@ const OF_A_SESSION: [&str; 21] = [
     "affinity",
     "receivers",
     "kind",
+    "queues",
 ];
 
 impl ConnectArgs {
