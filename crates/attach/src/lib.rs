@@ -6,6 +6,8 @@
 //! | attachment | what programs see | needs |
 //! |---|---|---|
 //! | [`nbd::NbdServer`] | an NBD export on a Unix socket | nothing |
+//! | [`nbd::NbdDevice`] | `/dev/nbdN` | root, the kernel's nbd driver |
+//! | [`vhost_user::VhostUserBlk`] | a virtio disk of a virtual machine | a monitor that shares memory |
 //! | [`fuse::FuseMount`] | a file `disk` | root, FUSE |
 //! | [`LoopAttachment`] | `/dev/loopN` over that file | root, FUSE, loop devices |
 //!
@@ -14,6 +16,7 @@
 
 mod descriptors;
 mod error;
+mod listener;
 mod loop_attachment;
 mod reclaim;
 mod slots;
@@ -21,6 +24,7 @@ mod slots;
 pub mod fuse;
 pub mod loopdev;
 pub mod nbd;
+pub mod vhost_user;
 
 use std::path::Path;
 
