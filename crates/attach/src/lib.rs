@@ -10,10 +10,12 @@
 //! | [`vhost_user::VhostUserBlk`] | a virtio disk of a virtual machine | a monitor that shares memory |
 //! | [`fuse::FuseMount`] | a file `disk` | root, FUSE |
 //! | [`LoopAttachment`] | `/dev/loopN` over that file | root, FUSE, loop devices |
+//! | [`ublk::UblkDevice`] | `/dev/ublkbN` | root, the ublk driver of Linux 6.5 |
 //!
 //! Requests of programs are never refused for want of memory: an attachment stops reading
 //! requests while its table or the arena is full, and goes on when the disk has answered some.
 
+mod claim;
 mod descriptors;
 mod error;
 mod listener;
@@ -24,13 +26,14 @@ mod slots;
 pub mod fuse;
 pub mod loopdev;
 pub mod nbd;
+pub mod ublk;
 pub mod vhost_user;
 
 use std::path::Path;
 
 pub use error::Error;
 pub use loop_attachment::LoopAttachment;
-pub use reclaim::avoid_reclaim_io;
+pub use reclaim::{avoid_reclaim_io, lock_memory};
 
 /// What the rest of the program knows of an attachment.
 pub trait Attachment: Send {

@@ -295,8 +295,9 @@ fn what_a_dead_process_has_left_can_be_taken_away() {
     let waiting = thread::spawn(move || file.read_at(Buffer::new(8 * MIB).bytes(), 0));
     dead.tell("wait for 2");
     dead.kill();
-    assert!(NbdDevice::clean_stale("departed").unwrap());
+    assert_eq!(NbdDevice::remove_left("departed", false).unwrap(), Stopped::InUse);
+    assert_eq!(NbdDevice::remove_left("departed", true).unwrap(), Stopped::InUse);
     waiting.join().unwrap().unwrap_err();
     wait_until("its last user is gone", || NbdDevice::find("departed").is_none());
-    assert!(!NbdDevice::clean_stale("departed").unwrap());
+    assert_eq!(NbdDevice::remove_left("departed", false).unwrap(), Stopped::Gone);
 }

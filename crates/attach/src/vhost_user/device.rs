@@ -52,10 +52,8 @@ struct Mapping {
 
 /// What is known of a queue so far.
 struct Line {
-    queue: Arc<Queue>,
-    finisher: Finisher,
-    /// While it runs.
-    taker: Option<Taker>,
+    /// Once it has run.
+    served: Option<Served>,
     size: u16,
     tables: Option<[GuestAddress; 3]>,
     base: u16,
@@ -64,29 +62,47 @@ struct Line {
     enabled: bool,
 }
 
-impl Line {
-    fn start(template: &Template) -> io::Result<Self> {
+/// A queue and its threads.
+struct Served {
+    queue: Arc<Queue>,
+    finisher: Finisher,
+    /// While it runs.
+    taker: Option<Taker>,
+}
+
+impl Served {
+    fn new(template: &Template) -> io::Result<Self> {
         let Template { disk, identity, counters, .. } = template;
         let queue = Arc::new(Queue::new(Arc::clone(disk), *identity, Arc::clone(counters)));
-        Ok(Self {
-            finisher: Finisher::start(Arc::clone(&queue))?,
-            queue,
-            taker: None,
-            size: SIZE_MAX,
-            tables: None,
-            base: 0,
-            kick: None,
-            call: None,
-            enabled: false,
-        })
+        Ok(Self { finisher: Finisher::start(Arc::clone(&queue))?, queue, taker: None })
+    }
+}
+
+impl Line {
+    const UNKNOWN: Self = Self {
+        served: None,
+        size: SIZE_MAX,
+        tables: None,
+        base: 0,
+        kick: None,
+        call: None,
+        enabled: false,
+    };
+
+    /// Stops taking requests. Those that were taken are answered still.
+    fn pause(&mut self) {
+        if let Some(served) = &mut self.served {
+            served.taker = None;
+        }
     }
 
     /// Stops taking requests, waits until those that were taken are answered, and remembers
     /// where the ring is.
     fn settle(&mut self, given_up: &Closed) {
-        self.taker = None;
-        self.queue.drain(given_up);
-        if let Some(ring) = self.queue.ring().take() {
+        self.pause();
+        let Some(Served { queue, .. }) = &self.served else { return };
+        queue.drain(given_up);
+        if let Some(ring) = queue.ring().take() {
             self.base = ring.base();
         }
     }
@@ -103,25 +119,20 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(template: Template) -> io::Result<Self> {
-        let lines = (0..template.queues).map(|_| Line::start(&template));
-        let lines = lines.collect::<io::Result<_>>()?;
-        Ok(Self {
-            template,
-            features: 0,
-            memory: None,
-            mappings: Vec::new(),
-            in_flight: None,
-            lines,
-        })
+    pub(super) fn new(template: Template) -> Self {
+        let lines = (0..template.queues).map(|_| Line::UNKNOWN).collect();
+        let mappings = Vec::new();
+        Self { template, features: 0, memory: None, mappings, in_flight: None, lines }
     }
 
     /// Leaves the guest's memory alone at once, then waits until the disk has answered: what the
     /// next front end asks must not be overtaken by what this one has asked.
     pub(super) fn end(&mut self) {
-        for line in self.lines.drain(..) {
-            let Line { queue, finisher, taker, .. } = line;
+        let served: Vec<_> = self.lines.drain(..).filter_map(|line| line.served).collect();
+        for Served { queue, .. } in &served {
             queue.close();
+        }
+        for Served { queue, finisher, taker } in served {
             drop((taker, finisher));
             queue.drain(&self.template.given_up);
         }
@@ -158,11 +169,19 @@ impl Device {
         else {
             return Ok(());
         };
-        if line.taker.is_some() || !line.enabled {
+        if !line.enabled {
+            return Ok(());
+        }
+        let served = match line.served.take() {
+            Some(served) => served,
+            None => Served::new(&self.template).map_err(Error::ReqHandlerError)?,
+        };
+        let served = line.served.insert(served);
+        if served.taker.is_some() {
             return Ok(());
         }
         {
-            let mut ring = line.queue.ring();
+            let mut ring = served.queue.ring();
             if ring.is_none() {
                 let start = Start {
                     memory: Arc::clone(memory),
@@ -176,8 +195,8 @@ impl Device {
                 *ring = Some(started.map_err(|_| Error::InvalidParam)?);
             }
         }
-        let taker = Taker::start(Arc::clone(&line.queue), Arc::clone(kick), terms);
-        line.taker = Some(taker.map_err(Error::ReqHandlerError)?);
+        let taker = Taker::start(Arc::clone(&served.queue), Arc::clone(kick), terms);
+        served.taker = Some(taker.map_err(Error::ReqHandlerError)?);
         Ok(())
     }
 
@@ -304,7 +323,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let line = self.line(index)?;
-        line.taker = None;
+        line.pause();
         line.kick = fd.map(Arc::new);
         self.run(index.into())
     }
@@ -312,7 +331,9 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let line = self.line(index)?;
         line.call = fd.map(Arc::new);
-        if let Some(ring) = line.queue.ring().as_mut() {
+        if let Some(Served { queue, .. }) = &line.served
+            && let Some(ring) = queue.ring().as_mut()
+        {
             ring.set_call(line.call.clone());
         }
         Ok(())
@@ -339,7 +360,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         let line = self.line(index)?;
         line.enabled = enable;
         if !enable {
-            line.taker = None;
+            line.pause();
         }
         self.run(index as usize)
     }

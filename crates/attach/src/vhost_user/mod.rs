@@ -208,7 +208,7 @@ fn accept_all(listener: &OwnedFd, template: &Template, shared: &Shared) {
 /// Serves one front end to its end.
 fn serve(stream: UnixStream, template: &Template, shared: &Shared) -> io::Result<()> {
     let handle = stream.try_clone()?;
-    let device = Arc::new(Mutex::new(Device::new(template.clone())?));
+    let device = Arc::new(Mutex::new(Device::new(template.clone())));
     let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(&device));
     *shared.front_end() = Some(handle);
     info!("a virtual machine has connected");

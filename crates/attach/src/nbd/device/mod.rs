@@ -23,7 +23,6 @@
 //! A device that others have open can't vanish. It fails all I/O, and is free for others when the
 //! last one closes it.
 
-mod claim;
 mod kernel;
 mod netlink;
 mod sysfs;
@@ -40,11 +39,11 @@ use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 use tyche_block::{Disk, Geometry};
 
-use self::claim::{Claim, scan_partitions};
 use self::kernel::{Ends, Server};
 use self::netlink::{Configuration, Driver};
 use super::PAYLOAD_MAX;
 use super::handshake::transmission_flags;
+use crate::claim::{self, Claim};
 use crate::{Attachment, Error, Stopped, slots};
 
 /// With one socket, how often the kernel looks whether a request that is in flight has lost its
@@ -112,6 +111,14 @@ pub struct NbdDevice {
 }
 
 impl NbdDevice {
+    /// Whether this kernel can do it.
+    ///
+    /// # Errors
+    /// What is missing, and what brings it.
+    pub fn probe() -> Result<(), Error> {
+        Driver::open().map(drop)
+    }
+
     /// Makes `disk` a device that is free, loading the driver if need be.
     ///
     /// # Errors
@@ -204,14 +211,20 @@ impl NbdDevice {
     }
 
     /// Takes the device of this identity away from a process that is dead, if there is such a
-    /// device. What waits for it fails. Returns whether there was one.
+    /// device. What waits for it fails. Without `force`, only if nobody uses it.
     ///
     /// # Errors
     /// What the kernel says when it refuses.
-    pub fn clean_stale(identity: &str) -> Result<bool, Error> {
-        let Some(number) = Self::find(identity) else { return Ok(false) };
+    pub fn remove_left(identity: &str, force: bool) -> Result<Stopped, Error> {
+        let Some(number) = Self::find(identity) else { return Ok(Stopped::Gone) };
+        let path = path(number);
+        let explain = |error| Error::new(format!("remove {}", path.display()), error);
+        let in_use = claim::is_in_use(&path).map_err(explain)?;
+        if in_use && !force {
+            return Ok(Stopped::InUse);
+        }
         disconnect(&Driver::open()?, number)?;
-        Ok(true)
+        Ok(if in_use { Stopped::InUse } else { Stopped::Gone })
     }
 
     fn of(
@@ -221,8 +234,7 @@ impl NbdDevice {
         server: Server,
         options: &NbdDeviceOptions,
     ) -> Self {
-        let path = PathBuf::from(format!("/dev/nbd{number}"));
-        let identity = options.identity.clone();
+        let (path, identity) = (path(number), options.identity.clone());
         Self { number, path, identity, disk, driver, server: Some(server) }
     }
 
@@ -302,6 +314,10 @@ impl Drop for NbdDevice {
     }
 }
 
+fn path(number: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/nbd{number}"))
+}
+
 /// The longest request that the kernel may make of `disk`, in bytes.
 fn request_max(disk: &Arc<dyn Disk>) -> Result<u32, Error> {
     match slots::io_max(disk.arena(), PAYLOAD_MAX) {
@@ -324,6 +340,16 @@ fn configuration<'a>(
         timeout_s: options.timeout_s(),
         dead_timeout_s: options.dead_timeout.as_secs(),
         sockets,
+    }
+}
+
+/// Lets the kernel read the partition table, which it does when a device is opened that has got a
+/// disk.
+fn scan_partitions(device: &Path) {
+    let path = device.to_owned();
+    let scan = move || drop(claim::open_privately(&path, 0));
+    if let Err(error) = thread::Builder::new().name("nbd-scan".into()).spawn(scan) {
+        warn!(%error, "no thread to look for partitions");
     }
 }
 

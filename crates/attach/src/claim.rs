@@ -1,0 +1,171 @@
+//! Whether anybody uses a block device that this process serves, and keeping it from being used.
+//!
+//! Mounted file systems, swap and device mappers *claim* a device: nobody else can open it with
+//! `O_EXCL` then. Programs that just have it open do not, and are found among the open files of all
+//! processes.
+//!
+//! Opening and closing such a device can mean waiting for I/O which this very process answers, so it
+//! is done by threads with [file descriptors of their own](crate::descriptors): if the process dies
+//! meanwhile, what it serves the device with is closed all the same. They do nothing else, least of
+//! all logging.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use crate::{Error, descriptors};
+
+/// How long a device that is not mounted must stay open to count as in use. `udev` looks at devices
+/// when they change, for some milliseconds; a program that was started in a mount namespace of its
+/// own (`ip netns exec`) keeps a copy of an unmounted file system until it ends.
+pub(crate) const BUSY_GRACE: Duration = Duration::from_secs(3);
+
+/// Between two looks.
+pub(crate) const BUSY_RETRY: Duration = Duration::from_millis(20);
+
+/// How long writing out what the kernel has cached may take.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A block device that nobody else uses, and nobody can mount until it is released.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    release: Sender<()>,
+    holder: JoinHandle<()>,
+}
+
+impl Claim {
+    /// Claims the device, and writes out what the kernel has cached of it. `None` if it is in use,
+    /// which is looked at for [`BUSY_GRACE`] unless it is mounted.
+    pub(crate) fn take(device: &Path) -> Result<Option<Self>, Error> {
+        let explain = |error| Error::new(format!("claim {}", device.display()), error);
+        let (sender, claimed) = mpsc::sync_channel(1);
+        let (release, released) = mpsc::channel();
+        let path = device.to_owned();
+        let hold = move || hold(&path, &sender, &released);
+        let holder =
+            thread::Builder::new().name("device-claim".into()).spawn(hold).map_err(explain)?;
+        match claimed.recv_timeout(SYNC_TIMEOUT) {
+            Ok(Ok(())) => Ok(Some(Self { release, holder })),
+            Ok(Err(error)) if error.kind() == ErrorKind::ResourceBusy => Ok(None),
+            Ok(Err(error)) => Err(explain(error)),
+            Err(_) => Err(explain(ErrorKind::TimedOut.into())
+                .remedy("its disk does not answer: restore the connection, or use force")),
+        }
+    }
+
+    /// Lets go, once the device is closed.
+    pub(crate) fn release(self) {
+        drop(self.release);
+        if self.holder.join().is_err() {
+            warn!("the thread that claimed a device had panicked");
+        }
+    }
+}
+
+/// The body of a claim's thread.
+fn hold(device: &Path, claimed: &mpsc::SyncSender<io::Result<()>>, released: &Receiver<()>) {
+    let file = claim(device).and_then(|file| {
+        file.sync_all()?;
+        Ok(file)
+    });
+    let (file, result) = match file {
+        Ok(file) => (Some(file), Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    // Whoever asked may have given up waiting; then there is nothing to hold.
+    if claimed.send(result).is_ok() {
+        // Nothing is ever sent: this ends when the other side is dropped.
+        let _ = released.recv();
+    }
+    drop(file);
+}
+
+fn claim(device: &Path) -> io::Result<File> {
+    let file = open_privately(device, 0)?;
+    let patience = if is_mounted(&file) { Duration::ZERO } else { BUSY_GRACE };
+    drop(file);
+    let deadline = Instant::now() + patience;
+    loop {
+        let error = match open(device, libc::O_EXCL) {
+            Ok(file) if is_open_elsewhere(&file)? => ErrorKind::ResourceBusy.into(),
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        if error.kind() != ErrorKind::ResourceBusy || Instant::now() >= deadline {
+            return Err(error);
+        }
+        thread::sleep(BUSY_RETRY);
+    }
+}
+
+/// Whether somebody mounted, claimed or opened the device, which this process does not serve or
+/// answers every request of.
+pub(crate) fn is_in_use(device: &Path) -> io::Result<bool> {
+    match open(device, libc::O_EXCL) {
+        Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(true),
+        Err(error) => Err(error),
+        Ok(device) => is_open_elsewhere(&device),
+    }
+}
+
+fn open(device: &Path, flags: i32) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(flags).open(device)
+}
+
+/// Opens a device, in a thread that was started for nothing else.
+pub(crate) fn open_privately(device: &Path, flags: i32) -> io::Result<File> {
+    // SAFETY: such threads own nothing but channels and a path, and use only files that they open
+    // themselves, after this.
+    unsafe { descriptors::make_private()? };
+    open(device, flags)
+}
+
+/// Whether a file system on the device is mounted here: then nobody is about to let go of it. Not
+/// all file systems say which device they are on.
+pub(crate) fn is_mounted(device: &File) -> bool {
+    let Ok(number) = device.metadata().map(|it| it.rdev()) else { return false };
+    let number = format!("{}:{}", libc::major(number), libc::minor(number));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|mount| mount.split(' ').nth(2) == Some(&number))
+}
+
+/// Whether another process has the device open. Those that end or close it meanwhile do not count.
+fn is_open_elsewhere(device: &File) -> io::Result<bool> {
+    let device = device.metadata()?.rdev();
+    let own = std::process::id().to_string();
+    for process in fs::read_dir("/proc")?.flatten() {
+        let name = process.file_name();
+        let is_process = name.to_string_lossy().bytes().all(|byte| byte.is_ascii_digit());
+        if !is_process || name.to_string_lossy() == own {
+            continue;
+        }
+        let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
+        for file in files.flatten() {
+            let found = fs::metadata(file.path());
+            if found.is_ok_and(|it| it.file_type().is_block_device() && it.rdev() == device) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_has_can_be_claimed_and_what_is_not_there_cannot() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(!is_in_use(file.path()).unwrap());
+        Claim::take(file.path()).unwrap().expect("a file is nobody's device").release();
+        assert!(is_in_use(Path::new("/no/such/device")).is_err());
+        assert!(Claim::take(Path::new("/no/such/device")).is_err());
+    }
+}
