@@ -135,6 +135,7 @@ impl Session {
             kind,
             export,
             dir: dir.path(),
+            socket: args.socket.as_deref(),
             identity,
             queues: args.queues,
             depth: args.session.queue_size,
