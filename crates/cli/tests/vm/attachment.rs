@@ -1,0 +1,58 @@
+//! What is tested: attachments, the kernels that have them, and what each can do.
+
+use std::path::PathBuf;
+
+/// A kernel of Debian's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    V6_1,
+    V6_12,
+}
+
+impl Kernel {
+    /// The directory with what `cargo xtask vm` has made of it.
+    pub(crate) fn image(self) -> PathBuf {
+        let version = match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+        };
+        let images = std::env::var_os("TYCHE_VM").map(PathBuf::from);
+        images.expect("this is to be run by `cargo xtask vm`").join(version)
+    }
+}
+
+/// A kind of block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attachment {
+    Loop,
+}
+
+impl Attachment {
+    /// As `--as` knows it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Loop => "loop",
+        }
+    }
+
+    /// The kernel that it is tested on.
+    pub(crate) fn kernel(self) -> Kernel {
+        match self {
+            Self::Loop => Kernel::V6_1,
+        }
+    }
+
+    /// The kernel's modules that it needs.
+    pub(crate) fn modules(self) -> &'static str {
+        match self {
+            Self::Loop => "fuse loop",
+        }
+    }
+
+    /// The file that exists as long as a device of that name is in use.
+    pub(crate) fn presence(self, device: &str) -> String {
+        match self {
+            Self::Loop => format!("/sys/block/{device}/loop/backing_file"),
+        }
+    }
+}

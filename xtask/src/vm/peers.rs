@@ -1,0 +1,5 @@
+//! `cargo xtask vm peers`.
+use crate::Result;
+pub(crate) fn run() -> Result<bool> {
+    Err("not yet".to_owned())
+}
