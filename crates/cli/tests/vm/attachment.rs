@@ -1,4 +1,4 @@
-//! What is tested: attachments, the kernels that have them, and what each can do.
+//! What is tested: attachments, the kernels that have them, and what each cannot do.
 
 use std::path::PathBuf;
 
@@ -25,6 +25,8 @@ impl Kernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attachment {
     Loop,
+    Nbd,
+    Ublk,
 }
 
 impl Attachment {
@@ -32,13 +34,16 @@ impl Attachment {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Loop => "loop",
+            Self::Nbd => "nbd",
+            Self::Ublk => "ublk",
         }
     }
 
     /// The kernel that it is tested on.
     pub(crate) fn kernel(self) -> Kernel {
         match self {
-            Self::Loop => Kernel::V6_1,
+            Self::Loop | Self::Nbd => Kernel::V6_1,
+            Self::Ublk => Kernel::V6_12,
         }
     }
 
@@ -46,6 +51,8 @@ impl Attachment {
     pub(crate) fn modules(self) -> &'static str {
         match self {
             Self::Loop => "fuse loop",
+            Self::Nbd => "nbd",
+            Self::Ublk => "ublk_drv",
         }
     }
 
@@ -53,6 +60,16 @@ impl Attachment {
     pub(crate) fn presence(self, device: &str) -> String {
         match self {
             Self::Loop => format!("/sys/block/{device}/loop/backing_file"),
+            Self::Nbd => format!("/sys/block/{device}/pid"),
+            Self::Ublk => format!("/sys/block/{device}"),
+        }
+    }
+
+    /// Why the device cannot outlive the daemon that serves it, if so.
+    pub(crate) fn why_mortal(self) -> Option<&'static str> {
+        match self {
+            Self::Loop => Some("a loop device fails all I/O once its daemon is dead"),
+            Self::Nbd | Self::Ublk => None,
         }
     }
 }

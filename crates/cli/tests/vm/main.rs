@@ -7,7 +7,9 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod attachment;
+mod device;
 mod filesystems;
+mod recovery;
 mod rig;
 
 /// Runs the list for attachments: a module of tests for each.
@@ -35,9 +37,18 @@ macro_rules! list {
 }
 
 list! {
-    loops = Loop;
-    smoke = crate::filesystems::smoke,
+    loops = Loop, nbd = Nbd, ublk = Ublk;
+    smoke = crate::device::smoke,
+    discard = crate::device::discard,
+    read_only = crate::device::read_only,
+    partitions = crate::device::partitions,
     ext4 = crate::filesystems::ext4,
     xfs = crate::filesystems::xfs,
     btrfs = crate::filesystems::btrfs,
+    resize = crate::filesystems::resize,
+    memory_pressure = crate::filesystems::memory_pressure,
+    daemon_killed = crate::recovery::daemon_killed,
+    target_killed = crate::recovery::target_killed,
+    link_cut = crate::recovery::link_cut,
+    link_cut_mounted = crate::recovery::link_cut_mounted,
 }

@@ -125,6 +125,12 @@ impl Guest {
         self.run(&script);
     }
 
+    /// Makes a copy of a file, which a script finds as `/share/NAME`.
+    pub(crate) fn put(&self, file: &Path, name: &str) {
+        let copied = fs::copy(file, self.dir.join("share").join(name));
+        copied.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+
     fn share(&self, number: u32, kind: &str) -> PathBuf {
         self.dir.join(format!("share/{number}.{kind}"))
     }

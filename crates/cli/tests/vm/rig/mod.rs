@@ -29,6 +29,8 @@ use segment::Segment;
 pub(crate) use session::Session;
 pub(crate) use target::Target;
 
+pub(crate) const MIB: u64 = 1 << 20;
+
 /// What the tests export.
 pub(crate) const DISK: &str = "disk";
 

@@ -48,6 +48,11 @@ impl<'a> Session<'a> {
         self.start(script).succeed(limit)
     }
 
+    /// Runs a script that has the device as `$D` until it succeeds.
+    pub(crate) fn wait_until(&self, script: &str) {
+        self.guest.wait_until(&format!("D={}; {script}", self.device));
+    }
+
     /// Waits until that many requests were answered from now on: something is under way.
     pub(crate) fn await_requests(&self, count: u32) {
         self.run(&format!(
