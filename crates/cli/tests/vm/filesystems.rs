@@ -34,7 +34,7 @@ fn tree(attachment: Attachment, make: &str, check: &str) {
         LIMIT,
         &format!(
             "mkdir -p /tmp/tree\n\
-             cp -a /lib/modules/$(uname -r)/kernel/net/{{netfilter,ipv4,ipv6}} /tmp/tree\n\
+             cp -a /lib/modules/$(uname -r)/kernel/net/{{netfilter,sched,ipv4,ipv6}} /tmp/tree\n\
              [ $(find /tmp/tree -type f | wc -l) -gt 300 ]\n\
              head -c 16M /dev/urandom >/tmp/tree/large\n\
              {make}; mount $D /mnt\n\

@@ -70,7 +70,12 @@ impl Rig {
 
     /// Serves that file, with more arguments.
     pub(crate) fn serve(&self, args: &[&str]) -> Target {
-        Target::start(self, args)
+        self.serve_exports(&[format!("{DISK}={}", self.disk().display())], args)
+    }
+
+    /// Serves exports, as `NAME=PATH`, with more arguments.
+    pub(crate) fn serve_exports(&self, exports: &[String], args: &[&str]) -> Target {
+        Target::start(self, exports, args)
     }
 
     /// Boots a guest; its number says which cable is its.

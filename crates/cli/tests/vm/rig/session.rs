@@ -11,7 +11,7 @@ use crate::attachment::Attachment;
 pub(crate) struct Session<'a> {
     pub(crate) guest: &'a Guest,
     attachment: Attachment,
-    /// What it was connected with.
+    /// What follows `tyche connect`.
     args: String,
     pub(crate) device: String,
     pub(crate) pid: u64,
@@ -20,7 +20,16 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Connects the disk, with more arguments.
     pub(crate) fn connect(guest: &'a Guest, attachment: Attachment, args: &str) -> Self {
-        let args = format!("--link eth0 --as {} {args}", attachment.name());
+        Self::connect_to(guest, attachment, DISK, args)
+    }
+
+    pub(crate) fn connect_to(
+        guest: &'a Guest,
+        attachment: Attachment,
+        export: &str,
+        args: &str,
+    ) -> Self {
+        let args = format!("{export} --link eth0 --as {} {args}", attachment.name());
         guest.run(&format!("modprobe --all {}", attachment.modules()));
         let (device, pid) = connect(guest, &args);
         Self { guest, attachment, args, device, pid }
@@ -86,7 +95,7 @@ impl<'a> Session<'a> {
 /// Connects; returns the device, and the daemon's process.
 fn connect(guest: &Guest, args: &str) -> (String, u64) {
     let said = guest.run(&format!(
-        "tyche connect {DISK} -o json {args} 2>/tmp/warnings || {{ \
+        "tyche connect -o json {args} 2>/tmp/warnings || {{ \
         code=$?; cat /tmp/warnings; exit $code; }}"
     ));
     let value: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));

@@ -7,8 +7,8 @@ use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::Rig;
 use super::segment::BRIDGE;
-use super::{DISK, Rig};
 
 /// A running `tyche serve`.
 pub(crate) struct Target {
@@ -17,13 +17,13 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Starts one that exports the rig's disk, and waits until it serves.
-    pub(super) fn start(rig: &Rig, args: &[&str]) -> Self {
+    /// Starts one with these exports, and waits until it serves.
+    pub(super) fn start(rig: &Rig, exports: &[String], args: &[&str]) -> Self {
         let log = rig.path("target.log");
         let stderr = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = rig.command(Path::new(env!("CARGO_BIN_EXE_tyche")));
-        command.args(["serve", "--name", "vm", "--link", BRIDGE, "--export"]);
-        command.arg(format!("{DISK}={}", rig.disk().display())).args(args);
+        command.args(["serve", "--name", "vm", "--link", BRIDGE]);
+        command.args(exports.iter().flat_map(|it| ["--export", it])).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
