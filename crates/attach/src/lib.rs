@@ -8,10 +8,12 @@
 //! | [`nbd::NbdServer`] | an NBD export on a Unix socket | nothing |
 //! | [`fuse::FuseMount`] | a file `disk` | root, FUSE |
 //! | [`LoopAttachment`] | `/dev/loopN` over that file | root, FUSE, loop devices |
+//! | [`ublk::UblkDevice`] | `/dev/ublkbN` | root, the ublk driver of Linux 6.5 |
 //!
 //! Requests of programs are never refused for want of memory: an attachment stops reading
 //! requests while its table or the arena is full, and goes on when the disk has answered some.
 
+mod claim;
 mod descriptors;
 mod error;
 mod loop_attachment;
@@ -21,12 +23,13 @@ mod slots;
 pub mod fuse;
 pub mod loopdev;
 pub mod nbd;
+pub mod ublk;
 
 use std::path::Path;
 
 pub use error::Error;
 pub use loop_attachment::LoopAttachment;
-pub use reclaim::avoid_reclaim_io;
+pub use reclaim::{avoid_reclaim_io, lock_memory};
 
 /// What the rest of the program knows of an attachment.
 pub trait Attachment: Send {

@@ -7,6 +7,7 @@
 use std::io;
 
 use libc::{c_int, c_ulong};
+use rustix::mm::{MlockAllFlags, mlockall};
 
 /// Of `linux/prctl.h`; the libc crate does not have it.
 const PR_SET_IO_FLUSHER: c_int = 57;
@@ -25,4 +26,15 @@ pub fn avoid_reclaim_io() -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Keeps all memory of this process where it is: what is there now, program text included, and what
+/// is touched from now on. So no page of it ever has to be read from a disk that waits for it.
+///
+/// # Errors
+/// `PermissionDenied` or `OutOfMemory` without `CAP_IPC_LOCK` and with a limit on locked memory.
+pub fn lock_memory() -> io::Result<()> {
+    mlockall(MlockAllFlags::CURRENT)?;
+    // Stacks and the like are large, and mostly never touched.
+    Ok(mlockall(MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?)
 }

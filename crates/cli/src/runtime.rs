@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! /run/tyche/targets/NAME/    lock, control.sock
-//! /run/tyche/sessions/UUID/   session.json, control.sock, daemon.log, and the attachment's own
+//! /run/tyche/sessions/UUID/   lock, session.json, control.sock, daemon.log, the attachment's own
+//! /run/tyche/devices/NAME     what udev should know of the block device of that name
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -31,6 +32,11 @@ fn root() -> PathBuf {
 /// The directory of the sessions.
 pub(crate) fn sessions() -> PathBuf {
     root().join("sessions")
+}
+
+/// The directory of what udev is told.
+pub(crate) fn devices() -> PathBuf {
+    root().join("devices")
 }
 
 /// The directory of the targets.
@@ -72,16 +78,8 @@ impl RuntimeDir {
     /// `Usage` if another process has it.
     pub(crate) fn take(path: PathBuf, what: &str) -> Result<Self> {
         create(&path)?;
-        let file = path.join(LOCK);
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&file)
-            .context(Code::Permission, format_args!("open {}", file.display()))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(Error::new(Code::Usage, format!("{what} is running already")));
-        }
+        let lock = lock(&path)?
+            .ok_or_else(|| Error::new(Code::Usage, format!("{what} is running already")))?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -94,6 +92,18 @@ impl Drop for RuntimeDir {
     fn drop(&mut self) {
         remove(&self.path);
     }
+}
+
+/// Takes the lock of a directory of ours; `None` if a running process has it.
+pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
+    let file = dir.join(LOCK);
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&file)
+        .context(Code::Permission, format_args!("open {}", file.display()))?;
+    Ok(flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(lock))
 }
 
 /// Whether a running process has the directory.

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::attach::clean_stale;
+use crate::attach::{Kind, Lasting, clean_stale};
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, Table, bytes, show};
@@ -69,11 +70,26 @@ pub(crate) struct DisconnectArgs {
     pub(crate) output: Format,
 }
 
+/// What a daemon writes down, for when it is dead.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) session: Uuid,
+    pub(crate) export: String,
+    pub(crate) host: Uuid,
+    pub(crate) kind: Kind,
+    pub(crate) device: PathBuf,
+    pub(crate) pid: u32,
+    /// The device, if it stays without the daemon.
+    pub(crate) lasting: Option<Lasting>,
+}
+
 /// A session of this machine.
 struct Session {
     dir: PathBuf,
     /// What its daemon says, or the state file if the daemon is dead.
     report: Value,
+    /// The device that a dead daemon has left, and that another can serve.
+    left: Option<Lasting>,
 }
 
 impl Session {
@@ -92,7 +108,8 @@ impl Session {
     }
 }
 
-/// All sessions. What a daemon that died has left is reported once, and taken away.
+/// All sessions. What a daemon that died has left is reported once, and taken away, unless its device
+/// can be taken over.
 fn sessions() -> Result<Vec<Session>> {
     let dir = runtime::sessions();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
@@ -100,25 +117,32 @@ fn sessions() -> Result<Vec<Session>> {
 }
 
 fn session(dir: PathBuf) -> Option<Session> {
+    let of_state = |state: &State, more: Value| {
+        let mut report = serde_json::to_value(state).unwrap_or_default();
+        add(&mut report, more);
+        report
+    };
     match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
-        Ok(report) => return Some(Session { dir, report }),
+        Ok(report) => return Some(Session { dir, report, left: None }),
         Err(error) if is_nobody(error.kind()) => {}
         Err(error) => {
-            let mut report = saved(&dir)?;
-            add(&mut report, json!({ "state": "silent", "problem": error.to_string() }));
-            return Some(Session { dir, report });
+            let problem = json!({ "state": "silent", "problem": error.to_string() });
+            let report = of_state(&saved(&dir)?, problem);
+            return Some(Session { dir, report, left: None });
         }
     }
     if is_running(&dir) {
         // It is starting or ending: not there yet, or no more.
         return None;
     }
-    let saved = saved(&dir);
-    clean_stale(&dir);
-    runtime::remove(&dir);
-    let mut report = saved?;
-    add(&mut report, json!({ "state": "dead" }));
-    Some(Session { dir, report })
+    let state = saved(&dir);
+    let left = state.as_ref().and_then(|it| it.lasting.clone()).filter(Lasting::is_there);
+    if left.is_none() {
+        clean_stale(&dir);
+        runtime::remove(&dir);
+    }
+    let report = of_state(&state?, json!({ "state": "dead", "waits": left.is_some() }));
+    Some(Session { dir, report, left })
 }
 
 fn is_nobody(kind: ErrorKind) -> bool {
@@ -130,7 +154,8 @@ fn is_running(dir: &Path) -> bool {
     runtime::is_locked(dir)
 }
 
-fn saved(dir: &Path) -> Option<Value> {
+/// What the daemon of that directory has written down.
+pub(crate) fn saved(dir: &Path) -> Option<State> {
     serde_json::from_str(&std::fs::read_to_string(dir.join(STATE)).ok()?).ok()
 }
 
@@ -148,8 +173,8 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
     let dir = runtime::sessions();
     for dir in runtime::below(&dir).context(Code::Permission, dir.display())? {
         let Some(state) = saved(&dir).filter(|_| is_running(&dir)) else { continue };
-        if state["export"] == export && state["host"] == json!(host) {
-            let device = state["device"].as_str().unwrap_or_default();
+        if state.export == export && state.host == host {
+            let device = state.device.display();
             let message = format!("export `{export}` is connected already, as {device}");
             return Err(Error::new(Code::Usage, message));
         }
@@ -210,6 +235,9 @@ fn state(report: &Value) -> String {
             format!("lost for {lost:.0} s, requests fail in {left:.0} s")
         }
         ("lost", Some(lost), None) => format!("lost for {lost:.0} s, requests wait"),
+        ("dead", ..) if report["waits"] == true => {
+            "its daemon died: requests wait for another `tyche connect`".to_owned()
+        }
         _ => state.to_owned(),
     }
 }
@@ -365,7 +393,11 @@ fn not_found(name: &str) -> Error {
 
 fn end(session: &Session, force: bool) -> Result<()> {
     if session.is_dead() {
-        // Looking at it has taken away what was left.
+        if let Some(left) = &session.left {
+            left.remove(force)?;
+            runtime::remove(&session.dir);
+        }
+        // Otherwise, looking at it has taken away what was left.
         return Ok(());
     }
     let timeout = if force { FORCED_TIMEOUT } else { DISCONNECT_TIMEOUT };

@@ -11,25 +11,17 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::sys::{self, Backing};
+use crate::claim::{BUSY_RETRY, is_mounted};
 use crate::{Error, Stopped, descriptors};
 
 /// Other processes that look for a free loop device may take the one just found.
 const ATTEMPTS_MAX: usize = 64;
-
-/// How long a device that is not mounted must stay open after our close to count as in use. `udev`
-/// looks at devices when they change, for some milliseconds; a program that was started in a mount
-/// namespace of its own (`ip netns exec`) keeps a copy of an unmounted file system until it ends.
-pub(super) const BUSY_GRACE: Duration = Duration::from_secs(3);
-
-/// Between two looks.
-const BUSY_RETRY: Duration = Duration::from_millis(20);
 
 /// What the keeper is asked to do. It answers each.
 pub(super) enum Command {
@@ -168,15 +160,6 @@ impl Held {
             thread::sleep(BUSY_RETRY);
         }
     }
-}
-
-/// Whether a file system on the device is mounted here: then nobody is about to let go of it. Not
-/// all file systems say which device they are on.
-fn is_mounted(device: &File) -> bool {
-    let Ok(number) = device.metadata().map(|it| it.rdev()) else { return false };
-    let number = format!("{}:{}", libc::major(number), libc::minor(number));
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts.lines().any(|mount| mount.split(' ').nth(2) == Some(&number))
 }
 
 /// The longest request of a device, in KiB.

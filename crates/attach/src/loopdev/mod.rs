@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use self::keeper::{BUSY_GRACE, Binding, Command};
+use self::keeper::{Binding, Command};
+use crate::claim::BUSY_GRACE;
 use crate::{Error, Stopped};
 
 /// How long binding may take. The kernel reads the partition table, so the disk must answer.

@@ -2,8 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Write, stdout};
-use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,17 +11,20 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
 use tyche_block::Disk;
-use tyche_engine::{Host, HostControl, LinkError, Notice};
+use tyche_engine::{Host, Notice};
 use tyche_proto::Problem;
 use uuid::Uuid;
 
-use super::{ConnectArgs, SessionArgs};
-use crate::attach::attach;
+use super::device_name::DeviceName;
+use super::former::Former;
+use super::{ConnectArgs, SessionArgs, orders};
+use crate::attach::{self, Lasting, Wish};
 use crate::control::{self, Request};
 use crate::error::{Code, Context, Error, Result};
 use crate::links::log_warnings;
 use crate::output::show;
 use crate::runtime::{self, CONTROL, RuntimeDir};
+use crate::sessions::State;
 use crate::{report, sessions};
 
 /// How long without news before the daemon looks at what holds the session up.
@@ -58,7 +60,7 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
         println!("{announcement}");
         release_stdio()?;
     } else {
-        let device = session.device.display().to_string();
+        let device = session.state.device.display().to_string();
         show(args.output, || announcement, || format!("{device}\n"));
         let _ = stdout().flush();
         // Fails only where a supervisor asked for it and is gone.
@@ -76,11 +78,11 @@ fn release_stdio() -> Result<()> {
 }
 
 struct Session {
-    id: Uuid,
-    export: String,
+    state: State,
     host: Host,
     attachment: Box<dyn Attachment>,
-    device: PathBuf,
+    /// While it lives, udev knows the device.
+    _name: Option<DeviceName>,
     inputs: Receiver<Input>,
     /// The session has ended: there is nobody to say farewell to.
     closed: bool,
@@ -99,13 +101,20 @@ impl Session {
         let SessionArgs { export, .. } = &args.session;
         let host_id = args.session.host()?;
         sessions::refuse_twice(export, host_id)?;
+        let former = Former::find(export, host_id)?;
+        let (kind, compromise) = match &former {
+            Some(former) => (former.check_kind(args.kind, export)?, None),
+            None => args.kind.resolve(),
+        };
         let id = Uuid::new_v4();
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
         let log = dir.path().join("daemon.log");
         if detached {
             crate::log_to(File::create(&log).context(Code::Other, log.display())?);
         }
-        let (options, warnings) = args.session.options(id)?;
+        stay_in_memory();
+        let (options, mut warnings) = args.session.options(id)?;
+        warnings.extend(compromise);
         log_warnings(&warnings);
         let (sender, inputs) = channel();
         let notices = sender.clone();
@@ -113,42 +122,42 @@ impl Session {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
-        await_connection(&host, &inputs, &args.session)?;
+        let uuid = await_connection(&host, &inputs, &args.session)?;
         tracing::info!(export, session = %id, "connected");
-        let disk: Arc<dyn Disk> = host.volume().clone();
-        let attachment = attach(args.kind, disk, export, dir.path())?;
-        let device = attachment.device_path().to_owned();
-        let session = Self {
-            id,
-            export: export.clone(),
-            host,
-            attachment,
-            device,
-            inputs,
-            closed: false,
-            warnings,
-            dir,
+        let wish = Wish {
+            kind,
+            export,
+            dir: dir.path(),
+            mark: id.as_u64_pair().0,
+            queues: args.queues,
+            depth: args.session.queue_size,
         };
-        session.save(host_id)?;
+        let (attachment, lasting) = make_device(&wish, &host, former.as_ref())?;
+        let device = attachment.device_path().to_owned();
+        let export = export.clone();
+        let state = State {
+            session: id,
+            export,
+            host: host_id,
+            kind,
+            device,
+            pid: std::process::id(),
+            lasting,
+        };
+        save(&state, &dir)?;
+        if let Some(former) = former {
+            former.succeeded();
+        }
+        let name = DeviceName::tell(&state.device, &state.export, uuid)?;
+        let session =
+            Self { state, host, attachment, _name: name, inputs, closed: false, warnings, dir };
         session.listen(args, sender, signals)?;
         Ok(session)
     }
 
-    /// Writes down what others must know if the daemon dies.
-    fn save(&self, host: Uuid) -> Result<()> {
-        let path = self.dir.path().join(sessions::STATE);
-        let mut state = self.identity();
-        report::add(&mut state, json!({ "host": host }));
-        fs::write(&path, state.to_string()).context(Code::Other, path.display())
-    }
-
+    /// What is the same as long as the daemon lives.
     fn identity(&self) -> Value {
-        json!({
-            "session": self.id,
-            "export": self.export,
-            "device": self.device,
-            "pid": std::process::id(),
-        })
+        serde_json::to_value(&self.state).unwrap_or_default()
     }
 
     /// What `tyche connect` prints; what it warns of is in the log, too.
@@ -184,9 +193,12 @@ impl Session {
                 }
                 value
             }
-            Request::Disconnect { force } => disconnect(&control, &to_loop, force),
-            Request::AddLink { link } => answer(add_link(&control, &args, &link)),
-            Request::RemoveLink { link } => answer(remove_link(&control, &link)),
+            Request::Disconnect { force } => orders::disconnect(&control, force, &|answer| {
+                let order = Input::Disconnect { force, answer };
+                to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
+            }),
+            Request::AddLink { link } => orders::add_link(&control, &args, &link),
+            Request::RemoveLink { link } => orders::remove_link(&control, &link),
         });
         let socket = self.dir.path().join(CONTROL);
         control::serve(&socket, move |request| respond(request))
@@ -266,11 +278,7 @@ impl Session {
             self.host.control().abort();
         }
         match self.attachment.stop(force)? {
-            Stopped::InUse if !force => {
-                let device = self.device.display();
-                let message = format!("{device} is in use: unmount it first, or use --force");
-                Err(Error::new(Code::Device, message))
-            }
+            Stopped::InUse if !force => Err(attach::in_use(&self.state.device)),
             Stopped::Gone | Stopped::InUse => Ok(()),
         }
     }
@@ -291,74 +299,55 @@ impl Session {
     }
 }
 
-/// Answers an order to disconnect, in the thread of whoever gave it.
-fn disconnect(control: &HostControl, to_loop: &Mutex<Sender<Input>>, force: bool) -> Value {
-    if force {
-        // At once: an orderly end that waits for a lost target is thereby over, too.
-        control.abort();
-    }
-    let (answer, answered) = sync_channel(1);
-    let order = Input::Disconnect { force, answer };
-    let sent = to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok());
-    if !sent {
-        return json!({});
-    }
-    match answered.recv() {
-        Ok(Err(error)) => error.json(),
-        Ok(Ok(())) | Err(_) => json!({}),
-    }
-}
-
-/// What an order came to, for who gave it.
-fn answer(result: Result<()>) -> Value {
-    result.map_or_else(|error| error.json(), |()| json!({}))
-}
-
-/// Begins to use another interface, or another TCP address, with the session's own options.
-fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result<()> {
-    let (links, warnings) = args.open_links(&[name.to_owned()], &args.placement.placement()?)?;
-    log_warnings(&warnings);
-    for link in links {
-        control.add_link(link).map_err(|error| link_error(error, name))?;
-    }
-    tracing::info!(link = name, "link added");
-    Ok(())
-}
-
-/// Stops to use an interface.
-fn remove_link(control: &HostControl, name: &str) -> Result<()> {
-    control.remove_link(name).map_err(|error| link_error(error, name))?;
-    tracing::info!(link = name, "link removed");
-    Ok(())
-}
-
-fn link_error(error: LinkError, name: &str) -> Error {
-    let (code, message) = match error {
-        LinkError::InUse => (Code::Usage, format!("the session uses {name} already")),
-        LinkError::Unknown => {
-            let message = format!("the session does not use {name}; `tyche list` shows its links");
-            (Code::NotFound, message)
-        }
-        LinkError::Last => {
-            let message = format!(
-                "{name} is the session's last link: add another one first, or use \
-                 `tyche disconnect`"
-            );
-            (Code::Usage, message)
-        }
-        LinkError::Gone => (Code::Other, "the session is ending".to_owned()),
+/// The device: the former one, if there is one that waits; and what to write down of it.
+fn make_device(
+    wish: &Wish<'_>,
+    host: &Host,
+    former: Option<&Former>,
+) -> Result<(Box<dyn Attachment>, Option<Lasting>)> {
+    let disk: Arc<dyn Disk> = host.volume().clone();
+    let Some(former) = former else {
+        let attachment = attach::attach(wish, disk)?;
+        let device = attachment.device_path().to_owned();
+        return Ok((attachment, Lasting::new(wish, device)));
     };
-    Error::new(code, message)
+    let attachment = former.lasting.take_over(disk)?;
+    tracing::info!(device = %former.lasting.device.display(), "taken over");
+    Ok((attachment, Some(former.lasting.clone())))
 }
 
-/// Waits until the session is live.
-fn await_connection(host: &Host, inputs: &Receiver<Input>, args: &SessionArgs) -> Result<()> {
+/// Writes down what others must know if the daemon dies.
+fn save(state: &State, dir: &RuntimeDir) -> Result<()> {
+    let path = dir.path().join(sessions::STATE);
+    let text = serde_json::to_string(state).context(Code::Other, path.display())?;
+    fs::write(&path, text).context(Code::Other, path.display())
+}
+
+/// The kernel must never wait for this process while the process waits for the kernel to write pages to
+/// its disk: neither when it allocates, nor because a page of its own is gone.
+fn stay_in_memory() {
+    if let Err(error) = tyche_attach::avoid_reclaim_io() {
+        tracing::warn!(
+            "memory that runs short may hold up the disk: PR_SET_IO_FLUSHER: {error}; run with \
+             CAP_SYS_RESOURCE"
+        );
+    }
+    if let Err(error) = tyche_attach::lock_memory() {
+        tracing::warn!(
+            "memory that runs short may hold up the disk: mlockall: {error}; run with \
+             CAP_IPC_LOCK, or raise `ulimit -l`"
+        );
+    }
+}
+
+/// Waits until the session is live; returns the export's identity.
+fn await_connection(host: &Host, inputs: &Receiver<Input>, args: &SessionArgs) -> Result<Uuid> {
     let deadline = Instant::now() + args.timeout();
     let (mut refusal, mut looked) = (None, false);
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {
-            Ok(Input::Notice(Notice::Connected(_))) => return Ok(()),
+            Ok(Input::Notice(Notice::Connected(export))) => return Ok(export.uuid),
             Ok(Input::Notice(Notice::Rejected(reason, detail))) => {
                 refusal = Some(args.refused(reason, &detail));
             }

@@ -4,6 +4,9 @@
 //! usable, or why not. With `--foreground` the command is the daemon.
 
 mod daemon;
+mod device_name;
+mod former;
+mod orders;
 mod session;
 
 use std::io::{BufRead, BufReader};
@@ -30,8 +33,13 @@ pub(crate) struct ConnectArgs {
     session: SessionArgs,
 
     /// What to make of it.
-    #[arg(long = "as", value_name = "KIND", default_value = "loop")]
+    #[arg(long = "as", value_name = "KIND", default_value = "auto")]
     kind: Kind,
+
+    /// Queues of the block device, each with a thread, where it has several; by default one for each
+    /// CPU, 4 at most.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues: Option<u16>,
 
     /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in
     /// use; a second one does in any case.

@@ -1,0 +1,202 @@
+//! Control commands: devices are made, started, taken over, stopped and removed through
+//! `/dev/ublk-control`, by commands in a ring.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::mem::{self, size_of};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::abi::{
+    ANY_DEVICE, CMD_ADD_DEV, CMD_DEL_DEV, CMD_DEL_DEV_ASYNC, CMD_END_USER_RECOVERY,
+    CMD_GET_DEV_INFO, CMD_GET_FEATURES, CMD_GET_PARAMS, CMD_SET_PARAMS, CMD_START_DEV,
+    CMD_START_USER_RECOVERY, CMD_STOP_DEV, CMD_UPDATE_SIZE, ControlCommand, DeviceInfo, NO_QUEUE,
+    PARAMS_LEN, Params,
+};
+use crate::Error;
+
+const PATH: &str = "/dev/ublk-control";
+
+/// How long a command may take. The longest is the stop of a device: what is in flight is
+/// answered first, within the session's own limits.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// The way to the driver.
+pub(super) struct Control {
+    /// `None` once a command was given up: it may still be under way, and its memory in use.
+    ring: Option<Ring>,
+    file: File,
+}
+
+/// What commands carry: room for the longest.
+type Payload = [u64; 8];
+
+impl Control {
+    /// Opens the driver, loading it if need be.
+    pub(super) fn open() -> Result<Self, Error> {
+        let file = open(Path::new(PATH)).or_else(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                // What it says is of no use to anybody: whether the device is there now is.
+                let _ = Command::new("modprobe").arg("ublk_drv").output();
+                open(Path::new(PATH))
+            }
+            _ => Err(error),
+        });
+        let file = file.map_err(|error| {
+            let (kind, error) = (error.kind(), Error::new(format!("open {PATH}"), error));
+            match kind {
+                ErrorKind::PermissionDenied => error.remedy("run as root"),
+                ErrorKind::NotFound => error.remedy(
+                    "ublk needs the kernel module ublk_drv, of Linux 6.0 or later (modprobe \
+                     ublk_drv)",
+                ),
+                _ => error,
+            }
+        })?;
+        let ring = Ring::builder().build(4).map_err(|error| {
+            Error::new("io_uring for ublk", error)
+                .remedy("io_uring must not be disabled (sysctl kernel.io_uring_disabled=0)")
+        })?;
+        Ok(Self { ring: Some(ring), file })
+    }
+
+    /// What the driver can do, as flags.
+    pub(super) fn features(&mut self) -> io::Result<u64> {
+        let mut features = 0u64;
+        self.exchange(CMD_GET_FEATURES, ANY_DEVICE, &mut features)?;
+        Ok(features)
+    }
+
+    /// Makes a device. The answer says which, and what became of the wishes.
+    pub(super) fn add(&mut self, mut info: DeviceInfo) -> io::Result<DeviceInfo> {
+        self.exchange(CMD_ADD_DEV, info.device, &mut info)?;
+        Ok(info)
+    }
+
+    pub(super) fn info(&mut self, device: u32) -> io::Result<DeviceInfo> {
+        let mut info = DeviceInfo::default();
+        self.exchange(CMD_GET_DEV_INFO, device, &mut info)?;
+        Ok(info)
+    }
+
+    pub(super) fn set_params(&mut self, device: u32, mut params: Params) -> io::Result<()> {
+        self.exchange(CMD_SET_PARAMS, device, &mut params)
+    }
+
+    pub(super) fn params(&mut self, device: u32) -> io::Result<Params> {
+        let mut params = Params { len: PARAMS_LEN, ..Params::default() };
+        self.exchange(CMD_GET_PARAMS, device, &mut params)?;
+        Ok(params)
+    }
+
+    /// Makes the block device appear. All queues must be served by now, for its partitions are
+    /// looked for at once.
+    pub(super) fn start(&mut self, device: u32) -> io::Result<()> {
+        self.command(CMD_START_DEV, device, u64::from(std::process::id()))
+    }
+
+    /// Begins to take a device over. `ResourceBusy` while the kernel has not yet noticed that the
+    /// former server is gone.
+    pub(super) fn start_recovery(&mut self, device: u32) -> io::Result<()> {
+        self.command(CMD_START_USER_RECOVERY, device, 0)
+    }
+
+    /// Ends it: requests come from now on, those in flight when the former server died first.
+    pub(super) fn end_recovery(&mut self, device: u32) -> io::Result<()> {
+        self.command(CMD_END_USER_RECOVERY, device, u64::from(std::process::id()))
+    }
+
+    /// Takes the block device away. Requests in flight are waited for; later ones fail.
+    pub(super) fn stop(&mut self, device: u32) -> io::Result<()> {
+        self.command(CMD_STOP_DEV, device, 0)
+    }
+
+    /// Removes a device, without waiting for those who have it open.
+    pub(super) fn delete(&mut self, device: u32) -> io::Result<()> {
+        match self.command(CMD_DEL_DEV_ASYNC, device, 0) {
+            // Before Linux 6.9.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                self.command(CMD_DEL_DEV, device, 0)
+            }
+            result => result,
+        }
+    }
+
+    /// Changes the size, in sectors.
+    pub(super) fn update_size(&mut self, device: u32, sectors: u64) -> io::Result<()> {
+        self.command(CMD_UPDATE_SIZE, device, sectors)
+    }
+
+    /// A command with a number.
+    fn command(&mut self, command: u32, device: u32, data: u64) -> io::Result<()> {
+        self.submit(command, ControlCommand { device, queue: NO_QUEUE, data, ..Default::default() })
+    }
+
+    /// A command with a structure that the kernel reads, writes, or both.
+    fn exchange<T>(&mut self, command: u32, device: u32, value: &mut T) -> io::Result<()>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let len = value.as_bytes().len();
+        let mut payload = Box::<Payload>::default();
+        payload.as_mut_bytes()[..len].copy_from_slice(value.as_bytes());
+        let payload = Box::into_raw(payload);
+        let result = self.submit(
+            command,
+            ControlCommand {
+                device,
+                queue: NO_QUEUE,
+                len: len as u16,
+                address: payload as u64,
+                ..Default::default()
+            },
+        );
+        if self.ring.is_none() {
+            // The kernel may write there at any time: it stays as it is.
+            return result;
+        }
+        // SAFETY: it was made above, and the kernel has answered: it has done with it.
+        let payload = unsafe { Box::from_raw(payload) };
+        *value = T::read_from_bytes(&payload.as_bytes()[..len]).expect("as long as it was");
+        result
+    }
+
+    fn submit(&mut self, number: u32, command: ControlCommand) -> io::Result<()> {
+        let Some(mut ring) = self.ring.take() else { return Err(ErrorKind::TimedOut.into()) };
+        let mut bytes = [0; 80];
+        bytes[..size_of::<ControlCommand>()].copy_from_slice(command.as_bytes());
+        let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), number).cmd(bytes).build();
+        // SAFETY: what the command points to, if anything, lives until it is answered; see
+        // `exchange`.
+        unsafe { ring.submission().push(&entry) }.expect("one command at a time");
+        let timeout = Timespec::from(TIMEOUT);
+        let arguments = SubmitArgs::new().timespec(&timeout);
+        loop {
+            match ring.submitter().submit_with_args(1, &arguments) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() != Some(libc::ETIME) => return Err(error),
+                _ => break,
+            }
+        }
+        let Some(answer) = ring.completion().next() else {
+            // Closing the ring would wait for the command.
+            mem::forget(ring);
+            return Err(ErrorKind::TimedOut.into());
+        };
+        let result = answer.result();
+        self.ring = Some(ring);
+        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}

@@ -1,0 +1,474 @@
+//! A block device of the kernel's own ublk driver, served by threads of this process.
+//!
+//! ```text
+//! program -> /dev/ublkbN -> block layer, one queue for some CPUs each
+//!                               |  request          ^  answer
+//!                               v                   |
+//!                        thread "ublk-I": its ring, its descriptors      queue
+//!                               |  submit           ^  Inbox
+//!                               v                   |
+//!                             Disk: the session's thread
+//! ```
+//!
+//! The device outlives this process: if the process dies, requests wait until another one
+//! [takes over](UblkDevice::recover), and those that were in flight are asked for again. What tells
+//! the devices of one program from those of others is a *mark*, a number that the kernel keeps.
+//!
+//! Linux 6.5 or later is needed, where data can be copied at any time (`UBLK_F_USER_COPY`); 6.16 or
+//! later to change the size of a device that is there. Zero copy (`UBLK_F_SUPPORT_ZERO_COPY`,
+//! `UBLK_F_AUTO_BUF_REG`, 6.15) is of no use here: it lets the kernel move a request's pages, but
+//! never the server look at them, and what goes to the network is checksummed on its way.
+
+mod abi;
+mod control;
+mod io_descriptors;
+mod queue;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tyche_block::{Disk, Geometry};
+
+use self::abi::{BasicParams, DeviceInfo, DiscardParams, Params};
+use self::control::Control;
+use self::queue::Queue;
+use crate::claim::{self, Claim};
+use crate::{Attachment, Error, Stopped, reclaim, slots};
+
+/// The longest read or write, in bytes.
+const IO_MAX: u32 = 1 << 20;
+/// The longest discard or write of zeroes, in bytes.
+const RANGE_MAX: u32 = 1 << 30;
+/// What every device of ours can do.
+const FLAGS: u64 = abi::F_USER_RECOVERY
+    | abi::F_USER_RECOVERY_REISSUE
+    | abi::F_CMD_IOCTL_ENCODE
+    | abi::F_USER_COPY;
+/// How long the kernel may take to notice that a former server is gone.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two looks at that.
+const RECOVERY_RETRY: Duration = Duration::from_millis(50);
+/// How long the queues' threads may take to begin, or to end after the device was stopped.
+const THREADS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The shape of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct UblkOptions {
+    /// Queues, each with a thread: 1 to the number of CPUs.
+    pub queues: u16,
+    /// Requests in flight on each, 1 to 4096.
+    pub depth: u16,
+    /// Whose device it is.
+    pub mark: u64,
+}
+
+/// A disk as `/dev/ublkbN`. Dropping it takes the device away by force.
+pub struct UblkDevice {
+    number: u32,
+    path: PathBuf,
+    control: Control,
+    features: u64,
+    disk: Arc<dyn Disk>,
+    queues: Queues,
+    /// Whether it was not stopped yet.
+    running: bool,
+}
+
+impl UblkDevice {
+    /// Whether this kernel can do it.
+    ///
+    /// # Errors
+    /// What is missing, and what brings it.
+    pub fn probe() -> Result<(), Error> {
+        features(&mut Control::open()?).map(drop)
+    }
+
+    /// Makes `disk` a block device.
+    ///
+    /// # Errors
+    /// Without root or the driver; what the system says when it refuses.
+    pub fn start(disk: Arc<dyn Disk>, options: UblkOptions) -> Result<Self, Error> {
+        let mut control = Control::open()?;
+        let features = features(&mut control)?;
+        let io_max = slots::io_max(disk.arena(), IO_MAX);
+        let info = DeviceInfo {
+            queues: options.queues,
+            depth: options.depth,
+            io_max,
+            device: abi::ANY_DEVICE,
+            flags: FLAGS,
+            server_flags: options.mark,
+            ..DeviceInfo::default()
+        };
+        let explain = |error| Error::new("make a ublk device", error);
+        let info = control.add(info).map_err(explain)?;
+        let params = params(&disk.geometry(), io_max);
+        let started = control.set_params(info.device, params).map_err(explain).and_then(|()| {
+            let queues = Queues::start(&info, &disk)?;
+            Ok((control.start(info.device).map_err(explain), queues))
+        });
+        let (started, queues) = match started {
+            Ok((started, queues)) => (started, queues),
+            Err(error) => {
+                let _ = control.delete(info.device);
+                return Err(error);
+            }
+        };
+        let this = Self::new(info.device, control, features, disk, queues);
+        started?;
+        this.tune();
+        Ok(this)
+    }
+
+    /// Takes over the device of that number, whose server has died. Requests that it had not answered
+    /// come again.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such device with that mark; if its server lives; if the disk is not
+    /// like the one that it was made of.
+    pub fn recover(disk: Arc<dyn Disk>, number: u32, mark: u64) -> Result<Self, Error> {
+        let mut control = Control::open()?;
+        let features = features(&mut control)?;
+        let path = path(number);
+        let explain = |error| Error::new(format!("take over {}", path.display()), error);
+        let info = owned(&mut control, number, mark).map_err(explain)?;
+        let io_max = slots::io_max(disk.arena(), IO_MAX);
+        check_params(&control.params(number).map_err(explain)?, &params(&disk.geometry(), io_max))
+            .map_err(explain)?;
+        let deadline = Instant::now() + RECOVERY_TIMEOUT;
+        while let Err(error) = control.start_recovery(number) {
+            if error.kind() != ErrorKind::ResourceBusy || Instant::now() >= deadline {
+                return Err(explain(error).remedy("another process may still serve it"));
+            }
+            thread::sleep(RECOVERY_RETRY);
+        }
+        // If anything fails from here on the device waits for the next attempt.
+        let queues = Queues::start(&info, &disk)?;
+        control.end_recovery(number).map_err(explain)?;
+        let mut this = Self::new(number, control, features, disk, queues);
+        if let Err(error) = this.resized() {
+            tracing::warn!(%error, "the device keeps its size");
+        }
+        Ok(this)
+    }
+
+    /// Whether the device of that number is there and has that mark.
+    pub fn is_left(number: u32, mark: u64) -> bool {
+        Control::open().is_ok_and(|mut control| owned(&mut control, number, mark).is_ok())
+    }
+
+    /// Removes the device of that number, whose server has died. Without `force`, only if nobody
+    /// uses it.
+    ///
+    /// # Errors
+    /// What the system says when it refuses.
+    pub fn remove_left(number: u32, mark: u64, force: bool) -> Result<Stopped, Error> {
+        let mut control = Control::open()?;
+        let path = path(number);
+        let explain = |error| Error::new(format!("remove {}", path.display()), error);
+        match owned(&mut control, number, mark) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Stopped::Gone),
+            found => found.map_err(explain)?,
+        };
+        let mut in_use = Stopped::Gone;
+        if claim::is_in_use(&path).map_err(explain)? {
+            in_use = Stopped::InUse;
+            if !force {
+                return Ok(in_use);
+            }
+        }
+        control.stop(number).and_then(|()| control.delete(number)).map_err(explain)?;
+        Ok(in_use)
+    }
+
+    fn new(
+        number: u32,
+        control: Control,
+        features: u64,
+        disk: Arc<dyn Disk>,
+        queues: Queues,
+    ) -> Self {
+        Self { number, path: path(number), control, features, disk, queues, running: true }
+    }
+
+    /// Number of the device.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Tells the block layer what the driver does not. Where it can't be told (`/sys` is read-only
+    /// in some containers), it is a little slower.
+    fn tune(&self) {
+        let queue = PathBuf::from(format!("/sys/block/ublkb{}/queue", self.number));
+        // There is no disk head whose travels a scheduler could save.
+        let _ = fs::write(queue.join("scheduler"), "none");
+    }
+
+    fn take_away(&mut self) -> Result<(), Error> {
+        let explain = |error| Error::new(format!("stop {}", self.path.display()), error);
+        self.control.stop(self.number).map_err(explain)?;
+        self.running = false;
+        self.queues.end();
+        self.control.delete(self.number).map_err(explain)
+    }
+}
+
+impl Attachment for UblkDevice {
+    fn device_path(&self) -> &Path {
+        &self.path
+    }
+
+    fn resized(&mut self) -> Result<(), Error> {
+        let size = self.disk.geometry().size;
+        let explain = |error| Error::new(format!("resize {}", self.path.display()), error);
+        let params = self.control.params(self.number).map_err(explain)?;
+        if params.basic.sectors * SECTOR == size && self.features & abi::F_UPDATE_SIZE == 0 {
+            return Ok(());
+        }
+        if self.features & abi::F_UPDATE_SIZE == 0 {
+            return Err(explain(ErrorKind::Unsupported.into()).remedy(
+                "Linux changes the size of ublk devices from 6.16 on; disconnect and connect \
+                 again to see the new size",
+            ));
+        }
+        self.control.update_size(self.number, size / SECTOR).map_err(explain)
+    }
+
+    fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
+        if !self.running {
+            return Ok(Stopped::Gone);
+        }
+        let mut in_use = Stopped::Gone;
+        if !force {
+            // While it is claimed nobody can mount it, and its cache is written.
+            match Claim::take(&self.path)? {
+                Some(claim) => claim.write_cache()?,
+                None => return Ok(Stopped::InUse),
+            }
+        } else if claim::is_in_use(&self.path).unwrap_or(true) {
+            in_use = Stopped::InUse;
+        }
+        self.take_away()?;
+        Ok(in_use)
+    }
+}
+
+impl Drop for UblkDevice {
+    fn drop(&mut self) {
+        if self.running
+            && let Err(error) = self.take_away()
+        {
+            tracing::warn!(%error, "ublk device left behind");
+        }
+    }
+}
+
+/// Bytes in what the block layer counts in.
+const SECTOR: u64 = 512;
+
+fn path(number: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/ublkb{number}"))
+}
+
+/// What the driver can do, if that is enough.
+fn features(control: &mut Control) -> Result<u64, Error> {
+    // A driver that does not know the question is older than what we need.
+    let features = control.features().unwrap_or(0);
+    if features & FLAGS == FLAGS {
+        return Ok(features);
+    }
+    let error = io::Error::from(ErrorKind::Unsupported);
+    Err(Error::new("use the ublk driver", error).remedy("Linux 6.5 or later is needed"))
+}
+
+/// The device of that number, if it is ours.
+fn owned(control: &mut Control, number: u32, mark: u64) -> io::Result<DeviceInfo> {
+    match control.info(number) {
+        Ok(info) if info.server_flags == mark && info.state != abi::STATE_DEAD => Ok(info),
+        Ok(_) => Err(ErrorKind::NotFound.into()),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(ErrorKind::NotFound.into()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the kernel should know of the disk.
+fn params(geometry: &Geometry, io_max: u32) -> Params {
+    let shift = geometry.block_size.trailing_zeros() as u8;
+    let mut attributes = 0;
+    if geometry.read_only {
+        attributes |= abi::ATTR_READ_ONLY;
+    }
+    if geometry.write_cache {
+        attributes |= abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA;
+    }
+    let range_max = RANGE_MAX / SECTOR as u32;
+    Params {
+        len: abi::PARAMS_LEN,
+        types: abi::PARAM_BASIC | abi::PARAM_DISCARD,
+        basic: BasicParams {
+            attributes,
+            logical_block_shift: shift,
+            // What a page of the network's and the store's own is.
+            physical_block_shift: PAGE_SHIFT,
+            io_opt_shift: io_max.trailing_zeros() as u8,
+            io_min_shift: PAGE_SHIFT,
+            sectors_max: io_max / SECTOR as u32,
+            sectors: geometry.size / SECTOR,
+            ..BasicParams::default()
+        },
+        discard: DiscardParams {
+            granularity: 1 << PAGE_SHIFT,
+            sectors_max: if geometry.discard { range_max } else { 0 },
+            zeroes_sectors_max: range_max,
+            segments_max: 1,
+            ..DiscardParams::default()
+        },
+        pad: 0,
+    }
+}
+
+const PAGE_SHIFT: u8 = 12;
+
+/// Whether a disk of those parameters can go on as a device of these.
+fn check_params(of_device: &Params, of_disk: &Params) -> io::Result<()> {
+    let wrong = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what.to_owned()));
+    let (device, disk) = (of_device.basic, of_disk.basic);
+    if disk.sectors < device.sectors {
+        return wrong("the export is smaller than the device");
+    }
+    if disk.logical_block_shift != device.logical_block_shift {
+        return wrong("the export has another block size than the device");
+    }
+    // A device that does not know of the cache would never have it flushed.
+    let lacks = disk.attributes & !device.attributes;
+    if lacks & abi::ATTR_VOLATILE_CACHE != 0 {
+        return wrong("the export is write-back now, and the device is not");
+    }
+    if lacks & abi::ATTR_READ_ONLY != 0 {
+        return wrong("the export is read-only now, and the device is not");
+    }
+    Ok(())
+}
+
+/// The threads of a device.
+struct Queues {
+    /// Ends when all threads have.
+    ended: Receiver<()>,
+}
+
+impl Queues {
+    /// Starts the threads; returns when each has set its queue up.
+    fn start(info: &DeviceInfo, disk: &Arc<dyn Disk>) -> Result<Self, Error> {
+        let path = PathBuf::from(format!("/dev/ublkc{}", info.device));
+        let explain = |error| Error::new(format!("serve {}", path.display()), error);
+        let device = open_char_device(&path).map_err(explain)?;
+        let device = Arc::new(device);
+        let (ready, begun) = sync_channel(usize::from(info.queues));
+        // Nothing is ever sent: it is over when the last thread drops its end.
+        let (alive, ended) = sync_channel(0);
+        for index in 0..info.queues {
+            let (device, disk) = (Arc::clone(&device), Arc::clone(disk));
+            let (ready, alive, depth) = (ready.clone(), alive.clone(), info.depth);
+            thread::Builder::new()
+                .name(format!("ublk-{index}"))
+                .spawn(move || serve(&device, &disk, (index, depth), &ready, alive))
+                .map_err(explain)?;
+        }
+        drop(ready);
+        for _ in 0..info.queues {
+            begun
+                .recv_timeout(THREADS_TIMEOUT)
+                .unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+                .map_err(explain)?;
+        }
+        Ok(Self { ended })
+    }
+
+    /// Waits until all threads have let go of the device, which was stopped.
+    fn end(&self) {
+        if self.ended.recv_timeout(THREADS_TIMEOUT)
+            == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+        {
+            tracing::warn!("a thread still serves a ublk device that was stopped");
+        }
+    }
+}
+
+/// The body of a queue's thread. It drops `alive` last.
+fn serve(
+    device: &Arc<File>,
+    disk: &Arc<dyn Disk>,
+    (index, depth): (u16, u16),
+    ready: &SyncSender<io::Result<()>>,
+    alive: SyncSender<()>,
+) {
+    // Without the privilege there is no protection, but the disk works.
+    if let Err(error) = reclaim::avoid_reclaim_io() {
+        tracing::debug!(%error, "ublk queue without protection from memory reclaim");
+    }
+    match Queue::new(device, disk, index, depth) {
+        Ok(queue) => {
+            // Who waits for it may have lost patience.
+            let _ = ready.send(Ok(()));
+            if let Err(error) = queue.run() {
+                // The kernel keeps all requests for the next server, and takes none while this
+                // process lives: so it must not.
+                tracing::error!(%error, queue = index, "ublk queue broken");
+                std::process::abort();
+            }
+        }
+        Err(error) => drop(ready.send(Err(error))),
+    }
+    drop(alive);
+}
+
+/// Opens the device that requests come through. It was made a moment ago, and may wait for `udev`;
+/// after the death of a former server it may still be the kernel's for a moment.
+fn open_char_device(path: &Path) -> io::Result<File> {
+    let deadline = Instant::now() + THREADS_TIMEOUT;
+    loop {
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ResourceBusy)
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(RECOVERY_RETRY);
+            }
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry {
+            size: 1 << 30,
+            block_size: 512,
+            read_only: false,
+            write_cache: true,
+            discard: true,
+        }
+    }
+
+    #[test]
+    fn a_device_goes_on_with_a_disk_that_is_like_it_or_larger() {
+        let device = params(&geometry(), IO_MAX);
+        let check = |disk: Geometry| check_params(&device, &params(&disk, IO_MAX));
+        assert!(check(geometry()).is_ok());
+        assert!(check(Geometry { size: 2 << 30, ..geometry() }).is_ok());
+        assert!(check(Geometry { write_cache: false, ..geometry() }).is_ok());
+        assert!(check(Geometry { size: 1 << 29, ..geometry() }).is_err());
+        assert!(check(Geometry { block_size: 4096, ..geometry() }).is_err());
+        assert!(check(Geometry { read_only: true, ..geometry() }).is_err());
+        let write_through = params(&Geometry { write_cache: false, ..geometry() }, IO_MAX);
+        assert!(check_params(&write_through, &device).is_err(), "nobody would flush");
+    }
+}

@@ -1,0 +1,80 @@
+//! What others order a session's daemon to do, and what they are told.
+
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use serde_json::{Value, json};
+use tyche_engine::{HostControl, LinkError};
+
+use super::SessionArgs;
+use crate::error::{Code, Error, Result};
+use crate::links::log_warnings;
+
+/// Answers an order to disconnect, in the thread of whoever gave it.
+/// `hand_over` passes the order on to the daemon's loop, which answers to what it is given; false if
+/// the loop is gone.
+pub(super) fn disconnect(
+    control: &HostControl,
+    force: bool,
+    hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool,
+) -> Value {
+    if force {
+        // At once: an orderly end that waits for a lost target is thereby over, too.
+        control.abort();
+    }
+    let (answer, answered) = sync_channel(1);
+    if !hand_over(answer) {
+        return json!({});
+    }
+    match answered.recv() {
+        Ok(Err(error)) => error.json(),
+        Ok(Ok(())) | Err(_) => json!({}),
+    }
+}
+
+/// What an order came to, for who gave it.
+fn answer(result: Result<()>) -> Value {
+    result.map_or_else(|error| error.json(), |()| json!({}))
+}
+
+/// Begins to use another interface, or another TCP address, with the session's own options.
+pub(super) fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Value {
+    answer(try_add_link(control, args, name))
+}
+
+fn try_add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result<()> {
+    let (links, warnings) = args.open_links(&[name.to_owned()], &args.placement.placement()?)?;
+    log_warnings(&warnings);
+    for link in links {
+        control.add_link(link).map_err(|error| link_error(error, name))?;
+    }
+    tracing::info!(link = name, "link added");
+    Ok(())
+}
+
+/// Stops to use an interface.
+pub(super) fn remove_link(control: &HostControl, name: &str) -> Value {
+    let removed = control.remove_link(name).map_err(|error| link_error(error, name));
+    if removed.is_ok() {
+        tracing::info!(link = name, "link removed");
+    }
+    answer(removed)
+}
+
+fn link_error(error: LinkError, name: &str) -> Error {
+    let (code, message) = match error {
+        LinkError::InUse => (Code::Usage, format!("the session uses {name} already")),
+        LinkError::Unknown => {
+            let message = format!("the session does not use {name}; `tyche list` shows its links");
+            (Code::NotFound, message)
+        }
+        LinkError::Last => {
+            let message = format!(
+                "{name} is the session's last link: add another one first, or use \
+                 `tyche disconnect`"
+            );
+            (Code::Usage, message)
+        }
+        LinkError::Gone => (Code::Other, "the session is ending".to_owned()),
+    };
+    Error::new(code, message)
+}
