@@ -51,5 +51,6 @@ list! {
     daemon_killed = crate::recovery::daemon_killed,
     target_killed = crate::recovery::target_killed,
     link_cut = crate::recovery::link_cut,
+    forced = crate::recovery::forced,
     link_cut_mounted = crate::recovery::link_cut_mounted,
 }

@@ -97,7 +97,22 @@ pub(crate) fn link_cut(attachment: Attachment) {
     session.disconnect();
 }
 
-/// The same under a mounted file system.
+/// The target is lost, and nobody wants to wait for it: whoever waits for the device is let go.
+pub(crate) fn forced(attachment: Attachment) {
+    let rig = Rig::new();
+    let target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo -1");
+    // Besides, a page that is dirty, which the kernel tries to write when it can.
+    session.run("dd if=/dev/zero of=$D bs=64k count=16 seek=16 status=none");
+    let reader = session.start("while dd if=$D of=/dev/null bs=64k iflag=direct; do :; done");
+    session.await_requests(100);
+    target.kill();
+    session.disconnect_by_force();
+    reader.succeed(LIMIT);
+}
+
+/// The link is lost for too long under a mounted file system.
 pub(crate) fn link_cut_mounted(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);

@@ -24,6 +24,10 @@ impl Segment {
         run(segment.inside("sysctl").args(["--quiet", "--write", quiet]));
         segment.ip(&["link", "set", "lo", "up"]);
         segment.ip(&["link", "add", BRIDGE, "mtu", MTU, "type", "bridge", "mcast_snooping", "0"]);
+        // A bridge whose ports are all down has no carrier, which the target would notice when a
+        // cable is cut: one of its ports is always up.
+        segment.ip(&["link", "add", "always", "mtu", MTU, "type", "dummy"]);
+        segment.ip(&["link", "set", "always", "master", BRIDGE, "up"]);
         for number in 0..CABLES {
             let cable = &cable(number);
             segment.ip(&["tuntap", "add", "dev", cable, "mode", "tap"]);
