@@ -72,4 +72,12 @@ impl Attachment {
             Self::Nbd | Self::Ublk => None,
         }
     }
+
+    /// What its daemon says when the export has another size and the device cannot follow, if so.
+    pub(crate) fn why_rigid(self) -> Option<&'static str> {
+        match self {
+            Self::Loop | Self::Nbd => None,
+            Self::Ublk => Some("Linux changes the size of ublk devices from 6.16 on"),
+        }
+    }
 }

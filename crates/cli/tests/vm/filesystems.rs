@@ -53,17 +53,28 @@ fn tree(attachment: Attachment, make: &str, check: &str) {
 }
 
 /// The target's file grows while a file system on the device is mounted, which grows, too.
+///
+/// Where the kernel cannot do that the tool says so, and the new size is there after connecting
+/// again.
 pub(crate) fn resize(attachment: Attachment) {
     let rig = Rig::new();
     let target = rig.serve_new(64 * MIB);
     let guest = rig.boot(0, &Shape::from(attachment.kernel()));
-    let session = Session::connect(&guest, attachment, "");
+    let mut session = Session::connect(&guest, attachment, "");
     session.run(
         "mkfs.ext4 -q $D; mount $D /mnt\n\
          head -c 16M /dev/urandom >/tmp/wanted; cp /tmp/wanted /mnt/before",
     );
     File::options().write(true).open(rig.disk()).unwrap().set_len(SIZE).unwrap();
     target.hang_up();
+    if let Some(words) = attachment.why_rigid() {
+        session.wait_until(&format!("grep -q '{words}' /run/tyche/sessions/*/daemon.log"));
+        session.run("umount /mnt");
+        session.disconnect();
+        session = Session::connect(&guest, attachment, "");
+        session.run("mount $D /mnt");
+        println!("SKIPPED: while it is connected: {words}");
+    }
     session.wait_until(&format!("[ $(blockdev --getsize64 $D) = {SIZE} ]"));
     session.run_within(
         LIMIT,
