@@ -26,7 +26,9 @@ impl Segment {
         segment.ip(&["link", "add", BRIDGE, "mtu", MTU, "type", "bridge", "mcast_snooping", "0"]);
         // A bridge whose ports are all down has no carrier, which the target would notice when a
         // cable is cut: one of its ports is always up.
-        segment.ip(&["link", "add", "always", "mtu", MTU, "type", "dummy"]);
+        let ends = ["name", "always", "mtu", MTU, "type", "veth", "peer", "name", "nobody"];
+        segment.ip(&[&["link", "add"], &ends[..], &["mtu", MTU]].concat());
+        segment.ip(&["link", "set", "nobody", "up"]);
         segment.ip(&["link", "set", "always", "master", BRIDGE, "up"]);
         for number in 0..CABLES {
             let cable = &cable(number);
