@@ -10,6 +10,13 @@ use crate::rig::{Guest, MIB, PATIENCE, Rig, Session, Shape, Target};
 /// Of each device.
 const SIZE_MIB: u32 = 64;
 
+/// What Tyche can be.
+const OURS: [(&str, Attachment); 3] = [
+    ("Tyche, ublk", Attachment::Ublk),
+    ("Tyche, nbd", Attachment::Nbd),
+    ("Tyche, loop", Attachment::Loop),
+];
+
 /// A block device in the guest, if there is one.
 pub(super) struct Device {
     pub(super) name: &'static str,
@@ -38,7 +45,9 @@ impl Drop for Server {
 impl Bench {
     pub(super) fn new() -> Self {
         let rig = Rig::new();
-        let exports = ["ublk", "nbd"].map(|name| format!("{name}=mem:{SIZE_MIB}M"));
+        let exports = OURS
+            .map(|(_, attachment)| attachment.name())
+            .map(|name| format!("{name}=mem:{SIZE_MIB}M"));
         let target = rig.serve_exports(&exports, &[]);
         let memory = NamedTempFile::new_in("/dev/shm").unwrap();
         memory.as_file().set_len(u64::from(SIZE_MIB) * MIB).unwrap();
@@ -69,8 +78,7 @@ impl Bench {
     /// Boots the guest that has them all.
     pub(super) fn connect(&self) -> (Guest, Vec<Device>) {
         let guest = self.rig.boot(0, &Shape::from(Kernel::V6_12));
-        let ours = [("Tyche, ublk", Attachment::Ublk), ("Tyche, nbd", Attachment::Nbd)];
-        let ours = ours.map(|(name, attachment)| {
+        let ours = OURS.map(|(name, attachment)| {
             let session = Session::connect_to(&guest, attachment, attachment.name(), "");
             Device { name, path: Some(session.device) }
         });
