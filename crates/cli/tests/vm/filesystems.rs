@@ -100,7 +100,7 @@ pub(crate) fn memory_pressure(attachment: Attachment) {
         Duration::from_secs(900),
         "mkfs.ext4 -q $D; mount $D /mnt\n\
          fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=2G --ioengine=psync \\\n\
-         --end_fsync=1 --buffer_compress_percentage=0 --refill_buffers=0\n\
+         --end_fsync=1\n\
          fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=2G --ioengine=mmap \\\n\
          --end_fsync=1\n\
          umount /mnt; e2fsck -f -n $D",

@@ -1,11 +1,11 @@
 //! The devices that are compared, and what each needs at the other end of the cable.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use tempfile::NamedTempFile;
 
 use crate::attachment::{Attachment, Kernel};
-use crate::rig::{Guest, MIB, PATIENCE, Rig, Session, Shape, Target};
+use crate::rig::{Guest, MIB, PATIENCE, Process, Rig, Session, Shape, Target};
 
 /// Of each device.
 const SIZE_MIB: u32 = 64;
@@ -25,21 +25,11 @@ pub(super) struct Device {
 
 /// The servers, dropped in this order.
 pub(super) struct Bench {
-    servers: Vec<Server>,
+    servers: Vec<Process>,
     _target: Target,
     nvmet: Guest,
     _memory: NamedTempFile,
     rig: Rig,
-}
-
-/// A server of somebody else's on this machine.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Bench {
@@ -57,7 +47,7 @@ impl Bench {
         let servers = [("nbdkit", &nbdkit[..]), ("vblade", &vblade)].map(|(program, args)| {
             let mut command = rig.command(program);
             command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
-            Server(command.spawn().unwrap())
+            Process(command.spawn().unwrap())
         });
         let nvmet = rig.boot(1, &Shape::from(Kernel::V6_12));
         nvmet.run(&format!(

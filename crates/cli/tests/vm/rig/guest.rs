@@ -6,21 +6,24 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::segment::{MTU, cable};
-use super::{Rig, console, wait_until};
+use super::{Process, Rig, console, wait_until};
 use crate::attachment::Kernel;
 
 /// How long anything may take that is neither stuck nor a lot of work, in an emulated machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// For a look at a guest in which something went wrong.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// What of a guest is a matter of choice.
 #[derive(Clone, Copy)]
@@ -37,7 +40,7 @@ impl From<Kernel> for Shape {
 
 /// A running guest.
 pub(crate) struct Guest {
-    qemu: Child,
+    _qemu: Process,
     dir: PathBuf,
     line: UnixStream,
     ended: Arc<Ended>,
@@ -84,10 +87,10 @@ impl Guest {
         arguments(&mut command, &dir, number, shape);
         let log = File::create(dir.join("qemu.log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let mut qemu = command.spawn().unwrap();
+        let mut qemu = Process(command.spawn().unwrap());
         let mut line = None;
         wait_until("the emulator listens", || {
-            let status = qemu.try_wait().unwrap();
+            let status = qemu.0.try_wait().unwrap();
             let log = fs::read_to_string(dir.join("qemu.log")).unwrap();
             assert!(status.is_none(), "qemu: {log}");
             line = UnixStream::connect(dir.join("line")).ok();
@@ -97,8 +100,9 @@ impl Guest {
         let (ended, reader) = (Arc::new(Ended::default()), line.try_clone().unwrap());
         let news = Arc::clone(&ended);
         thread::spawn(move || news.follow(reader));
-        let guest = Self { qemu, dir, line, ended, jobs: AtomicU32::new(0) };
-        guest.wait("boots", PATIENCE, |news| news.is_ready.then_some(()));
+        let guest = Self { _qemu: qemu, dir, line, ended, jobs: AtomicU32::new(0) };
+        let ready = guest.wait(PATIENCE, |news| news.is_ready.then_some(()));
+        ready.unwrap_or_else(|why| panic!("the guest does not boot: {why}"));
         let address = 2 + number;
         guest.run(&format!(
             "ip link set eth0 mtu {MTU} up; ip addr add 10.9.0.{address}/24 dev eth0"
@@ -108,10 +112,14 @@ impl Guest {
 
     /// Starts a script of bash, which ends where a command fails.
     pub(crate) fn start(&self, script: &str) -> Job<'_> {
+        self.try_start(script).unwrap()
+    }
+
+    fn try_start(&self, script: &str) -> io::Result<Job<'_>> {
         let number = self.jobs.fetch_add(1, Ordering::Relaxed);
-        fs::write(self.share(number, "sh"), format!("{script}\n")).unwrap();
-        writeln!(&self.line, "{number}").unwrap();
-        Job { guest: self, number, script: script.to_owned() }
+        fs::write(self.share(number, "sh"), format!("{script}\n"))?;
+        writeln!(&self.line, "{number}")?;
+        Ok(Job { guest: self, number, script: script.to_owned() })
     }
 
     /// Runs a script that must succeed; returns what it printed.
@@ -140,17 +148,21 @@ impl Guest {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits for news, with a bound.
-    fn wait<T>(&self, what: &str, limit: Duration, find: impl Fn(&News) -> Option<T>) -> T {
+    /// Waits for news; says why in vain.
+    fn wait<T>(&self, limit: Duration, find: impl Fn(&News) -> Option<T>) -> Result<T, String> {
         let deadline = Instant::now() + limit;
         let mut news = self.ended.news.lock().unwrap();
         loop {
             if let Some(found) = find(&news) {
-                return found;
+                return Ok(found);
             }
-            assert!(!news.is_off, "the guest is off: {what}");
+            if news.is_off {
+                return Err("the guest is off".to_owned());
+            }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "not within {limit:?}: {what}");
+            if left.is_zero() {
+                return Err(format!("not within {limit:?}"));
+            }
             news = self.ended.changed.wait_timeout(news, left).unwrap().0;
         }
     }
@@ -176,19 +188,18 @@ impl Drop for Guest {
     fn drop(&mut self) {
         if thread::panicking() {
             // What hangs, and where.
-            let mut line = &self.line;
-            let hung = "echo w >/proc/sysrq-trigger; tyche stats; tail -n 50 /run/tyche/*/*/*.log";
-            if fs::write(self.share(u32::MAX, "sh"), hung).is_ok() {
-                let _ = writeln!(line, "{}", u32::MAX);
-                thread::sleep(Duration::from_secs(2));
-            }
-            let said = fs::read_to_string(self.share(u32::MAX, "out")).unwrap_or_default();
+            let look = self.try_start(
+                "echo w >/proc/sysrq-trigger; tyche stats; tail -n 50 /run/tyche/*/*/*.log",
+            );
+            let said = look.map(|look| {
+                let _ = look.code(LOOK);
+                look.output()
+            });
+            let said = said.unwrap_or_else(|error| error.to_string());
             eprintln!("the guest's console:\n{}\nits sessions:\n{said}", self.console());
         } else {
             self.check();
         }
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
     }
 }
 
@@ -212,9 +223,14 @@ impl Ended {
 impl Job<'_> {
     /// Waits for its end, whatever that is.
     pub(crate) fn finish(self, limit: Duration) -> Done {
-        let what = format!("{}\nprinted:\n{}", self.script, self.output());
-        let code = self.guest.wait(&what, limit, |news| news.codes.get(&self.number).copied());
-        Done { code, output: self.output() }
+        let code = self.code(limit);
+        let output = self.output();
+        let code = code.unwrap_or_else(|why| panic!("{why}: {}\nprinted:\n{output}", self.script));
+        Done { code, output }
+    }
+
+    fn code(&self, limit: Duration) -> Result<i32, String> {
+        self.guest.wait(limit, |news| news.codes.get(&self.number).copied())
     }
 
     /// Waits for it; it must succeed. Returns what it printed.

@@ -19,6 +19,7 @@ mod target;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
@@ -94,11 +95,21 @@ impl Rig {
     }
 
     /// A command on this machine's end of the segment. It does not outlive this thread.
-    pub(crate) fn command(&self, program: impl AsRef<Path>) -> std::process::Command {
+    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.segment.inside("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program.as_ref());
         command.env("TYCHE_RUNTIME_DIR", self.path("run"));
         command
+    }
+}
+
+/// A process that its owner takes along.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

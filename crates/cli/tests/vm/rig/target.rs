@@ -3,16 +3,16 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Rig;
 use super::segment::BRIDGE;
+use super::{Process, Rig};
 
 /// A running `tyche serve`.
 pub(crate) struct Target {
-    child: Child,
+    process: Process,
     log: PathBuf,
 }
 
@@ -27,7 +27,7 @@ impl Target {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        let target = Self { child, log };
+        let target = Self { process: Process(child), log };
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).unwrap();
         assert!(line.starts_with("tyche: serving "), "{line:?}; {}", target.log());
@@ -40,20 +40,17 @@ impl Target {
 
     /// Makes it look at the size of its file.
     pub(crate) fn hang_up(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
+        kill_process(Pid::from_child(&self.process.0), Signal::HUP).unwrap();
     }
 
     /// Ends it as a power failure would.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    pub(crate) fn kill(self) {
+        drop(self);
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         if std::thread::panicking() {
             eprintln!("log of the target:\n{}", self.log());
         }
