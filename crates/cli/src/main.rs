@@ -21,6 +21,7 @@ mod runtime;
 mod serve;
 mod sessions;
 mod sim;
+mod state;
 
 use std::fs::File;
 use std::process::ExitCode;

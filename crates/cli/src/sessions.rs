@@ -5,19 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::attach::{Kind, Lasting, clean_stale};
+use crate::attach::{Lasting, clean_stale};
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, Table, bytes, show};
 use crate::report::add;
 use crate::runtime::{self, CONTROL};
+use crate::state::State;
 
-/// Name of the file that says what a session is, in its directory.
-pub(crate) const STATE: &str = "session.json";
 /// How long a daemon may take to say how it is.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an orderly disconnect may take: the device's cache is written first.
@@ -70,19 +68,6 @@ pub(crate) struct DisconnectArgs {
     pub(crate) output: Format,
 }
 
-/// What a daemon writes down, for when it is dead.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct State {
-    pub(crate) session: Uuid,
-    pub(crate) export: String,
-    pub(crate) host: Uuid,
-    pub(crate) kind: Kind,
-    pub(crate) device: PathBuf,
-    pub(crate) pid: u32,
-    /// The device, if it stays without the daemon.
-    pub(crate) lasting: Option<Lasting>,
-}
-
 /// A session of this machine.
 struct Session {
     dir: PathBuf,
@@ -127,7 +112,7 @@ fn session(dir: PathBuf) -> Option<Session> {
         Err(error) if is_nobody(error.kind()) => {}
         Err(error) => {
             let problem = json!({ "state": "silent", "problem": error.to_string() });
-            let report = of_state(&saved(&dir)?, problem);
+            let report = of_state(&State::load(&dir)?, problem);
             return Some(Session { dir, report, left: None });
         }
     }
@@ -135,7 +120,7 @@ fn session(dir: PathBuf) -> Option<Session> {
         // It is starting or ending: not there yet, or no more.
         return None;
     }
-    let state = saved(&dir);
+    let state = State::load(&dir);
     let left = state.as_ref().and_then(|it| it.lasting.clone()).filter(Lasting::is_there);
     if left.is_none() {
         clean_stale(&dir);
@@ -154,11 +139,6 @@ fn is_running(dir: &Path) -> bool {
     runtime::is_locked(dir)
 }
 
-/// What the daemon of that directory has written down.
-pub(crate) fn saved(dir: &Path) -> Option<State> {
-    serde_json::from_str(&std::fs::read_to_string(dir.join(STATE)).ok()?).ok()
-}
-
 /// The targets that run here.
 fn targets() -> Result<Vec<Value>> {
     let dir = runtime::targets();
@@ -172,7 +152,7 @@ fn targets() -> Result<Vec<Value>> {
 pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
     let dir = runtime::sessions();
     for dir in runtime::below(&dir).context(Code::Permission, dir.display())? {
-        let Some(state) = saved(&dir).filter(|_| is_running(&dir)) else { continue };
+        let Some(state) = State::load(&dir).filter(|_| is_running(&dir)) else { continue };
         if state.export == export && state.host == host {
             let device = state.device.display();
             let message = format!("export `{export}` is connected already, as {device}");

@@ -92,6 +92,7 @@ impl Inline {
                     let mut geometry = self.geometry.lock().unwrap_or_else(PoisonError::into_inner);
                     *geometry = host.geometry();
                 }
+                Notice::Former(_) => {}
                 notice => tracing::info!(?notice, "session"),
             }
         }

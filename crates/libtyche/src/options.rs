@@ -192,10 +192,13 @@ impl Options {
         let keep_alive = Duration::from_millis(100)..=Duration::from_secs(3600);
         bounded(keep_alive.contains(&self.keep_alive), "a keep-alive time is 0.1 s to an hour")?;
         let host_name = rustix::system::uname();
+        let session = Uuid::new_v4();
         Ok(SessionConfig {
             host: self.host.map_or_else(identity::host, Ok).map_err(OpenError::Identity)?,
             host_name: Name::truncated(&host_name.nodename().to_string_lossy()),
-            session: Uuid::new_v4(),
+            session,
+            device: session,
+            resumes: None,
             export,
             target: None,
             queue_size: self.queue_size,

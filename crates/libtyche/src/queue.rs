@@ -133,6 +133,8 @@ impl Life {
                 _ => Stage::Over(notice),
             },
             Notice::Closed => Stage::Closed,
+            // No device outlives the process.
+            Notice::Former(_) => return,
             notice => {
                 tracing::info!(?notice, "session");
                 return;

@@ -3,7 +3,7 @@
 //! A flush promises that everything completed before it will last. If the target has lost some of
 //! that, the next flush must fail, once: that is how a disk tells. PROTOCOL.md, "Flush and FUA".
 
-use tyche_wire::{Opcode, Status};
+use tyche_wire::{Opcode, Status, Uuid};
 
 use crate::operation::Operation;
 
@@ -14,11 +14,16 @@ pub(crate) struct Cache {
     completed: u64,
     /// How many of them a flush has made durable.
     flushed: u64,
-    /// Some were lost, and no flush has said so yet.
-    lost: bool,
+    /// The `boot` that some were lost with, if no flush has said so yet.
+    lost: Option<Uuid>,
 }
 
 impl Cache {
+    /// That of a session that goes on where another ended: nobody knows what that one has left.
+    pub(crate) fn inherited() -> Self {
+        Self { completed: 1, flushed: 0, lost: None }
+    }
+
     /// How many modifications a flush that begins now covers.
     pub(crate) fn completed(&self) -> u64 {
         self.completed
@@ -34,9 +39,14 @@ impl Cache {
         self.flushed = self.completed;
     }
 
-    /// The next flush fails.
-    pub(crate) fn note_loss(&mut self) {
-        self.lost = true;
+    /// What was completed under that `boot` is lost: the next flush fails.
+    pub(crate) fn note_loss(&mut self, boot: Uuid) {
+        self.lost.get_or_insert(boot);
+    }
+
+    /// The `boot` of what was lost, while no flush has said so.
+    pub(crate) fn lost(&self) -> Option<Uuid> {
+        self.lost
     }
 
     /// An operation has succeeded at the target; returns what the host is told.
@@ -45,7 +55,7 @@ impl Cache {
             self.completed += 1;
         }
         if operation.opcode == Opcode::Flush {
-            if std::mem::take(&mut self.lost) {
+            if self.lost.take().is_some() {
                 return Status::Io;
             }
             self.flushed = self.flushed.max(covers);
@@ -70,8 +80,11 @@ mod tests {
         cache.finish(&WRITE, 0);
         assert!(cache.is_dirty());
         cache.forget();
-        cache.note_loss();
+        cache.note_loss(Uuid::from_u128(1));
+        cache.note_loss(Uuid::from_u128(2));
+        assert_eq!(cache.lost(), Some(Uuid::from_u128(1)), "nobody was told of the first yet");
         assert_eq!(cache.finish(&FLUSH, 1), Status::Io);
+        assert_eq!(cache.lost(), None);
         assert_eq!(cache.finish(&FLUSH, 1), Status::Success);
     }
 

@@ -47,11 +47,11 @@ pub use echo::OutgoingEcho;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
 pub use operation::{OpId, Operation};
 pub use outgoing::Outgoing;
-pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig};
+pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
 pub use rules::{Rules, Sound};
 pub use session::{
-    ChannelChoice, ExportState, Failure, NodeCounts, PathReport, PortConfig, Problem, Session,
-    SessionConfig, SessionEvent, SubmitError,
+    ChannelChoice, ExportState, Failure, Former, NodeCounts, PathReport, PortConfig, Problem,
+    Session, SessionConfig, SessionEvent, SubmitError,
 };
 pub use stages::Exchange;
 pub use stats::{ChannelStats, RejectCounts};

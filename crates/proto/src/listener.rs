@@ -364,11 +364,11 @@ impl<R: Rules> Listener<R> {
             }
             Verdict::Over => return,
         }
-        let mut admission = registry.admit(connect);
+        let mut admission = registry.admit::<R>(connect);
         if matches!(admission, Admission::Wait) {
             self.close_displaced(registry);
             self.reap(registry);
-            admission = registry.admit(connect);
+            admission = registry.admit::<R>(connect);
         }
         match admission {
             Admission::Wait => {}

@@ -11,6 +11,8 @@ use tyche_wire::{
 };
 
 use crate::batching::BatchPolicy;
+use crate::rules::Rules;
+
 /// One export.
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
@@ -63,11 +65,22 @@ pub struct ChannelRef {
     pub channel: ChannelId,
 }
 
+/// Who was let in to write an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// The session.
+    pub session: Uuid,
+    /// The device that it serves.
+    pub device: Uuid,
+}
+
 /// Who is connected to an export.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// The session.
     pub session: Uuid,
+    /// The device that it serves.
+    pub device: Uuid,
     /// Its host.
     pub host: Uuid,
     /// The host's name.
@@ -98,7 +111,7 @@ struct Export {
     config: ExportConfig,
     sessions: Vec<SessionInfo>,
     /// The last session that was let in for writing.
-    last_writer: Option<Uuid>,
+    last_writer: Option<Writer>,
 }
 
 /// The answer to a connect.
@@ -164,13 +177,13 @@ impl Registry {
 
     /// The last session that was let in for writing. It has to outlive the target's process: a
     /// session that was away while another wrote must be refused by the next process too.
-    pub fn last_writer(&self, index: usize) -> Option<Uuid> {
+    pub fn last_writer(&self, index: usize) -> Option<Writer> {
         self.exports[index].last_writer
     }
 
     /// Says what [`last_writer`](Self::last_writer) said in the process before.
-    pub fn restore_last_writer(&mut self, index: usize, session: Option<Uuid>) {
-        self.exports[index].last_writer = session;
+    pub fn restore_last_writer(&mut self, index: usize, writer: Option<Writer>) {
+        self.exports[index].last_writer = writer;
     }
 
     /// Who is connected to the export of that index.
@@ -206,7 +219,7 @@ impl Registry {
     }
 
     /// Decides about a connect.
-    pub(crate) fn admit(&mut self, connect: &Connect) -> Admission {
+    pub(crate) fn admit<R: Rules>(&mut self, connect: &Connect) -> Admission {
         let refused = |reason| Admission::Refused(reason, Text::EMPTY);
         let named = |export: &Export| export.config.name == connect.export;
         let Some(index) = self.exports.iter().position(named) else {
@@ -218,16 +231,16 @@ impl Registry {
             return refused(Reason::Denied);
         }
         let writer = !connect.flags.contains(ConnectFlags::READ_ONLY) && !export.config.read_only;
-        let away = connect.flags.contains(ConnectFlags::RESUME)
-            && export.last_writer.is_some_and(|last| last != connect.session);
-        if writer && away && !export.config.shared {
+        let guarded = writer && !export.config.shared;
+        let outlived = R::CLOSE_FORMER && export.is_outlived(connect);
+        if outlived || (guarded && export.was_followed(connect)) {
             return refused(Reason::SessionLost);
         }
-        if let Some(holder) = export.holder(connect).filter(|_| writer && !export.config.shared) {
+        if let Some(holder) = export.holder(connect).filter(|_| guarded) {
             let detail = Text::truncated(&format!("{} ({})", holder.host_name, holder.host));
             return Admission::Refused(Reason::Held, detail);
         }
-        let replaced = export.replaced_by(connect);
+        let replaced = export.replaced_by::<R>(connect);
         if !replaced.is_empty() {
             for channel in replaced {
                 self.displace(channel);
@@ -286,7 +299,8 @@ impl Registry {
         let member = Member { channel, host, index: connect.channel, cookie };
         let export = &mut self.exports[grant.export];
         if grant.writer {
-            export.last_writer = Some(connect.session);
+            let Connect { session, device, .. } = *connect;
+            export.last_writer = Some(Writer { session, device });
         }
         let known = export.sessions.iter_mut().find(|known| known.session == connect.session);
         if let Some(session) = known {
@@ -295,6 +309,7 @@ impl Registry {
         }
         export.sessions.push(SessionInfo {
             session: connect.session,
+            device: connect.device,
             host: connect.host,
             host_name: connect.host_name,
             writer: grant.writer,
@@ -323,21 +338,41 @@ impl Export {
         self.sessions.iter().find(|other| other.writer && other.host != connect.host)
     }
 
+    /// Whether another has written since the session that connects, or the one whose place it
+    /// takes, was connected.
+    fn was_followed(&self, connect: &Connect) -> bool {
+        let Some(last) = self.last_writer else { return false };
+        if connect.flags.contains(ConnectFlags::RESUME) {
+            last.session != connect.session
+        } else {
+            connect.device != connect.session && last.device != connect.device
+        }
+    }
+
+    /// Whether the session has lost its device to another, which is connected.
+    fn is_outlived(&self, connect: &Connect) -> bool {
+        let mut devices = self.sessions.iter().filter(|other| other.host == connect.host);
+        connect.flags.contains(ConnectFlags::RESUME)
+            && devices.any(|it| it.device == connect.device && it.session != connect.session)
+    }
+
     /// The channels that the connect's channel takes the place of: the same session's with the same
-    /// index, and all of the host's former sessions if both want to write.
-    fn replaced_by(&self, connect: &Connect) -> Vec<ChannelRef> {
+    /// index, all of the device's former sessions, and all of the host's if both want to write.
+    fn replaced_by<R: Rules>(&self, connect: &Connect) -> Vec<ChannelRef> {
         let mut replaced = Vec::new();
         for session in self.sessions.iter().filter(|session| session.host == connect.host) {
             let same = session.session == connect.session;
-            let former = !same
-                && session.writer
-                && !self.config.shared
-                && !connect.flags.contains(ConnectFlags::READ_ONLY);
-            for member in &session.channels {
-                if former || (same && member.index == connect.channel) {
-                    replaced.push(member.channel);
-                }
-            }
+            let gives_way = if session.device == connect.device {
+                R::CLOSE_FORMER
+            } else {
+                session.writer
+                    && !self.config.shared
+                    && !connect.flags.contains(ConnectFlags::READ_ONLY)
+            };
+            let replaces = |member: &&Member| {
+                if same { member.index == connect.channel } else { gives_way }
+            };
+            replaced.extend(session.channels.iter().filter(replaces).map(|it| it.channel));
         }
         replaced
     }

@@ -23,6 +23,12 @@ pub trait Rules: Copy + Send + 'static {
     const DRAIN_BEFORE_FENCED: bool = true;
     /// If the target lost unflushed writes, the next flush fails.
     const LOST_CACHE_FAILS_FLUSH: bool = true;
+    /// A session that takes the place of another is let in only once that one's channels are
+    /// closed.
+    const CLOSE_FORMER: bool = true;
+    /// A session that takes the place of another minds what that one may have left in the target's
+    /// cache.
+    const REMEMBER_FORMER_BOOT: bool = true;
 }
 
 /// All rules on: the only build that is ever used on data.

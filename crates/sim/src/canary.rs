@@ -38,9 +38,11 @@ broken! {
     ConfirmsBusyFences: DRAIN_BEFORE_FENCED;
     ForgetsExecuted: REMEMBER_EXECUTED;
     ForgetsLostCache: LOST_CACHE_FAILS_FLUSH;
+    ResumesBesideFormer: CLOSE_FORMER;
+    ForgetsFormerBoot: REMEMBER_FORMER_BOOT;
 }
 
-const CANARIES: [&str; 9] = [
+const CANARIES: [&str; 11] = [
     "duplicates",
     "completions",
     "cookie",
@@ -49,6 +51,8 @@ const CANARIES: [&str; 9] = [
     "fenced-open",
     "fenced-busy",
     "lost-cache",
+    "former-channels",
+    "former-boot",
     "flush",
 ];
 
@@ -71,6 +75,8 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "fenced-busy" => run_with::<ConfirmsBusyFences>,
         "fence" => run_with::<ReissuesUnfenced>,
         "lost-cache" => run_with::<ForgetsLostCache>,
+        "former-channels" => run_with::<ResumesBesideFormer>,
+        "former-boot" => run_with::<ForgetsFormerBoot>,
         "flush" => run_with::<tyche_proto::Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),
     };

@@ -309,6 +309,24 @@ impl History {
         }
     }
 
+    /// A session takes the place of another of its host: what that one is owed, it is owed.
+    pub(crate) fn succeed(&mut self, former: u64, session: u64) {
+        for value in self.sectors.iter_mut().flatten().filter(|it| it.session == former) {
+            value.session = session;
+        }
+    }
+
+    /// An operation that was not answered is in progress under another name, as old as it is.
+    pub(crate) fn reissue(&mut self, former: (u64, OpId), new: (u64, OpId)) -> Result<(), String> {
+        let Some(open) = self.open.remove(&former) else {
+            return Err(format!("{former:?} is issued again, but not open"));
+        };
+        if self.open.insert(new, Submitted { session: new.0, ..open }).is_some() {
+            return Err(format!("{new:?} was given out twice"));
+        }
+        Ok(())
+    }
+
     /// The host of the session is gone with all that it had in progress.
     pub(crate) fn vanish(&mut self, session: u64) -> usize {
         let now = self.tick();

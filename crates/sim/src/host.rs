@@ -4,13 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_proto::{
-    Instant, OpId, Operation, PathReport, PortConfig, Problem, Rules, Session, SessionConfig,
+    Former, Instant, OpId, Operation, PathReport, PortConfig, Problem, Rules, Session,
+    SessionConfig,
 };
 use tyche_wire::{CommandFlags, Name, Opcode, SECTOR_LEN, Uuid};
 
 use crate::content::fill;
 use crate::plan::{HostPlan, Mix};
 use crate::random::Random;
+
+/// How long it may take until what is to be kept is on the host's own disk.
+const KEEPING_MAX: Duration = Duration::from_millis(20);
 
 /// What memory holds before a read has brought anything.
 const STALE: u8 = 0xee;
@@ -42,10 +46,29 @@ pub(crate) struct Running<R> {
     pub(crate) closing: bool,
 }
 
+/// What a host keeps on a disk of its own for the program that comes after this one.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept {
+    newest: Former,
+    since: Instant,
+    /// What was there before.
+    older: Former,
+}
+
+/// What a program that has died leaves behind: its device, with what nobody has answered.
+pub(crate) struct Left {
+    pub(crate) session: u64,
+    pub(crate) former: Former,
+    pub(crate) pending: Vec<(OpId, Pending)>,
+}
+
 /// See the module.
 pub(crate) struct Host<R> {
     pub(crate) plan: HostPlan,
     pub(crate) running: Option<Running<R>>,
+    kept: Option<Kept>,
+    /// A device that waits for another program.
+    pub(crate) left: Option<Left>,
     /// Links that were taken out of the session, and stay out of the next.
     pub(crate) removed: BTreeSet<usize>,
     /// When the next timer event is planned.
@@ -63,16 +86,13 @@ pub(crate) fn uuid(kind: u64, number: u64) -> Uuid {
     Uuid::from_u128(u128::from(kind) << 64 | u128::from(number))
 }
 
-/// The number of a UUID.
-pub(crate) fn number(uuid: Uuid) -> u64 {
-    uuid.as_u128() as u64
-}
-
 impl<R: Rules> Host<R> {
     pub(crate) fn new(index: usize, plan: HostPlan, random: Random) -> Self {
         Self {
             plan,
             running: None,
+            kept: None,
+            left: None,
             removed: BTreeSet::new(),
             alarm: None,
             thinking_until: Instant(0),
@@ -83,14 +103,17 @@ impl<R: Rules> Host<R> {
         }
     }
 
-    /// A new session begins to look for the target.
-    pub(crate) fn start(&mut self, now: Instant, number: u64) {
+    /// A new session begins to look for the target, in the place of a `former` one if there is any.
+    pub(crate) fn start(&mut self, now: Instant, number: u64, former: Option<Former>) {
         assert!(self.running.is_none(), "one session at a time");
+        self.kept = former.map(|former| Kept { newest: former, since: now, older: former });
         let plan = &self.plan;
         let config = SessionConfig {
             host: self.uuid,
             host_name: self.name,
             session: uuid(2, number),
+            device: former.map_or(uuid(2, number), |former| former.device),
+            resumes: former.map(|former| former.export),
             export: export_name(),
             target: None,
             queue_size: plan.queue_size,
@@ -118,9 +141,25 @@ impl<R: Rules> Host<R> {
             session,
             ports: used.into_iter().map(Some).collect(),
             pending: BTreeMap::new(),
-            connected: false,
+            // A device that is there already takes operations at once.
+            connected: former.is_some(),
             closing: false,
         });
+    }
+
+    /// Keeps what the session says has to be known of it.
+    pub(crate) fn keep(&mut self, now: Instant) {
+        let newest = self.running.as_ref().and_then(|running| running.session.former());
+        let Some(newest) = newest else { return };
+        let older = self.kept.map_or(newest, |kept| kept.newest);
+        self.kept = Some(Kept { newest, since: now, older });
+    }
+
+    /// What the next program finds: to keep something takes its time.
+    pub(crate) fn find_kept(&mut self, now: Instant) -> Option<Former> {
+        let Kept { newest, since, older } = self.kept?;
+        let is_late = now.since(since) < KEEPING_MAX && self.random.chance(0.5);
+        Some(if is_late { older } else { newest })
     }
 
     /// Draws the next operation for a disk of that size, with the stamp of its data.

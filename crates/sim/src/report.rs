@@ -49,6 +49,12 @@ pub struct Report {
     pub losses_told: u64,
     /// Deaths of hosts.
     pub host_crashes: u64,
+    /// Deaths of programs that left their devices to others.
+    pub daemon_deaths: u64,
+    /// Operations that such a program left.
+    pub reissued: u64,
+    /// Sessions that were not let in again because others had followed them.
+    pub shut_out: u64,
     /// Requests that the disk failed.
     pub disk_errors: u64,
     /// Deaths of the target between the execution of a request and its answer.
@@ -127,6 +133,9 @@ impl std::ops::AddAssign for Report {
         self.caches_lost += other.caches_lost;
         self.losses_told += other.losses_told;
         self.host_crashes += other.host_crashes;
+        self.daemon_deaths += other.daemon_deaths;
+        self.reissued += other.reissued;
+        self.shut_out += other.shut_out;
         self.disk_errors += other.disk_errors;
         self.unanswered += other.unanswered;
         self.moves += other.moves;

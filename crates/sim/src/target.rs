@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use tyche_proto::{
-    ChannelRef, ExportConfig, Instant, Listener, ListenerConfig, Registry, Rules, TargetConfig,
+    ChannelRef, ExportConfig, Instant, Listener, ListenerConfig, Registry, Rules, SessionInfo,
+    TargetConfig, Writer,
 };
 use tyche_wire::{ChannelId, Command, Name, PAGE_LEN, Uuid};
 
@@ -74,8 +75,8 @@ pub(crate) struct Exported {
     pub(crate) size: u64,
     pub(crate) block_size: u32,
     pub(crate) write_cache: bool,
-    /// The last session that was let in for writing.
-    pub(crate) last_writer: Option<Uuid>,
+    /// Who was last let in for writing.
+    pub(crate) last_writer: Option<Writer>,
 }
 
 impl<R: Rules> Process<R> {
@@ -112,14 +113,11 @@ impl<R: Rules> Process<R> {
         Self { listeners, registry, memory: BTreeMap::new(), jobs: BTreeMap::new() }
     }
 
-    /// The session that a channel belongs to, and whether it may write.
-    pub(crate) fn owner(&self, link: usize, channel: ChannelId) -> Option<(Uuid, bool)> {
+    /// The session that a channel belongs to.
+    pub(crate) fn owner(&self, link: usize, channel: ChannelId) -> Option<&SessionInfo> {
         let wanted = ChannelRef { link, channel };
-        let sessions = self.registry.sessions(0).iter();
-        sessions
-            .filter(|session| session.channels().any(|(channel, _)| channel == wanted))
-            .map(|session| (session.session, session.writer))
-            .next()
+        let mut sessions = self.registry.sessions(0).iter();
+        sessions.find(|session| session.channels().any(|(channel, _)| channel == wanted))
     }
 
     /// When a listener has something to do if nothing happens before.

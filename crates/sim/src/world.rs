@@ -16,7 +16,9 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
-use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound};
+use tyche_proto::{
+    ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound, Writer,
+};
 use tyche_wire::{HEAD_LEN, Header, Kind, Status, Uuid};
 
 use crate::disk::Disk;
@@ -74,8 +76,8 @@ pub struct World<R: Rules = Sound> {
     /// The session that was the last to modify the disk, and those that did before others.
     last_writer: Option<Uuid>,
     former_writers: BTreeSet<Uuid>,
-    /// The last session that was let in for writing while its host still wanted it.
-    last_granted: u64,
+    /// Who was last let in for writing while its host still wanted it.
+    last_granted: Option<Writer>,
     /// The frame that the target handles is a connect that the network repeats.
     repeated: bool,
     /// Who does nothing at the moment.
@@ -123,7 +125,7 @@ impl<R: Rules> World<R> {
             sessions: 0,
             last_writer: None,
             former_writers: BTreeSet::new(),
-            last_granted: 0,
+            last_granted: None,
             repeated: false,
             freezer: Freezer::default(),
             dies_unanswered: false,

@@ -35,6 +35,9 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.caches_lost) > SEEDS / 10);
     assert!(total(|report| report.losses_told) > SEEDS / 20);
     assert!(total(|report| report.host_crashes) > SEEDS / 2);
+    assert!(total(|report| report.daemon_deaths) > SEEDS / 2);
+    assert!(total(|report| report.reissued) > SEEDS);
+    assert!(total(|report| report.shut_out) > SEEDS / 30);
     assert!(total(|report| report.connections) > SEEDS * 4);
     assert!(total(|report| report.failures) > SEEDS / 10);
     assert!(total(|report| report.corrupted) > SEEDS);

@@ -5,17 +5,18 @@
 //!   0   8 attempt       random; repeats of the same attempt are answered alike
 //!   8  16 host          UUID of the host, the same after a restart
 //!  24  16 session       UUID of the session
-//!  40  64 export        name
-//! 104  64 host_name     for people
-//! 168   8 cookie        of the frames to the host
-//! 176   2 channel       of the frames to the host
-//! 178   2 queue_size    requests in flight, wanted
-//! 180   2 ring_command  positions of the host's receive rings
-//! 182   2 ring_data
-//! 184   4 frame_len     longest frame in bytes, as probed
-//! 188   4 damq_pages    pages of the target's data queue, wanted
-//! 192   4 flags
-//! 196   4 keep_alive    silence in milliseconds after which the channel is dead
+//!  40  16 device        UUID of the device that the session serves
+//!  56  64 export        name
+//! 120  64 host_name     for people
+//! 184   8 cookie        of the frames to the host
+//! 192   2 channel       of the frames to the host
+//! 194   2 queue_size    requests in flight, wanted
+//! 196   2 ring_command  positions of the host's receive rings
+//! 198   2 ring_data
+//! 200   4 frame_len     longest frame in bytes, as probed
+//! 204   4 damq_pages    pages of the target's data queue, wanted
+//! 208   4 flags
+//! 212   4 keep_alive    silence in milliseconds after which the channel is dead
 //! ```
 
 use core::fmt;
@@ -48,6 +49,9 @@ pub struct Connect {
     pub host: Uuid,
     /// Identity of the session; survives channels, not restarts of the host.
     pub session: Uuid,
+    /// Identity of the device that the session serves at its host: the first session's own, and
+    /// the same for each that takes the place of another because the host's program has died.
+    pub device: Uuid,
     /// The export wanted.
     pub export: Name,
     /// The host's name, shown to others who want the export.
@@ -90,6 +94,7 @@ impl Connect {
             attempt: fields.u64()?,
             host: fields.uuid()?,
             session: fields.uuid()?,
+            device: fields.uuid()?,
             export: fields.text()?,
             host_name: fields.text()?,
             cookie: Cookie(fields.u64()?),
@@ -110,7 +115,7 @@ impl Connect {
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
-        fields.u64(self.attempt).uuid(&self.host).uuid(&self.session);
+        fields.u64(self.attempt).uuid(&self.host).uuid(&self.session).uuid(&self.device);
         fields.text(&self.export).text(&self.host_name);
         fields.u64(self.cookie.0).u16(self.channel.0).u16(self.queue_size);
         fields.u16(self.rings[0]).u16(self.rings[1]).u32(self.frame_len).u32(self.damq_pages);
@@ -122,8 +127,8 @@ impl fmt::Display for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Connect {:?} by {} ({}) session {} frames of {} B",
-            self.export, self.host_name, self.host, self.session, self.frame_len
+            "Connect {:?} by {} ({}) session {} device {} frames of {} B",
+            self.export, self.host_name, self.host, self.session, self.device, self.frame_len
         )
     }
 }

@@ -12,6 +12,7 @@ use tyche_wire::*;
 
 const HOST: Uuid = Uuid::from_u128(0x00112233_4455_4677_8899_aabbccddeeff);
 const SESSION: Uuid = Uuid::from_u128(0x5e551011_0203_4405_8607_08090a0b0c0d);
+const DEVICE: Uuid = Uuid::from_u128(0xde71ce01_1111_4222_8333_444455556666);
 const TARGET: Uuid = Uuid::from_u128(0x7a26e711_2233_4455_a677_8899aabbccdd);
 const BOOT: Uuid = Uuid::from_u128(0xb0070102_0304_4506_8708_090a0b0c0d0e);
 const SCRATCH: Uuid = Uuid::from_u128(0xd15c0001_1111_4222_8333_444455556666);
@@ -142,6 +143,7 @@ fn connect() -> Control {
         attempt: ATTEMPT,
         host: HOST,
         session: SESSION,
+        device: DEVICE,
         export: name("scratch"),
         host_name: name("reader-7"),
         cookie: HOST_COOKIE,
@@ -191,7 +193,7 @@ fn outside(name: &str) -> Option<Expected> {
             reply.header.flags = Flags::REPLY;
             reply
         }
-        "connect" => control(200, 0x470d_7ca4, connect()),
+        "connect" => control(216, 0x5584_76d0, connect()),
         "accept" => control(104, 0x75ac_a9b0, accept()),
         "reject" => {
             let detail = Text::new("writer-2").expect("a good text");

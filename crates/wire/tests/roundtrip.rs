@@ -82,17 +82,18 @@ fn hello() -> impl Strategy<Value = Control> {
 }
 
 fn connect() -> impl Strategy<Value = Control> {
-    let names = (uuid(), uuid(), text(), text());
+    let names = (uuid(), uuid(), uuid(), text(), text());
     let addresses = (any::<u64>(), cookie(), channel());
     (names, addresses, rings(), sizes(), any::<u32>(), 0..16u32).prop_map(
         |(names, addresses, rings, sizes, damq_pages, flags)| {
-            let (host, session, export, host_name) = names;
+            let (host, session, device, export, host_name) = names;
             let (attempt, cookie, channel) = addresses;
             let (queue_size, frame_len, keep_alive_ms) = sizes;
             Control::Connect(Connect {
                 attempt,
                 host,
                 session,
+                device,
                 export,
                 host_name,
                 cookie,

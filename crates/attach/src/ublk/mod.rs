@@ -4,11 +4,15 @@
 //! program -> /dev/ublkbN -> block layer, one queue for some CPUs each
 //!                               |  request          ^  answer
 //!                               v                   |
-//!                        thread "ublk-I": its ring, its descriptors      queue
+//!                        Queue: its ring, its descriptors     a thread each, or the disk's own
 //!                               |  submit           ^  Inbox
 //!                               v                   |
 //!                             Disk: the session's thread
 //! ```
+//!
+//! A single queue is polled by the thread that serves the disk, so that a request goes from the block
+//! layer to the network without being handed over. Several have threads of their own, which copy data
+//! at the same time.
 //!
 //! The device outlives this process: if the process dies, requests wait until another one
 //! [takes over](UblkDevice::recover), and those that were in flight are asked for again. What tells
@@ -26,13 +30,15 @@ mod queue;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tyche_block::{Disk, Geometry};
+use tyche_wake::{MakePoller, Polled, Poller};
 
 use self::abi::{BasicParams, DeviceInfo, DiscardParams, Params};
 use self::control::Control;
@@ -59,7 +65,7 @@ const THREADS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shape of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct UblkOptions {
-    /// Queues, each with a thread: 1 to the number of CPUs.
+    /// Queues, 1 to the number of CPUs.
     pub queues: u16,
     /// Requests in flight on each, 1 to 4096.
     pub depth: u16,
@@ -90,9 +96,15 @@ impl UblkDevice {
 
     /// Makes `disk` a block device.
     ///
+    /// `adopt` gets a poller to the thread that serves the disk.
+    ///
     /// # Errors
     /// Without root or the driver; what the system says when it refuses.
-    pub fn start(disk: Arc<dyn Disk>, options: UblkOptions) -> Result<Self, Error> {
+    pub fn start(
+        disk: Arc<dyn Disk>,
+        options: UblkOptions,
+        adopt: &dyn Fn(MakePoller),
+    ) -> Result<Self, Error> {
         let mut control = Control::open()?;
         let features = features(&mut control)?;
         let io_max = slots::io_max(disk.arena(), IO_MAX);
@@ -109,7 +121,7 @@ impl UblkDevice {
         let info = control.add(info).map_err(explain)?;
         let params = params(&disk.geometry(), io_max);
         let started = control.set_params(info.device, params).map_err(explain).and_then(|()| {
-            let queues = Queues::start(&info, &disk)?;
+            let queues = Queues::start(&info, &disk, adopt)?;
             Ok((control.start(info.device).map_err(explain), queues))
         });
         let (started, queues) = match started {
@@ -131,7 +143,12 @@ impl UblkDevice {
     /// # Errors
     /// `NotFound` if there is no such device with that mark; if its server lives; if the disk is not
     /// like the one that it was made of.
-    pub fn recover(disk: Arc<dyn Disk>, number: u32, mark: u64) -> Result<Self, Error> {
+    pub fn recover(
+        disk: Arc<dyn Disk>,
+        number: u32,
+        mark: u64,
+        adopt: &dyn Fn(MakePoller),
+    ) -> Result<Self, Error> {
         let mut control = Control::open()?;
         let features = features(&mut control)?;
         let path = path(number);
@@ -148,7 +165,7 @@ impl UblkDevice {
             thread::sleep(RECOVERY_RETRY);
         }
         // If anything fails from here on the device waits for the next attempt.
-        let queues = Queues::start(&info, &disk)?;
+        let queues = Queues::start(&info, &disk, adopt)?;
         control.end_recovery(number).map_err(explain)?;
         let mut this = Self::new(number, control, features, disk, queues);
         if let Err(error) = this.resized() {
@@ -209,9 +226,12 @@ impl UblkDevice {
         let _ = fs::write(queue.join("scheduler"), "none");
     }
 
-    fn take_away(&mut self) -> Result<(), Error> {
+    /// Takes the device away, which is claimed unless it goes by force.
+    fn take_away(&mut self, claim: Option<Claim>) -> Result<(), Error> {
         let explain = |error| Error::new(format!("stop {}", self.path.display()), error);
-        self.control.stop(self.number).map_err(explain)?;
+        let stopped = self.control.stop(self.number);
+        claim.into_iter().for_each(Claim::release);
+        stopped.map_err(explain)?;
         self.running = false;
         self.queues.end();
         self.control.delete(self.number).map_err(explain)
@@ -243,25 +263,20 @@ impl Attachment for UblkDevice {
         if !self.running {
             return Ok(Stopped::Gone);
         }
-        let mut in_use = Stopped::Gone;
         if !force {
-            // While it is claimed nobody can mount it, and its cache is written.
-            match Claim::take(&self.path)? {
-                Some(claim) => claim.write_cache()?,
-                None => return Ok(Stopped::InUse),
-            }
-        } else if claim::is_in_use(&self.path).unwrap_or(true) {
-            in_use = Stopped::InUse;
+            let Some(claim) = Claim::take(&self.path)? else { return Ok(Stopped::InUse) };
+            return self.take_away(Some(claim)).map(|()| Stopped::Gone);
         }
-        self.take_away()?;
-        Ok(in_use)
+        let in_use = claim::is_in_use(&self.path).unwrap_or(true);
+        self.take_away(None)?;
+        Ok(if in_use { Stopped::InUse } else { Stopped::Gone })
     }
 }
 
 impl Drop for UblkDevice {
     fn drop(&mut self) {
         if self.running
-            && let Err(error) = self.take_away()
+            && let Err(error) = self.take_away(None)
         {
             tracing::warn!(%error, "ublk device left behind");
         }
@@ -355,31 +370,44 @@ fn check_params(of_device: &Params, of_disk: &Params) -> io::Result<()> {
     Ok(())
 }
 
-/// The threads of a device.
+/// The queues of a device, being served.
 struct Queues {
-    /// Ends when all threads have.
+    /// Ends when nobody serves any of them any more.
     ended: Receiver<()>,
 }
 
 impl Queues {
-    /// Starts the threads; returns when each has set its queue up.
-    fn start(info: &DeviceInfo, disk: &Arc<dyn Disk>) -> Result<Self, Error> {
+    /// Begins to serve; returns when each queue is set up.
+    fn start(
+        info: &DeviceInfo,
+        disk: &Arc<dyn Disk>,
+        adopt: &dyn Fn(MakePoller),
+    ) -> Result<Self, Error> {
         let path = PathBuf::from(format!("/dev/ublkc{}", info.device));
         let explain = |error| Error::new(format!("serve {}", path.display()), error);
-        let device = open_char_device(&path).map_err(explain)?;
-        let device = Arc::new(device);
+        let device = Arc::new(open_char_device(&path).map_err(explain)?);
         let (ready, begun) = sync_channel(usize::from(info.queues));
-        // Nothing is ever sent: it is over when the last thread drops its end.
+        // Nothing is ever sent: it is over when the last one drops its end.
         let (alive, ended) = sync_channel(0);
         for index in 0..info.queues {
-            let (device, disk) = (Arc::clone(&device), Arc::clone(disk));
-            let (ready, alive, depth) = (ready.clone(), alive.clone(), info.depth);
-            thread::Builder::new()
-                .name(format!("ublk-{index}"))
-                .spawn(move || serve(&device, &disk, (index, depth), &ready, alive))
-                .map_err(explain)?;
+            let seat = Seat {
+                device: Arc::clone(&device),
+                disk: Arc::clone(disk),
+                index,
+                depth: info.depth,
+                ready: ready.clone(),
+                _alive: alive.clone(),
+            };
+            if info.queues == 1 {
+                adopt(Box::new(move || seat.poller()));
+            } else {
+                thread::Builder::new()
+                    .name(format!("ublk-{index}"))
+                    .spawn(move || seat.serve())
+                    .map_err(explain)?;
+            }
         }
-        drop(ready);
+        drop((ready, alive));
         for _ in 0..info.queues {
             begun
                 .recv_timeout(THREADS_TIMEOUT)
@@ -389,42 +417,89 @@ impl Queues {
         Ok(Self { ended })
     }
 
-    /// Waits until all threads have let go of the device, which was stopped.
+    /// Waits until everybody has let go of the device, which was stopped.
     fn end(&self) {
-        if self.ended.recv_timeout(THREADS_TIMEOUT)
-            == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
-        {
+        if self.ended.recv_timeout(THREADS_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("a thread still serves a ublk device that was stopped");
         }
     }
 }
 
-/// The body of a queue's thread. It drops `alive` last.
-fn serve(
-    device: &Arc<File>,
-    disk: &Arc<dyn Disk>,
-    (index, depth): (u16, u16),
-    ready: &SyncSender<io::Result<()>>,
-    alive: SyncSender<()>,
-) {
-    // Without the privilege there is no protection, but the disk works.
-    if let Err(error) = reclaim::avoid_reclaim_io() {
-        tracing::debug!(%error, "ublk queue without protection from memory reclaim");
+/// What a thread needs to serve a queue. The kernel knows a queue by the thread that serves it, so the
+/// queue is made there.
+struct Seat {
+    device: Arc<File>,
+    disk: Arc<dyn Disk>,
+    index: u16,
+    depth: u16,
+    ready: SyncSender<io::Result<()>>,
+    /// Dropped last: says that the queue is not served any more.
+    _alive: SyncSender<()>,
+}
+
+impl Seat {
+    /// Makes the queue, and says whether that went well.
+    fn queue(&self) -> Option<Queue> {
+        let queue = Queue::new(&self.device, &self.disk, self.index, self.depth);
+        let (queue, result) = match queue {
+            Ok(queue) => (Some(queue), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        // Who waits for it may have lost patience.
+        let _ = self.ready.send(result);
+        queue
     }
-    match Queue::new(device, disk, index, depth) {
-        Ok(queue) => {
-            // Who waits for it may have lost patience.
-            let _ = ready.send(Ok(()));
-            if let Err(error) = queue.run() {
-                // The kernel keeps all requests for the next server, and takes none while this
-                // process lives: so it must not.
-                tracing::error!(%error, queue = index, "ublk queue broken");
-                std::process::abort();
-            }
+
+    /// The body of a thread that does nothing else.
+    fn serve(self) {
+        // Without the privilege there is no protection, but the disk works.
+        if let Err(error) = reclaim::avoid_reclaim_io() {
+            tracing::debug!(%error, "ublk queue without protection from memory reclaim");
         }
-        Err(error) => drop(ready.send(Err(error))),
+        if let Some(Err(error)) = self.queue().map(Queue::run) {
+            give_up(&error);
+        }
     }
-    drop(alive);
+
+    /// The queue as a poller, for the thread that calls this.
+    fn poller(self) -> Option<Box<dyn Poller>> {
+        let mut queue = self.queue()?;
+        if let Err(error) = queue.begin() {
+            give_up(&error);
+        }
+        Some(Box::new(Polling { queue, _seat: self }))
+    }
+}
+
+/// A queue that is polled. Being dropped is what ends its service.
+struct Polling {
+    queue: Queue,
+    _seat: Seat,
+}
+
+impl Poller for Polling {
+    fn poll(&mut self) -> io::Result<Polled> {
+        self.queue.poll().or_else(|error| give_up(&error))
+    }
+
+    fn announce(&self) {
+        self.queue.announce();
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.queue.wait_fd()
+    }
+
+    fn awake(&self) {
+        self.queue.awake();
+    }
+}
+
+/// A ring is broken. The kernel keeps all requests for the next server, and takes none while this process
+/// lives: so it must not.
+fn give_up(error: &io::Error) -> ! {
+    tracing::error!(%error, "ublk queue broken");
+    std::process::abort();
 }
 
 /// Opens the device that requests come through. It was made a moment ago, and may wait for `udev`;

@@ -1,4 +1,5 @@
-//! One queue of a device: the thread that serves it, and its ring.
+//! One queue of a device, and its ring: served by a thread of its own, or [polled](Poller) by the
+//! thread that also serves the disk.
 //!
 //! Each tag has a command in the ring, which the kernel completes when there is a request with that
 //! tag; its answer is the next command. So a request costs no system call of its own: one
@@ -11,21 +12,20 @@
 //!       +---------------------------------------------------------------------------+
 //! ```
 //!
-//! Data are copied between the request's pages and the arena by this thread, at the moment when both
-//! are known (`UBLK_F_USER_COPY`), so that a request takes as many pages as it needs and no longer
-//! than it needs them. Answers come from the disk's thread through an [`Inbox`], whose bell the ring
-//! watches as well.
+//! Data are copied between the request's pages and the arena at the moment when both are known
+//! (`UBLK_F_USER_COPY`), so that a request takes as many pages as it needs and no longer than it needs
+//! them. Answers come through an [`Inbox`], whose bell the ring watches as well.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use tyche_block::{Completion, Disk, Errno, Extent, Operation, PAGE, Request, Sink};
-use tyche_wake::Inbox;
+use tyche_wake::{Inbox, Polled, Poller};
 use zerocopy::IntoBytes;
 
 use super::abi::{
@@ -78,7 +78,9 @@ impl Queue {
     ) -> io::Result<Self> {
         let entries = (u32::from(depth) + 1).next_power_of_two();
         // Completions wait for this thread's next look: nobody else is interrupted for them.
-        let ring = IoUring::builder().setup_coop_taskrun().setup_single_issuer().build(entries)?;
+        let mut builder = IoUring::builder();
+        builder.setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer();
+        let ring = builder.build(entries)?;
         let answers = Arc::new(Answers(Inbox::new(depth.into())?));
         Ok(Self {
             ring,
@@ -94,27 +96,46 @@ impl Queue {
         })
     }
 
-    /// Serves requests until the device is stopped.
+    /// Asks for the first requests.
     ///
     /// # Errors
-    /// If the ring breaks. The kernel then takes the server for dead.
-    pub(super) fn run(mut self) -> io::Result<()> {
+    /// If the ring breaks.
+    pub(super) fn begin(&mut self) -> io::Result<()> {
         for tag in 0..self.depth {
             self.push(IO_FETCH_REQ, tag, 0);
         }
         self.watch_bell();
+        self.ring.submit().map(drop)
+    }
+
+    /// Serves requests until the device is stopped, in a thread of its own.
+    ///
+    /// # Errors
+    /// If the ring breaks. The kernel then takes the server for dead.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        self.begin()?;
         while self.live > 0 {
-            while let Some(completion) = self.answers.0.pop() {
-                self.answer(completion);
-            }
-            for _ in 0..self.starved.len() {
-                let tag = self.starved.remove(0);
-                self.serve(tag);
-            }
+            self.answer_all();
             self.wait()?;
             self.take();
         }
         Ok(())
+    }
+
+    /// Gives the kernel the answers that are there, and tries again what found no pages.
+    fn answer_all(&mut self) -> bool {
+        let mut worked = false;
+        while let Some(completion) = self.answers.0.pop() {
+            self.answer(completion);
+            worked = true;
+        }
+        if worked {
+            for _ in 0..self.starved.len() {
+                let tag = self.starved.remove(0);
+                self.serve(tag);
+            }
+        }
+        worked
     }
 
     /// Hands in what was pushed, and waits for requests and answers.
@@ -128,20 +149,14 @@ impl Queue {
             self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&pause))
         };
         self.answers.0.awake();
-        match result {
-            Err(error)
-                if error.kind() != ErrorKind::Interrupted
-                    && error.raw_os_error() != Some(libc::ETIME) =>
-            {
-                Err(error)
-            }
-            _ => Ok(()),
-        }
+        accept_early(result.map(drop))
     }
 
-    /// Takes what the kernel has answered out of the ring.
-    fn take(&mut self) {
+    /// Takes what the kernel has answered out of the ring; whether there was anything.
+    fn take(&mut self) -> bool {
+        let mut worked = false;
         while let Some(entry) = self.pop() {
+            worked = true;
             if entry.user_data() == BELL {
                 if !cqueue::more(entry.flags()) {
                     self.watch_bell();
@@ -160,6 +175,7 @@ impl Queue {
                 }
             }
         }
+        worked
     }
 
     fn pop(&mut self) -> Option<cqueue::Entry> {
@@ -256,6 +272,51 @@ impl Queue {
         // the ring is.
         unsafe { self.ring.submission().push(entry) }
             .expect("there are as many entries as tags, and one for the bell");
+    }
+}
+
+impl Poller for Queue {
+    fn poll(&mut self) -> io::Result<Polled> {
+        let answered = self.answer_all();
+        let ring = self.ring.submission();
+        let (pushed, deferred) = (!ring.is_empty(), ring.taskrun());
+        drop(ring);
+        if pushed || deferred {
+            accept_early(self.ring.submit_and_wait(0).map(drop))?;
+        }
+        let taken = self.take();
+        Ok(match (self.live, answered || taken) {
+            (0, _) => Polled::Over,
+            (_, true) => Polled::Worked,
+            _ => Polled::Idle,
+        })
+    }
+
+    fn announce(&self) {
+        self.answers.0.wait_fd();
+    }
+
+    /// The ring watches the bell of the answers.
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring's descriptor, which is open as long as the ring is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+
+    fn awake(&self) {
+        self.answers.0.awake();
+    }
+}
+
+/// A wait that was interrupted, or has taken long enough, is an early one.
+fn accept_early(waited: io::Result<()>) -> io::Result<()> {
+    match waited {
+        Err(error)
+            if error.kind() == ErrorKind::Interrupted
+                || error.raw_os_error() == Some(libc::ETIME) =>
+        {
+            Ok(())
+        }
+        waited => waited,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The daemon of a session: connects, attaches, then waits for what happens and for orders.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Write, stdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
-use tyche_block::Disk;
 use tyche_engine::{Host, Notice};
 use tyche_proto::Problem;
 use uuid::Uuid;
@@ -24,7 +23,7 @@ use crate::error::{Code, Context, Error, Result};
 use crate::links::log_warnings;
 use crate::output::show;
 use crate::runtime::{self, CONTROL, RuntimeDir};
-use crate::sessions::State;
+use crate::state::{Known, State};
 use crate::{report, sessions};
 
 /// How long without news before the daemon looks at what holds the session up.
@@ -79,8 +78,9 @@ fn release_stdio() -> Result<()> {
 
 struct Session {
     state: State,
-    host: Host,
+    /// Dropped before the host, whose thread may serve it.
     attachment: Box<dyn Attachment>,
+    host: Host,
     /// While it lives, udev knows the device.
     _name: Option<DeviceName>,
     inputs: Receiver<Input>,
@@ -113,7 +113,11 @@ impl Session {
             crate::log_to(File::create(&log).context(Code::Other, log.display())?);
         }
         stay_in_memory();
-        let (options, mut warnings) = args.session.options(id)?;
+        let (mut options, mut warnings) = args.session.options(id)?;
+        // A device keeps its identity, whoever serves it.
+        let identity = former.as_ref().map_or(id, |former| former.lasting.identity);
+        options.session.device = identity;
+        options.session.resumes = former.as_ref().map(|former| former.known.into());
         warnings.extend(compromise);
         log_warnings(&warnings);
         let (sender, inputs) = channel();
@@ -122,15 +126,16 @@ impl Session {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
-        let uuid = await_connection(&host, &inputs, &args.session)?;
+        let (uuid, known) = await_connection(&host, &inputs, &args.session)?;
         tracing::info!(export, session = %id, "connected");
         let wish = Wish {
             kind,
             export,
             dir: dir.path(),
-            mark: id.as_u64_pair().0,
+            identity,
             queues: args.queues,
             depth: args.session.queue_size,
+            answer_within: args.session.answer_within(),
         };
         let (attachment, lasting) = make_device(&wish, &host, former.as_ref())?;
         let device = attachment.device_path().to_owned();
@@ -143,8 +148,9 @@ impl Session {
             device,
             pid: std::process::id(),
             lasting,
+            known: Some(known),
         };
-        save(&state, &dir)?;
+        state.save(dir.path())?;
         if let Some(former) = former {
             former.succeeded();
         }
@@ -268,6 +274,13 @@ impl Session {
                 );
             }
             Notice::Failed(failure) => tracing::error!("{failure}; all requests fail from now on"),
+            Notice::Former(former) => {
+                self.state.known = Some((*former).into());
+                if let Err(error) = self.state.save(self.dir.path()) {
+                    // What is kept is older, which is safe: at worst another flush fails.
+                    tracing::warn!(%error, "the next daemon will know less");
+                }
+            }
             Notice::Closed => self.closed = true,
         }
     }
@@ -305,22 +318,14 @@ fn make_device(
     host: &Host,
     former: Option<&Former>,
 ) -> Result<(Box<dyn Attachment>, Option<Lasting>)> {
-    let disk: Arc<dyn Disk> = host.volume().clone();
     let Some(former) = former else {
-        let attachment = attach::attach(wish, disk)?;
+        let attachment = attach::attach(wish, host)?;
         let device = attachment.device_path().to_owned();
         return Ok((attachment, Lasting::new(wish, device)));
     };
-    let attachment = former.lasting.take_over(disk)?;
+    let attachment = former.lasting.take_over(wish, host)?;
     tracing::info!(device = %former.lasting.device.display(), "taken over");
     Ok((attachment, Some(former.lasting.clone())))
-}
-
-/// Writes down what others must know if the daemon dies.
-fn save(state: &State, dir: &RuntimeDir) -> Result<()> {
-    let path = dir.path().join(sessions::STATE);
-    let text = serde_json::to_string(state).context(Code::Other, path.display())?;
-    fs::write(&path, text).context(Code::Other, path.display())
 }
 
 /// The kernel must never wait for this process while the process waits for the kernel to write pages to
@@ -340,14 +345,22 @@ fn stay_in_memory() {
     }
 }
 
-/// Waits until the session is live; returns the export's identity.
-fn await_connection(host: &Host, inputs: &Receiver<Input>, args: &SessionArgs) -> Result<Uuid> {
+/// Waits until the session is live; returns the export's identity, and what to keep of it.
+fn await_connection(
+    host: &Host,
+    inputs: &Receiver<Input>,
+    args: &SessionArgs,
+) -> Result<(Uuid, Known)> {
     let deadline = Instant::now() + args.timeout();
-    let (mut refusal, mut looked) = (None, false);
+    let (mut refusal, mut looked, mut known) = (None, false, None);
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {
-            Ok(Input::Notice(Notice::Connected(export))) => return Ok(export.uuid),
+            Ok(Input::Notice(Notice::Former(former))) => known = Some(former.into()),
+            Ok(Input::Notice(Notice::Connected(export))) => {
+                let known = known.expect("it is known before the session is live");
+                return Ok((export.uuid, known));
+            }
             Ok(Input::Notice(Notice::Rejected(reason, detail))) => {
                 refusal = Some(args.refused(reason, &detail));
             }

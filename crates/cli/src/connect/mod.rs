@@ -36,10 +36,12 @@ pub(crate) struct ConnectArgs {
     #[arg(long = "as", value_name = "KIND", default_value = "auto")]
     kind: Kind,
 
-    /// Queues of the block device, each with a thread, where it has several; by default one for each
-    /// CPU, 4 at most.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
-    queues: Option<u16>,
+    /// Queues of the block device, 1 to 64, where it can have several. One is served by the thread
+    /// that talks to the target, without any hand-over; more have a thread each, which pays where
+    /// copying is what takes the time.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues: u16,
 
     /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in
     /// use; a second one does in any case.

@@ -28,10 +28,13 @@ const READS: u64 = 64;
 fn connect(rig: &Rig) -> InlineHost {
     let options = PacketOptions::new(rig.cable.link(Side::Host));
     let link = rig.cable.on_thread(Side::Host, || PacketLink::open(&options)).unwrap();
+    let identity = Uuid::new_v4();
     let session = SessionConfig {
         host: Uuid::new_v4(),
         host_name: Name::new("reader").unwrap(),
-        session: Uuid::new_v4(),
+        session: identity,
+        device: identity,
+        resumes: None,
         export: Name::new(DISK).unwrap(),
         target: None,
         queue_size: QUEUE_SIZE,

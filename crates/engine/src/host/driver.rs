@@ -104,7 +104,7 @@ impl Driver {
         }
     }
 
-    /// The disk, once connected.
+    /// The disk, once connected or if another session knew it before.
     pub(super) fn geometry(&self) -> Option<Geometry> {
         self.session.export().map(geometry)
     }
@@ -309,6 +309,9 @@ impl Driver {
                 SessionEvent::Resized(size) => Notice::Resized(size),
                 SessionEvent::Failed(failure) => Notice::Failed(failure),
                 SessionEvent::CacheLost => Notice::CacheLost,
+                SessionEvent::FormerChanged => {
+                    Notice::Former(self.session.former().expect("known once connected"))
+                }
                 SessionEvent::Closed => Notice::Closed,
             };
             self.notices.push_back(notice);

@@ -13,7 +13,7 @@ use tyche_link::Link;
 use tyche_numa::{Home, Placement};
 use tyche_proto::wire::{Mac, Reason, Reject};
 use tyche_proto::{
-    ChannelStats, ExportState, Failure, NodeCounts, PathReport, Problem, SessionConfig,
+    ChannelStats, ExportState, Failure, Former, NodeCounts, PathReport, Problem, SessionConfig,
 };
 
 pub use inline::{ConnectError, InlineHost};
@@ -75,6 +75,9 @@ pub enum Notice {
     Resized(u64),
     /// The target has lost completed writes: the next flush fails.
     CacheLost,
+    /// What another session needs to take this one's place has changed. Comes before the first
+    /// [`Notice::Connected`], and after the answers that it must not be kept before.
+    Former(Former),
     /// Everything has failed, and will.
     Failed(Failure),
     /// The session has ended.

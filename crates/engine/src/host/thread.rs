@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tyche_block::{Disk, Errno};
 use tyche_proto::Instant;
-use tyche_wake::Spin;
+use tyche_wake::{MakePoller, Polled, Poller, Spin};
 
 use super::driver::{Done, Driver, Job};
 use super::workqueue::WorkQueue;
@@ -22,6 +22,7 @@ enum Command {
     Report(SyncSender<HostReport>),
     AddLink(HostLink, SyncSender<Result<(), LinkError>>),
     RemoveLink(String, SyncSender<Result<(), LinkError>>),
+    Adopt(MakePoller),
     Disconnect,
     Abort,
 }
@@ -59,6 +60,9 @@ impl Host {
             let spin = Spin::new(options.spin);
             let mut driver = Driver::new(options);
             driver.move_in();
+            if let Some(geometry) = driver.geometry() {
+                shared.set_geometry(geometry);
+            }
             let body = HostLoop {
                 driver,
                 volume: shared,
@@ -66,6 +70,7 @@ impl Host {
                 commands: receiver,
                 notify,
                 work_queue,
+                pollers: Vec::new(),
                 spin,
                 closed: false,
             };
@@ -74,7 +79,8 @@ impl Host {
         Ok(Self { volume, commands, thread: Some(thread) })
     }
 
-    /// The disk. Its geometry is known after the first [`Notice::Connected`].
+    /// The disk. Its geometry is known after the first [`Notice::Connected`], and soon if the
+    /// session takes the place of another.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -136,6 +142,12 @@ impl HostControl {
         self.order(|answer| Command::RemoveLink(name.to_owned(), answer))
     }
 
+    /// Has the session's thread poll something beside its own work. It does so until the poller is
+    /// over, even after the end of the session.
+    pub fn adopt(&self, make: MakePoller) {
+        self.send(Command::Adopt(make));
+    }
+
     fn order(
         &self,
         command: impl FnOnce(SyncSender<Result<(), LinkError>>) -> Command,
@@ -162,6 +174,8 @@ struct HostLoop {
     notify: Box<dyn FnMut(Notice) + Send>,
     /// Where answers are handed over rather than given.
     work_queue: Option<WorkQueue>,
+    /// What else this thread does.
+    pollers: Vec<Box<dyn Poller>>,
     spin: Spin,
     closed: bool,
 }
@@ -184,6 +198,37 @@ impl HostLoop {
         if let Some(job) = self.held.take() {
             job.done(Err(Errno::IO)).answer();
         }
+        self.linger();
+    }
+
+    /// Serves the pollers to their end: their requests fail now, but are answered.
+    fn linger(&mut self) {
+        while !self.pollers.is_empty() {
+            if self.poll() {
+                continue;
+            }
+            self.pollers.iter().for_each(|poller| poller.announce());
+            if !self.poll() {
+                tyche_wake::sleep(self.pollers.iter().map(|it| it.wait_fd()), None);
+            }
+            self.pollers.iter().for_each(|poller| poller.awake());
+        }
+    }
+
+    /// Polls what this thread does beside; false if there was nothing to do.
+    fn poll(&mut self) -> bool {
+        let mut worked = false;
+        self.pollers.retain_mut(|poller| match poller.poll() {
+            Ok(polled) => {
+                worked |= polled != Polled::Idle;
+                polled != Polled::Over
+            }
+            Err(error) => {
+                tracing::error!(%error, "the session's thread drops what it polled");
+                false
+            }
+        });
+        worked
     }
 
     /// Does what there is to do; false if there was nothing.
@@ -191,6 +236,7 @@ impl HostLoop {
         let mut worked = self.obey();
         worked |= self.driver.receive(now);
         self.settle();
+        worked |= self.poll();
         worked |= self.take_submissions(now);
         worked |= self.driver.transmit(now);
         self.settle();
@@ -212,6 +258,7 @@ impl HostLoop {
                 Command::RemoveLink(name, to) => {
                     let _ = to.send(self.driver.remove_link(now(), &name));
                 }
+                Command::Adopt(make) => self.pollers.extend(make()),
                 Command::Disconnect => self.driver.disconnect(now()),
                 Command::Abort => self.driver.abort(now()),
             }
@@ -260,12 +307,15 @@ impl HostLoop {
         self.spin.sleeps();
         let volume = Arc::clone(&self.volume);
         volume.doorbell.announce();
+        self.pollers.iter().for_each(|poller| poller.announce());
         // Whoever came before that has not rung. A held request waits for another to end, so a
         // full queue behind it is no work.
-        if !self.obey() && (self.held.is_some() || volume.is_empty()) {
+        if !self.obey() && !self.poll() && (self.held.is_some() || volume.is_empty()) {
             let deadline = self.driver.poll_timeout();
-            wait(self.driver.wait_fds().chain([volume.doorbell.wait_fd()]), now(), deadline);
+            let own = self.driver.wait_fds().chain([volume.doorbell.wait_fd()]);
+            wait(own.chain(self.pollers.iter().map(|it| it.wait_fd())), now(), deadline);
         }
+        self.pollers.iter().for_each(|poller| poller.awake());
         volume.doorbell.awake();
     }
 }

@@ -23,7 +23,7 @@ use tyche_block::Geometry;
 use tyche_link::Link;
 use tyche_numa::Placement;
 use tyche_proto::wire::{Event, Name, Uuid};
-use tyche_proto::{ExportConfig, Registry, TargetConfig};
+use tyche_proto::{ExportConfig, Registry, TargetConfig, Writer};
 use tyche_store::Store;
 
 pub use report::{SessionReport, TargetLinkReport, TargetReport};
@@ -44,8 +44,8 @@ pub struct TargetExport {
     pub shared: bool,
     /// The hosts that may connect; empty: all.
     pub hosts: Vec<Uuid>,
-    /// The session that was last let in for writing, before this process.
-    pub last_writer: Option<Uuid>,
+    /// Who was last let in for writing, before this process.
+    pub last_writer: Option<Writer>,
 }
 
 impl TargetExport {
@@ -66,9 +66,9 @@ impl TargetExport {
     }
 }
 
-/// Keeps, over restarts, which session was last let in to write an export (by index). Called
-/// before that session learns that it is in, and may wait for a disk.
-pub type RememberWriter = Box<dyn FnMut(usize, Uuid) + Send>;
+/// Keeps, over restarts, who was last let in to write an export (by index). Called before that
+/// session learns that it is in, and may wait for a disk.
+pub type RememberWriter = Box<dyn FnMut(usize, Writer) + Send>;
 
 /// How to run a target.
 pub struct TargetOptions {

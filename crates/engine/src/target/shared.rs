@@ -4,8 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tyche_proto::Registry;
-use tyche_proto::wire::Uuid;
+use tyche_proto::{Registry, Writer};
 use tyche_wake::Doorbell;
 
 use super::RememberWriter;
@@ -22,7 +21,7 @@ pub(super) struct Admissions {
     pub(super) registry: Registry,
     pub(super) remember_writer: RememberWriter,
     /// What was remembered last, by export.
-    pub(super) remembered: Vec<Option<Uuid>>,
+    pub(super) remembered: Vec<Option<Writer>>,
 }
 
 impl Admissions {
@@ -30,8 +29,8 @@ impl Admissions {
     fn remember(&mut self) {
         for (export, remembered) in self.remembered.iter_mut().enumerate() {
             let last = self.registry.last_writer(export);
-            if let Some(session) = last.filter(|_| last != *remembered) {
-                (self.remember_writer)(export, session);
+            if let Some(writer) = last.filter(|_| last != *remembered) {
+                (self.remember_writer)(export, writer);
                 *remembered = last;
             }
         }

@@ -59,6 +59,8 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
         host: Uuid::from_u128(2),
         host_name: name("host"),
         session: Uuid::from_u128(3),
+        device: Uuid::from_u128(3),
+        resumes: None,
         export: name("disk"),
         target: None,
         queue_size: 32,

@@ -182,6 +182,8 @@ impl Host {
             host: Uuid::from_u128(1),
             host_name: name("host"),
             session: Uuid::from_u128(2),
+            device: Uuid::from_u128(2),
+            resumes: None,
             export: name("disk"),
             target: None,
             queue_size: DEPTH,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tyche_wire::{Name, Uuid};
 
-use super::ChannelChoice;
+use super::{ChannelChoice, ExportState};
 use crate::batching::BatchPolicy;
 
 /// What a session wants.
@@ -16,10 +16,17 @@ pub struct SessionConfig {
     pub host_name: Name,
     /// Identity of the session, new for each.
     pub session: Uuid,
+    /// Identity of the device that the session serves: the session's own, unless it takes the
+    /// place of another.
+    pub device: Uuid,
+    /// What the former session of the device knew of the export, if there was one: see
+    /// [`Former`](super::Former). Everything that it has not answered is to be submitted again.
+    /// `None` by itself once connected.
+    pub resumes: Option<ExportState>,
     /// The export.
     pub export: Name,
-    /// The target that must offer it. Set by itself once connected: a session stays with its
-    /// target.
+    /// The target that must offer it. Set by itself once connected, and by `resumes`: a device
+    /// stays with its target.
     pub target: Option<Uuid>,
     /// Requests in flight on each channel, 1 to 1024.
     pub queue_size: u16,

@@ -22,7 +22,26 @@ pub struct ExportState {
     pub write_cache: bool,
     /// Discard does something.
     pub discard: bool,
-    pub(super) boot: Uuid,
+    /// The time in which completed writes survive without a flush.
+    pub boot: Uuid,
+}
+
+/// What has to be known of a session to take its place when its program is gone and its device is
+/// not: [`SessionConfig::device`](super::SessionConfig::device) and
+/// [`SessionConfig::resumes`](super::SessionConfig::resumes).
+///
+/// It changes when the target comes back as another run, or the export gets another size; each time
+/// there is a [`SessionEvent::FormerChanged`]. Whoever keeps it must do so before the device takes
+/// its first request, and later not before the answers that came ahead of that event are given: one
+/// of them may be the only one to tell of a lost cache. To keep an older one is safe: at worst
+/// another flush fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Former {
+    /// The device.
+    pub device: Uuid,
+    /// What is known of the export. Its `boot` is the one whose loss has still to be told, if there
+    /// is any.
+    pub export: ExportState,
 }
 
 /// Why a session is over for good.
@@ -89,6 +108,8 @@ pub enum SessionEvent {
     Failed(Failure),
     /// The target has lost writes that it had completed: the next flush fails.
     CacheLost,
+    /// [`Session::former`](super::Session::former) says something else.
+    FormerChanged,
     /// The farewell is said.
     Closed,
 }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Accept, AcceptFlags, ChannelId, Mac, Offer, Reason, Reject, Rejection};
+use tyche_wire::{Accept, AcceptFlags, ChannelId, Mac, Offer, Reason, Reject, Rejection, Uuid};
 
 use super::pairing;
 use super::path::Path;
@@ -169,7 +169,7 @@ impl<R: Rules> Session<R> {
                 return self.fail(Failure::ExportChanged);
             }
             if before.boot != state.boot && before.write_cache {
-                self.lose_cache();
+                self.lose_cache(before.boot);
             }
             if before.size != state.size {
                 self.events.push_back(SessionEvent::Resized(state.size));
@@ -177,6 +177,8 @@ impl<R: Rules> Session<R> {
         }
         self.export = Some(state);
         self.config.target = Some(accept.target);
+        self.config.resumes = None;
+        self.note_former();
         let joined = &self.paths[path];
         self.events.push_back(SessionEvent::Joined(joined.port, joined.peer));
         self.share_ports();
@@ -186,15 +188,15 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The target's cache may be lost, and with it writes that no flush has covered.
-    fn lose_cache(&mut self) {
+    /// The target's cache of that `boot` may be lost, and with it writes that no flush has covered.
+    fn lose_cache(&mut self, boot: Uuid) {
         for op in &mut self.ops {
             op.redo |= std::mem::take(&mut op.volatile);
         }
         if self.cache.is_dirty() {
             self.cache.forget();
             if R::LOST_CACHE_FAILS_FLUSH {
-                self.cache.note_loss();
+                self.cache.note_loss(boot);
                 self.events.push_back(SessionEvent::CacheLost);
             }
         }

@@ -40,7 +40,7 @@ use tyche_wire::{
 use choice::Chooser;
 pub use choice::{ChannelChoice, NodeCounts};
 pub use config::SessionConfig;
-pub use event::{ExportState, Failure, SessionEvent};
+pub use event::{ExportState, Failure, Former, SessionEvent};
 use fencing::Fences;
 pub use issue::SubmitError;
 pub use path::Problem;
@@ -105,6 +105,8 @@ pub struct Session<R = Sound> {
     fences: Fences,
     cache: Cache,
     export: Option<ExportState>,
+    /// What the owner was last told to keep.
+    former: Option<Former>,
     events: VecDeque<SessionEvent>,
     rejects: RejectCounts,
     past: ChannelStats,
@@ -113,22 +115,25 @@ pub struct Session<R = Sound> {
 
 impl<R: Rules> Session<R> {
     /// A session that begins to look for its target at once, on all `ports`. `random`: a source of
-    /// secrets.
+    /// secrets. One that takes the place of another begins as if it had just lost its target.
     ///
     /// # Panics
     /// If it shall have no channels.
     pub fn new(
-        config: SessionConfig,
+        mut config: SessionConfig,
         ports: &[PortConfig],
         mut random: Box<dyn FnMut() -> u64 + Send>,
         now: Instant,
     ) -> Self {
         assert!(config.channels > 0, "a session without channels");
         let ops = config.operations_max;
+        let former = config.resumes.map(|export| Former { device: config.device, export });
+        config.target = former.map_or(config.target, |former| Some(former.export.target));
+        let inherits = former.is_some() && R::REMEMBER_FORMER_BOOT;
         Self {
             mark: (random() >> 32) as u32,
             random,
-            state: State::New,
+            state: if former.is_some() { State::Lost(now) } else { State::New },
             ports: ports.iter().map(|&port| Some(Port::new(port, now))).collect(),
             paths: Vec::new(),
             chooser: Chooser::new(config.choice),
@@ -140,8 +145,9 @@ impl<R: Rules> Session<R> {
             pending: VecDeque::with_capacity(ops as usize),
             reissued: VecDeque::new(),
             fences: Fences::default(),
-            cache: Cache::default(),
-            export: None,
+            cache: if inherits { Cache::inherited() } else { Cache::default() },
+            export: config.resumes,
+            former,
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
             past: ChannelStats::default(),
@@ -155,9 +161,26 @@ impl<R: Rules> Session<R> {
         &self.config
     }
 
-    /// The export, once connected.
+    /// The export, once connected; from the beginning if the session takes the place of another.
     pub fn export(&self) -> Option<&ExportState> {
         self.export.as_ref()
+    }
+
+    /// What to keep for a session that may have to take the place of this one.
+    pub fn former(&self) -> Option<Former> {
+        self.export.map(|export| Former {
+            device: self.config.device,
+            export: ExportState { boot: self.cache.lost().unwrap_or(export.boot), ..export },
+        })
+    }
+
+    /// Says if there is something else to keep than before.
+    fn note_former(&mut self) {
+        let former = self.former();
+        if former != self.former {
+            self.former = former;
+            self.events.push_back(SessionEvent::FormerChanged);
+        }
     }
 
     /// Whether a channel is live.
@@ -286,6 +309,7 @@ impl<R: Rules> Session<R> {
             self.handle_disconnect(path, header);
             return Ok(());
         }
+        let had_loss = self.cache.lost().is_some();
         let (events, ops, cache) = (&mut self.events, &mut self.ops, &mut self.cache);
         let (free, pending) = (&mut self.free, &mut self.pending);
         let exchanges = &mut self.exchanges;
@@ -316,6 +340,9 @@ impl<R: Rules> Session<R> {
         if let (Some(export), Some(size)) = (export, resized) {
             export.size = size;
             self.events.push_back(SessionEvent::Resized(size));
+        }
+        if resized.is_some() || (had_loss && self.cache.lost().is_none()) {
+            self.note_former();
         }
         if failed {
             // What has failed in one piece is not issued any further.

@@ -310,12 +310,14 @@ impl<R: Rules> Path<R> {
         let mut flags = ConnectFlags::NONE;
         flags.set(ConnectFlags::READ_ONLY, session.read_only);
         flags.set(ConnectFlags::CHECKSUM, session.checksum);
-        flags.set(ConnectFlags::RESUME, session.target.is_some());
+        let was_in = session.target.is_some() && session.resumes.is_none();
+        flags.set(ConnectFlags::RESUME, was_in);
         flags.set(ConnectFlags::STAGES, session.stages);
         let connect = Connect {
             attempt: random(),
             host: session.host,
             session: session.session,
+            device: session.device,
             export: session.export,
             host_name: session.host_name,
             // The mark is what a link sorts frames by: see Cookie::first_bytes.

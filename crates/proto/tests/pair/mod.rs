@@ -31,7 +31,7 @@ pub struct Pair {
     pub asked: Option<Header>,
 }
 
-fn name(text: &str) -> Name {
+pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
@@ -40,6 +40,8 @@ pub fn session() -> SessionConfig {
         host: Uuid::from_u128(1),
         host_name: name("host"),
         session: Uuid::from_u128(2),
+        device: Uuid::from_u128(2),
+        resumes: None,
         export: name("disk"),
         target: None,
         queue_size: 8,
@@ -57,13 +59,14 @@ pub fn session() -> SessionConfig {
     }
 }
 
-fn registry() -> Registry {
+/// A target with room for a few channels, and one export.
+pub fn registry_of(shared: bool) -> Registry {
     let mut registry = Registry::new(TargetConfig {
         uuid: Uuid::from_u128(3),
         name: name("target"),
         queue_size_max: 8,
         damq_pages_max: 256,
-        channels_max: 1,
+        channels_max: 4,
         batch: BatchPolicy::Natural,
     });
     registry.add_export(ExportConfig {
@@ -75,14 +78,14 @@ fn registry() -> Registry {
         read_only: false,
         write_cache: false,
         discard: false,
-        shared: false,
+        shared,
         hosts: Vec::new(),
     });
     registry
 }
 
 /// Numbers that differ from each other.
-fn random(mut state: u64) -> Box<dyn FnMut() -> u64 + Send> {
+pub fn random(mut state: u64) -> Box<dyn FnMut() -> u64 + Send> {
     Box::new(move || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         state
@@ -125,7 +128,7 @@ impl Pair {
         let mut pair = Self {
             session: Session::new(config, &[port], random(1), now),
             listener: Listener::new(listener, Uuid::from_u128(3), random(2)),
-            registry: registry(),
+            registry: registry_of(false),
             now,
             out: Outgoing::new(),
             asked: None,

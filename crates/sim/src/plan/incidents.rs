@@ -21,6 +21,8 @@ pub struct Incidents {
     pub disk_stall: Option<Duration>,
     /// A host dies, and comes back as another session.
     pub host_crash: Option<Duration>,
+    /// The program that serves a host's device dies, and another takes the device over.
+    pub daemon_death: Option<Duration>,
     /// A host ends its session, and comes back later.
     pub disconnect: Option<Duration>,
     /// A link loses some or all of what it sends, or of what it receives, for a while.
@@ -56,6 +58,7 @@ impl Incidents {
             host_freeze: sometimes(0.2, &[500, 2000]),
             disk_stall: sometimes(0.2, &[500, 2000]),
             host_crash: sometimes(0.3, &[300, 2000]),
+            daemon_death: sometimes(0.4, &[100, 300, 2000]),
             disconnect: sometimes(0.3, &[300, 2000]),
             one_way: sometimes(of_links, &[200, 1000]),
             flap: sometimes(of_links, &[200, 1000]),
@@ -74,7 +77,7 @@ impl Incidents {
     /// stays whole.
     pub(super) fn spare(&mut self, segment: usize) {
         self.steady = Some(segment);
-        (self.target_crash, self.unanswered) = (None, None);
+        (self.target_crash, self.unanswered, self.daemon_death) = (None, None, None);
         (self.target_freeze, self.host_freeze, self.disk_stall) = (None, None, None);
         // One after the other: what they cost together has no limit that would say much.
         let rarely = |mean: Option<Duration>| mean.map(|mean| mean.max(Duration::from_secs(1)));

@@ -6,16 +6,58 @@ use tyche_proto::Rules;
 
 use super::incidents::Incident;
 use super::{Event, World};
+use crate::host::{Left, Running};
 use crate::target::Process;
 use crate::trace::Happening;
 
 impl<R: Rules> World<R> {
     /// The host dies, and what it had in memory with it.
     pub(super) fn crash_host(&mut self, index: usize) {
-        let Some(running) = self.hosts[index].running.take() else { return };
+        let host = &mut self.hosts[index];
+        let (running, left) = (host.running.take(), host.left.take());
+        if running.is_none() && left.is_none() {
+            return;
+        }
         self.note(Happening::Incident(format!("host {index} dies")));
         self.report.host_crashes += 1;
-        self.end_session(&running);
+        if let Some(running) = running {
+            self.end_session(&running);
+        }
+        if let Some(left) = left {
+            self.report.vanished += self.history.vanish(left.session) as u64;
+        }
+    }
+
+    /// The program that serves a host's device dies; the device, and what is submitted to it, is
+    /// left to another. If there was no device yet, nothing is left.
+    pub(super) fn kill_daemon(&mut self, index: usize) {
+        let (now, host) = (self.now, &mut self.hosts[index]);
+        let served = |running: &mut Running<R>| running.connected && !running.closing;
+        let Some(running) = host.running.take_if(served) else { return };
+        let former = host.find_kept(now).expect("what has to be kept comes before connected");
+        let pending = running.pending.into_iter().collect();
+        host.left = Some(Left { session: running.number, former, pending });
+        self.past_stats += running.session.stats();
+        self.report.daemon_deaths += 1;
+        self.note(Happening::Incident(format!("the program of host {index} dies")));
+    }
+
+    /// A host's new session gets everything that the former one has not answered, in any order.
+    pub(super) fn reissue(&mut self, index: usize, left: Left) -> Result<(), String> {
+        let Left { session, mut pending, .. } = left;
+        let (now, host) = (self.now, &mut self.hosts[index]);
+        let running = host.running.as_mut().ok_or("nobody is there to issue anything again")?;
+        self.history.succeed(session, running.number);
+        while !pending.is_empty() {
+            let next = host.random.below(pending.len() as u64) as usize;
+            let (former, pending) = pending.swap_remove(next);
+            let op = running.session.submit(now, pending.operation);
+            let op = op.map_err(|error| format!("nothing can be issued again: {error:?}"))?;
+            self.history.reissue((session, former), (running.number, op))?;
+            running.pending.insert(op, pending);
+            self.report.reissued += 1;
+        }
+        Ok(())
     }
 
     /// The host ends its session.

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError};
+use tyche_proto::{
+    Exchange, Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError, Writer,
+};
 use tyche_wire::{ChannelId, Data, Kind, Mac, Opcode, Reason, Status};
 
 use super::{Event, World};
@@ -22,9 +24,13 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         self.sessions += 1;
-        self.hosts[index].start(self.now, self.sessions);
+        let left = self.hosts[index].left.take();
+        self.hosts[index].start(self.now, self.sessions, left.as_ref().map(|left| left.former));
         let event = format!("begins session {}", self.sessions);
         self.note(Happening::Host { host: index, event });
+        if let Some(left) = left {
+            self.reissue(index, left)?;
+        }
         self.drive_host(index, &[])
     }
 
@@ -97,12 +103,13 @@ impl<R: Rules> World<R> {
                 memory.ok_or("data beyond the operation")?.copy_from_slice(data);
             }
             SessionEvent::Completed { op, status } => self.host_completed(index, op, status)?,
+            SessionEvent::FormerChanged => self.hosts[index].keep(self.now),
             other => {
-                let number = running.number;
                 running.connected |= other == SessionEvent::Connected;
                 let lost = Failure::Rejected(Reason::SessionLost);
-                if other == SessionEvent::Failed(lost) && self.last_granted == number {
-                    return Err(format!("session {number} was shut out, but nobody followed it"));
+                if other == SessionEvent::Failed(lost) {
+                    check_lost(running, self.last_granted)?;
+                    self.report.shut_out += 1;
                 }
                 self.report.note(&other);
                 self.note(Happening::Host { host: index, event: format!("{other:?}") });
@@ -308,6 +315,20 @@ impl<R: Rules> World<R> {
     pub fn lost_since(&self, host: usize) -> Option<Instant> {
         self.hosts[host].running.as_ref().and_then(|running| running.session.lost_since())
     }
+}
+
+/// A session is shut out only if another was let in for writing since it was, or, if it takes the
+/// place of another, if another device was.
+fn check_lost<R: Rules>(running: &Running<R>, last: Option<Writer>) -> Result<(), String> {
+    let config = running.session.config();
+    let is_first = last.is_some_and(|last| {
+        let device = config.resumes.is_some() && last.device == config.device;
+        last.session == config.session || device
+    });
+    if is_first {
+        return Err(format!("session {} was shut out, but nobody followed it", running.number));
+    }
+    Ok(())
 }
 
 /// An operation took no longer than its outages allow; `outages`: how many there have been so far.

@@ -20,6 +20,7 @@ pub(super) enum Incident {
     HostFreeze,
     DiskStall,
     HostCrash,
+    DaemonDeath,
     Disconnect,
     OneWay,
     Flap,
@@ -36,13 +37,14 @@ pub(super) enum Incident {
 }
 
 impl Incident {
-    const RECURRING: [Self; 13] = [
+    const RECURRING: [Self; 14] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
         Self::HostFreeze,
         Self::DiskStall,
         Self::HostCrash,
+        Self::DaemonDeath,
         Self::Disconnect,
         Self::OneWay,
         Self::Flap,
@@ -69,6 +71,7 @@ impl<R: Rules> World<R> {
             Incident::HostFreeze => plan.host_freeze,
             Incident::DiskStall => plan.disk_stall,
             Incident::HostCrash => plan.host_crash,
+            Incident::DaemonDeath => plan.daemon_death,
             Incident::Disconnect => plan.disconnect,
             Incident::OneWay => plan.one_way,
             Incident::Flap => plan.flap,
@@ -112,6 +115,12 @@ impl<R: Rules> World<R> {
             Incident::HostCrash => {
                 let host = self.draw_host();
                 self.crash_host(host);
+                let pause = Duration::from_millis(self.random.pick(&[0, 5, 100, 1000]));
+                self.plan_in(pause, Event::Start(host));
+            }
+            Incident::DaemonDeath => {
+                let host = self.draw_host();
+                self.kill_daemon(host);
                 let pause = Duration::from_millis(self.random.pick(&[0, 5, 100, 1000]));
                 self.plan_in(pause, Event::Start(host));
             }

@@ -38,7 +38,12 @@ impl<R: Rules> World<R> {
         self.crash_host(host);
     }
 
-    /// A host begins a session if it has none.
+    /// The program that serves a host's device dies; the device waits for another session.
+    pub fn kill_program(&mut self, host: usize) {
+        self.kill_daemon(host);
+    }
+
+    /// A host begins a session if it has none: one that takes its device over if there is one.
     ///
     /// # Errors
     /// What the checker found.

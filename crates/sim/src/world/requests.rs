@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use tyche_proto::{Action, ListenerEvent, Rules};
+use tyche_proto::{Action, ListenerEvent, Rules, Writer};
 use tyche_wire::{ChannelId, Command, Data, Opcode, SECTOR_LEN, Status, Times};
 
 use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
 use crate::frame::seal;
-use crate::host::number;
 use crate::network::{Delivery, Station};
 use crate::target::{CHANNELS_MAX, Job, Memory, Process};
 use crate::trace::Happening;
@@ -125,8 +124,9 @@ impl<R: Rules> World<R> {
     /// A session that was let in for writing must find nothing of others under way.
     fn check_takeover(&self, link: usize, channel: ChannelId) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
-        let Some((session, true)) = process.owner(link, channel) else { return Ok(()) };
-        let others = |job: &&Job| job.command.opcode.modifies() && job.session != session;
+        let owner = process.owner(link, channel).filter(|owner| owner.writer);
+        let Some(owner) = owner else { return Ok(()) };
+        let others = |job: &&Job| job.command.opcode.modifies() && job.session != owner.session;
         match process.jobs.values().find(others) {
             Some(job) => Err(format!("a takeover was granted while {:?} is executed", job.command)),
             None => Ok(()),
@@ -136,20 +136,21 @@ impl<R: Rules> World<R> {
     /// Remembers who was let in for writing, unless it is gone already and a late frame spoke.
     fn note_grant(&mut self, link: usize, channel: ChannelId) {
         let owner = self.process.as_ref().and_then(|process| process.owner(link, channel));
-        let Some((session, true)) = owner else { return };
+        let Some(owner) = owner.filter(|owner| owner.writer) else { return };
+        let granted = Writer { session: owner.session, device: owner.device };
         let alive = self.hosts.iter().filter_map(|host| host.running.as_ref());
         let mut alive = alive.map(|running| running.session.config().session);
-        if !self.repeated || alive.any(|other| other == session) {
-            self.last_granted = number(session);
+        if !self.repeated || alive.any(|other| other == granted.session) {
+            self.last_granted = Some(granted);
         }
     }
 
     /// The disk begins a request, or refuses it.
     fn execute(&mut self, link: usize, channel: ChannelId, command: Command) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
-        let Some((session, writer)) = process.owner(link, channel) else {
-            return Err("a request of a channel that belongs to no session".into());
-        };
+        let owner = process.owner(link, channel);
+        let owner = owner.ok_or("a request of a channel that belongs to no session")?;
+        let (session, writer) = (owner.session, owner.writer);
         let memory = process.memory.get_mut(&(link, channel)).ok_or("a request of no channel")?;
         let mut stamp = 0;
         if command.opcode == Opcode::Write {
