@@ -47,12 +47,12 @@ impl Attachment {
         }
     }
 
-    /// The kernel's modules that it needs.
-    pub(crate) fn modules(self) -> &'static str {
+    /// What `connect` says when it takes this one because the better ones are not to be had.
+    pub(crate) fn why_not_better(self) -> &'static str {
         match self {
-            Self::Loop => "fuse loop",
-            Self::Nbd => "nbd",
-            Self::Ublk => "ublk_drv",
+            Self::Loop => "a loop device over FUSE is used",
+            Self::Nbd => "an nbd device is used; ublk would be better",
+            Self::Ublk => "",
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::attachment::Attachment;
-use crate::rig::{MIB, Rig, Session, Shape, allocated};
+use crate::rig::{DISK, MIB, Rig, Session, Shape, allocated};
 
 const SIZE: u64 = 128 * MIB;
 
@@ -21,6 +21,21 @@ pub(crate) fn smoke(attachment: Attachment) {
          [ $(blockdev --getro $D) = 0 ]"
     ));
     session.disconnect();
+}
+
+/// Unless told otherwise, the best that the kernel has is taken, and said why it is not a better one.
+pub(crate) fn auto(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    if attachment == Attachment::Loop {
+        // A kernel that has nothing better.
+        guest.run("modprobe --all fuse loop; umount /lib/modules");
+    }
+    let said = guest.run(&format!("tyche connect {DISK} --link eth0 -o json 2>&1"));
+    assert!(said.contains(&format!("\"kind\":\"{}\"", attachment.name())), "{said}");
+    assert!(said.contains(attachment.why_not_better()), "{said}");
+    guest.run(&format!("tyche disconnect {DISK}"));
 }
 
 /// What is discarded takes no room in the target's file, and reads as zeros.

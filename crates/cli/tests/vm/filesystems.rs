@@ -95,13 +95,13 @@ pub(crate) fn memory_pressure(attachment: Attachment) {
     let shape = Shape { kernel: attachment.kernel(), memory_mib: 512 };
     let guest = rig.boot(0, &shape);
     let session = Session::connect(&guest, attachment, "");
-    // Half through the page cache, half through pages that are mapped, which nobody holds back.
+    // Through the page cache, and then through pages that are mapped, which nobody holds back.
     session.run_within(
         Duration::from_secs(900),
         "mkfs.ext4 -q $D; mount $D /mnt\n\
-         fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=2G --ioengine=psync \\\n\
+         fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=3584M --ioengine=psync \\\n\
          --end_fsync=1\n\
-         fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=2G --ioengine=mmap \\\n\
+         fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=512M --ioengine=mmap \\\n\
          --end_fsync=1\n\
          umount /mnt; e2fsck -f -n $D",
     );

@@ -40,6 +40,7 @@ macro_rules! list {
 list! {
     loops = Loop, nbd = Nbd, ublk = Ublk;
     smoke = crate::device::smoke,
+    auto = crate::device::auto,
     discard = crate::device::discard,
     read_only = crate::device::read_only,
     partitions = crate::device::partitions,
