@@ -3,6 +3,7 @@
 //! It uses the standard library alone, for it is compiled before anything else can be said.
 
 mod bench;
+mod deb;
 mod fio;
 mod instructions;
 mod library;
@@ -33,6 +34,8 @@ usage: cargo xtask COMMAND
                   build the library for C, and install it with header and pkg-config file
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
   numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
+  deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
+                  and remove it in a clean Debian 12 (as root)
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
 Programs of Debian that are missing are installed with apt-get; which ones is said before.";
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let done = match command.to_str() {
         Some("demo") => demo(&rest),
         Some("bench") => bench::run(&rest),
+        Some("deb") if deb::is_usage(&rest) => deb::run(&rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),
         Some("instructions") if rest.is_empty() || rest == ["--bless"] => {

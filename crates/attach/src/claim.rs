@@ -1,72 +1,129 @@
-//! Whether anybody uses a block device, and keeping it from being used.
+//! Whether anybody uses a block device that this process serves, and keeping it from being used.
 //!
 //! Mounted file systems, swap and device mappers *claim* a device: nobody else can open it with
 //! `O_EXCL` then. Programs that just have it open do not, and are found among the open files of all
 //! processes.
+//!
+//! Opening and closing such a device can mean waiting for I/O which this very process answers, so it
+//! is done by threads with [file descriptors of their own](crate::descriptors): if the process dies
+//! meanwhile, what it serves the device with is closed all the same. They do nothing else, least of
+//! all logging.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::thread;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::Error;
+use tracing::warn;
 
-/// How long a device that is not mounted must stay open to count as in use. `udev`
-/// looks at devices when they change, for some milliseconds; a program that was started in a mount
-/// namespace of its own (`ip netns exec`) keeps a copy of an unmounted file system until it ends.
+use crate::{Error, descriptors};
+
+/// How long a device that is not mounted must stay open to count as in use. `udev` looks at devices
+/// when they change, for some milliseconds; a program that was started in a mount namespace of its
+/// own (`ip netns exec`) keeps a copy of an unmounted file system until it ends.
 pub(crate) const BUSY_GRACE: Duration = Duration::from_secs(3);
 
 /// Between two looks.
 pub(crate) const BUSY_RETRY: Duration = Duration::from_millis(20);
 
-/// A block device that nobody else uses, and nobody can mount.
+/// How long writing out what the kernel has cached may take.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A block device that nobody else uses, and nobody can mount until it is released.
+#[derive(Debug)]
 pub(crate) struct Claim {
-    device: File,
+    release: Sender<()>,
+    holder: JoinHandle<()>,
 }
 
 impl Claim {
-    /// Claims the device at `path`; `None` if it is in use, which is looked at for
-    /// [`BUSY_GRACE`] unless it is mounted.
-    pub(crate) fn take(path: &Path) -> Result<Option<Self>, Error> {
-        let explain = |error| Error::new(format!("claim {}", path.display()), error);
-        let device = File::open(path).map_err(explain)?;
-        let patience = if is_mounted(&device) { Duration::ZERO } else { BUSY_GRACE };
-        drop(device);
-        let deadline = Instant::now() + patience;
-        loop {
-            match open_exclusive(path) {
-                Ok(device) if !is_open_elsewhere(&device).map_err(explain)? => {
-                    return Ok(Some(Self { device }));
-                }
-                Err(error) if error.kind() != ErrorKind::ResourceBusy => {
-                    return Err(explain(error));
-                }
-                _ if Instant::now() >= deadline => return Ok(None),
-                _ => thread::sleep(BUSY_RETRY),
-            }
+    /// Claims the device, and writes out what the kernel has cached of it. `None` if it is in use,
+    /// which is looked at for [`BUSY_GRACE`] unless it is mounted.
+    pub(crate) fn take(device: &Path) -> Result<Option<Self>, Error> {
+        let explain = |error| Error::new(format!("claim {}", device.display()), error);
+        let (sender, claimed) = mpsc::sync_channel(1);
+        let (release, released) = mpsc::channel();
+        let path = device.to_owned();
+        let hold = move || hold(&path, &sender, &released);
+        let holder =
+            thread::Builder::new().name("device-claim".into()).spawn(hold).map_err(explain)?;
+        match claimed.recv_timeout(SYNC_TIMEOUT) {
+            Ok(Ok(())) => Ok(Some(Self { release, holder })),
+            Ok(Err(error)) if error.kind() == ErrorKind::ResourceBusy => Ok(None),
+            Ok(Err(error)) => Err(explain(error)),
+            Err(_) => Err(explain(ErrorKind::TimedOut.into())
+                .remedy("its disk does not answer: restore the connection, or use force")),
         }
     }
 
-    /// Writes out what the kernel has cached of it.
-    pub(crate) fn write_cache(&self) -> Result<(), Error> {
-        self.device.sync_all().map_err(|error| Error::new("write the device's cache", error))
+    /// Lets go, once the device is closed.
+    pub(crate) fn release(self) {
+        drop(self.release);
+        if self.holder.join().is_err() {
+            warn!("the thread that claimed a device had panicked");
+        }
     }
 }
 
-/// Whether somebody mounted, claimed or opened the device at `path`.
-pub(crate) fn is_in_use(path: &Path) -> io::Result<bool> {
-    match open_exclusive(path) {
+/// The body of a claim's thread.
+fn hold(device: &Path, claimed: &mpsc::SyncSender<io::Result<()>>, released: &Receiver<()>) {
+    let file = claim(device).and_then(|file| {
+        file.sync_all()?;
+        Ok(file)
+    });
+    let (file, result) = match file {
+        Ok(file) => (Some(file), Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    // Whoever asked may have given up waiting; then there is nothing to hold.
+    if claimed.send(result).is_ok() {
+        // Nothing is ever sent: this ends when the other side is dropped.
+        let _ = released.recv();
+    }
+    drop(file);
+}
+
+fn claim(device: &Path) -> io::Result<File> {
+    let file = open_privately(device, 0)?;
+    let patience = if is_mounted(&file) { Duration::ZERO } else { BUSY_GRACE };
+    drop(file);
+    let deadline = Instant::now() + patience;
+    loop {
+        let error = match open(device, libc::O_EXCL) {
+            Ok(file) if is_open_elsewhere(&file)? => ErrorKind::ResourceBusy.into(),
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        if error.kind() != ErrorKind::ResourceBusy || Instant::now() >= deadline {
+            return Err(error);
+        }
+        thread::sleep(BUSY_RETRY);
+    }
+}
+
+/// Whether somebody mounted, claimed or opened the device, which this process does not serve or
+/// answers every request of.
+pub(crate) fn is_in_use(device: &Path) -> io::Result<bool> {
+    match open(device, libc::O_EXCL) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(true),
         Err(error) => Err(error),
         Ok(device) => is_open_elsewhere(&device),
     }
 }
 
-/// Without waiting: what is lost must not hold up who looks at it.
-fn open_exclusive(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path)
+fn open(device: &Path, flags: i32) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(flags).open(device)
+}
+
+/// Opens a device, in a thread that was started for nothing else.
+pub(crate) fn open_privately(device: &Path, flags: i32) -> io::Result<File> {
+    // SAFETY: such threads own nothing but channels and a path, and use only files that they open
+    // themselves, after this.
+    unsafe { descriptors::make_private()? };
+    open(device, flags)
 }
 
 /// Whether a file system on the device is mounted here: then nobody is about to let go of it. Not
@@ -104,9 +161,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_device_is_not_in_use() {
+    fn what_nobody_has_can_be_claimed_and_what_is_not_there_cannot() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(!is_in_use(file.path()).unwrap());
+        Claim::take(file.path()).unwrap().expect("a file is nobody's device").release();
         assert!(is_in_use(Path::new("/no/such/device")).is_err());
+        assert!(Claim::take(Path::new("/no/such/device")).is_err());
     }
 }

@@ -1,16 +1,19 @@
 //! Making a disk appear in the way that was asked for, or the best that this kernel has.
 
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tyche_attach::fuse::FuseMount;
-use tyche_attach::nbd::NbdServer;
+use tyche_attach::nbd::{NbdDevice, NbdDeviceOptions, NbdServer};
 use tyche_attach::ublk::{UblkDevice, UblkOptions};
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::Disk;
 use tyche_engine::Host;
+use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 
@@ -18,11 +21,13 @@ use crate::error::{Code, Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// The best block device that this kernel has: ublk, or else loop.
+    /// The best block device that this kernel has: ublk, nbd or loop, in this order.
     Auto,
     /// A block device of the kernel's ublk driver (Linux 6.5). It outlives its daemon: another
     /// `tyche connect` takes it over.
     Ublk,
+    /// A block device of the kernel's nbd driver. It outlives its daemon, too (Linux 5.14).
+    Nbd,
     /// A loop device over a FUSE file: a block device on any kernel.
     Loop,
     /// A file in a FUSE file system.
@@ -42,16 +47,16 @@ impl Kind {
         if self != Self::Auto {
             return (self, None);
         }
-        match UblkDevice::probe() {
-            Ok(()) => (Self::Ublk, None),
-            Err(error) => {
-                let why = format!(
-                    "a loop device over FUSE is used, which works everywhere and is slow; \
-                     better is ublk: {error}"
-                );
-                (Self::Loop, Some(why))
-            }
-        }
+        let Err(no_ublk) = UblkDevice::probe() else { return (Self::Ublk, None) };
+        let Err(no_nbd) = NbdDevice::probe() else {
+            let why = format!("an nbd device is used; ublk would be better: {no_ublk}");
+            return (Self::Nbd, Some(why));
+        };
+        let why = format!(
+            "a loop device over FUSE is used, which works everywhere and is slow. Better are ublk \
+             ({no_ublk}) or nbd ({no_nbd})"
+        );
+        (Self::Loop, Some(why))
     }
 }
 
@@ -63,24 +68,46 @@ pub(crate) struct Wish<'a> {
     pub(crate) export: &'a str,
     /// Where the attachment may keep what it needs in the file system.
     pub(crate) dir: &'a Path,
-    /// What the device is known by in the kernel.
-    pub(crate) mark: u64,
+    /// What the device is known by, to the kernel and to the target.
+    pub(crate) identity: Uuid,
     /// Queues of a block device.
     pub(crate) queues: u16,
     /// Requests in flight on each.
     pub(crate) depth: u16,
+    /// By when every request is answered; `None`: it may take for ever.
+    pub(crate) answer_within: Option<Duration>,
+}
+
+impl Wish<'_> {
+    fn nbd_options(&self) -> NbdDeviceOptions {
+        NbdDeviceOptions {
+            sockets: NonZeroU16::new(self.queues).unwrap_or(NonZeroU16::MIN),
+            answer_within: self.answer_within,
+            ..NbdDeviceOptions::new(self.identity)
+        }
+    }
+}
+
+/// What a ublk device of ours is known by: the kernel keeps 64 bits.
+fn mark(identity: Uuid) -> u64 {
+    identity.as_u64_pair().0
 }
 
 /// Attaches the disk of a session.
 pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>> {
-    let &Wish { kind, export, dir, mark, queues, depth } = wish;
+    let &Wish { kind, export, dir, identity, queues, depth, .. } = wish;
     let disk: Arc<dyn Disk> = host.volume().clone();
     Ok(match kind {
         Kind::Auto => unreachable!("it was resolved to another kind"),
         Kind::Ublk => {
             let adopt = |make| host.control().adopt(make);
-            Box::new(UblkDevice::start(disk, UblkOptions { queues, depth, mark }, &adopt)?)
+            Box::new(UblkDevice::start(
+                disk,
+                UblkOptions { queues, depth, mark: mark(identity) },
+                &adopt,
+            )?)
         }
+        Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options())?),
         Kind::Loop => Box::new(LoopAttachment::start(disk, &dir.join("loop"))?),
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk)?),
         Kind::NbdSocket => Box::new(NbdServer::start(&dir.join("nbd.sock"), export, disk)?),
@@ -101,14 +128,14 @@ pub(crate) fn clean_stale(dir: &Path) {
 pub(crate) struct Lasting {
     pub(crate) kind: Kind,
     pub(crate) device: PathBuf,
-    pub(crate) mark: u64,
+    pub(crate) identity: Uuid,
 }
 
 impl Lasting {
     /// `device` as it was wished, if it is of a kind that stays.
     pub(crate) fn new(wish: &Wish<'_>, device: PathBuf) -> Option<Self> {
-        let &Wish { kind, mark, .. } = wish;
-        matches!(kind, Kind::Ublk).then_some(Self { kind, device, mark })
+        let &Wish { kind, identity, .. } = wish;
+        matches!(kind, Kind::Ublk | Kind::Nbd).then_some(Self { kind, device, identity })
     }
 
     /// The device's number, which its name ends with.
@@ -120,18 +147,24 @@ impl Lasting {
     /// Whether the kernel still has it.
     pub(crate) fn is_there(&self) -> bool {
         self.number().is_some_and(|number| match self.kind {
-            Kind::Ublk => UblkDevice::is_left(number, self.mark),
+            Kind::Ublk => UblkDevice::is_left(number, mark(self.identity)),
+            Kind::Nbd => NbdDevice::find(&self.identity.to_string()) == Some(number),
             _ => false,
         })
     }
 
-    /// Serves it from now on.
-    pub(crate) fn take_over(&self, host: &Host) -> Result<Box<dyn Attachment>> {
+    /// Serves it from now on, as `wish` has it.
+    pub(crate) fn take_over(&self, wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>> {
         let disk: Arc<dyn Disk> = host.volume().clone();
         match (self.kind, self.number()) {
             (Kind::Ublk, Some(number)) => {
                 let adopt = |make| host.control().adopt(make);
-                Ok(Box::new(UblkDevice::recover(disk, number, self.mark, &adopt)?))
+                Ok(Box::new(UblkDevice::recover(disk, number, mark(self.identity), &adopt)?))
+            }
+            (Kind::Nbd, Some(number)) => {
+                let options =
+                    NbdDeviceOptions { identity: self.identity.to_string(), ..wish.nbd_options() };
+                Ok(Box::new(NbdDevice::recover(number, disk, &options)?))
             }
             _ => Err(self.is_none()),
         }
@@ -140,7 +173,10 @@ impl Lasting {
     /// Removes it, with `force` even if it is in use.
     pub(crate) fn remove(&self, force: bool) -> Result<()> {
         let stopped = match (self.kind, self.number()) {
-            (Kind::Ublk, Some(number)) => UblkDevice::remove_left(number, self.mark, force)?,
+            (Kind::Ublk, Some(number)) => {
+                UblkDevice::remove_left(number, mark(self.identity), force)?
+            }
+            (Kind::Nbd, _) => NbdDevice::remove_left(&self.identity.to_string(), force)?,
             _ => return Err(self.is_none()),
         };
         if stopped == Stopped::InUse && !force {

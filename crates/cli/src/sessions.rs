@@ -1,29 +1,31 @@
 //! The sessions and targets of this machine: found, listed, watched and ended.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::attach::{Kind, Lasting, clean_stale};
+use crate::attach::{Lasting, clean_stale};
+use crate::connect::{forget_device, positive};
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, Table, bytes, show};
 use crate::report::add;
 use crate::runtime::{self, CONTROL};
+use crate::state::State;
 
-/// Name of the file that says what a session is, in its directory.
-pub(crate) const STATE: &str = "session.json";
 /// How long a daemon may take to say how it is.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an orderly disconnect may take: the device's cache is written first.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long other orders may take.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before a device that is in use is tried again.
+const IN_USE_RETRY: Duration = Duration::from_millis(100);
 /// How long a forced one may take.
 const FORCED_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -65,22 +67,13 @@ pub(crate) struct DisconnectArgs {
     #[arg(long)]
     force: bool,
 
+    /// Wait for up to this many seconds for a device that is in use, such as a mounted one.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "force", value_parser = positive)]
+    wait: Option<f64>,
+
     /// How to print.
     #[arg(short, long, default_value_t)]
     pub(crate) output: Format,
-}
-
-/// What a daemon writes down, for when it is dead.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct State {
-    pub(crate) session: Uuid,
-    pub(crate) export: String,
-    pub(crate) host: Uuid,
-    pub(crate) kind: Kind,
-    pub(crate) device: PathBuf,
-    pub(crate) pid: u32,
-    /// The device, if it stays without the daemon.
-    pub(crate) lasting: Option<Lasting>,
 }
 
 /// A session of this machine.
@@ -127,7 +120,7 @@ fn session(dir: PathBuf) -> Option<Session> {
         Err(error) if is_nobody(error.kind()) => {}
         Err(error) => {
             let problem = json!({ "state": "silent", "problem": error.to_string() });
-            let report = of_state(&saved(&dir)?, problem);
+            let report = of_state(&State::load(&dir)?, problem);
             return Some(Session { dir, report, left: None });
         }
     }
@@ -135,10 +128,13 @@ fn session(dir: PathBuf) -> Option<Session> {
         // It is starting or ending: not there yet, or no more.
         return None;
     }
-    let state = saved(&dir);
+    let state = State::load(&dir);
     let left = state.as_ref().and_then(|it| it.lasting.clone()).filter(Lasting::is_there);
     if left.is_none() {
         clean_stale(&dir);
+        if let Some(state) = &state {
+            forget_device(&state.device);
+        }
         runtime::remove(&dir);
     }
     let report = of_state(&state?, json!({ "state": "dead", "waits": left.is_some() }));
@@ -154,11 +150,6 @@ fn is_running(dir: &Path) -> bool {
     runtime::is_locked(dir)
 }
 
-/// What the daemon of that directory has written down.
-pub(crate) fn saved(dir: &Path) -> Option<State> {
-    serde_json::from_str(&std::fs::read_to_string(dir.join(STATE)).ok()?).ok()
-}
-
 /// The targets that run here.
 fn targets() -> Result<Vec<Value>> {
     let dir = runtime::targets();
@@ -172,7 +163,7 @@ fn targets() -> Result<Vec<Value>> {
 pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
     let dir = runtime::sessions();
     for dir in runtime::below(&dir).context(Code::Permission, dir.display())? {
-        let Some(state) = saved(&dir).filter(|_| is_running(&dir)) else { continue };
+        let Some(state) = State::load(&dir).filter(|_| is_running(&dir)) else { continue };
         if state.export == export && state.host == host {
             let device = state.device.display();
             let message = format!("export `{export}` is connected already, as {device}");
@@ -180,6 +171,14 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The exports that have a daemon, which may be about to connect.
+pub(crate) fn connected() -> Result<BTreeSet<String>> {
+    let dir = runtime::sessions();
+    let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
+    let states = dirs.iter().filter(|dir| is_running(dir)).filter_map(|dir| State::load(dir));
+    Ok(states.map(|state| state.export).collect())
 }
 
 pub(crate) fn list(args: &ListArgs) -> Result<()> {
@@ -348,13 +347,35 @@ pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
         None => sessions()?,
         Some(name) => vec![one(name)?],
     };
+    // One deadline for all: a machine that shuts down has no time for each.
+    let deadline = Instant::now() + Duration::from_secs_f64(args.wait.unwrap_or(0.0));
+    let (mut ended, mut failed) = (Vec::new(), None);
     for session in &chosen {
-        end(session, args.force)?;
+        match end_by(session, args.force, deadline) {
+            Ok(()) => ended.push(session.text("session")),
+            // The others are disconnected all the same; the first failure is reported.
+            Err(error) if failed.is_some() => eprintln!("tyche: {error}"),
+            Err(error) => failed = Some(error),
+        }
     }
-    let ended: Vec<_> = chosen.iter().map(|it| it.text("session")).collect();
+    if let Some(error) = failed {
+        return Err(error);
+    }
     let value = json!({ "schema": "tyche.disconnect/1", "sessions": ended });
     show(args.output, || value, String::new);
     Ok(())
+}
+
+/// Ends a session; one whose device is in use is asked again until the deadline.
+fn end_by(session: &Session, force: bool, deadline: Instant) -> Result<()> {
+    loop {
+        match end(session, force) {
+            Err(error) if error.code == Code::Device && Instant::now() < deadline => {
+                std::thread::sleep(IN_USE_RETRY);
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// The one session that is called that.

@@ -104,7 +104,7 @@ impl Sink for Connection {
     }
 }
 
-/// Serves one client to its end.
+/// Serves one client to its end, from the handshake on.
 pub(super) fn serve(
     peer: &Arc<Peer>,
     disk: &Arc<dyn Disk>,
@@ -115,6 +115,17 @@ pub(super) fn serve(
         return ending;
     }
     debug!("NBD transmission starts");
+    transmit(peer, disk, offer.payload_max, counters)
+}
+
+/// Serves one client that knows the disk already. Reads and writes of more than `payload_max`
+/// bytes are refused.
+pub(super) fn transmit(
+    peer: &Arc<Peer>,
+    disk: &Arc<dyn Disk>,
+    payload_max: u32,
+    counters: &Arc<Counters>,
+) -> Ending {
     let connection = Arc::new(Connection {
         peer: Arc::clone(peer),
         slots: Slots::new(IN_FLIGHT_MAX),
@@ -131,7 +142,7 @@ pub(super) fn serve(
     };
 
     let sink: Arc<dyn Sink> = Arc::clone(&connection) as _;
-    let ending = Reader { connection: &connection, sink: &sink, disk, offer }.run();
+    let ending = Reader { connection: &connection, sink: &sink, disk, payload_max }.run();
 
     if ending.is_orderly() {
         connection.slots.wait_idle(DRAIN_TIMEOUT, &peer.closed);
@@ -175,7 +186,7 @@ struct Reader<'a> {
     connection: &'a Connection,
     sink: &'a Arc<dyn Sink>,
     disk: &'a Arc<dyn Disk>,
-    offer: &'a Offer,
+    payload_max: u32,
 }
 
 impl Reader<'_> {
@@ -253,20 +264,18 @@ impl Reader<'_> {
             // Nobody here knows how fast the target will be, so the flag gets the answer that
             // makes the client fall back to what it would do otherwise.
             Command::WriteZeroes if flags & command_flag::FAST_ZERO != 0 => Err(Errno::OPNOTSUPP),
-            Command::Read | Command::Write if header.len > self.offer.payload_max => {
-                Err(Errno::INVAL)
-            }
+            Command::Read | Command::Write if header.len > self.payload_max => Err(Errno::INVAL),
             Command::Read => Ok(Operation::Read),
             Command::Write => Ok(Operation::Write { fua }),
             Command::Flush => Ok(Operation::Flush),
-            Command::Trim if self.offer.geometry.discard => Ok(Operation::Discard),
+            Command::Trim if self.disk.geometry().discard => Ok(Operation::Discard),
             Command::WriteZeroes => Ok(Operation::WriteZeroes { fua, may_unmap }),
             Command::Trim | Command::Unknown | Command::Disconnect => Err(Errno::INVAL),
         }
     }
 
-    /// Finds a buffer, reads the payload, and checks the request against the export as it was
-    /// when the client connected.
+    /// Finds a buffer, reads the payload, and checks the request against the disk as it is now:
+    /// a client that has learnt of its growth may use it.
     fn receive(
         &self,
         stream: &mut impl Read,
@@ -288,7 +297,7 @@ impl Reader<'_> {
             _ => (header.offset, header.len),
         };
         let request = Request { operation, offset, len, buffer };
-        Ok(self.offer.geometry.check(&request).map(|()| request))
+        Ok(self.disk.geometry().check(&request).map(|()| request))
     }
 }
 

@@ -40,25 +40,11 @@ impl Offer {
         name.is_empty() || name == self.name.as_bytes()
     }
 
-    fn transmission_flags(&self) -> u16 {
-        use transmission_flag::{
-            CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_FLUSH, SEND_FUA, SEND_TRIM,
-            SEND_WRITE_ZEROES,
-        };
-        // All connections end in one session, so a flush on one covers the writes of all.
-        let always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN;
-        match self.geometry {
-            Geometry { read_only: true, .. } => always | READ_ONLY,
-            Geometry { discard: true, .. } => always | SEND_WRITE_ZEROES | SEND_TRIM,
-            _ => always | SEND_WRITE_ZEROES,
-        }
-    }
-
     fn export_info(&self) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..2].copy_from_slice(&info::EXPORT.to_be_bytes());
         bytes[2..10].copy_from_slice(&self.geometry.size.to_be_bytes());
-        bytes[10..].copy_from_slice(&self.transmission_flags().to_be_bytes());
+        bytes[10..].copy_from_slice(&transmission_flags(&self.geometry).to_be_bytes());
         bytes
     }
 
@@ -71,6 +57,20 @@ impl Offer {
         bytes[6..10].copy_from_slice(&preferred.to_be_bytes());
         bytes[10..].copy_from_slice(&self.payload_max.to_be_bytes());
         bytes
+    }
+}
+
+/// What a client of this disk may do.
+pub(super) fn transmission_flags(geometry: &Geometry) -> u16 {
+    use transmission_flag::{
+        CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_FLUSH, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES,
+    };
+    // All connections end in one session, so a flush on one covers the writes of all.
+    let always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN;
+    match *geometry {
+        Geometry { read_only: true, .. } => always | READ_ONLY,
+        Geometry { discard: true, .. } => always | SEND_WRITE_ZEROES | SEND_TRIM,
+        _ => always | SEND_WRITE_ZEROES,
     }
 }
 

@@ -226,9 +226,12 @@ impl UblkDevice {
         let _ = fs::write(queue.join("scheduler"), "none");
     }
 
-    fn take_away(&mut self) -> Result<(), Error> {
+    /// Takes the device away, which is claimed unless it goes by force.
+    fn take_away(&mut self, claim: Option<Claim>) -> Result<(), Error> {
         let explain = |error| Error::new(format!("stop {}", self.path.display()), error);
-        self.control.stop(self.number).map_err(explain)?;
+        let stopped = self.control.stop(self.number);
+        claim.into_iter().for_each(Claim::release);
+        stopped.map_err(explain)?;
         self.running = false;
         self.queues.end();
         self.control.delete(self.number).map_err(explain)
@@ -260,25 +263,20 @@ impl Attachment for UblkDevice {
         if !self.running {
             return Ok(Stopped::Gone);
         }
-        let mut in_use = Stopped::Gone;
         if !force {
-            // While it is claimed nobody can mount it, and its cache is written.
-            match Claim::take(&self.path)? {
-                Some(claim) => claim.write_cache()?,
-                None => return Ok(Stopped::InUse),
-            }
-        } else if claim::is_in_use(&self.path).unwrap_or(true) {
-            in_use = Stopped::InUse;
+            let Some(claim) = Claim::take(&self.path)? else { return Ok(Stopped::InUse) };
+            return self.take_away(Some(claim)).map(|()| Stopped::Gone);
         }
-        self.take_away()?;
-        Ok(in_use)
+        let in_use = claim::is_in_use(&self.path).unwrap_or(true);
+        self.take_away(None)?;
+        Ok(if in_use { Stopped::InUse } else { Stopped::Gone })
     }
 }
 
 impl Drop for UblkDevice {
     fn drop(&mut self) {
         if self.running
-            && let Err(error) = self.take_away()
+            && let Err(error) = self.take_away(None)
         {
             tracing::warn!(%error, "ublk device left behind");
         }

@@ -1,6 +1,6 @@
 //! The daemon of a session: connects, attaches, then waits for what happens and for orders.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Write, stdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ use crate::error::{Code, Context, Error, Result};
 use crate::links::log_warnings;
 use crate::output::show;
 use crate::runtime::{self, CONTROL, RuntimeDir};
-use crate::sessions::State;
+use crate::state::{Known, State};
 use crate::{report, sessions};
 
 /// How long without news before the daemon looks at what holds the session up.
@@ -34,7 +34,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// What the daemon waits for.
 enum Input {
     Notice(Notice),
-    Signal,
+    /// Disconnect, by the number of the signal that says so.
+    Signal(i32),
     /// Disconnect, and say how that went.
     Disconnect {
         force: bool,
@@ -63,7 +64,9 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
         show(args.output, || announcement, || format!("{device}\n"));
         let _ = stdout().flush();
         // Fails only where a supervisor asked for it and is gone.
-        let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+        let status = format!("connected as {device}");
+        let states = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)];
+        let _ = sd_notify::notify(false, &states);
     }
     session.run()
 }
@@ -113,7 +116,11 @@ impl Session {
             crate::log_to(File::create(&log).context(Code::Other, log.display())?);
         }
         stay_in_memory();
-        let (options, mut warnings) = args.session.options(id)?;
+        let (mut options, mut warnings) = args.session.options(id)?;
+        // A device keeps its identity, whoever serves it.
+        let identity = former.as_ref().map_or(id, |former| former.lasting.identity);
+        options.session.device = identity;
+        options.session.resumes = former.as_ref().map(|former| former.known.into());
         warnings.extend(compromise);
         log_warnings(&warnings);
         let (sender, inputs) = channel();
@@ -122,15 +129,16 @@ impl Session {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
-        let uuid = await_connection(&host, &inputs, &args.session)?;
+        let (uuid, known) = await_connection(&host, &inputs, &args.session)?;
         tracing::info!(export, session = %id, "connected");
         let wish = Wish {
             kind,
             export,
             dir: dir.path(),
-            mark: id.as_u64_pair().0,
+            identity,
             queues: args.queues,
             depth: args.session.queue_size,
+            answer_within: args.session.answer_within(),
         };
         let (attachment, lasting) = make_device(&wish, &host, former.as_ref())?;
         let device = attachment.device_path().to_owned();
@@ -143,8 +151,9 @@ impl Session {
             device,
             pid: std::process::id(),
             lasting,
+            known: Some(known),
         };
-        save(&state, &dir)?;
+        state.save(dir.path())?;
         if let Some(former) = former {
             former.succeeded();
         }
@@ -207,8 +216,8 @@ impl Session {
         control::serve(&socket, move |request| respond(request))
             .context(Code::Other, "control socket")?;
         std::thread::Builder::new().name("signals".into()).spawn(move || {
-            for _ in signals.forever() {
-                if sender.send(Input::Signal).is_err() {
+            for signal in signals.forever() {
+                if sender.send(Input::Signal(signal)).is_err() {
                     return;
                 }
             }
@@ -218,16 +227,19 @@ impl Session {
 
     /// Waits for what happens and for orders until the session is over.
     fn run(mut self) -> Result<()> {
-        let mut asked = false;
+        let mut interrupted = false;
         while let Ok(input) = self.inputs.recv() {
             match input {
                 Input::Notice(notice) => self.handle_notice(&notice),
-                Input::Signal => match self.stop(asked) {
+                // Only people are insistent. A supervisor that stops a service repeats itself, and
+                // would take a disk from under a mounted file system.
+                Input::Signal(signal) => match self.stop(interrupted && signal == SIGINT) {
                     Ok(()) => break,
-                    Err(error) => {
-                        tracing::warn!("{error}; a second signal disconnects all the same");
-                        asked = true;
+                    Err(error) if signal == SIGINT => {
+                        tracing::warn!("{error}; a second Ctrl-C disconnects all the same");
+                        interrupted = true;
                     }
+                    Err(error) => tracing::warn!("{error}"),
                 },
                 Input::Disconnect { force, answer } => {
                     let stopped = self.stop(force);
@@ -249,7 +261,6 @@ impl Session {
 
     fn handle_notice(&mut self, notice: &Notice) {
         match notice {
-            Notice::Former(_) => {}
             Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
             Notice::Joined(link, peer) => tracing::info!(link, %peer, "channel is live"),
@@ -272,6 +283,13 @@ impl Session {
                 );
             }
             Notice::Failed(failure) => tracing::error!("{failure}; all requests fail from now on"),
+            Notice::Former(former) => {
+                self.state.known = Some((*former).into());
+                if let Err(error) = self.state.save(self.dir.path()) {
+                    // What is kept is older, which is safe: at worst another flush fails.
+                    tracing::warn!(%error, "the next daemon will know less");
+                }
+            }
             Notice::Closed => self.closed = true,
         }
     }
@@ -314,16 +332,9 @@ fn make_device(
         let device = attachment.device_path().to_owned();
         return Ok((attachment, Lasting::new(wish, device)));
     };
-    let attachment = former.lasting.take_over(host)?;
+    let attachment = former.lasting.take_over(wish, host)?;
     tracing::info!(device = %former.lasting.device.display(), "taken over");
     Ok((attachment, Some(former.lasting.clone())))
-}
-
-/// Writes down what others must know if the daemon dies.
-fn save(state: &State, dir: &RuntimeDir) -> Result<()> {
-    let path = dir.path().join(sessions::STATE);
-    let text = serde_json::to_string(state).context(Code::Other, path.display())?;
-    fs::write(&path, text).context(Code::Other, path.display())
 }
 
 /// The kernel must never wait for this process while the process waits for the kernel to write pages to
@@ -343,21 +354,29 @@ fn stay_in_memory() {
     }
 }
 
-/// Waits until the session is live; returns the export's identity.
-fn await_connection(host: &Host, inputs: &Receiver<Input>, args: &SessionArgs) -> Result<Uuid> {
+/// Waits until the session is live; returns the export's identity, and what to keep of it.
+fn await_connection(
+    host: &Host,
+    inputs: &Receiver<Input>,
+    args: &SessionArgs,
+) -> Result<(Uuid, Known)> {
     let deadline = Instant::now() + args.timeout();
-    let (mut refusal, mut looked) = (None, false);
+    let (mut refusal, mut looked, mut known) = (None, false, None);
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {
-            Ok(Input::Notice(Notice::Connected(export))) => return Ok(export.uuid),
+            Ok(Input::Notice(Notice::Former(former))) => known = Some(former.into()),
+            Ok(Input::Notice(Notice::Connected(export))) => {
+                let known = known.expect("it is known before the session is live");
+                return Ok((export.uuid, known));
+            }
             Ok(Input::Notice(Notice::Rejected(reason, detail))) => {
                 refusal = Some(args.refused(reason, &detail));
             }
             Ok(Input::Notice(Notice::Failed(failure))) => {
                 return Err(refusal.unwrap_or_else(|| SessionArgs::failed(failure)));
             }
-            Ok(Input::Signal) => return Err(Error::new(Code::Other, "interrupted")),
+            Ok(Input::Signal(_)) => return Err(Error::new(Code::Other, "interrupted")),
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::new(Code::Other, "the session's thread died"));

@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use crate::attach::{Kind, Lasting};
 use crate::error::{Code, Context, Error, Result};
-use crate::{runtime, sessions};
+use crate::runtime;
+use crate::state::{Known, State};
 
 /// See the module. As long as it lives nobody else takes the device over.
 pub(super) struct Former {
@@ -16,6 +17,8 @@ pub(super) struct Former {
     _lock: File,
     /// Its device.
     pub(super) lasting: Lasting,
+    /// What it knew of the export.
+    pub(super) known: Known,
 }
 
 impl Former {
@@ -24,14 +27,15 @@ impl Former {
         let sessions = runtime::sessions();
         let dirs = runtime::below(&sessions).context(Code::Permission, sessions.display())?;
         for dir in dirs {
-            let is_it = |state: &sessions::State| state.export == export && state.host == host;
-            let Some(state) = sessions::saved(&dir).filter(is_it) else { continue };
+            let is_it = |state: &State| state.export == export && state.host == host;
+            let Some(state) = State::load(&dir).filter(is_it) else { continue };
             let Some(lasting) = state.lasting.filter(Lasting::is_there) else { continue };
+            let Some(known) = state.known else { continue };
             let Some(lock) = runtime::lock(&dir)? else {
                 let message = format!("another `tyche connect` takes {export} over just now");
                 return Err(Error::new(Code::Usage, message));
             };
-            return Ok(Some(Self { dir, _lock: lock, lasting }));
+            return Ok(Some(Self { dir, _lock: lock, lasting, known }));
         }
         Ok(None)
     }

@@ -139,6 +139,11 @@ impl SessionArgs {
         Duration::from_secs_f64(self.timeout)
     }
 
+    /// How long a request may take at most; `None`: for ever.
+    pub(crate) fn answer_within(&self) -> Option<Duration> {
+        u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs)
+    }
+
     /// The export's name, checked.
     pub(crate) fn export_name(&self) -> Result<Name> {
         Name::new(&self.export).filter(|name| !name.is_empty()).ok_or_else(|| {
@@ -174,7 +179,7 @@ impl SessionArgs {
             stages: false,
             keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
-            ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs),
+            ctrl_loss_tmo: self.answer_within(),
             batch: self.link.batch(),
             channels: self.channels.into(),
             choice: self.choice(&placement)?,

@@ -1,0 +1,113 @@
+//! The kernel as a client: connections over pairs of sockets, and the threads that serve them.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+use tracing::{debug, warn};
+use tyche_block::Disk;
+
+use crate::nbd::connection::{self, Peer};
+use crate::nbd::ending::Counters;
+
+/// A pair of sockets before they part.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) ours: UnixStream,
+    /// To be told to the kernel, which then holds it, too.
+    pub(super) kernel: OwnedFd,
+}
+
+impl Ends {
+    pub(super) fn pair() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, kernel) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        Ok(Self { ours: ours.into(), kernel })
+    }
+
+    /// Our end, if the kernel has kept its own.
+    pub(super) fn if_taken(self) -> Option<UnixStream> {
+        drop(self.kernel);
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match recv(&self.ours, &mut [0; 1], flags) {
+            // A request is there, or none yet.
+            Ok((1.., _)) | Err(Errno::AGAIN) => Some(self.ours),
+            _ => None,
+        }
+    }
+}
+
+/// Serves the kernel on any number of connections. Dropping it hangs up.
+pub(super) struct Server {
+    disk: Arc<dyn Disk>,
+    /// In bytes.
+    request_max: u32,
+    counters: Arc<Counters>,
+    stopping: Arc<AtomicBool>,
+    connections: Vec<(Arc<Peer>, JoinHandle<()>)>,
+}
+
+impl Server {
+    pub(super) fn new(disk: Arc<dyn Disk>, request_max: u32) -> Self {
+        Self {
+            disk,
+            request_max,
+            counters: Arc::default(),
+            stopping: Arc::default(),
+            connections: Vec::new(),
+        }
+    }
+
+    /// Starts to serve one more connection.
+    ///
+    /// The socket has no time limits: the kernel sends requests and takes replies as it can, and
+    /// a machine may be suspended in the middle of either. [`hang_up`](Self::hang_up) ends every
+    /// wait.
+    pub(super) fn serve(&mut self, stream: UnixStream) -> io::Result<()> {
+        let peer = Arc::new(Peer::new(stream));
+        let (disk, counters) = (Arc::clone(&self.disk), Arc::clone(&self.counters));
+        let (request_max, stopping) = (self.request_max, Arc::clone(&self.stopping));
+        let thread = {
+            let peer = Arc::clone(&peer);
+            thread::Builder::new().name("nbd-reader".into()).spawn(move || {
+                let ending = connection::transmit(&peer, &disk, request_max, &counters);
+                if stopping.load(Ordering::Acquire) {
+                    debug!(%ending, "connection with the kernel ended");
+                } else {
+                    warn!(%ending, "the kernel has let go of a connection");
+                }
+            })?
+        };
+        self.connections.push((peer, thread));
+        Ok(())
+    }
+
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Closes all connections: the kernel can't wait for anything from them any more.
+    pub(super) fn hang_up(&self) {
+        self.stopping.store(true, Ordering::Release);
+        for (peer, _) in &self.connections {
+            peer.hang_up();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.hang_up();
+        for (_, thread) in self.connections.drain(..) {
+            if thread.join().is_err() {
+                warn!("a thread that served the kernel had panicked");
+            }
+        }
+    }
+}

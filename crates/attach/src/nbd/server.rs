@@ -1,0 +1,249 @@
+//! An NBD server on a Unix socket: the disk for everything that speaks NBD (`qemu`, `nbdcopy`,
+//! `nbd-client`, `fio`), without privileges and without a block device.
+//!
+//! - The handshake is fixed newstyle (`NBD_OPT_GO` and the older `EXPORT_NAME`), with one export.
+//!   TLS and structured replies are declined, so clients use simple replies.
+//! - Requests must be aligned to the block size that is announced. Others get `EINVAL`, as does
+//!   a read or write longer than the announced maximum: a quarter of the disk's arena, rounded
+//!   down to a power of two, and 32 MiB at most.
+//! - Replies come in the order in which requests finish. `CAN_MULTI_CONN` is announced: a flush
+//!   on one connection covers completed writes of all, for they share one session.
+//! - The size shown to a client is the one at its connect. A disk that grew is seen by the next.
+//! - What a client does wrong ends its connection with an [`Ending`] that is logged and counted.
+//!
+//! The socket is accessible by its owner only.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tracing::{debug, warn};
+use tyche_block::Disk;
+
+use super::PAYLOAD_MAX;
+use super::connection::{self, Peer};
+use super::ending::{Counters, Ending};
+use super::handshake::Offer;
+use crate::listener::{self, ListeningSocket};
+use crate::{Attachment, Error, Stopped, slots};
+
+/// Clients at once. Each costs two threads.
+const CONNECTIONS_MAX: usize = 64;
+
+/// The longest name that the specification allows, in bytes.
+const NAME_LEN_MAX: usize = 4096;
+
+/// How long the server rests when it can't take another connection (no file descriptors).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A running NBD server. Dropping it stops it.
+#[derive(Debug)]
+pub struct NbdServer {
+    socket: ListeningSocket,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+/// What the acceptor, the connections and the handle have in common.
+#[derive(Debug)]
+struct Shared {
+    counters: Arc<Counters>,
+    stopping: AtomicBool,
+    /// The connections that are alive.
+    peers: Mutex<Vec<Arc<Peer>>>,
+}
+
+impl Shared {
+    fn peers(&self) -> MutexGuard<'_, Vec<Arc<Peer>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a server has seen so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdCounts {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections alive now.
+    pub connected: usize,
+    /// Requests of all connections.
+    pub requests: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+}
+
+impl NbdServer {
+    /// Serves `disk` as `export_name`, which is also the default export, on a Unix socket at
+    /// `socket_path`. A socket that a dead server left there is replaced.
+    ///
+    /// # Errors
+    /// If the name is longer than NBD allows, the arena too small for a request, or the socket
+    /// can't be made, above all because another server is listening there.
+    pub fn start(
+        socket_path: &Path,
+        export_name: &str,
+        disk: Arc<dyn Disk>,
+    ) -> Result<Self, Error> {
+        if export_name.len() > NAME_LEN_MAX {
+            let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+            return Err(Error::new("NBD export name", error).remedy("use at most 4096 bytes"));
+        }
+        let payload_max = slots::io_max(disk.arena(), PAYLOAD_MAX);
+        if payload_max == 0 {
+            let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+            return Err(Error::new("NBD server", error).remedy("use an arena of 4 pages or more"));
+        }
+        let (socket, listener) = ListeningSocket::bind(socket_path, "NBD")?;
+        let shared = Arc::new(Shared {
+            counters: Arc::new(Counters::default()),
+            stopping: AtomicBool::new(false),
+            peers: Mutex::new(Vec::with_capacity(CONNECTIONS_MAX)),
+        });
+        let acceptor = Acceptor {
+            listener,
+            disk,
+            name: export_name.to_owned(),
+            payload_max,
+            shared: Arc::clone(&shared),
+        };
+        let acceptor = thread::Builder::new()
+            .name("nbd-accept".into())
+            .spawn(move || acceptor.run())
+            .map_err(|error| Error::new("start a thread for the NBD server", error))?;
+        Ok(Self { socket, shared, acceptor: Some(acceptor) })
+    }
+
+    /// What the server has seen so far.
+    pub fn counts(&self) -> NbdCounts {
+        let counters = &self.shared.counters;
+        NbdCounts {
+            accepted: counters.accepted.load(Ordering::Relaxed),
+            connected: self.shared.peers().len(),
+            requests: counters.requests.load(Ordering::Relaxed),
+            errors: counters.errors.load(Ordering::Relaxed),
+        }
+    }
+
+    /// How many connections ended for this reason.
+    pub fn ended(&self, ending: Ending) -> u64 {
+        self.shared.counters.ended(ending)
+    }
+
+    fn shut_down(&mut self) {
+        let Some(acceptor) = self.acceptor.take() else { return };
+        self.shared.stopping.store(true, Ordering::Release);
+        self.socket.shut_down();
+        if acceptor.join().is_err() {
+            warn!("the NBD server's thread had panicked");
+        }
+    }
+}
+
+impl Attachment for NbdServer {
+    fn device_path(&self) -> &Path {
+        self.socket.path()
+    }
+
+    /// Nothing to do: NBD can't tell a client that is connected.
+    fn resized(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Ends all connections, whatever they are doing, and removes the socket.
+    fn stop(&mut self, _force: bool) -> Result<Stopped, Error> {
+        self.shut_down();
+        Ok(Stopped::Gone)
+    }
+}
+
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+/// The thread that takes connections, and starts a thread for each.
+struct Acceptor {
+    listener: OwnedFd,
+    disk: Arc<dyn Disk>,
+    name: String,
+    payload_max: u32,
+    shared: Arc<Shared>,
+}
+
+impl Acceptor {
+    fn run(self) {
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        while !self.shared.stopping.load(Ordering::Acquire) {
+            match listener::accept(&self.listener) {
+                Ok(stream) => {
+                    threads.retain(|thread| !thread.is_finished());
+                    self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+                    threads.extend(self.start(stream));
+                }
+                Err(_) if self.shared.stopping.load(Ordering::Acquire) => {}
+                Err(error) => {
+                    warn!(%error, "accept on the NBD socket failed");
+                    thread::sleep(ACCEPT_PAUSE);
+                }
+            }
+        }
+        for peer in self.shared.peers().iter() {
+            peer.hang_up();
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                warn!("an NBD connection's thread had panicked");
+            }
+        }
+    }
+
+    /// Starts a connection, if there is room for one.
+    fn start(&self, stream: UnixStream) -> Option<JoinHandle<()>> {
+        let peer = Arc::new(Peer::new(stream));
+        {
+            let mut peers = self.shared.peers();
+            if peers.len() == CONNECTIONS_MAX {
+                drop(peers);
+                end(&self.shared, &peer, Ending::TooMany);
+                return None;
+            }
+            peers.push(Arc::clone(&peer));
+        }
+        let offer = Offer {
+            name: self.name.clone(),
+            geometry: self.disk.geometry(),
+            payload_max: self.payload_max,
+        };
+        let (disk, shared) = (Arc::clone(&self.disk), Arc::clone(&self.shared));
+        let thread = {
+            let peer = Arc::clone(&peer);
+            thread::Builder::new().name("nbd-reader".into()).spawn(move || {
+                let ending = connection::serve(&peer, &disk, &offer, &shared.counters);
+                end(&shared, &peer, ending);
+            })
+        };
+        if thread.is_err() {
+            end(&self.shared, &peer, Ending::TooMany);
+        }
+        thread.ok()
+    }
+}
+
+/// Accounts for the end of a connection.
+fn end(shared: &Shared, peer: &Arc<Peer>, ending: Ending) {
+    peer.hang_up();
+    let stopping = shared.stopping.load(Ordering::Acquire);
+    let ending = if stopping { Ending::Stopped } else { ending };
+    if ending.is_orderly() {
+        debug!(%ending, "NBD connection ended");
+    } else {
+        warn!(%ending, "NBD connection ended");
+    }
+    shared.counters.count_ending(ending);
+    shared.peers().retain(|other| !Arc::ptr_eq(other, peer));
+}

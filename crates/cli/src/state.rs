@@ -1,0 +1,98 @@
+//! What a session's daemon writes down, for when it is dead: what the session was, and what the next
+//! one has to know to take its place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tyche_proto::{ExportState, Former};
+use uuid::Uuid;
+
+use crate::attach::{Kind, Lasting};
+use crate::error::{Code, Context, Result};
+
+/// Name of the file, in the session's directory.
+const FILE: &str = "session.json";
+
+/// See the [module](self).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) session: Uuid,
+    pub(crate) export: String,
+    pub(crate) host: Uuid,
+    pub(crate) kind: Kind,
+    pub(crate) device: PathBuf,
+    pub(crate) pid: u32,
+    /// The device, if it stays without the daemon.
+    pub(crate) lasting: Option<Lasting>,
+    /// What is known of the export.
+    pub(crate) known: Option<Known>,
+}
+
+impl State {
+    /// Writes it to a session's directory: all of it, or nothing.
+    pub(crate) fn save(&self, dir: &Path) -> Result<()> {
+        let (path, aside) = (dir.join(FILE), dir.join("session.json.new"));
+        let text = serde_json::to_string(self).context(Code::Other, path.display())?;
+        fs::write(&aside, text).context(Code::Other, aside.display())?;
+        fs::rename(&aside, &path).context(Code::Other, path.display())
+    }
+
+    /// What the daemon of that directory has written down.
+    pub(crate) fn load(dir: &Path) -> Option<Self> {
+        serde_json::from_str(&fs::read_to_string(dir.join(FILE)).ok()?).ok()
+    }
+}
+
+/// An [`ExportState`], to be kept.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Known {
+    target: Uuid,
+    uuid: Uuid,
+    size: u64,
+    block_size: u32,
+    read_only: bool,
+    write_cache: bool,
+    discard: bool,
+    boot: Uuid,
+}
+
+impl From<Former> for Known {
+    fn from(former: Former) -> Self {
+        let ExportState { target, uuid, size, block_size, read_only, write_cache, discard, boot } =
+            former.export;
+        Self { target, uuid, size, block_size, read_only, write_cache, discard, boot }
+    }
+}
+
+impl From<Known> for ExportState {
+    fn from(known: Known) -> Self {
+        let Known { target, uuid, size, block_size, read_only, write_cache, discard, boot } = known;
+        Self { target, uuid, size, block_size, read_only, write_cache, discard, boot }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_saved_is_found_and_what_is_torn_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(State::load(dir.path()).is_none());
+        let state = State {
+            session: Uuid::new_v4(),
+            export: "vm1".into(),
+            host: Uuid::new_v4(),
+            kind: Kind::Ublk,
+            device: "/dev/ublkb3".into(),
+            pid: 7,
+            lasting: None,
+            known: None,
+        };
+        state.save(dir.path()).unwrap();
+        assert_eq!(State::load(dir.path()).unwrap().session, state.session);
+        fs::write(dir.path().join(FILE), "{\"session\":").unwrap();
+        assert!(State::load(dir.path()).is_none());
+    }
+}
