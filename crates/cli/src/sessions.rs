@@ -402,7 +402,7 @@ pub(crate) fn order(name: &str, request: &Request) -> Result<()> {
 }
 
 /// Why a daemon did not do what it was told to.
-fn refusal(answer: &Value) -> Option<Error> {
+pub(crate) fn refusal(answer: &Value) -> Option<Error> {
     let message = answer["error"].as_str()?;
     Some(Error::new(Code::from_name(answer["code"].as_str().unwrap_or_default()), message))
 }
