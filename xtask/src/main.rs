@@ -3,6 +3,7 @@
 //! It uses the standard library alone, for it is compiled before anything else can be said.
 
 mod bench;
+mod deb;
 mod fio;
 mod instructions;
 mod library;
@@ -34,8 +35,10 @@ usage: cargo xtask COMMAND
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
   numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
   vm [FILTER]     prove what a block device has to do on Debian's kernels, in virtual machines (as
-                  root); FILTER is a part of the names of tests, such as `ublk::` or `quick`
+                  root); FILTER is a part of the names of tests, such as `ublk::` or `smoke`
   vm peers        compare with other network block devices within one of these machines
+  deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
+                  and remove it in a clean Debian 12 (as root)
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
 Programs of Debian that are missing are installed with apt-get; which ones is said before.";
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let done = match command.to_str() {
         Some("demo") => demo(&rest),
         Some("bench") => bench::run(&rest),
+        Some("deb") if deb::is_usage(&rest) => deb::run(&rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),
         Some("instructions") if rest.is_empty() || rest == ["--bless"] => {

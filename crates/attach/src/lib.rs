@@ -6,6 +6,8 @@
 //! | attachment | what programs see | needs |
 //! |---|---|---|
 //! | [`nbd::NbdServer`] | an NBD export on a Unix socket | nothing |
+//! | [`nbd::NbdDevice`] | `/dev/nbdN` | root, the kernel's nbd driver |
+//! | [`vhost_user::VhostUserBlk`] | a virtio disk of a virtual machine | a monitor that shares memory |
 //! | [`fuse::FuseMount`] | a file `disk` | root, FUSE |
 //! | [`LoopAttachment`] | `/dev/loopN` over that file | root, FUSE, loop devices |
 //! | [`ublk::UblkDevice`] | `/dev/ublkbN` | root, the ublk driver of Linux 6.5 |
@@ -16,6 +18,7 @@
 mod claim;
 mod descriptors;
 mod error;
+mod listener;
 mod loop_attachment;
 mod reclaim;
 mod slots;
@@ -24,6 +27,7 @@ pub mod fuse;
 pub mod loopdev;
 pub mod nbd;
 pub mod ublk;
+pub mod vhost_user;
 
 use std::path::Path;
 

@@ -5,6 +5,7 @@
 mod attach;
 mod bench;
 mod connect;
+mod connect_all;
 mod control;
 mod demo;
 mod discover;
@@ -14,6 +15,7 @@ mod handover;
 mod identity;
 mod link;
 mod links;
+mod manual;
 mod output;
 mod placement;
 mod report;
@@ -22,12 +24,14 @@ mod serve;
 mod sessions;
 mod sim;
 mod state;
+mod tab;
+mod units;
 
 use std::fs::File;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use output::Format;
 use tracing_subscriber::EnvFilter;
 
@@ -65,6 +69,7 @@ Environment:
 enum Command {
     Serve(serve::ServeArgs),
     Connect(connect::ConnectArgs),
+    ConnectAll(connect_all::ConnectAllArgs),
     Disconnect(sessions::DisconnectArgs),
     Discover(discover::DiscoverArgs),
     Link(link::LinkCommand),
@@ -73,6 +78,11 @@ enum Command {
     Bench(bench::BenchArgs),
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
+    Completions(manual::CompletionsArgs),
+    #[command(hide = true)]
+    Man(manual::ManArgs),
+    #[command(hide = true)]
+    GenerateUnits(units::GenerateUnitsArgs),
 }
 
 impl Command {
@@ -80,6 +90,7 @@ impl Command {
         match self {
             Self::Serve(args) => serve::run(args),
             Self::Connect(args) => connect::run(args),
+            Self::ConnectAll(args) => connect_all::run(args),
             Self::Disconnect(args) => sessions::disconnect(args),
             Self::Discover(args) => discover::run(args),
             Self::Link(args) => link::run(args),
@@ -88,13 +99,19 @@ impl Command {
             Self::Bench(args) => bench::run(args),
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),
+            Self::Completions(args) => manual::completions(args, &mut Cli::command()),
+            Self::Man(args) => manual::write(args, Cli::command()),
+            Self::GenerateUnits(args) => units::generate(args),
         }
     }
 
     fn output(&self) -> Format {
         match self {
-            Self::Serve(_) => Format::Text,
+            Self::Serve(_) | Self::Completions(_) | Self::Man(_) | Self::GenerateUnits(_) => {
+                Format::Text
+            }
             Self::Connect(args) => args.output,
+            Self::ConnectAll(args) => args.output,
             Self::Disconnect(args) => args.output,
             Self::Discover(args) => args.output,
             Self::Link(args) => args.output,

@@ -1,5 +1,6 @@
 //! The sessions and targets of this machine: found, listed, watched and ended.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::attach::{Lasting, clean_stale};
+use crate::connect::{forget_device, positive};
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, Table, bytes, show};
@@ -22,6 +24,8 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long other orders may take.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before a device that is in use is tried again.
+const IN_USE_RETRY: Duration = Duration::from_millis(100);
 /// How long a forced one may take.
 const FORCED_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -62,6 +66,10 @@ pub(crate) struct DisconnectArgs {
     /// Though it is in use or its target lost: everything in progress fails with EIO.
     #[arg(long)]
     force: bool,
+
+    /// Wait for up to this many seconds for a device that is in use, such as a mounted one.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "force", value_parser = positive)]
+    wait: Option<f64>,
 
     /// How to print.
     #[arg(short, long, default_value_t)]
@@ -124,6 +132,9 @@ fn session(dir: PathBuf) -> Option<Session> {
     let left = state.as_ref().and_then(|it| it.lasting.clone()).filter(Lasting::is_there);
     if left.is_none() {
         clean_stale(&dir);
+        if let Some(state) = &state {
+            forget_device(&state.device);
+        }
         runtime::remove(&dir);
     }
     let report = of_state(&state?, json!({ "state": "dead", "waits": left.is_some() }));
@@ -160,6 +171,14 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The exports that have a daemon, which may be about to connect.
+pub(crate) fn connected() -> Result<BTreeSet<String>> {
+    let dir = runtime::sessions();
+    let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
+    let states = dirs.iter().filter(|dir| is_running(dir)).filter_map(|dir| State::load(dir));
+    Ok(states.map(|state| state.export).collect())
 }
 
 pub(crate) fn list(args: &ListArgs) -> Result<()> {
@@ -328,13 +347,35 @@ pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
         None => sessions()?,
         Some(name) => vec![one(name)?],
     };
+    // One deadline for all: a machine that shuts down has no time for each.
+    let deadline = Instant::now() + Duration::from_secs_f64(args.wait.unwrap_or(0.0));
+    let (mut ended, mut failed) = (Vec::new(), None);
     for session in &chosen {
-        end(session, args.force)?;
+        match end_by(session, args.force, deadline) {
+            Ok(()) => ended.push(session.text("session")),
+            // The others are disconnected all the same; the first failure is reported.
+            Err(error) if failed.is_some() => eprintln!("tyche: {error}"),
+            Err(error) => failed = Some(error),
+        }
     }
-    let ended: Vec<_> = chosen.iter().map(|it| it.text("session")).collect();
+    if let Some(error) = failed {
+        return Err(error);
+    }
     let value = json!({ "schema": "tyche.disconnect/1", "sessions": ended });
     show(args.output, || value, String::new);
     Ok(())
+}
+
+/// Ends a session; one whose device is in use is asked again until the deadline.
+fn end_by(session: &Session, force: bool, deadline: Instant) -> Result<()> {
+    loop {
+        match end(session, force) {
+            Err(error) if error.code == Code::Device && Instant::now() < deadline => {
+                std::thread::sleep(IN_USE_RETRY);
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// The one session that is called that.

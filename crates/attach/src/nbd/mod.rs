@@ -10,7 +10,6 @@ mod ending;
 mod handshake;
 mod outbox;
 mod server;
-mod socket;
 mod wire;
 
 pub use self::device::{NbdDevice, NbdDeviceOptions};

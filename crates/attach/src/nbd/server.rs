@@ -28,7 +28,7 @@ use super::PAYLOAD_MAX;
 use super::connection::{self, Peer};
 use super::ending::{Counters, Ending};
 use super::handshake::Offer;
-use super::socket::{self, ListeningSocket};
+use crate::listener::{self, ListeningSocket};
 use crate::{Attachment, Error, Stopped, slots};
 
 /// Clients at once. Each costs two threads.
@@ -97,7 +97,7 @@ impl NbdServer {
             let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
             return Err(Error::new("NBD server", error).remedy("use an arena of 4 pages or more"));
         }
-        let (socket, listener) = ListeningSocket::bind(socket_path)?;
+        let (socket, listener) = ListeningSocket::bind(socket_path, "NBD")?;
         let shared = Arc::new(Shared {
             counters: Arc::new(Counters::default()),
             stopping: AtomicBool::new(false),
@@ -179,7 +179,7 @@ impl Acceptor {
     fn run(self) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         while !self.shared.stopping.load(Ordering::Acquire) {
-            match socket::accept(&self.listener) {
+            match listener::accept(&self.listener) {
                 Ok(stream) => {
                     threads.retain(|thread| !thread.is_finished());
                     self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);

@@ -34,7 +34,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// What the daemon waits for.
 enum Input {
     Notice(Notice),
-    Signal,
+    /// Disconnect, by the number of the signal that says so.
+    Signal(i32),
     /// Disconnect, and say how that went.
     Disconnect {
         force: bool,
@@ -63,7 +64,9 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
         show(args.output, || announcement, || format!("{device}\n"));
         let _ = stdout().flush();
         // Fails only where a supervisor asked for it and is gone.
-        let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+        let status = format!("connected as {device}");
+        let states = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)];
+        let _ = sd_notify::notify(false, &states);
     }
     session.run()
 }
@@ -210,8 +213,8 @@ impl Session {
         control::serve(&socket, move |request| respond(request))
             .context(Code::Other, "control socket")?;
         std::thread::Builder::new().name("signals".into()).spawn(move || {
-            for _ in signals.forever() {
-                if sender.send(Input::Signal).is_err() {
+            for signal in signals.forever() {
+                if sender.send(Input::Signal(signal)).is_err() {
                     return;
                 }
             }
@@ -221,16 +224,19 @@ impl Session {
 
     /// Waits for what happens and for orders until the session is over.
     fn run(mut self) -> Result<()> {
-        let mut asked = false;
+        let mut interrupted = false;
         while let Ok(input) = self.inputs.recv() {
             match input {
                 Input::Notice(notice) => self.handle_notice(&notice),
-                Input::Signal => match self.stop(asked) {
+                // Only people are insistent. A supervisor that stops a service repeats itself, and
+                // would take a disk from under a mounted file system.
+                Input::Signal(signal) => match self.stop(interrupted && signal == SIGINT) {
                     Ok(()) => break,
-                    Err(error) => {
-                        tracing::warn!("{error}; a second signal disconnects all the same");
-                        asked = true;
+                    Err(error) if signal == SIGINT => {
+                        tracing::warn!("{error}; a second Ctrl-C disconnects all the same");
+                        interrupted = true;
                     }
+                    Err(error) => tracing::warn!("{error}"),
                 },
                 Input::Disconnect { force, answer } => {
                     let stopped = self.stop(force);
@@ -367,7 +373,7 @@ fn await_connection(
             Ok(Input::Notice(Notice::Failed(failure))) => {
                 return Err(refusal.unwrap_or_else(|| SessionArgs::failed(failure)));
             }
-            Ok(Input::Signal) => return Err(Error::new(Code::Other, "interrupted")),
+            Ok(Input::Signal(_)) => return Err(Error::new(Code::Other, "interrupted")),
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::new(Code::Other, "the session's thread died"));

@@ -8,33 +8,41 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use uuid::Uuid;
 
 use crate::error::{Code, Context, Result};
 use crate::runtime;
 
-/// The file about one device; gone when dropped.
+/// Exists where udev runs.
+const UDEV: &str = "/run/udev/control";
+/// How long udev may take to make the name.
+const UDEV_TIMEOUT_S: u32 = 5;
+
+/// The file about one device; gone when dropped, and the name with it.
 pub(super) struct DeviceName {
+    name: String,
     file: PathBuf,
 }
 
 impl DeviceName {
-    /// Tells about `device`, if it is one in `/dev`.
+    /// Tells about `device`, if it is one in `/dev`, and waits for its name.
     pub(super) fn tell(device: &Path, export: &str, uuid: Uuid) -> Result<Option<Self>> {
         let Some(name) = device.strip_prefix("/dev").ok().and_then(|name| name.to_str()) else {
             return Ok(None);
         };
         let dir = runtime::devices();
         runtime::create(&dir)?;
-        let file = dir.join(name);
+        let (name, file) = (name.to_owned(), dir.join(name));
         // A value ends with its line; what might confuse the reader of one is left out.
         let plain = |it: &char| it.is_ascii_alphanumeric() || "-_.:+@".contains(*it);
         let export: String = export.chars().filter(plain).collect();
         let text = format!("TYCHE_UUID={uuid}\nTYCHE_EXPORT={export}\n");
         fs::write(&file, text).context(Code::Other, file.display())?;
-        look_again(name);
-        Ok(Some(Self { file }))
+        look_again(&name);
+        await_name(uuid);
+        Ok(Some(Self { name, file }))
     }
 }
 
@@ -42,7 +50,33 @@ impl Drop for DeviceName {
     fn drop(&mut self) {
         // It is below a directory that a restart of the machine empties.
         let _ = fs::remove_file(&self.file);
+        look_again(&self.name);
     }
+}
+
+/// Takes back what a daemon that died has told about its device.
+pub(crate) fn forget_device(device: &Path) {
+    let Some(name) = device.file_name().and_then(|name| name.to_str()) else { return };
+    let file = runtime::devices().join(name);
+    if file.exists() {
+        drop(DeviceName { name: name.to_owned(), file });
+    }
+}
+
+/// Waits until udev has made the name, so that it can be used when `tyche connect` returns. Where
+/// the rule is not installed this lasts until udev has nothing more to do.
+fn await_name(uuid: Uuid) {
+    if !Path::new(UDEV).exists() {
+        return;
+    }
+    let settled = Command::new("udevadm")
+        .args(["settle", &format!("--timeout={UDEV_TIMEOUT_S}")])
+        .arg(format!("--exit-if-exists=/dev/disk/by-id/tyche-{uuid}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    tracing::debug!(?settled, "waited for udev");
 }
 
 /// Has `udev` look at a device and its partitions, which appeared before the file did.

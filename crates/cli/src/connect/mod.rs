@@ -7,21 +7,26 @@ mod daemon;
 mod device_name;
 mod former;
 mod orders;
+mod retry;
 mod session;
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
+pub(crate) use device_name::forget_device;
 pub(crate) use session::{SessionArgs, positive};
 
 use crate::attach::Kind;
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, show};
+use crate::tab::{self, Tab};
 
 /// Connect an export and make it a block device of this machine.
 ///
@@ -30,7 +35,13 @@ use crate::output::{Format, show};
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConnectArgs {
     #[command(flatten)]
-    session: SessionArgs,
+    pub(crate) session: SessionArgs,
+
+    /// Take the options from the line of that export in tychetab(5), or in another such file.
+    /// There are no others then, but for --foreground, --retry and --output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+        default_missing_value = tab::PATH, conflicts_with_all = OF_A_SESSION)]
+    tab: Option<PathBuf>,
 
     /// What to make of it.
     #[arg(long = "as", value_name = "KIND", default_value = "auto")]
@@ -43,10 +54,15 @@ pub(crate) struct ConnectArgs {
         value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: u16,
 
-    /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in
-    /// use; a second one does in any case.
+    /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use. So
+    /// does Ctrl-C (SIGINT), of which a second one does in any case.
     #[arg(long)]
     foreground: bool,
+
+    /// If connecting fails, try again after this many seconds, for ever, unless the options are
+    /// wrong or a privilege is missing.
+    #[arg(long, value_name = "SECONDS", requires = "foreground", value_parser = positive)]
+    retry: Option<f64>,
 
     /// Be the daemon that another `tyche connect` waits for.
     #[arg(long, hide = true, conflicts_with = "foreground")]
@@ -57,6 +73,42 @@ pub(crate) struct ConnectArgs {
     pub(crate) output: Format,
 }
 
+/// What a line of tychetab says in place of the command line.
+const OF_A_SESSION: [&str; 22] = [
+    "links",
+    "target",
+    "read_only",
+    "queue_size",
+    "keep_alive_tmo",
+    "reconnect_delay",
+    "ctrl_loss_tmo",
+    "channels",
+    "io_policy",
+    "timeout",
+    "no_checksum",
+    "host_id",
+    "host_name",
+    "ethertype",
+    "qdisc",
+    "spin",
+    "batch",
+    "faults",
+    "affinity",
+    "receivers",
+    "kind",
+    "queues",
+];
+
+impl ConnectArgs {
+    /// With what tychetab says of the export, if it was asked for that.
+    fn resolved(&self) -> Result<Self> {
+        let Some(path) = &self.tab else { return Ok(self.clone()) };
+        let listed = Tab::read(path)?.entry(&self.session.export)?.connect;
+        let Self { foreground, retry, daemon, output, .. } = *self;
+        Ok(Self { foreground, retry, daemon, output, ..listed })
+    }
+}
+
 /// This program: by its name, which is what `ps` shows, unless it was replaced meanwhile.
 fn program() -> PathBuf {
     let named = std::env::current_exe().ok().filter(|path| path.exists());
@@ -64,15 +116,37 @@ fn program() -> PathBuf {
 }
 
 pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
+    let args = &args.resolved()?;
+    if let Some(pause) = args.retry {
+        return retry::run(args, Duration::from_secs_f64(pause));
+    }
     if args.daemon || args.foreground {
         return daemon::run(args, args.daemon);
     }
     // What it has to say about --affinity is said here, for the daemon says it to its log.
     args.session.placement.placement()?;
+    let value = start_daemon(std::env::args_os().skip(1))?;
+    let warnings = value["warnings"].as_array().map_or(&[][..], Vec::as_slice);
+    for warning in warnings.iter().filter_map(Value::as_str) {
+        eprintln!("tyche: {warning}");
+    }
+    let device = value["device"].as_str().unwrap_or_default().to_owned();
+    show(args.output, || value, || format!("{device}\n"));
+    Ok(())
+}
+
+/// Starts a daemon with the arguments of a `tyche connect`, the command's name first, and waits
+/// until it says that the device is usable.
+///
+/// # Errors
+/// What it says when it is not.
+pub(crate) fn start_daemon(arguments: impl IntoIterator<Item = OsString>) -> Result<Value> {
+    let mut arguments = arguments.into_iter();
     let mut child = Command::new(program())
         .arg0("tyche")
-        .args(std::env::args_os().skip(1))
+        .args(arguments.next())
         .arg("--daemon")
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -90,13 +164,7 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
         let _ = child.wait();
         return Err(Error::new(code, message));
     }
-    let warnings = value["warnings"].as_array().map_or(&[][..], Vec::as_slice);
-    for warning in warnings.iter().filter_map(Value::as_str) {
-        eprintln!("tyche: {warning}");
-    }
-    let device = value["device"].as_str().unwrap_or_default().to_owned();
-    show(args.output, || value, || format!("{device}\n"));
-    Ok(())
+    Ok(value)
 }
 
 /// Links whose path takes only shorter frames than the interface here, in words: found by probing,
@@ -115,4 +183,30 @@ fn narrow_links(session: &Value) -> Vec<String> {
         })
     };
     links.iter().filter_map(narrow).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command};
+
+    use super::*;
+
+    #[test]
+    fn what_a_line_of_tychetab_can_say_is_not_said_beside_it() {
+        let command = ConnectArgs::augment_args(Command::new("connect"));
+        let beside = ["export", "tab", "foreground", "retry", "daemon", "output"];
+        let ids: Vec<_> = command.get_arguments().map(|arg| arg.get_id().as_str()).collect();
+        let unknown = ids.iter().filter(|id| !OF_A_SESSION.contains(id) && !beside.contains(id));
+        assert_eq!(unknown.collect::<Vec<_>>(), Vec::<&&str>::new());
+        let parse = |arguments: &[&str]| {
+            let command = command.clone().no_binary_name(true);
+            command.try_get_matches_from(arguments).map(drop).map_err(|error| error.kind())
+        };
+        assert_eq!(parse(&["vm1", "--tab", "--foreground", "--retry=1", "-o", "json"]), Ok(()));
+        assert_eq!(parse(&["vm1", "--tab=x"]), Ok(()));
+        for option in ["--read-only", "--link=eth0", "--as=fuse", "--spin=1", "--hand-over"] {
+            let conflict = clap::error::ErrorKind::ArgumentConflict;
+            assert_eq!(parse(&["vm1", "--tab", option]), Err(conflict), "{option}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The listening Unix socket, and its place in the file system.
+//! A listening Unix socket, and its place in the file system.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -19,7 +19,7 @@ const BACKLOG: i32 = 16;
 
 /// A socket that is bound to a path; dropping it removes the path, if it is still this socket's.
 #[derive(Debug)]
-pub(super) struct ListeningSocket {
+pub(crate) struct ListeningSocket {
     path: PathBuf,
     /// Device and inode of the path when it was made.
     identity: (u64, u64),
@@ -28,10 +28,10 @@ pub(super) struct ListeningSocket {
 
 impl ListeningSocket {
     /// Binds to `path` and listens, replacing the socket of a server that is dead. Returns the
-    /// second handle for the thread that accepts.
-    pub(super) fn bind(path: &Path) -> Result<(Self, OwnedFd), Error> {
+    /// second handle for the thread that accepts. `protocol` is for messages.
+    pub(crate) fn bind(path: &Path, protocol: &str) -> Result<(Self, OwnedFd), Error> {
         let explain = |action: &str, error: io::Error| {
-            Error::new(format!("{action} the NBD socket {}", path.display()), error)
+            Error::new(format!("{action} the {protocol} socket {}", path.display()), error)
         };
         remove_dead(path).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => explain("bind", error)
@@ -54,12 +54,12 @@ impl ListeningSocket {
         Ok((socket, listener))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Ends a waiting [`accept`] and every later one.
-    pub(super) fn shut_down(&self) {
+    pub(crate) fn shut_down(&self) {
         // It can't fail on a listening socket; if it did, the next connection would wake.
         let _ = shutdown(&self.fd, Shutdown::Both);
         self.remove();
@@ -82,7 +82,7 @@ impl Drop for ListeningSocket {
 }
 
 /// Waits for a connection.
-pub(super) fn accept(listener: impl AsFd) -> io::Result<UnixStream> {
+pub(crate) fn accept(listener: impl AsFd) -> io::Result<UnixStream> {
     loop {
         match accept_with(&listener, SocketFlags::CLOEXEC) {
             Ok(fd) => return Ok(fd.into()),

@@ -1,0 +1,90 @@
+//! `--retry`: a daemon that does not give up before it has begun.
+//!
+//! A machine that starts may be there before its target, its network or the export. Its supervisor
+//! could start the daemon again and again; but what waits for the disk would be told of the first
+//! failure, and give up. So the daemon tries again by itself, and its supervisor sees one long
+//! start, with the reason as its status.
+
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+
+use super::{ConnectArgs, daemon};
+use crate::error::{Code, Context, Error, Result};
+
+/// How long to look for a signal that has been delivered already.
+const GLANCE: Duration = Duration::from_millis(1);
+
+/// Runs the session as soon as it can be connected, until it is over or a signal ends the waiting.
+pub(super) fn run(args: &ConnectArgs, pause: Duration) -> Result<()> {
+    let mut stop = Stop::new().context(Code::Other, "listen to signals")?;
+    loop {
+        let Err(error) = daemon::run(args, false) else { return Ok(()) };
+        let passes = passes(&error);
+        if passes {
+            let pause = pause.as_secs_f64();
+            tracing::warn!("{error}; trying again in {pause} s");
+            // Fails only where a supervisor asked for it and is gone.
+            let _ = sd_notify::notify(false, &[NotifyState::Status(&error.message)]);
+        }
+        if stop.was_asked_for(if passes { pause } else { GLANCE })? {
+            return Ok(());
+        }
+        if !passes {
+            return Err(error);
+        }
+    }
+}
+
+/// Whether it may be different after a while, without anybody doing something here.
+fn passes(error: &Error) -> bool {
+    !matches!(error.code, Code::Usage | Code::Permission | Code::Config)
+}
+
+/// Signals to end. They are seen by whoever waits for them and by this, however short the pause
+/// between two attempts is, for the handler itself writes them down.
+struct Stop {
+    signals: UnixStream,
+}
+
+impl Stop {
+    fn new() -> std::io::Result<Self> {
+        let (signals, handler) = UnixStream::pair()?;
+        for signal in [SIGINT, SIGTERM] {
+            pipe::register(signal, handler.try_clone()?)?;
+        }
+        Ok(Self { signals })
+    }
+
+    /// Waits for a signal, if none has come already.
+    fn was_asked_for(&mut self, wait: Duration) -> Result<bool> {
+        self.signals.set_read_timeout(Some(wait.max(GLANCE)))?;
+        match self.signals.read(&mut [0]) {
+            Ok(_) => Ok(true),
+            Err(error) if is_timeout(error.kind()) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// An interrupted wait was one for a signal of somebody else: a child's end, for instance.
+fn is_timeout(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_came_before_is_seen() {
+        let mut stop = Stop::new().unwrap();
+        assert!(!stop.was_asked_for(Duration::ZERO).unwrap());
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        assert!(stop.was_asked_for(Duration::ZERO).unwrap());
+    }
+}

@@ -1,0 +1,109 @@
+//! `tyche connect-all`: everything that tychetab lists.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::connect;
+use crate::error::{Code, Error, Result};
+use crate::output::{Format, show};
+use crate::report::add;
+use crate::sessions;
+use crate::tab::{self, Line, Tab};
+
+/// Connect all exports that tychetab lists and that are not connected yet.
+///
+/// Prints the name and the device of each. Lines with `noauto` are left out. One that fails keeps
+/// no other from being connected; the exit code is that of the first that failed. Where systemd
+/// runs, it connects them by itself at boot (tyche@.service).
+#[derive(Args, Debug)]
+pub(crate) struct ConnectAllArgs {
+    /// The file that lists them; tychetab(5) describes it.
+    #[arg(long, value_name = "FILE", default_value = tab::PATH)]
+    config: PathBuf,
+
+    /// How to print.
+    #[arg(short, long, default_value_t)]
+    pub(crate) output: Format,
+}
+
+/// What became of a line.
+struct Outcome {
+    export: String,
+    /// What `tyche connect` would have printed, or why it did not.
+    result: Result<Value>,
+}
+
+pub(crate) fn run(args: &ConnectAllArgs) -> Result<()> {
+    let connected = sessions::connected()?;
+    let wanted = Tab::read(&args.config)?.into_lines().into_iter().filter(is_wanted);
+    let (already, missing): (Vec<_>, Vec<_>) =
+        wanted.partition(|line| connected.contains(&line.export));
+    let outcomes = connect(missing, &args.config);
+    for Outcome { export, result } in &outcomes {
+        if let Err(error) = result {
+            eprintln!("tyche: {export}: {error}");
+        }
+    }
+    let already: BTreeSet<_> = already.into_iter().map(|line| line.export).collect();
+    show(args.output, || object(&outcomes, &already), || text(&outcomes));
+    let failed = outcomes.into_iter().find_map(|it| it.result.err());
+    // It has been said above, and the JSON object has it.
+    failed.map_or(Ok(()), |error| Err(Error::new(error.code, "")))
+}
+
+fn is_wanted(line: &Line) -> bool {
+    line.entry.as_ref().map_or(true, |entry| entry.auto)
+}
+
+/// Connects all at once: each that does not answer takes its `--timeout`.
+fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
+    let connect_one = |line: Line| {
+        let result = line.entry.and_then(|_| daemon(&line.export, tab));
+        Outcome { export: line.export, result }
+    };
+    thread::scope(|scope| {
+        let started: Vec<_> = lines
+            .into_iter()
+            .map(|line| (line.export.clone(), scope.spawn(move || connect_one(line))))
+            .collect();
+        let ended = started.into_iter().map(|(export, thread)| {
+            let died = || Error::new(Code::Other, "connecting it broke down: see above");
+            thread.join().unwrap_or_else(|_| Outcome { export, result: Err(died()) })
+        });
+        ended.collect()
+    })
+}
+
+/// Starts the daemon of one, which reads its line by itself.
+fn daemon(export: &str, tab: &Path) -> Result<Value> {
+    let mut file = OsString::from("--tab=");
+    file.push(tab);
+    // Whatever the export is called, it is no option.
+    connect::start_daemon([OsString::from("connect"), file, "--".into(), export.into()])
+}
+
+fn object(outcomes: &[Outcome], already: &BTreeSet<String>) -> Value {
+    let exports = outcomes.iter().map(|Outcome { export, result }| match result {
+        Ok(session) => session.clone(),
+        Err(error) => {
+            let mut value = json!({ "export": export });
+            add(&mut value, error.json());
+            value
+        }
+    });
+    let exports: Vec<_> = exports.collect();
+    json!({ "schema": "tyche.connect-all/1", "exports": exports, "connected_already": already })
+}
+
+fn text(outcomes: &[Outcome]) -> String {
+    let connected = outcomes.iter().filter_map(|Outcome { export, result }| {
+        let device = result.as_ref().ok()?["device"].as_str().unwrap_or_default();
+        Some(format!("{export} {device}\n"))
+    });
+    connected.collect()
+}

@@ -1,0 +1,84 @@
+//! What the command's definition is good for besides the command: its manual pages, and what shells
+//! complete.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::error::{Code, Context, Result};
+use crate::output::{Format, show};
+
+/// The section of commands for administrators.
+const SECTION: &str = "8";
+
+/// Print what a shell needs to complete `tyche`'s commands and options.
+///
+/// In bash: `source <(tyche completions bash)`. The Debian package installs it for bash, zsh and
+/// fish.
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell.
+    shell: Shell,
+}
+
+pub(crate) fn completions(args: &CompletionsArgs, command: &mut Command) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, command, "tyche", &mut script);
+    show(Format::Text, Default::default, || String::from_utf8_lossy(&script).into_owned());
+    Ok(())
+}
+
+/// Write the manual pages, one for each command.
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// The directory to write them to.
+    dir: PathBuf,
+}
+
+pub(crate) fn write(args: &ManArgs, mut command: Command) -> Result<()> {
+    command.build();
+    let about = args.dir.display();
+    fs::create_dir_all(&args.dir)
+        .and_then(|()| write_pages(&args.dir, &command))
+        .context(Code::Other, about)
+}
+
+/// The page of a command, and those of the commands below it.
+fn write_pages(dir: &Path, command: &Command) -> std::io::Result<()> {
+    // Built commands know their whole name, such as `tyche-link-add`.
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let man = Man::new(command.clone()).section(SECTION);
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    fs::write(dir.join(format!("{name}.{SECTION}")), page)?;
+    let shown = |it: &&Command| !it.is_hide_set() && it.get_name() != "help";
+    command.get_subcommands().filter(shown).try_for_each(|it| write_pages(dir, it))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Cli;
+
+    #[test]
+    fn every_command_has_a_page_but_the_hidden_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        write(&ManArgs { dir: dir.path().to_owned() }, Cli::command()).unwrap();
+        let page = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert!(page("tyche.8").contains("Exit codes"));
+        assert!(page("tyche-connect.8").contains("ctrl"));
+        assert!(page("tyche-link-add.8").contains("interface"));
+        assert!(!dir.path().join("tyche-man.8").exists());
+        assert!(!dir.path().join("tyche-help.8").exists());
+    }
+
+    #[test]
+    fn the_definition_of_the_command_holds_together() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,119 @@
+//! The generator of systemd units: a line of tychetab is a reason to start `tyche@EXPORT.service`.
+//!
+//! systemd calls it when it starts and when it is told to reload, before anything is mounted but the
+//! root and /usr; it has nobody to complain to but the kernel's log. So a mistake in a line costs
+//! that line alone, and no tychetab is no mistake (systemd.generator(7)).
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::error::{Code, Context, Result};
+use crate::tab::{self, Tab};
+
+/// The unit of which each connected export is an instance.
+const TEMPLATE: &str = "/usr/lib/systemd/system/tyche@.service";
+/// What pulls the instances in. They are not ordered before it: a target that does not answer must
+/// not keep the machine from coming up.
+const WANTED_BY: &str = "multi-user.target.wants";
+
+/// Be a generator of systemd.
+#[derive(Args, Debug)]
+pub(crate) struct GenerateUnitsArgs {
+    /// Where units of ordinary priority go.
+    normal: PathBuf,
+
+    /// Where units go that outdo the administrator's; none do.
+    _early: Option<PathBuf>,
+
+    /// Where units go that everything else outdoes; none do.
+    _late: Option<PathBuf>,
+
+    /// The file that lists the exports.
+    #[arg(long, value_name = "FILE", default_value = tab::PATH)]
+    config: PathBuf,
+}
+
+pub(crate) fn generate(args: &GenerateUnitsArgs) -> Result<()> {
+    let tab = match Tab::read(&args.config) {
+        Err(error) if error.code == Code::NotFound => return Ok(()),
+        tab => tab?,
+    };
+    let dir = args.normal.join(WANTED_BY);
+    let mut failed = None;
+    for line in tab.into_lines() {
+        let linked = match &line.entry {
+            Ok(entry) if entry.auto => want(&dir, &line.export),
+            Ok(_) => Ok(()),
+            Err(_) => line.entry.map(drop),
+        };
+        if let Err(error) = linked {
+            eprintln!("tyche: {error}");
+            failed = Some(error);
+        }
+    }
+    failed.map_or(Ok(()), |error| Err(crate::error::Error { message: String::new(), ..error }))
+}
+
+/// Makes an export's unit start at boot.
+fn want(dir: &Path, export: &str) -> Result<()> {
+    let link = dir.join(format!("tyche@{}.service", escape(export)));
+    let made = fs::create_dir_all(dir).and_then(|()| symlink(TEMPLATE, &link));
+    match made {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made.context(Code::Other, link.display()),
+    }
+}
+
+/// A string as a part of a unit's name; what `systemd-escape` prints.
+pub(crate) fn escape(text: &str) -> String {
+    let escaped = text.bytes().enumerate().map(|(index, byte)| match byte {
+        b'/' => "-".to_owned(),
+        b'.' if index == 0 => format!("\\x{byte:02x}"),
+        b':' | b'_' | b'.' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("\\x{byte:02x}"),
+    });
+    escaped.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_as_systemd_does() {
+        let pairs = [
+            ("vm1", "vm1"),
+            ("vg0/vm-1", r"vg0-vm\x2d1"),
+            (".a.b:c_d", r"\x2ea.b:c_d"),
+            ("ä b@", r"\xc3\xa4\x20b\x40"),
+        ];
+        for (plain, escaped) in pairs {
+            assert_eq!(escape(plain), escaped);
+        }
+    }
+
+    #[test]
+    fn lines_that_make_sense_are_wanted_whatever_the_others_say() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("tychetab");
+        fs::write(&config, "vm1 - nonsense\nvm-2 eth0\nvm3 - noauto\nvm-2\n").unwrap();
+        let normal = dir.path().join("units");
+        let args = || GenerateUnitsArgs {
+            normal: normal.clone(),
+            _early: None,
+            _late: None,
+            config: config.clone(),
+        };
+        assert_eq!(generate(&args()).unwrap_err().code, Code::Config);
+        let entries = fs::read_dir(normal.join(WANTED_BY)).unwrap();
+        let names: Vec<_> = entries.map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(names, [r"tyche@vm\x2d2.service"]);
+        fs::remove_file(&config).unwrap();
+        generate(&args()).unwrap();
+    }
+}

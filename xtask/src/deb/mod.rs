@@ -1,0 +1,236 @@
+//! `cargo xtask deb`: the Debian package, with everything that makes Tyche a good service.
+//!
+//! What is in it is in `packaging/`, or made by the program itself: manual pages and completions
+//! come from the definition of its command line. dpkg's own programs do the rest.
+
+mod root;
+mod stage;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::packages::{self, Need};
+use crate::{Result, cargo, root as repository, succeeds, target_dir};
+use stage::Stage;
+
+/// The package's version, which is that of the whole workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What the package is made with.
+const BUILD: &[Need] = &[
+    ("dpkg-deb", "dpkg"),
+    ("dpkg-shlibdeps", "dpkg-dev"),
+    ("gzip", "gzip"),
+    ("strip", "binutils"),
+];
+
+/// Files of the repository, and where they are installed.
+const FILES: [(&str, &str, u32); 8] = [
+    ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
+    ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
+    ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
+    ("packaging/systemd/tyche-generator", "usr/lib/systemd/system-generators", 0o755),
+    ("packaging/udev/60-tyche.rules", "usr/lib/udev/rules.d", 0o644),
+    ("packaging/tychetab", "etc/tyche", 0o644),
+    ("packaging/target.toml", "usr/share/doc/tyche/examples", 0o644),
+    ("docs/operating.md", "usr/share/doc/tyche", 0o644),
+];
+
+/// Where shells look for completions, and what the program calls the shell.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "usr/share/bash-completion/completions/tyche"),
+    ("zsh", "usr/share/zsh/vendor-completions/_tyche"),
+    ("fish", "usr/share/fish/vendor_completions.d/tyche.fish"),
+];
+
+/// What dpkg calls when the package comes and goes.
+const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+
+/// Whether the arguments make sense.
+pub(crate) fn is_usage(args: &[OsString]) -> bool {
+    args.is_empty() || args == ["--test"]
+}
+
+/// Makes the package, and with `--test` installs and removes it in a clean Debian; false if that
+/// fails.
+pub(crate) fn run(args: &[OsString]) -> Result<bool> {
+    packages::install(BUILD)?;
+    if !succeeds(cargo().args(["build", "--release", "--package", "tyche"]))? {
+        return Ok(false);
+    }
+    let package = package(&target_dir().join("release/tyche"), &target_dir().join("deb"))?;
+    println!("{}", package.display());
+    if args.is_empty() { Ok(true) } else { root::test(&package) }
+}
+
+/// Makes the package below `dir` of a program.
+fn package(program: &Path, dir: &Path) -> Result<PathBuf> {
+    let stage = Stage::new(&dir.join("stage"))?;
+    for (source, target, mode) in FILES {
+        let source = repository().join(source);
+        let name = source.file_name().unwrap_or_default().to_owned();
+        stage.copy(&source, &Path::new(target).join(name), mode)?;
+    }
+    stage.copy(program, Path::new("usr/sbin/tyche"), 0o755)?;
+    run_tool(Command::new("strip").arg("--strip-unneeded").arg(stage.path("usr/sbin/tyche")))?;
+    manuals(program, &stage)?;
+    for (shell, target) in COMPLETIONS {
+        let script = output(Command::new(program).args(["completions", shell]))?;
+        stage.write(Path::new(target), &script, 0o644)?;
+    }
+    documentation(&stage)?;
+    control(&stage, dir)?;
+    let architecture = architecture()?;
+    let package = dir.join(format!("tyche_{VERSION}_{architecture}.deb"));
+    let mut build = Command::new("dpkg-deb");
+    // The same files give the same package.
+    build.env("SOURCE_DATE_EPOCH", commit("%ct")?);
+    run_tool(
+        build.args(["--root-owner-group", "-Zxz", "--build"]).arg(stage.root()).arg(&package),
+    )?;
+    Ok(package)
+}
+
+/// Pages that the program writes, and those of its files.
+fn manuals(program: &Path, stage: &Stage) -> Result<()> {
+    let commands = stage.path("usr/share/man/man8");
+    run_tool(Command::new(program).arg("man").arg(&commands))?;
+    let files = Path::new("usr/share/man/man5/tychetab.5");
+    stage.copy(&repository().join("packaging/man/tychetab.5"), files, 0o644)?;
+    stage.compress(&commands)?;
+    stage.compress(&stage.path("usr/share/man/man5"))
+}
+
+/// Licences and history, in the forms that Debian has for them.
+fn documentation(stage: &Stage) -> Result<()> {
+    let licence = read(&repository().join("LICENSE-MIT"))?;
+    let indent = |line: &str| if line.is_empty() { " .".into() } else { format!(" {line}") };
+    let licence: Vec<String> = licence.trim_end().lines().map(indent).collect();
+    let template = read(&repository().join("packaging/debian/copyright"))?;
+    let copyright = template.replace("@MIT@", &licence.join("\n"));
+    stage.write(Path::new("usr/share/doc/tyche/copyright"), &copyright, 0o644)?;
+    let changelog = format!(
+        "tyche ({VERSION}) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- {}  {}\n",
+        maintainer(),
+        commit("%cD")?
+    );
+    let history = Path::new("usr/share/doc/tyche/CHANGELOG.md");
+    stage.copy(&repository().join("CHANGELOG.md"), history, 0o644)?;
+    let history = stage.path("usr/share/doc/tyche/changelog");
+    stage.write(Path::new("usr/share/doc/tyche/changelog"), &changelog, 0o644)?;
+    stage.compress(&history)
+}
+
+/// What dpkg has to know.
+fn control(stage: &Stage, dir: &Path) -> Result<()> {
+    let size = stage.size_kib()?.to_string();
+    let values = [
+        ("@VERSION@", VERSION.to_owned()),
+        ("@ARCHITECTURE@", architecture()?),
+        ("@MAINTAINER@", maintainer()),
+        ("@SIZE@", size),
+        ("@DEPENDS@", libraries(stage, dir)?),
+    ];
+    let mut control = read(&repository().join("packaging/debian/control"))?;
+    for (key, value) in values {
+        control = control.replace(key, &value);
+    }
+    let sums = stage.checksums()?;
+    for (name, text) in [
+        ("control", control.as_str()),
+        ("conffiles", "/etc/tyche/tychetab\n"),
+        ("md5sums", sums.as_str()),
+    ] {
+        stage.write(&Path::new("DEBIAN").join(name), text, 0o644)?;
+    }
+    for script in SCRIPTS {
+        let source = repository().join("packaging/debian").join(script);
+        stage.copy(&source, &Path::new("DEBIAN").join(script), 0o755)?;
+    }
+    Ok(())
+}
+
+/// The packages of the libraries that the program was linked with, with the versions it needs.
+fn libraries(stage: &Stage, dir: &Path) -> Result<String> {
+    // It wants to be called where the sources of a package are.
+    let sources = dir.join("sources");
+    let debian = sources.join("debian");
+    fs::create_dir_all(&debian).map_err(|error| format!("{}: {error}", debian.display()))?;
+    let stub = debian.join("control");
+    fs::write(&stub, "Source: tyche\n\nPackage: tyche\nArchitecture: any\n")
+        .map_err(|error| format!("{}: {error}", stub.display()))?;
+    let program = stage.path("usr/sbin/tyche");
+    let mut command = Command::new("dpkg-shlibdeps");
+    let said = output(command.current_dir(&sources).arg("-O").arg("-e").arg(&program))?;
+    let line = said.lines().find_map(|line| line.strip_prefix("shlibs:Depends="));
+    line.map(str::to_owned)
+        .ok_or_else(|| format!("dpkg-shlibdeps does not say what it needs: {said}"))
+}
+
+fn architecture() -> Result<String> {
+    Ok(output(Command::new("dpkg").arg("--print-architecture"))?.trim().to_owned())
+}
+
+/// Who makes the package, by the variables that all of Debian's tools know.
+fn maintainer() -> String {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let name = variable("DEBFULLNAME").unwrap_or_else(|| "The Tyche authors".to_owned());
+    let email = variable("DEBEMAIL").unwrap_or_else(|| "nobody@tyche.invalid".to_owned());
+    format!("{name} <{email}>")
+}
+
+/// Of the commit that is packaged, what `git log` calls `format`.
+fn commit(format: &str) -> Result<String> {
+    let mut git = Command::new("git");
+    git.current_dir(repository()).args(["log", "-1", &format!("--format={format}")]);
+    Ok(output(&mut git)?.trim().to_owned())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// What a command prints.
+fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    Err(format!("{name} ({}): {text}{}", output.status, String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Runs a command that has nothing to say unless it fails.
+fn run_tool(command: &mut Command) -> Result<()> {
+    output(command).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_installed_is_in_the_repository() {
+        for (source, ..) in FILES {
+            assert!(repository().join(source).exists(), "{source}");
+        }
+        for script in SCRIPTS {
+            let text = read(&repository().join("packaging/debian").join(script)).unwrap();
+            assert!(text.starts_with("#!/bin/sh\nset -e\n"), "{script}");
+        }
+    }
+
+    #[test]
+    fn units_call_the_program_where_it_is_installed() {
+        for (source, ..) in FILES.iter().filter(|(source, ..)| source.contains("/systemd/")) {
+            let text = read(&repository().join(source)).unwrap();
+            let calls =
+                text.lines().filter(|line| line.contains("tyche ") && line.contains("/sbin/"));
+            assert!(calls.clone().all(|line| line.contains("/usr/sbin/tyche ")), "{source}");
+            assert_ne!(calls.count(), 0, "{source}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A clean Debian 12 that the package comes to and goes from.
+//!
+//! It is made once by debootstrap, below `target`, and copied for each test, so that what is compared
+//! at the end is what was there at the beginning.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{VERSION, output, run_tool};
+use crate::packages::{self, Need};
+use crate::{Result, target_dir};
+
+/// The Debian that the package has to fit.
+const SUITE: &str = "bookworm";
+/// What its smallest form lacks.
+const INCLUDE: &str = "systemd,udev";
+/// Where it is fetched from, if apt here does not know a place.
+const MIRROR: &str = "http://deb.debian.org/debian";
+/// Where the package is in the root while it is installed.
+const PACKAGE: &str = "/tyche.deb";
+
+/// What the test runs.
+const NEEDS: &[Need] = &[("debootstrap", "debootstrap"), ("unshare", "util-linux")];
+
+/// What dpkg, apt and the loader of libraries write wherever something is installed, and what a
+/// machine that is off has not.
+const ALWAYS_CHANGED: [&str; 8] = [
+    "./etc/ld.so.cache",
+    "./run",
+    "./var/cache",
+    "./var/lib/apt",
+    "./var/lib/dpkg",
+    "./var/lib/systemd/deb-systemd-helper",
+    "./var/log",
+    "./tyche.deb",
+];
+
+/// A command to run in the root, and what its output must have.
+const CHECKS: [(&str, &str, &str); 9] = [
+    ("the program runs", "tyche --version", VERSION),
+    // Anything that it says is something that it does not like.
+    (
+        "systemd finds nothing wrong with the units",
+        "cd /usr/lib/systemd/system && systemd-analyze --man=no verify tyche-target.service \
+         tyche-disconnect.service tyche@.service 2>&1; echo \"exit code $?\"",
+        "=exit code 0\n",
+    ),
+    (
+        "a line of tychetab is a unit at boot",
+        "echo 'vm-1 eth0 read-only' >>/etc/tyche/tychetab; mkdir /tmp/units; \
+         /usr/lib/systemd/system-generators/tyche-generator /tmp/units /tmp/units /tmp/units; \
+         ls /tmp/units/multi-user.target.wants; rm -r /tmp/units",
+        "=tyche@vm\\x2d1.service\n",
+    ),
+    (
+        "a mistake in tychetab is named",
+        "echo 'vm-2 eth0 read-onl' >>/etc/tyche/tychetab; tyche connect vm-2 --tab 2>&1; \
+         echo \"exit code $?\"",
+        "tychetab: line 8: `read-onl`: there is no such option",
+    ),
+    (
+        "udev reads the rule without complaint",
+        "udevadm test --action=change /devices/virtual/mem/null 2>&1 | grep '60-tyche.rules'",
+        "=Reading rules file: /usr/lib/udev/rules.d/60-tyche.rules\n",
+    ),
+    (
+        "there is a manual page for each command and for tychetab",
+        "for page in 8/tyche 8/tyche-connect-all 8/tyche-link-add 5/tychetab; do \
+         zcat /usr/share/man/man${page%/*}/${page#*/}.${page%/*}.gz | grep '^.TH'; done | wc -l",
+        "=4\n",
+    ),
+    (
+        "bash completes",
+        "bash -c 'source /usr/share/bash-completion/completions/tyche && complete -p tyche'",
+        " -F _tyche tyche\n",
+    ),
+    (
+        "zsh and fish have something to complete",
+        "head -n 1 /usr/share/zsh/vendor-completions/_tyche; \
+         grep -c connect-all /usr/share/fish/vendor_completions.d/tyche.fish",
+        "#compdef tyche\n",
+    ),
+    ("nothing is enabled unasked", "ls /etc/systemd/system/*.wants/ | grep -c tyche", "=0\n"),
+];
+
+/// Installs, checks, removes and purges; false if something is not as it should be.
+pub(super) fn test(package: &Path) -> Result<bool> {
+    packages::install(NEEDS)?;
+    let root = Root::fresh(&target_dir().join("deb"))?;
+    let before = root.files()?;
+    fs::copy(package, root.path.join(PACKAGE.trim_start_matches('/')))
+        .map_err(|error| format!("{}: {error}", package.display()))?;
+    root.run(&format!("apt-get --quiet --yes install {PACKAGE}"))?;
+    say("the package installs on a clean Debian 12", true);
+    let mut good = true;
+    for (what, script, wanted) in CHECKS {
+        good &= root.check(what, script, wanted)?;
+    }
+    root.run("apt-get --quiet --yes remove tyche")?;
+    let left = root.surplus(&before)?;
+    // dpkg keeps what the administrator may have changed.
+    let kept = ["./etc/tyche", "./etc/tyche/tychetab"].map(str::to_owned);
+    good &= tell("removing it leaves its configuration alone", &left, &kept.into());
+    // What a target and a host write while they run.
+    root.run(
+        "mkdir -p /var/lib/tyche/writers /etc/systemd/system/multi-user.target.wants; \
+         echo x >/var/lib/tyche/host-id; echo x >/etc/tyche/target.toml; \
+         ln -s /usr/lib/systemd/system/tyche-target.service \
+         /etc/systemd/system/multi-user.target.wants/; apt-get --quiet --yes purge tyche",
+    )?;
+    let left = root.surplus(&before)?;
+    good &= tell("purging it leaves nothing", &left, &BTreeSet::new());
+    let gone: BTreeSet<_> = before.difference(&root.files()?).cloned().collect();
+    good &= tell("nothing else is gone", &gone, &BTreeSet::new());
+    Ok(good)
+}
+
+fn say(what: &str, good: bool) {
+    println!("deb: {what}{}", if good { "" } else { ": NO" });
+}
+
+/// Says whether files are those that were expected, and which are not.
+fn tell(what: &str, files: &BTreeSet<String>, wanted: &BTreeSet<String>) -> bool {
+    say(what, files == wanted);
+    for file in files.symmetric_difference(wanted) {
+        println!("deb:   {file}");
+    }
+    files == wanted
+}
+
+/// A Debian in a directory.
+struct Root {
+    path: PathBuf,
+}
+
+impl Root {
+    /// As debootstrap made it.
+    fn fresh(dir: &Path) -> Result<Self> {
+        let (pristine, path) = (dir.join(SUITE), dir.join("root"));
+        if !pristine.exists() {
+            bootstrap(&pristine)?;
+        }
+        run_tool(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&path))?;
+        run_tool(Command::new("cp").arg("-a").arg(&pristine).arg(&path))?;
+        Ok(Self { path })
+    }
+
+    /// Runs lines of `sh` as root in it, and returns what they print.
+    ///
+    /// In mount, network and process namespaces of its own: what is mounted there and what is
+    /// started there is gone afterwards.
+    fn shell(&self, script: &str) -> Result<(String, bool)> {
+        let enter = "mount -t proc proc \"$0/proc\"; mount --rbind /sys \"$0/sys\"; \
+                     mount --rbind /dev \"$0/dev\"; exec chroot \"$0\" sh -c \"$1\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--net", "--pid", "--fork", "sh", "-c", enter]);
+        command.arg(&self.path).arg(script).env("DEBIAN_FRONTEND", "noninteractive");
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+        let output = command.output().map_err(|error| format!("unshare: {error}"))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return Ok((said, true));
+        }
+        Ok((said + &complaint, false))
+    }
+
+    /// Runs what must succeed.
+    fn run(&self, script: &str) -> Result<()> {
+        match self.shell(script)? {
+            (_, true) => Ok(()),
+            (said, false) => Err(format!("in a clean Debian, `{script}`:\n{said}")),
+        }
+    }
+
+    /// Whether a script prints what is wanted: something that has it, or with `=` nothing but it.
+    fn check(&self, what: &str, script: &str, wanted: &str) -> Result<bool> {
+        let (said, _) = self.shell(script)?;
+        let good = match wanted.strip_prefix('=') {
+            Some(all) => said == all,
+            None => said.contains(wanted),
+        };
+        say(what, good);
+        if !good {
+            print!("deb:   wanted {wanted:?}, but there is\n{said}");
+        }
+        Ok(good)
+    }
+
+    /// All files and directories, but those that change whatever is installed.
+    fn files(&self) -> Result<BTreeSet<String>> {
+        let mut find = Command::new("find");
+        find.current_dir(&self.path).arg(".").arg("-xdev");
+        let listed = output(&mut find)?;
+        let changes = |file: &str| {
+            let below = |place: &str| {
+                file.strip_prefix(place).is_some_and(|it| it.is_empty() || it.starts_with('/'))
+            };
+            ALWAYS_CHANGED.into_iter().any(below)
+        };
+        Ok(listed.lines().filter(|file| !changes(file)).map(str::to_owned).collect())
+    }
+
+    /// What was not there before.
+    fn surplus(&self, before: &BTreeSet<String>) -> Result<BTreeSet<String>> {
+        Ok(self.files()?.difference(before).cloned().collect())
+    }
+}
+
+/// Makes a Debian, from where this machine's apt gets its own.
+fn bootstrap(path: &Path) -> Result<()> {
+    println!("deb: making a {SUITE} with debootstrap, once");
+    // To the side at first: what is there under its name is whole.
+    let aside = path.with_extension("part");
+    run_tool(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&aside))?;
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap.args(["--variant=minbase", &format!("--include={INCLUDE}"), SUITE]).arg(&aside);
+    debootstrap.arg(mirror());
+    if let Some(proxy) = proxy() {
+        debootstrap.env("http_proxy", proxy);
+    }
+    run_tool(&mut debootstrap)?;
+    fs::rename(&aside, path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The place that apt has this suite from.
+fn mirror() -> String {
+    let mut apt = Command::new("apt-get");
+    apt.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
+    let said = output(apt.args(["Origin: Debian", &format!("Codename: {SUITE}")]));
+    let found = said.unwrap_or_default().lines().next().map(str::to_owned);
+    found.unwrap_or_else(|| MIRROR.to_owned())
+}
+
+/// What apt goes through to get there.
+fn proxy() -> Option<String> {
+    let mut apt = Command::new("apt-config");
+    let said = output(apt.args(["dump", "--format", "%v%n", "Acquire::http::Proxy"])).ok()?;
+    said.lines().next().filter(|proxy| !proxy.is_empty()).map(str::to_owned)
+}
