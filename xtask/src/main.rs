@@ -34,11 +34,11 @@ usage: cargo xtask COMMAND
                   build the library for C, and install it with header and pkg-config file
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
   numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
+  deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
+                  and remove it in a clean Debian 12 (as root)
   vm [FILTER]     prove what a block device has to do on Debian's kernels, in virtual machines (as
                   root); FILTER is a part of the names of tests, such as `ublk::` or `smoke`
   vm peers        compare with other network block devices within one of these machines
-  deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
-                  and remove it in a clean Debian 12 (as root)
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
 Programs of Debian that are missing are installed with apt-get; which ones is said before.";
