@@ -263,7 +263,7 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     qemu.args([
         "-append",
         "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
-        tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0",
+        tsc=unstable clocksource=hpet nowatchdog rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0",
     ]);
     let tap = format!("tap,id=net,ifname={},script=no,downscript=no,vhost=off", cable(number));
     let nic = format!("virtio-net-pci,netdev=net,mac=52:54:00:09:00:{number:02x},host_mtu={MTU}");
