@@ -36,6 +36,9 @@ usage: cargo xtask COMMAND
   numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
   deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
                   and remove it in a clean Debian 12 (as root)
+  vm [FILTER]     prove what a block device has to do on Debian's kernels, in virtual machines (as
+                  root); FILTER is a part of the names of tests, such as `ublk::` or `smoke`
+  vm peers        compare with other network block devices within one of these machines
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
 Programs of Debian that are missing are installed with apt-get; which ones is said before.";
@@ -55,6 +58,8 @@ fn main() -> ExitCode {
             instructions::run(!rest.is_empty())
         }
         Some("numa") if rest.is_empty() => numa::run(),
+        Some("vm") if rest == ["peers"] => vm::compare(),
+        Some("vm") if rest.len() < 2 => vm::run(rest.first()),
         Some("fio-engine") if rest.is_empty() => fio::build(),
         Some("install-lib") if prefix.is_some() => library::install(&prefix.unwrap_or_default()),
         _ => {

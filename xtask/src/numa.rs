@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::vm::{self, Guest};
+use crate::vm::{self, Script, Series};
 use crate::{Result, cargo, packages};
 
 /// Interfaces of the guest: name, node, and number of the cable it is at.
@@ -30,12 +30,13 @@ pub(crate) fn run() -> Result<bool> {
     let [program, tests] = [executable(&messages, "bin"), executable(&messages, "test")]
         .map(|path| path.ok_or("cargo does not say what it has built"));
     let (program, tests) = (program?, tests?);
-    let guest = Guest {
+    let script = Script {
+        kernel: Series::V6_1,
         modules: &MODULES,
         programs: &[Path::new(program), Path::new(tests)],
-        script: &script(tests),
+        lines: &script(tests),
     };
-    vm::run(&guest, machine)
+    vm::run_script(&script, machine)
 }
 
 /// What the machine does when it has started.

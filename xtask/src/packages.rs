@@ -46,10 +46,36 @@ pub(crate) const TEST: &[Need] = &[
 /// What a virtual machine is made of.
 pub(crate) const VM: &[Need] = &[
     ("busybox", "busybox-static"),
+    ("depmod", "kmod"),
     ("dpkg-deb", "dpkg"),
     ("ldd", "libc-bin"),
     ("qemu-system-x86_64", "qemu-system-x86"),
+    ("xz", "xz-utils"),
+    ("zstd", "zstd"),
 ];
+
+/// What the tests run in guests, and beside them.
+pub(crate) const GUEST: &[Need] = &[
+    ("blkdiscard", "util-linux"),
+    ("btrfs", "btrfs-progs"),
+    ("e2fsck", "e2fsprogs"),
+    ("fio", "fio"),
+    ("ip", "iproute2"),
+    ("mkfs.btrfs", "btrfs-progs"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("modprobe", "kmod"),
+    ("nsenter", "util-linux"),
+    ("partx", "util-linux"),
+    ("resize2fs", "e2fsprogs"),
+    ("sfdisk", "fdisk"),
+    ("udevadm", "udev"),
+    ("xfs_repair", "xfsprogs"),
+];
+
+/// What Tyche is compared with in a guest.
+pub(crate) const PEERS: &[Need] =
+    &[("nbd-client", "nbd-client"), ("nbdkit", "nbdkit"), ("vblade", "vblade")];
 
 /// Directories of programs that a root shell may not have in its `PATH`.
 const SYSTEM: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];

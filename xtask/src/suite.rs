@@ -45,7 +45,7 @@ pub(crate) fn run() -> Result<bool> {
 }
 
 /// Runs the tests and shows their output as it comes, without what passing tests print.
-fn follow(mut command: Command) -> Result<(Log, bool)> {
+pub(crate) fn follow(mut command: Command) -> Result<(Log, bool)> {
     let explain = |error| format!("cargo test: {error}");
     let (reader, writer) = std::io::pipe().map_err(explain)?;
     command.stderr(writer.try_clone().map_err(explain)?).stdout(writer);
@@ -65,21 +65,23 @@ fn follow(mut command: Command) -> Result<(Log, bool)> {
 
 /// A test that could not run.
 #[derive(Debug, PartialEq, Eq)]
-struct Skip {
-    test: String,
-    reason: String,
+pub(crate) struct Skip {
+    pub(crate) test: String,
+    pub(crate) reason: String,
 }
 
 /// What the output of the tests has said so far.
 #[derive(Debug, Default)]
-struct Log {
+pub(crate) struct Log {
     /// Within the output of passing tests.
     in_successes: bool,
     /// The test whose output is shown.
     test: String,
-    passed: usize,
-    failed: usize,
-    skips: Vec<Skip>,
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) skips: Vec<Skip>,
+    /// Tests that have run, and whether they passed.
+    pub(crate) results: Vec<(String, bool)>,
 }
 
 impl Log {
@@ -91,6 +93,8 @@ impl Log {
             self.in_successes = false;
             self.passed += count(result, "passed");
             self.failed += count(result, "failed");
+        } else if let Some(result) = outcome(line) {
+            self.results.push(result);
         } else if let Some(test) = heading(line) {
             test.clone_into(&mut self.test);
         } else if let Some(skip) = line.strip_prefix("SKIPPED") {
@@ -104,6 +108,12 @@ impl Log {
 /// The name in `---- NAME stdout ----`.
 fn heading(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" ----")?.split(' ').next()
+}
+
+/// The name and what came of it in `test NAME ... ok`.
+fn outcome(line: &str) -> Option<(String, bool)> {
+    let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    (result == "ok" || result == "FAILED").then(|| (name.to_owned(), result == "ok"))
 }
 
 /// The number before a word.
@@ -123,7 +133,7 @@ mod tests {
 
     #[test]
     fn skips_and_results_are_picked_out() {
-        let output = "running 3 tests\ntest a ... ok\n\nsuccesses:\n\n---- a::b stdout ----\n\
+        let output = "running 3 tests\ntest a ... ok\ntest c ... FAILED\n\nsuccesses:\n\n---- a::b stdout ----\n\
             SKIPPED: no kernel\nother words\n\nsuccesses:\n    a::b\n\nfailures:\n\n\
             ---- c stdout ----\nthread panicked\n\nfailures:\n    c\n\n\
             test result: FAILED. 12 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n";
@@ -132,6 +142,7 @@ mod tests {
         assert_eq!((log.passed, log.failed), (12, 1));
         let skip = Skip { test: "a::b".to_owned(), reason: "no kernel".to_owned() };
         assert_eq!(log.skips, [skip]);
+        assert_eq!(log.results, [("a".to_owned(), true), ("c".to_owned(), false)]);
         assert!(shown.contains(&"thread panicked") && !shown.contains(&"other words"));
     }
 

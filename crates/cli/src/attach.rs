@@ -10,12 +10,14 @@ use serde::{Deserialize, Serialize};
 use tyche_attach::fuse::FuseMount;
 use tyche_attach::nbd::{NbdDevice, NbdDeviceOptions, NbdServer};
 use tyche_attach::ublk::{UblkDevice, UblkOptions};
+use tyche_attach::vhost_user::VhostUserBlk;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::Disk;
 use tyche_engine::Host;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
+use crate::runtime;
 
 /// What the export becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -34,6 +36,8 @@ pub(crate) enum Kind {
     Fuse,
     /// An NBD server on a Unix socket, for QEMU, nbdcopy, fio and others.
     NbdSocket,
+    /// A virtual machine's disk, on a Unix socket: for QEMU, Cloud Hypervisor, libblkio and others.
+    VhostUser,
 }
 
 impl Kind {
@@ -68,6 +72,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) export: &'a str,
     /// Where the attachment may keep what it needs in the file system.
     pub(crate) dir: &'a Path,
+    /// Where its socket is to be, if it is one.
+    pub(crate) socket: Option<&'a Path>,
     /// What the device is known by, to the kernel and to the target.
     pub(crate) identity: Uuid,
     /// Queues of a block device.
@@ -79,11 +85,22 @@ pub(crate) struct Wish<'a> {
 }
 
 impl Wish<'_> {
+    /// More queues than one, or else one.
+    fn queues(&self) -> NonZeroU16 {
+        NonZeroU16::new(self.queues).unwrap_or(NonZeroU16::MIN)
+    }
+
+    /// The socket of a virtual machine's disk. The machine is told where that is, so it is the same for
+    /// every session of the export.
+    fn vhost_user(&self, disk: Arc<dyn Disk>, socket: &Path) -> Result<Box<dyn Attachment>> {
+        Ok(Box::new(VhostUserBlk::start(socket, self.export, disk, self.queues())?))
+    }
+
     fn nbd_options(&self) -> NbdDeviceOptions {
         NbdDeviceOptions {
-            sockets: NonZeroU16::new(self.queues).unwrap_or(NonZeroU16::MIN),
+            sockets: self.queues(),
             answer_within: self.answer_within,
-            ..NbdDeviceOptions::new(self.identity)
+            ..NbdDeviceOptions::new(self.identity.to_string())
         }
     }
 }
@@ -110,8 +127,23 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
         Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options())?),
         Kind::Loop => Box::new(LoopAttachment::start(disk, &dir.join("loop"))?),
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk)?),
-        Kind::NbdSocket => Box::new(NbdServer::start(&dir.join("nbd.sock"), export, disk)?),
+        Kind::NbdSocket => {
+            let socket = wish.socket.map_or_else(|| dir.join("nbd.sock"), Path::to_owned);
+            Box::new(NbdServer::start(&socket, export, disk)?)
+        }
+        Kind::VhostUser => {
+            let socket = wish.socket.map_or_else(|| default_socket(export), Path::to_owned);
+            if let Some(parent) = socket.parent().filter(|_| wish.socket.is_none()) {
+                runtime::create(parent)?;
+            }
+            wish.vhost_user(disk, &socket)?
+        }
     })
+}
+
+/// Where the socket of a virtual machine's disk is unless the user says.
+fn default_socket(export: &str) -> PathBuf {
+    runtime::sockets().join(format!("{}.sock", export.replace('/', "_")))
 }
 
 /// Takes away what the attachment of a daemon that was killed has left below `dir`.
@@ -135,7 +167,8 @@ impl Lasting {
     /// `device` as it was wished, if it is of a kind that stays.
     pub(crate) fn new(wish: &Wish<'_>, device: PathBuf) -> Option<Self> {
         let &Wish { kind, identity, .. } = wish;
-        matches!(kind, Kind::Ublk | Kind::Nbd).then_some(Self { kind, device, identity })
+        let lasts = matches!(kind, Kind::Ublk | Kind::Nbd | Kind::VhostUser);
+        lasts.then_some(Self { kind, device, identity })
     }
 
     /// The device's number, which its name ends with.
@@ -144,13 +177,14 @@ impl Lasting {
         name.trim_start_matches(|it: char| !it.is_ascii_digit()).parse().ok()
     }
 
-    /// Whether the kernel still has it.
+    /// Whether somebody still has it: the kernel, or perhaps a virtual machine.
     pub(crate) fn is_there(&self) -> bool {
-        self.number().is_some_and(|number| match self.kind {
-            Kind::Ublk => UblkDevice::is_left(number, mark(self.identity)),
-            Kind::Nbd => NbdDevice::find(&self.identity.to_string()) == Some(number),
+        match (self.kind, self.number()) {
+            (Kind::Ublk, Some(number)) => UblkDevice::is_left(number, mark(self.identity)),
+            (Kind::Nbd, number) => NbdDevice::find(&self.identity.to_string()) == number,
+            (Kind::VhostUser, _) => self.device.exists(),
             _ => false,
-        })
+        }
     }
 
     /// Serves it from now on, as `wish` has it.
@@ -159,13 +193,13 @@ impl Lasting {
         match (self.kind, self.number()) {
             (Kind::Ublk, Some(number)) => {
                 let adopt = |make| host.control().adopt(make);
-                Ok(Box::new(UblkDevice::recover(disk, number, mark(self.identity), &adopt)?))
+                let device = UblkDevice::recover(disk, number, mark(self.identity), &adopt)?;
+                Ok(Box::new(device))
             }
             (Kind::Nbd, Some(number)) => {
-                let options =
-                    NbdDeviceOptions { identity: self.identity.to_string(), ..wish.nbd_options() };
-                Ok(Box::new(NbdDevice::recover(number, disk, &options)?))
+                Ok(Box::new(NbdDevice::recover(number, disk, &wish.nbd_options())?))
             }
+            (Kind::VhostUser, _) => wish.vhost_user(disk, &self.device),
             _ => Err(self.is_none()),
         }
     }
@@ -177,6 +211,10 @@ impl Lasting {
                 UblkDevice::remove_left(number, mark(self.identity), force)?
             }
             (Kind::Nbd, _) => NbdDevice::remove_left(&self.identity.to_string(), force)?,
+            (Kind::VhostUser, _) => {
+                std::fs::remove_file(&self.device)?;
+                Stopped::Gone
+            }
             _ => return Err(self.is_none()),
         };
         if stopped == Stopped::InUse && !force {

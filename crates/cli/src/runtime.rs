@@ -3,6 +3,7 @@
 //! ```text
 //! /run/tyche/targets/NAME/    lock, control.sock
 //! /run/tyche/sessions/UUID/   lock, session.json, control.sock, daemon.log, the attachment's own
+//! /run/tyche/sockets/         those that others are told of: EXPORT.sock
 //! /run/tyche/devices/NAME     what udev should know of the block device of that name
 //! ```
 
@@ -32,6 +33,11 @@ fn root() -> PathBuf {
 /// The directory of the sessions.
 pub(crate) fn sessions() -> PathBuf {
     root().join("sessions")
+}
+
+/// The directory of sockets whose place does not depend on the session.
+pub(crate) fn sockets() -> PathBuf {
+    root().join("sockets")
 }
 
 /// The directory of what udev is told.

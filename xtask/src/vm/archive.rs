@@ -30,7 +30,12 @@ impl Archive {
 
     /// Adds a file with that content.
     pub(super) fn text(&mut self, name: &str, content: &str) {
-        self.add(name, PROGRAM, content.as_bytes());
+        self.bytes(name, content.as_bytes());
+    }
+
+    /// Adds a file with that content.
+    pub(super) fn bytes(&mut self, name: &str, content: &[u8]) {
+        self.add(name, PROGRAM, content);
     }
 
     fn add(&mut self, name: &str, mode: u32, content: &[u8]) {

@@ -1,24 +1,43 @@
-//! Debian's kernel, as its package has it: downloaded once, and unpacked below `target`.
+//! Debian's kernels, as their packages have them: downloaded once, and unpacked below `target`.
+//!
+//! What is booted is the plain ELF file inside of the compressed image: a kernel that unpacks
+//! itself takes an emulated processor longer than all the rest of booting.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::{Result, succeeds};
 
-/// The package that depends on the newest kernel for virtual machines.
-const META: &str = "linux-image-cloud-amd64";
+/// Which of Debian's kernels, by the version that their packages' names begin with.
+#[derive(Clone, Copy)]
+pub(crate) enum Series {
+    /// Debian 12's: `nbd`, but not `ublk_drv`.
+    V6_1,
+    /// Debian 13's, and Debian 12's by backport: `ublk_drv`.
+    V6_12,
+}
+
+impl Series {
+    /// Version, and name of the directory below `target/vm`.
+    pub(crate) fn version(self) -> &'static str {
+        match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+        }
+    }
+}
 
 /// An unpacked kernel.
 pub(super) struct Kernel {
-    image: PathBuf,
+    root: PathBuf,
     files: Vec<PathBuf>,
 }
 
 impl Kernel {
-    /// The newest kernel that this Debian has, below `dir`.
-    pub(super) fn fetch(dir: &Path) -> Result<Self> {
-        let package = newest()?;
+    /// The newest kernel of that series that apt knows of, below `dir`.
+    pub(super) fn fetch(dir: &Path, series: Series) -> Result<Self> {
+        let package = newest(series)?;
         let root = dir.join(&package);
         if !root.exists() {
             eprintln!("xtask: downloading {package}");
@@ -26,38 +45,46 @@ impl Kernel {
         }
         let mut files = Vec::new();
         walk(&root, &mut files)?;
-        let is_image = |path: &&PathBuf| name(path).starts_with("vmlinuz");
-        let image = files.iter().find(is_image).cloned();
-        let image = image.ok_or_else(|| format!("{package} has no kernel"))?;
-        Ok(Self { image, files })
+        Ok(Self { root, files })
     }
 
     /// What to boot.
-    pub(super) fn image(&self) -> &Path {
-        &self.image
+    pub(super) fn image(&self) -> PathBuf {
+        self.root.join("vmlinux")
     }
 
-    /// The files of modules and of what they need, each after what it needs itself. What is built
-    /// in has none.
-    pub(super) fn modules(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
+    /// The directory that a machine which runs this kernel has as `/lib/modules`.
+    pub(super) fn modules_dir(&self) -> Result<&Path> {
+        modules_dir(&self.files)
+    }
+
+    /// The content of modules and of what they need, each after what it needs itself. What is
+    /// built in has none.
+    pub(super) fn modules(&self, wanted: &[&str]) -> Result<Vec<Vec<u8>>> {
         let mut ordered = Vec::new();
         for module in wanted {
             self.add(module, &mut ordered)?;
         }
-        Ok(ordered)
+        Ok(ordered.into_iter().map(|(_, content)| content).collect())
     }
 
-    fn add(&self, module: &str, ordered: &mut Vec<PathBuf>) -> Result<()> {
-        let file = format!("{module}.ko");
-        let Some(path) = self.files.iter().find(|path| name(path) == file) else { return Ok(()) };
-        if ordered.contains(path) {
+    fn add<'a>(&'a self, module: &str, ordered: &mut Vec<(&'a Path, Vec<u8>)>) -> Result<()> {
+        let names = [format!("{module}.ko"), format!("{module}.ko.xz")];
+        let mut files = self.files.iter();
+        let Some(path) = files.find(|path| names.iter().any(|it| it == name(path))) else {
+            return Ok(());
+        };
+        if ordered.iter().any(|(added, _)| added == path) {
             return Ok(());
         }
-        let content = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let content = match path.extension().is_some_and(|extension| extension == "xz") {
+            true => output(Command::new("xz").args(["--decompress", "--stdout"]).arg(path))?,
+            false => fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?,
+        };
         for needed in dependencies(&content) {
             self.add(&needed, ordered)?;
         }
-        ordered.push(path.clone());
+        ordered.push((path, content));
         Ok(())
     }
 }
@@ -76,14 +103,28 @@ fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// The package that the meta package stands for.
-fn newest() -> Result<String> {
-    let output = Command::new("apt-cache").args(["depends", META]).output();
-    let output = output.map_err(|error| format!("apt-cache: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let depends = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    let package = depends.map(str::to_owned).find(|name| name.starts_with("linux-image-"));
-    package.ok_or_else(|| format!("no package {META}: as root, `apt-get update`"))
+/// The package of the newest kernel of a series.
+fn newest(series: Series) -> Result<String> {
+    let prefix = format!("linux-image-{}.", series.version());
+    let names = output(Command::new("apt-cache").args(["pkgnames", &prefix]))?;
+    let names = String::from_utf8_lossy(&names).into_owned();
+    let newest = names.lines().filter(|name| is_generic(name)).max_by_key(|name| numbers(name));
+    newest.map(str::to_owned).ok_or_else(|| {
+        format!("apt knows no package {prefix}*-amd64: add the suite that has it, `apt-get update`")
+    })
+}
+
+/// Whether a package is a kernel with all modules for any machine: its name has a version and
+/// nothing else (others have `-cloud`, `-rt`, or `-unsigned`).
+fn is_generic(package: &str) -> bool {
+    let version = package.strip_prefix("linux-image-").and_then(|it| it.strip_suffix("-amd64"));
+    version.is_some_and(|it| it.split('-').all(|part| part.starts_with(|c: char| c.is_numeric())))
+}
+
+/// The numbers in a name: by them versions are ordered.
+fn numbers(name: &str) -> Vec<u64> {
+    let parts = name.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
+    parts.map(|part| part.parse().unwrap_or(u64::MAX)).collect()
 }
 
 fn unpack(dir: &Path, package: &str, root: &Path) -> Result<()> {
@@ -103,7 +144,84 @@ fn unpack(dir: &Path, package: &str, root: &Path) -> Result<()> {
     if !succeeds(Command::new("dpkg-deb").arg("--extract").arg(deb).arg(&tree))? {
         return Err(format!("cannot unpack {}: see above", deb.display()));
     }
+    complete(&tree)?;
     fs::rename(&tree, root).map_err(|error| format!("{}: {error}", root.display()))
+}
+
+/// Does what installing the package would: the list of what modules need, and the plain kernel.
+fn complete(tree: &Path) -> Result<()> {
+    let mut files = Vec::new();
+    walk(tree, &mut files)?;
+    let compressed = files.iter().find(|path| name(path).starts_with("vmlinuz"));
+    extract(compressed.ok_or("the package has no kernel")?, &tree.join("vmlinux"))?;
+    let modules = modules_dir(&files)?;
+    let version = fs::read_dir(modules).ok().and_then(|mut versions| versions.next()?.ok());
+    let version = version.ok_or("the package has no modules")?.file_name();
+    // BASE/lib/modules/VERSION
+    let base = modules.ancestors().nth(2).unwrap_or(tree);
+    if !succeeds(Command::new("depmod").arg("--basedir").arg(base).arg(version))? {
+        return Err("depmod failed: see above".to_owned());
+    }
+    Ok(())
+}
+
+fn modules_dir(files: &[PathBuf]) -> Result<&Path> {
+    let mut builtin = files.iter().filter(|path| name(path) == "modules.builtin");
+    let dir = builtin.next().and_then(|path| path.ancestors().nth(2));
+    dir.ok_or_else(|| "the package has no modules".to_owned())
+}
+
+/// Takes the plain kernel out of a compressed one (Documentation/arch/x86/boot.rst of the kernel:
+/// `setup_sects`, `payload_offset`, `payload_length`).
+fn extract(compressed: &Path, plain: &Path) -> Result<()> {
+    let image = fs::read(compressed).map_err(|e| format!("{}: {e}", compressed.display()))?;
+    let payload =
+        payload(&image).ok_or_else(|| format!("{}: not a kernel", compressed.display()))?;
+    let (program, args): (_, &[&str]) = match payload {
+        [0xfd, b'7', b'z', ..] => ("xz", &["--decompress", "--stdout", "--single-stream"]),
+        _ => ("zstd", &["--decompress", "--stdout", "--quiet"]),
+    };
+    let explain = |error: std::io::Error| format!("{}: {error}", plain.display());
+    let packed = plain.with_extension("packed");
+    fs::write(&packed, payload).map_err(explain)?;
+    let mut unpacker = Command::new(program);
+    unpacker.args(args).stdin(File::open(&packed).map_err(explain)?);
+    unpacker.stdout(File::create(plain).map_err(explain)?).stderr(Stdio::null());
+    // The payload's length follows it, which the unpackers take for garbage and say so by their
+    // exit code; so what came out is looked at instead.
+    succeeds(&mut unpacker)?;
+    let _ = fs::remove_file(&packed);
+    let unpacked = fs::read(plain).map_err(explain)?;
+    if !unpacked.starts_with(b"\x7fELF") {
+        return Err(format!("{}: {program} cannot unpack the kernel", compressed.display()));
+    }
+    Ok(())
+}
+
+/// The compressed kernel within the image that a boot loader takes.
+fn payload(image: &[u8]) -> Option<&[u8]> {
+    let number = |at: usize| {
+        let bytes = image.get(at..at + 4)?.try_into().ok()?;
+        usize::try_from(u32::from_le_bytes(bytes)).ok()
+    };
+    // Zero stands for four there.
+    let setup_sectors = match usize::from(*image.get(0x1f1)?) {
+        0 => 4,
+        sectors => sectors,
+    };
+    let start = (setup_sectors + 1) * 512 + number(0x248)?;
+    image.get(start..start.checked_add(number(0x24c)?)?)
+}
+
+/// What a program prints that must succeed.
+fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let done = command.stderr(Stdio::inherit()).output();
+    let done = done.map_err(|error| format!("{program}: {error}"))?;
+    if !done.status.success() {
+        return Err(format!("{program} failed: see above"));
+    }
+    Ok(done.stdout)
 }
 
 /// All files below a directory.
@@ -130,5 +248,28 @@ mod tests {
         assert_eq!(dependencies(module), ["virtio", "virtio_ring"]);
         assert_eq!(dependencies(b"license=GPL\0depends=\0"), [""; 0]);
         assert_eq!(dependencies(b"ELF"), [""; 0]);
+    }
+
+    #[test]
+    fn the_newest_generic_kernel_is_known_by_its_name() {
+        assert!(is_generic("linux-image-6.1.0-56-amd64"));
+        assert!(is_generic("linux-image-6.12.117+deb12-amd64"));
+        assert!(!is_generic("linux-image-6.12.117+deb12-cloud-amd64"));
+        assert!(!is_generic("linux-image-6.1.0-56-rt-amd64"));
+        assert!(!is_generic("linux-image-6.1.0-56-amd64-unsigned"));
+        assert!(numbers("linux-image-6.1.0-100-amd64") > numbers("linux-image-6.1.0-56-amd64"));
+    }
+
+    #[test]
+    fn the_payload_is_where_the_header_says() {
+        let mut image = vec![0xa5; 2048];
+        image[0x1f1] = 1;
+        image[0x248..0x24c].copy_from_slice(&16_u32.to_le_bytes());
+        image[0x24c..0x250].copy_from_slice(&4_u32.to_le_bytes());
+        image[1040..1044].copy_from_slice(b"\xfd7zX");
+        assert_eq!(payload(&image), Some(&b"\xfd7zX"[..]));
+        image[0x24c..0x250].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(payload(&image), None);
+        assert_eq!(payload(&image[..0x1f1]), None);
     }
 }

@@ -1,137 +1,33 @@
-//! A virtual machine that runs one script and is gone: Debian's kernel, an archive in memory as its
-//! only disk, and the output of a serial line.
+//! Virtual machines that run Debian's own kernels.
 //!
-//! It is emulated, so it runs anywhere, and is some 15 times as slow as the real thing: good for
-//! asking a kernel about a machine that one doesn't have, not for measuring.
+//! They are emulated, so they run anywhere, and are some 15 times as slow as the real thing: good
+//! for asking a kernel about what one doesn't have, not for measuring.
+//!
+//! There are two kinds. A [script](script) brings all that it needs in its archive, runs, and is
+//! gone: that is how placement is proven. The [list](list) boots [guests](image) that have the
+//! programs of this machine, and that tests on this machine talk to while they cut links and kill
+//! targets outside.
 
 mod archive;
+mod image;
 mod kernel;
+mod list;
+mod peers;
+mod script;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
-use archive::Archive;
-use kernel::Kernel;
+pub(crate) use kernel::Series;
+pub(crate) use list::run;
+pub(crate) use peers::run as compare;
+pub(crate) use script::{Script, run as run_script};
 
 use crate::{Result, target_dir};
 
-/// How long a machine may take for everything.
-const TIME_MAX: Duration = Duration::from_secs(600);
-/// The last line that a machine prints, followed by the script's exit code.
-const END: &str = "VM-END ";
-
-/// What runs in the machine.
-pub(crate) struct Guest<'a> {
-    /// Modules to load, and with them those that they need. What is built in is fine.
-    pub(crate) modules: &'a [&'a str],
-    /// Programs to bring along, to the same places, with the libraries that they need.
-    pub(crate) programs: &'a [&'a Path],
-    /// Lines of `sh`, run by busybox as root. The last one's exit code is that of all.
-    pub(crate) script: &'a str,
-}
-
-/// Boots a machine of the shape that `shape` describes to qemu, shows what the script prints, and
-/// returns whether it succeeded.
-pub(crate) fn run(guest: &Guest<'_>, shape: impl FnOnce(&mut Command)) -> Result<bool> {
+/// Where kernels and what is made of them are.
+fn dir() -> Result<PathBuf> {
     let dir = target_dir().join("vm");
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let kernel = Kernel::fetch(&dir)?;
-    let initrd = dir.join("initrd");
-    let archive = archive(guest, &kernel)?;
-    fs::write(&initrd, archive).map_err(|error| format!("{}: {error}", initrd.display()))?;
-    let mut qemu = Command::new("qemu-system-x86_64");
-    qemu.args(["-accel", "tcg,thread=multi", "-nodefaults", "-display", "none", "-no-reboot"]);
-    qemu.args(["-serial", "stdio"]);
-    shape(&mut qemu);
-    qemu.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(&initrd);
-    qemu.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable"]);
-    follow(qemu)
-}
-
-/// Everything that the machine has.
-fn archive(guest: &Guest<'_>, kernel: &Kernel) -> Result<Vec<u8>> {
-    let mut archive = Archive::new();
-    let modules = kernel.modules(guest.modules)?;
-    for (index, path) in modules.iter().enumerate() {
-        archive.file(&format!("/modules/{index:03}.ko"), path)?;
-    }
-    archive.file("/bin/busybox", Path::new("/bin/busybox"))?;
-    for program in guest.programs {
-        archive.file(&program.to_string_lossy(), program)?;
-        for library in libraries(program)? {
-            archive.file(&library.to_string_lossy(), &library)?;
-        }
-    }
-    archive.text("/init", &init(guest));
-    Ok(archive.end())
-}
-
-fn init(guest: &Guest<'_>) -> String {
-    format!(
-        "#!/bin/busybox sh\n\
-        /bin/busybox mkdir -p /proc /sys /dev /run /tmp /var/tmp /sbin /usr/bin /usr/sbin /root\n\
-        /bin/busybox --install -s\n\
-        export PATH=/usr/bin:/usr/sbin:/bin:/sbin\n\
-        mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev\n\
-        ip link set lo up\n\
-        for module in /modules/*.ko; do insmod $module; done\n\
-        {}\n\
-        echo {END}$?\n\
-        poweroff -f\n",
-        guest.script.trim_end()
-    )
-}
-
-/// The shared libraries of a program.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let output = Command::new("ldd").arg(program).output();
-    let output = output.map_err(|error| format!("ldd: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let words = text.split_whitespace().filter(|word| word.starts_with('/'));
-    Ok(words.map(PathBuf::from).collect())
-}
-
-/// Runs the machine and shows what it prints.
-fn follow(mut qemu: Command) -> Result<bool> {
-    let spawned = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let mut child = spawned.map_err(|error| format!("qemu-system-x86_64: {error}"))?;
-    let lines = lines(&mut child);
-    let deadline = Instant::now() + TIME_MAX;
-    let mut ended = None;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match lines.recv_timeout(left) {
-            Ok(line) => match line.strip_prefix(END) {
-                Some(code) => ended = Some(code == "0"),
-                None => println!("{line}"),
-            },
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("the virtual machine is not done in {TIME_MAX:?}"));
-            }
-        }
-    }
-    child.wait().map_err(|error| format!("qemu-system-x86_64: {error}"))?;
-    ended.ok_or_else(|| "the virtual machine died: see above".to_owned())
-}
-
-/// The lines of a machine's serial line, as they come.
-fn lines(child: &mut Child) -> std::sync::mpsc::Receiver<String> {
-    let (sender, lines) = channel();
-    let stdout = child.stdout.take().expect("piped by the caller");
-    std::thread::spawn(move || {
-        for line in BufReader::new(stdout).split(b'\n').map_while(|line| line.ok()) {
-            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
+    Ok(dir)
 }

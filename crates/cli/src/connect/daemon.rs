@@ -129,12 +129,14 @@ impl Session {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
-        let (uuid, known) = await_connection(&host, &inputs, &args.session)?;
+        let known = former.as_ref().map(|former| former.known);
+        let (uuid, known) = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
         let wish = Wish {
             kind,
             export,
             dir: dir.path(),
+            socket: args.socket.as_deref(),
             identity,
             queues: args.queues,
             depth: args.session.queue_size,
@@ -354,14 +356,16 @@ fn stay_in_memory() {
     }
 }
 
-/// Waits until the session is live; returns the export's identity, and what to keep of it.
+/// Waits until the session is live; returns the export's identity, and what to keep of it, which is
+/// told when it is not what was `known` before.
 fn await_connection(
     host: &Host,
     inputs: &Receiver<Input>,
     args: &SessionArgs,
+    mut known: Option<Known>,
 ) -> Result<(Uuid, Known)> {
     let deadline = Instant::now() + args.timeout();
-    let (mut refusal, mut looked, mut known) = (None, false, None);
+    let (mut refusal, mut looked) = (None, false);
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {

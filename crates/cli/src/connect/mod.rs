@@ -47,6 +47,11 @@ pub(crate) struct ConnectArgs {
     #[arg(long = "as", value_name = "KIND", default_value = "auto")]
     kind: Kind,
 
+    /// Where the socket of --as nbd-socket or vhost-user is to be. A virtual machine finds that of the
+    /// latter at /run/tyche/sockets/EXPORT.sock unless it is told otherwise.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
     /// Queues of the block device, 1 to 64, where it can have several. One is served by the thread
     /// that talks to the target, without any hand-over; more have a thread each, which pays where
     /// copying is what takes the time.
@@ -74,7 +79,7 @@ pub(crate) struct ConnectArgs {
 }
 
 /// What a line of tychetab says in place of the command line.
-const OF_A_SESSION: [&str; 22] = [
+const OF_A_SESSION: [&str; 23] = [
     "links",
     "target",
     "read_only",
@@ -97,6 +102,7 @@ const OF_A_SESSION: [&str; 22] = [
     "receivers",
     "kind",
     "queues",
+    "socket",
 ];
 
 impl ConnectArgs {

@@ -1,0 +1,83 @@
+//! What is tested: attachments, the kernels that have them, and what each cannot do.
+
+use std::path::PathBuf;
+
+/// A kernel of Debian's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    V6_1,
+    V6_12,
+}
+
+impl Kernel {
+    /// The directory with what `cargo xtask vm` has made of it.
+    pub(crate) fn image(self) -> PathBuf {
+        let version = match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+        };
+        let images = std::env::var_os("TYCHE_VM").map(PathBuf::from);
+        images.expect("this is to be run by `cargo xtask vm`").join(version)
+    }
+}
+
+/// A kind of block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attachment {
+    Loop,
+    Nbd,
+    Ublk,
+}
+
+impl Attachment {
+    /// As `--as` knows it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Loop => "loop",
+            Self::Nbd => "nbd",
+            Self::Ublk => "ublk",
+        }
+    }
+
+    /// The kernel that it is tested on.
+    pub(crate) fn kernel(self) -> Kernel {
+        match self {
+            Self::Loop | Self::Nbd => Kernel::V6_1,
+            Self::Ublk => Kernel::V6_12,
+        }
+    }
+
+    /// What `connect` says when it takes this one because the better ones are not to be had.
+    pub(crate) fn why_not_better(self) -> &'static str {
+        match self {
+            Self::Loop => "a loop device over FUSE is used",
+            Self::Nbd => "an nbd device is used; ublk would be better",
+            Self::Ublk => "",
+        }
+    }
+
+    /// The file that exists as long as a device of that name is in use.
+    pub(crate) fn presence(self, device: &str) -> String {
+        match self {
+            Self::Loop => format!("/sys/block/{device}/loop/backing_file"),
+            Self::Nbd => format!("/sys/block/{device}/pid"),
+            Self::Ublk => format!("/sys/block/{device}"),
+        }
+    }
+
+    /// Why the device cannot outlive the daemon that serves it, if so.
+    pub(crate) fn why_mortal(self) -> Option<&'static str> {
+        match self {
+            Self::Loop => Some("a loop device fails all I/O once its daemon is dead"),
+            Self::Nbd | Self::Ublk => None,
+        }
+    }
+
+    /// What its daemon says when the export has another size and the device cannot follow, if so.
+    pub(crate) fn why_rigid(self) -> Option<&'static str> {
+        match self {
+            Self::Loop | Self::Nbd => None,
+            Self::Ublk => Some("Linux changes the size of ublk devices from 6.16 on"),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a block device does beside reading and writing.
+
+use std::path::Path;
+
+use crate::attachment::Attachment;
+use crate::rig::{DISK, MIB, Rig, Session, Shape, allocated};
+
+const SIZE: u64 = 128 * MIB;
+
+/// What was written is there, and everything goes away in good order.
+pub(crate) fn smoke(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "");
+    session.run(&format!(
+        "head -c 8M /dev/urandom >/tmp/wanted\n\
+         dd if=/tmp/wanted of=$D bs=1M oflag=direct conv=fsync status=none\n\
+         dd if=$D bs=1M count=8 iflag=direct status=none | cmp - /tmp/wanted\n\
+         [ $(blockdev --getsize64 $D) = {SIZE} ]\n\
+         [ $(blockdev --getro $D) = 0 ]"
+    ));
+    session.disconnect();
+}
+
+/// Unless told otherwise, the best that the kernel has is taken, and said why it is not a better one.
+pub(crate) fn auto(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    if attachment == Attachment::Loop {
+        // A kernel that has nothing better.
+        guest.run("modprobe --all fuse loop; umount /lib/modules");
+    }
+    let said = guest.run(&format!("tyche connect {DISK} --link eth0 -o json 2>&1"));
+    assert!(said.contains(&format!("\"kind\":\"{}\"", attachment.name())), "{said}");
+    assert!(said.contains(attachment.why_not_better()), "{said}");
+    guest.run(&format!("tyche disconnect {DISK}"));
+}
+
+/// What is discarded takes no room in the target's file, and reads as zeros.
+pub(crate) fn discard(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "");
+    let fill = "head -c 32M /dev/urandom >/tmp/random\n\
+        dd if=/tmp/random of=$D bs=1M oflag=direct conv=fsync status=none\n\
+        dd if=$D bs=1M count=32 iflag=direct status=none | cmp - /tmp/random";
+    for discard in ["blkdiscard $D", "blkdiscard --zeroout --offset 0 --length 32M $D"] {
+        session.run(fill);
+        assert!(allocated(&rig.disk()) >= 32 * MIB);
+        session.run(discard);
+        session.run("dd if=$D bs=1M count=32 iflag=direct status=none | cmp -n 32M - /dev/zero");
+    }
+    session.run(fill);
+    session.run("blkdiscard $D");
+    let left = allocated(&rig.disk());
+    assert!(left < MIB, "{left} bytes are left");
+    session.disconnect();
+}
+
+/// A device that is connected read-only says so, and refuses to be written to.
+pub(crate) fn read_only(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "--read-only");
+    session.run(
+        "[ $(blockdev --getro $D) = 1 ]\n\
+         ! dd if=/dev/zero of=$D bs=4k count=1 oflag=direct\n\
+         ! blkdiscard $D\n\
+         dd if=$D bs=1M count=8 iflag=direct status=none | cmp -n 8M - /dev/zero",
+    );
+    assert_eq!(allocated(&rig.disk()), 0);
+    session.disconnect();
+}
+
+/// Partitions appear, and udev gives them names that stay.
+pub(crate) fn partitions(attachment: Attachment) {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/udev/60-tyche.rules");
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    guest.put(&rules, "60-tyche.rules");
+    guest.run(
+        "mkdir -p /run/udev/rules.d; cp /share/60-tyche.rules /run/udev/rules.d\n\
+         /usr/lib/systemd/systemd-udevd --daemon\n\
+         udevadm trigger --action=add; udevadm settle --timeout=60",
+    );
+    let session = Session::connect(&guest, attachment, "");
+    // What the daemon tells the rule is what the target says of its export.
+    let link = ". /run/tyche/devices/${D#/dev/}; L=/dev/disk/by-id/tyche-$TYCHE_UUID";
+    session.run(&format!("{link}; tyche discover --link eth0 -o json | grep $TYCHE_UUID"));
+    session.wait_until(&format!("{link}; [ $(readlink -f $L) = $D ]"));
+    session.run("printf 'label: gpt\nsize=64MiB\n,\n' | sfdisk --quiet $D");
+    session.wait_until(&format!("{link}; [ -b $L-part1 ] && [ -b $L-part2 ]"));
+    session.run(&format!(
+        "{link}\n\
+         [ $(blockdev --getsize64 $L-part1) = $((64 << 20)) ]\n\
+         mkfs.ext4 -q $L-part1; mount $L-part1 /mnt\n\
+         echo hello >/mnt/file; umount /mnt; e2fsck -f -n $L-part1"
+    ));
+    session.disconnect();
+    guest.wait_until("! ls /dev/disk/by-id/tyche-* 2>/dev/null");
+    guest.run("udevadm control --exit");
+}

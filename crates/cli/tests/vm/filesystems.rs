@@ -1,0 +1,110 @@
+//! File systems: made, filled, compared, checked, trimmed, and grown.
+
+use std::fs::File;
+use std::time::Duration;
+
+use crate::attachment::Attachment;
+use crate::rig::{MIB, Rig, Session, Shape, allocated};
+
+/// Enough for the file system that wants most.
+const SIZE: u64 = 512 * MIB;
+/// For a whole tree through an emulated machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+pub(crate) fn ext4(attachment: Attachment) {
+    tree(attachment, "mkfs.ext4 -q $D", "e2fsck -f -n $D");
+}
+
+pub(crate) fn xfs(attachment: Attachment) {
+    tree(attachment, "mkfs.xfs -q $D", "xfs_repair -n $D");
+}
+
+pub(crate) fn btrfs(attachment: Attachment) {
+    tree(attachment, "mkfs.btrfs -q $D", "btrfs check $D");
+}
+
+/// Copies a tree to a new file system, compares it after mounting anew, checks the file system,
+/// and has the target's file shrink when the tree is removed.
+fn tree(attachment: Attachment, make: &str, check: &str) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "");
+    session.run_within(
+        LIMIT,
+        &format!(
+            "mkdir -p /tmp/tree\n\
+             cp -a /lib/modules/$(uname -r)/kernel/net/{{netfilter,sched,ipv4,ipv6}} /tmp/tree\n\
+             [ $(find /tmp/tree -type f | wc -l) -gt 300 ]\n\
+             head -c 16M /dev/urandom >/tmp/tree/large\n\
+             {make}; mount $D /mnt\n\
+             cp -a /tmp/tree /mnt; umount /mnt\n\
+             {check}\n\
+             echo 3 >/proc/sys/vm/drop_caches\n\
+             mount $D /mnt; diff -r /tmp/tree /mnt/tree"
+        ),
+    );
+    let full = allocated(&rig.disk());
+    session.run_within(LIMIT, "rm -r /mnt/tree; sync; fstrim -v /mnt; umount /mnt");
+    let trimmed = allocated(&rig.disk());
+    assert!(full > trimmed + 16 * MIB, "fstrim frees nothing: {full} bytes, then {trimmed}");
+    session.run(check);
+    session.disconnect();
+}
+
+/// The target's file grows while a file system on the device is mounted, which grows, too.
+///
+/// Where the kernel cannot do that the tool says so, and the new size is there after connecting
+/// again.
+pub(crate) fn resize(attachment: Attachment) {
+    let rig = Rig::new();
+    let target = rig.serve_new(64 * MIB);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let mut session = Session::connect(&guest, attachment, "");
+    session.run(
+        "mkfs.ext4 -q $D; mount $D /mnt\n\
+         head -c 16M /dev/urandom >/tmp/wanted; cp /tmp/wanted /mnt/before",
+    );
+    File::options().write(true).open(rig.disk()).unwrap().set_len(SIZE).unwrap();
+    target.hang_up();
+    if let Some(words) = attachment.why_rigid() {
+        session.wait_until(&format!("grep -q '{words}' /run/tyche/sessions/*/daemon.log"));
+        session.run("umount /mnt");
+        session.disconnect();
+        session = Session::connect(&guest, attachment, "");
+        session.run("mount $D /mnt");
+        println!("SKIPPED: while it is connected: {words}");
+    }
+    session.wait_until(&format!("[ $(blockdev --getsize64 $D) = {SIZE} ]"));
+    session.run_within(
+        LIMIT,
+        "resize2fs $D\n\
+         [ $(df --output=size /mnt | tail -n 1) -gt $((400 * 1024)) ]\n\
+         for i in {1..12}; do cp /tmp/wanted /mnt/after$i; done\n\
+         umount /mnt; e2fsck -f -n $D\n\
+         mount $D /mnt; cmp /tmp/wanted /mnt/before; cmp /tmp/wanted /mnt/after12; umount /mnt",
+    );
+    session.disconnect();
+}
+
+/// A guest with little memory writes many times as much through a file system: what it needs to
+/// get rid of dirty pages must not itself wait for that.
+pub(crate) fn memory_pressure(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(5 << 30);
+    let shape = Shape { kernel: attachment.kernel(), memory_mib: 512 };
+    let guest = rig.boot(0, &shape);
+    let session = Session::connect(&guest, attachment, "");
+    // Through the page cache, and then through pages that are mapped, which nobody holds back.
+    session.run_within(
+        Duration::from_secs(900),
+        "mkfs.ext4 -q $D; mount $D /mnt\n\
+         fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=3584M --ioengine=psync \\\n\
+         --end_fsync=1\n\
+         fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=512M --ioengine=mmap \\\n\
+         --end_fsync=1\n\
+         umount /mnt; e2fsck -f -n $D",
+    );
+    assert!(allocated(&rig.disk()) > 4 << 30);
+    session.disconnect();
+}

@@ -1,0 +1,57 @@
+//! Real block devices on stock kernels: `cargo xtask vm` makes what these tests need and runs
+//! them. Everywhere else they are ignored.
+//!
+//! Each boots a guest, has a target on this machine, and connects over raw Ethernet in between.
+//! The list is written once, and run for every attachment on the kernel that it is for.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod attachment;
+mod device;
+mod filesystems;
+mod peers;
+mod recovery;
+mod rig;
+
+/// Runs the list for attachments: a module of tests for each.
+macro_rules! list {
+    ($($name:ident = $attachment:ident),*; $($test:ident = $function:path),* $(,)?) => {
+        list!(@ [$($name = $attachment),*] [$($test = $function),*]);
+    };
+    (@ [] $tests:tt) => {};
+    (@ [$name:ident = $attachment:ident $(, $more:tt = $rest:tt)*] $tests:tt) => {
+        mod $name {
+            use crate::attachment::Attachment::$attachment as THIS;
+            list!(# $tests);
+        }
+        list!(@ [$($more = $rest),*] $tests);
+    };
+    (# [$($test:ident = $function:path),*]) => {
+        $(
+            #[test]
+            #[ignore = "needs a virtual machine: cargo xtask vm"]
+            fn $test() {
+                $function(THIS);
+            }
+        )*
+    };
+}
+
+list! {
+    loops = Loop, nbd = Nbd, ublk = Ublk;
+    smoke = crate::device::smoke,
+    auto = crate::device::auto,
+    discard = crate::device::discard,
+    read_only = crate::device::read_only,
+    partitions = crate::device::partitions,
+    ext4 = crate::filesystems::ext4,
+    xfs = crate::filesystems::xfs,
+    btrfs = crate::filesystems::btrfs,
+    resize = crate::filesystems::resize,
+    memory_pressure = crate::filesystems::memory_pressure,
+    daemon_killed = crate::recovery::daemon_killed,
+    target_killed = crate::recovery::target_killed,
+    link_cut = crate::recovery::link_cut,
+    forced = crate::recovery::forced,
+    link_cut_mounted = crate::recovery::link_cut_mounted,
+}

@@ -1,0 +1,122 @@
+//! The devices that are compared, and what each needs at the other end of the cable.
+
+use std::process::Stdio;
+
+use tempfile::NamedTempFile;
+
+use crate::attachment::{Attachment, Kernel};
+use crate::rig::{Guest, MIB, PATIENCE, Process, Rig, Session, Shape, Target};
+
+/// Of each device.
+const SIZE_MIB: u32 = 64;
+
+/// What Tyche can be.
+const OURS: [(&str, Attachment); 3] = [
+    ("Tyche, ublk", Attachment::Ublk),
+    ("Tyche, nbd", Attachment::Nbd),
+    ("Tyche, loop", Attachment::Loop),
+];
+
+/// A block device in the guest, if there is one.
+pub(super) struct Device {
+    pub(super) name: &'static str,
+    pub(super) path: Option<String>,
+}
+
+/// The servers, dropped in this order.
+pub(super) struct Bench {
+    servers: Vec<Process>,
+    _target: Target,
+    nvmet: Guest,
+    _memory: NamedTempFile,
+    rig: Rig,
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        let rig = Rig::new();
+        let exports = OURS
+            .map(|(_, attachment)| attachment.name())
+            .map(|name| format!("{name}=mem:{SIZE_MIB}M"));
+        let target = rig.serve_exports(&exports, &[]);
+        let memory = NamedTempFile::new_in("/dev/shm").unwrap();
+        memory.as_file().set_len(u64::from(SIZE_MIB) * MIB).unwrap();
+        let size = format!("{SIZE_MIB}M");
+        let nbdkit = ["--foreground", "--ipaddr", "10.9.0.1", "memory", &size];
+        let vblade = ["0", "0", "br0", memory.path().to_str().unwrap()];
+        let servers = [("nbdkit", &nbdkit[..]), ("vblade", &vblade)].map(|(program, args)| {
+            let mut command = rig.command(program);
+            command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
+            Process(command.spawn().unwrap())
+        });
+        let nvmet = rig.boot(1, &Shape::from(Kernel::V6_12));
+        nvmet.run(&format!(
+            "modprobe nvmet-tcp; modprobe brd rd_nr=1 rd_size={}\n\
+             mount -t configfs configfs /sys/kernel/config; cd /sys/kernel/config/nvmet\n\
+             mkdir -p subsystems/disk/namespaces/1 ports/1\n\
+             echo 1 >subsystems/disk/attr_allow_any_host\n\
+             echo /dev/ram0 >subsystems/disk/namespaces/1/device_path\n\
+             echo 1 >subsystems/disk/namespaces/1/enable\n\
+             cd ports/1; echo ipv4 >addr_adrfam; echo tcp >addr_trtype\n\
+             echo 10.9.0.3 >addr_traddr; echo 4420 >addr_trsvcid\n\
+             ln -s /sys/kernel/config/nvmet/subsystems/disk subsystems/disk",
+            SIZE_MIB * 1024
+        ));
+        Self { servers: servers.into(), _target: target, nvmet, _memory: memory, rig }
+    }
+
+    /// Boots the guest that has them all.
+    pub(super) fn connect(&self) -> (Guest, Vec<Device>) {
+        let guest = self.rig.boot(0, &Shape::from(Kernel::V6_12));
+        let ours = OURS.map(|(name, attachment)| {
+            let session = Session::connect_to(&guest, attachment, attachment.name(), "");
+            Device { name, path: Some(session.device) }
+        });
+        let others = [
+            (
+                "nbd, nbdkit",
+                // From the far end: the near one is ours.
+                "nbd-client 10.9.0.1 10809 /dev/nbd15 -connections 2 >/dev/null; echo /dev/nbd15",
+            ),
+            (
+                "aoe, vblade",
+                "modprobe aoe aoe_iflist=eth0; D=/dev/etherd/e0.0\n\
+                 for i in {1..100}; do\n\
+                 [ -b $D ] && echo $D && exit\n\
+                 echo >/dev/etherd/discover; sleep 0.1\n\
+                 done; exit 1",
+            ),
+            (
+                "nvme-tcp, nvmet",
+                "modprobe nvme-tcp; D=/dev/nvme0n1\n\
+                 printf transport=tcp,traddr=10.9.0.3,trsvcid=4420,nqn=disk >/dev/nvme-fabrics\n\
+                 for i in {1..100}; do [ -b $D ] && echo $D && exit; sleep 0.1; done; exit 1",
+            ),
+        ];
+        let others = others.map(|(name, script)| Device { name, path: attach(&guest, script) });
+        let devices = ours.into_iter().chain(others).collect();
+        (guest, devices)
+    }
+
+    /// Lets go of what would hang without its server.
+    pub(super) fn disconnect(&self, guest: &Guest) {
+        assert_eq!(self.servers.len(), 2);
+        guest.run(
+            "tyche disconnect --all\n\
+             nbd-client -disconnect /dev/nbd15\n\
+             echo 1 >/sys/class/nvme/nvme0/delete_controller\n\
+             modprobe -r aoe",
+        );
+        self.nvmet.run("rm /sys/kernel/config/nvmet/ports/1/subsystems/disk");
+    }
+}
+
+/// The device that a script ends up with, if it does.
+fn attach(guest: &Guest, script: &str) -> Option<String> {
+    let done = guest.start(script).finish(PATIENCE);
+    if done.code != 0 {
+        println!("{script}\nexit code {}: {}", done.code, done.output);
+        return None;
+    }
+    done.output.lines().last().map(str::to_owned)
+}

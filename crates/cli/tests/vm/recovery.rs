@@ -1,0 +1,130 @@
+//! What dies, and comes back or does not: the session's daemon, the target, the link.
+
+use std::time::Duration;
+
+use crate::attachment::Attachment;
+use crate::rig::{Guest, Job, MIB, Rig, Session, Shape};
+
+const SIZE: u64 = 64 * MIB;
+/// For a load to come to its end.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Programs that write to the device and read back what they wrote, until they are told to end or
+/// find something wrong.
+struct Load<'a> {
+    guest: &'a Guest,
+    job: Job<'a>,
+}
+
+impl<'a> Load<'a> {
+    fn start(session: &Session<'a>) -> Self {
+        let job = session.start(
+            "rm -f /tmp/end\n\
+             until [ -e /tmp/end ]; do\n\
+             fio --name=load --filename=$D --rw=randwrite --bs=4k-64k --size=32M --direct=1 \\\n\
+             --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 --minimal\n\
+             done",
+        );
+        Self { guest: session.guest, job }
+    }
+
+    /// Lets it come to its end, which must be a good one.
+    fn end(self) {
+        self.guest.run("touch /tmp/end");
+        self.job.succeed(LIMIT);
+    }
+}
+
+/// The daemon dies under load, and the same command is run again: nothing is seen of that.
+pub(crate) fn daemon_killed(attachment: Attachment) {
+    if let Some(reason) = attachment.why_mortal() {
+        println!("SKIPPED: {reason}");
+        return;
+    }
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let mut session = Session::connect(&guest, attachment, "");
+    let load = Load::start(&session);
+    for _ in 0..3 {
+        session.await_requests(100);
+        guest.run(&format!("kill -KILL {}", session.pid));
+        session.recover();
+    }
+    session.await_requests(100);
+    load.end();
+    session.disconnect();
+}
+
+/// The target dies under load, and is started again: requests wait for it.
+pub(crate) fn target_killed(attachment: Attachment) {
+    let rig = Rig::new();
+    let mut target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1");
+    let load = Load::start(&session);
+    for _ in 0..2 {
+        session.await_requests(100);
+        target.kill();
+        target = rig.serve(&[]);
+    }
+    session.await_requests(100);
+    load.end();
+    session.disconnect();
+}
+
+/// The link is lost for longer than requests may wait: they fail, and a forced disconnect leaves
+/// nothing behind.
+pub(crate) fn link_cut(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo 5");
+    let reader = session.start("while dd if=$D of=/dev/null bs=64k iflag=direct; do :; done");
+    let writer = session
+        .start("while dd if=/dev/zero of=$D bs=64k count=64 oflag=direct conv=fsync; do :; done");
+    session.await_requests(100);
+    rig.cut(0);
+    for job in [reader, writer] {
+        let said = job.succeed(LIMIT);
+        assert!(said.contains("Input/output error"), "{said}");
+    }
+    session.disconnect_by_force();
+    // The next session has nothing to do with the former.
+    rig.mend(0);
+    let session = Session::connect(&guest, attachment, "");
+    session.run("dd if=$D of=/dev/null bs=64k iflag=direct");
+    session.disconnect();
+}
+
+/// The target is lost, and nobody wants to wait for it: whoever waits for the device is let go.
+pub(crate) fn forced(attachment: Attachment) {
+    let rig = Rig::new();
+    let target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo -1");
+    // Besides, a page that is dirty, which the kernel tries to write when it can.
+    session.run("dd if=/dev/zero of=$D bs=64k count=16 seek=16 status=none");
+    let reader = session.start("while dd if=$D of=/dev/null bs=64k iflag=direct; do :; done");
+    session.await_requests(100);
+    target.kill();
+    session.disconnect_by_force();
+    reader.succeed(LIMIT);
+}
+
+/// The link is lost for too long under a mounted file system.
+pub(crate) fn link_cut_mounted(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo 5");
+    session.run("mkfs.ext4 -q $D; mount $D /mnt");
+    let writer =
+        session.start("while dd if=/dev/zero of=/mnt/file bs=64k count=64 conv=fsync; do :; done");
+    session.await_requests(100);
+    rig.cut(0);
+    let said = writer.succeed(LIMIT);
+    assert!(said.contains("Input/output error") || said.contains("Read-only"), "{said}");
+    session.run("umount /mnt");
+    session.disconnect_by_force();
+}

@@ -1,0 +1,285 @@
+//! A virtual machine that runs scripts.
+//!
+//! Its kernel is one of Debian's; its programs are this machine's, and so is `tyche`. A script is
+//! a file in a directory that both see, as is what it prints; a serial line carries its number in,
+//! and its number and exit code out.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::segment::{MTU, cable};
+use super::{Process, Rig, console, wait_until};
+use crate::attachment::Kernel;
+
+/// How long anything may take that is neither stuck nor a lot of work, in an emulated machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// For a look at a guest in which something went wrong.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// What of a guest is a matter of choice.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) kernel: Kernel,
+    pub(crate) memory_mib: u32,
+}
+
+impl From<Kernel> for Shape {
+    fn from(kernel: Kernel) -> Self {
+        Self { kernel, memory_mib: 1024 }
+    }
+}
+
+/// A running guest.
+pub(crate) struct Guest {
+    _qemu: Process,
+    dir: PathBuf,
+    line: UnixStream,
+    ended: Arc<Ended>,
+    jobs: AtomicU32,
+}
+
+/// What the agent has said.
+#[derive(Default)]
+struct Ended {
+    news: Mutex<News>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct News {
+    is_ready: bool,
+    /// The machine is off.
+    is_off: bool,
+    /// Exit codes of scripts, by their numbers.
+    codes: HashMap<u32, i32>,
+}
+
+/// A script that runs.
+pub(crate) struct Job<'a> {
+    guest: &'a Guest,
+    number: u32,
+    script: String,
+}
+
+/// What a script left.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: i32,
+    /// Both streams.
+    pub(crate) output: String,
+}
+
+impl Guest {
+    /// Boots a guest on the cable of that number, and waits until it runs scripts.
+    pub(super) fn boot(rig: &Rig, number: u8, shape: &Shape) -> Self {
+        let dir = rig.path(&format!("guest{number}"));
+        fs::create_dir_all(dir.join("share")).unwrap();
+        let mut command = rig.command("qemu-system-x86_64");
+        arguments(&mut command, &dir, number, shape);
+        let log = File::create(dir.join("qemu.log")).unwrap();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let mut qemu = Process(command.spawn().unwrap());
+        let mut line = None;
+        wait_until("the emulator listens", || {
+            let status = qemu.0.try_wait().unwrap();
+            let log = fs::read_to_string(dir.join("qemu.log")).unwrap();
+            assert!(status.is_none(), "qemu: {log}");
+            line = UnixStream::connect(dir.join("line")).ok();
+            line.is_some()
+        });
+        let line = line.unwrap();
+        let (ended, reader) = (Arc::new(Ended::default()), line.try_clone().unwrap());
+        let news = Arc::clone(&ended);
+        thread::spawn(move || news.follow(reader));
+        let guest = Self { _qemu: qemu, dir, line, ended, jobs: AtomicU32::new(0) };
+        let ready = guest.wait(PATIENCE, |news| news.is_ready.then_some(()));
+        ready.unwrap_or_else(|why| panic!("the guest does not boot: {why}"));
+        let address = 2 + number;
+        guest.run(&format!(
+            "ip link set eth0 mtu {MTU} up; ip addr add 10.9.0.{address}/24 dev eth0"
+        ));
+        guest
+    }
+
+    /// Starts a script of bash, which ends where a command fails.
+    pub(crate) fn start(&self, script: &str) -> Job<'_> {
+        self.try_start(script).unwrap()
+    }
+
+    fn try_start(&self, script: &str) -> io::Result<Job<'_>> {
+        let number = self.jobs.fetch_add(1, Ordering::Relaxed);
+        fs::write(self.share(number, "sh"), format!("{script}\n"))?;
+        writeln!(&self.line, "{number}")?;
+        Ok(Job { guest: self, number, script: script.to_owned() })
+    }
+
+    /// Runs a script that must succeed; returns what it printed.
+    pub(crate) fn run(&self, script: &str) -> String {
+        self.start(script).succeed(PATIENCE)
+    }
+
+    /// Runs a script until it succeeds.
+    pub(crate) fn wait_until(&self, script: &str) {
+        let script = format!("for i in {{1..600}}; do ({script}) && exit; sleep 0.1; done; exit 1");
+        self.run(&script);
+    }
+
+    /// Makes a copy of a file, which a script finds as `/share/NAME`.
+    pub(crate) fn put(&self, file: &Path, name: &str) {
+        let copied = fs::copy(file, self.dir.join("share").join(name));
+        copied.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+
+    fn share(&self, number: u32, kind: &str) -> PathBuf {
+        self.dir.join(format!("share/{number}.{kind}"))
+    }
+
+    fn console(&self) -> String {
+        let bytes = fs::read(self.dir.join("console")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits for news; says why in vain.
+    fn wait<T>(&self, limit: Duration, find: impl Fn(&News) -> Option<T>) -> Result<T, String> {
+        let deadline = Instant::now() + limit;
+        let mut news = self.ended.news.lock().unwrap();
+        loop {
+            if let Some(found) = find(&news) {
+                return Ok(found);
+            }
+            if news.is_off {
+                return Err("the guest is off".to_owned());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("not within {limit:?}"));
+            }
+            news = self.ended.changed.wait_timeout(news, left).unwrap().0;
+        }
+    }
+
+    /// Nothing may hang in the guest, nor may its kernel have complained.
+    fn check(&self) {
+        // What waits for a disk for a moment is fine.
+        let stuck = self.start(
+            "for i in {1..100}; do\n\
+             stuck=$(ps -eo state,pid,wchan:32,args | grep '^D' || true)\n\
+             [ -z \"$stuck\" ] && exit\n\
+             sleep 0.1\n\
+             done; echo \"$stuck\"; exit 1",
+        );
+        let stuck = stuck.finish(PATIENCE);
+        assert_eq!(stuck.code, 0, "hangs: {}", stuck.output);
+        let console = self.console();
+        assert_eq!(console::alarms(&console), [""; 0], "{console}");
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // What hangs, and where.
+            let look = self.try_start(
+                "echo w >/proc/sysrq-trigger; tyche stats; tail -n 50 /run/tyche/*/*/*.log",
+            );
+            let said = look.map(|look| {
+                let _ = look.code(LOOK);
+                look.output()
+            });
+            let said = said.unwrap_or_else(|error| error.to_string());
+            eprintln!("the guest's console:\n{}\nits sessions:\n{said}", self.console());
+        } else {
+            self.check();
+        }
+    }
+}
+
+impl Ended {
+    /// Takes what the agent says until the machine is off.
+    fn follow(&self, line: UnixStream) {
+        for line in BufReader::new(line).lines().map_while(Result::ok) {
+            let mut news = self.news.lock().unwrap();
+            if line.trim() == "ready" {
+                news.is_ready = true;
+            } else if let Some((number, code)) = line.trim().split_once(' ') {
+                news.codes.insert(number.parse().unwrap(), code.parse().unwrap());
+            }
+            self.changed.notify_all();
+        }
+        self.news.lock().unwrap().is_off = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Job<'_> {
+    /// Waits for its end, whatever that is.
+    pub(crate) fn finish(self, limit: Duration) -> Done {
+        let code = self.code(limit);
+        let output = self.output();
+        let code = code.unwrap_or_else(|why| panic!("{why}: {}\nprinted:\n{output}", self.script));
+        Done { code, output }
+    }
+
+    fn code(&self, limit: Duration) -> Result<i32, String> {
+        self.guest.wait(limit, |news| news.codes.get(&self.number).copied())
+    }
+
+    /// Waits for it; it must succeed. Returns what it printed.
+    pub(crate) fn succeed(self, limit: Duration) -> String {
+        let script = self.script.clone();
+        let Done { code, output } = self.finish(limit);
+        assert_eq!(code, 0, "{script}\nprinted:\n{output}");
+        output
+    }
+
+    /// What it has printed so far.
+    pub(crate) fn output(&self) -> String {
+        let bytes = fs::read(self.guest.share(self.number, "out")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// Describes the machine to qemu.
+fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
+    let image = shape.kernel.image();
+    let modules = fs::canonicalize(image.join("modules")).unwrap();
+    let tyche = Path::new(env!("CARGO_BIN_EXE_tyche")).parent().unwrap();
+    qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]);
+    qemu.args(["-m", &format!("{}M", shape.memory_mib)]);
+    qemu.args(["-serial", &format!("file:{}", dir.join("console").display())]);
+    qemu.args(["-serial", &format!("unix:{},server=on,wait=off", dir.join("line").display())]);
+    qemu.arg("-kernel").arg(image.join("vmlinux")).arg("-initrd").arg(image.join("initrd"));
+    // A busy machine outside lets processors stall, which says nothing about the kernel inside.
+    qemu.args([
+        "-append",
+        "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
+        tsc=unstable clocksource=hpet nowatchdog rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0",
+    ]);
+    let tap = format!("tap,id=net,ifname={},script=no,downscript=no,vhost=off", cable(number));
+    let nic = format!("virtio-net-pci,netdev=net,mac=52:54:00:09:00:{number:02x},host_mtu={MTU}");
+    qemu.args(["-netdev", &tap, "-device", &format!("{nic},romfile=")]);
+    qemu.args(["-device", "virtio-rng-pci"]);
+    let shares = [
+        ("usr", Path::new("/usr"), ",readonly=on"),
+        ("modules", &modules, ",readonly=on"),
+        ("tyche", tyche, ",readonly=on"),
+        ("share", &dir.join("share"), ""),
+    ];
+    for (tag, path, options) in shares {
+        let path = path.display();
+        let options = format!("{options},multidevs=remap");
+        let share = format!("local,id={tag},path={path},security_model=none{options}");
+        qemu.args(["-fsdev", &share]);
+        qemu.args(["-device", &format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}")]);
+    }
+}

@@ -1,0 +1,119 @@
+//! What a test in virtual machines stands on: a segment, targets on this machine, and guests.
+//!
+//! ```text
+//! this machine: tyche serve ── br0 ──┬── tap0 ── eth0 of the first guest: tyche connect
+//!                10.9.0.1            └── tap1 ── eth0 of the second
+//! ```
+//!
+//! All of that is gone when the test ends, however it ends. One test runs at a time, also across
+//! programs: an emulated machine is slow enough.
+
+mod console;
+mod guest;
+#[path = "../../e2e/rig/process.rs"]
+mod process;
+mod segment;
+mod session;
+mod target;
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{FlockOperation, flock};
+
+pub(crate) use guest::{Guest, Job, PATIENCE, Shape};
+pub(crate) use process::wait_until;
+use segment::Segment;
+pub(crate) use session::Session;
+pub(crate) use target::Target;
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// What the tests export.
+pub(crate) const DISK: &str = "disk";
+
+/// One test's share of the machine.
+pub(crate) struct Rig {
+    segment: Segment,
+    dir: tempfile::TempDir,
+    _alone: File,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let tag = format!("tyche-vm-{}-{number}", std::process::id());
+        let alone = File::create(std::env::temp_dir().join("tyche-vm.lock")).unwrap();
+        flock(&alone, FlockOperation::LockExclusive).unwrap();
+        // On a disk: sparse files are part of what is tested.
+        let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
+        Self { segment: Segment::new(&tag), dir, _alone: alone }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The file that [`serve`](Self::serve) exports.
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.path("disk.img")
+    }
+
+    /// Serves a new sparse file of that size.
+    pub(crate) fn serve_new(&self, size: u64) -> Target {
+        File::create_new(self.disk()).unwrap().set_len(size).unwrap();
+        self.serve(&[])
+    }
+
+    /// Serves that file, with more arguments.
+    pub(crate) fn serve(&self, args: &[&str]) -> Target {
+        self.serve_exports(&[format!("{DISK}={}", self.disk().display())], args)
+    }
+
+    /// Serves exports, as `NAME=PATH`, with more arguments.
+    pub(crate) fn serve_exports(&self, exports: &[String], args: &[&str]) -> Target {
+        Target::start(self, exports, args)
+    }
+
+    /// Boots a guest; its number says which cable is its.
+    pub(crate) fn boot(&self, number: u8, shape: &Shape) -> Guest {
+        Guest::boot(self, number, shape)
+    }
+
+    /// Takes away the cable of a guest, which is not told, until [`mend`](Self::mend).
+    pub(crate) fn cut(&self, number: u8) {
+        self.segment.set(number, "down");
+    }
+
+    /// Undoes [`cut`](Self::cut).
+    pub(crate) fn mend(&self, number: u8) {
+        self.segment.set(number, "up");
+    }
+
+    /// A command on this machine's end of the segment. It does not outlive this thread.
+    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = self.segment.inside("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program.as_ref());
+        command.env("TYCHE_RUNTIME_DIR", self.path("run"));
+        command
+    }
+}
+
+/// A process that its owner takes along.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a file takes of its disk, in bytes.
+pub(crate) fn allocated(file: &Path) -> u64 {
+    file.metadata().unwrap().blocks() * 512
+}

@@ -1,0 +1,69 @@
+//! A network namespace with a bridge, and a cable for each guest.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::process::run;
+
+/// Cables there are.
+pub(super) const CABLES: u8 = 2;
+/// The bridge, at which this machine is, too.
+pub(super) const BRIDGE: &str = "br0";
+/// Of all that is on the segment: two pages and headers.
+pub(super) const MTU: &str = "9000";
+
+/// The namespace, named after the test.
+pub(super) struct Segment(String);
+
+impl Segment {
+    pub(super) fn new(tag: &str) -> Self {
+        let segment = Self(tag.to_owned());
+        run(Command::new("ip").args(["netns", "add", tag]));
+        // The kernel's own frames would only be noise.
+        let quiet = "net.ipv6.conf.default.disable_ipv6=1";
+        run(segment.inside("sysctl").args(["--quiet", "--write", quiet]));
+        segment.ip(&["link", "set", "lo", "up"]);
+        segment.ip(&["link", "add", BRIDGE, "mtu", MTU, "type", "bridge", "mcast_snooping", "0"]);
+        // A bridge whose ports are all down has no carrier, which the target would notice when a
+        // cable is cut: one of its ports is always up.
+        let ends = ["name", "always", "mtu", MTU, "type", "veth", "peer", "name", "nobody"];
+        segment.ip(&[&["link", "add"], &ends[..], &["mtu", MTU]].concat());
+        segment.ip(&["link", "set", "nobody", "up"]);
+        segment.ip(&["link", "set", "always", "master", BRIDGE, "up"]);
+        for number in 0..CABLES {
+            let cable = &cable(number);
+            segment.ip(&["tuntap", "add", "dev", cable, "mode", "tap"]);
+            segment.ip(&["link", "set", cable, "mtu", MTU, "master", BRIDGE, "up"]);
+        }
+        segment.ip(&["link", "set", BRIDGE, "mtu", MTU, "up"]);
+        segment.ip(&["addr", "add", "10.9.0.1/24", "dev", BRIDGE]);
+        segment
+    }
+
+    /// Brings a cable up or down.
+    pub(super) fn set(&self, number: u8, state: &str) {
+        self.ip(&["link", "set", &cable(number), state]);
+    }
+
+    fn ip(&self, args: &[&str]) {
+        run(Command::new("ip").args(["-n", &self.0]).args(args));
+    }
+
+    /// A command in the namespace; all but its network is the machine's.
+    pub(super) fn inside(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.0)).arg("--").arg(program.as_ref());
+        command
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    }
+}
+
+/// The name of a guest's cable.
+pub(super) fn cable(number: u8) -> String {
+    format!("tap{number}")
+}

@@ -1,0 +1,56 @@
+//! What a guest boots: `target/vm/VERSION` with a kernel (`vmlinux`), its first files (`initrd`),
+//! and its modules (`modules`).
+//!
+//! The first files are busybox, the few modules without which nothing can be mounted, and two
+//! scripts. All else is this machine's: its `/usr` over 9p, read-only, and over the second serial
+//! line the scripts of a test.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use super::archive::Archive;
+use super::kernel::{Kernel, Series};
+use crate::Result;
+
+/// Modules without which a guest has neither its network nor the programs of this machine.
+const MODULES: [&str; 5] = ["virtio_pci", "virtio_net", "9p", "9pnet_virtio", "virtio_rng"];
+
+/// Makes the image of a series of kernels.
+pub(super) fn make(series: Series) -> Result<()> {
+    let vm = super::dir()?;
+    let kernel = Kernel::fetch(&vm, series)?;
+    let dir = vm.join(series.version());
+    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let initrd = dir.join("initrd");
+    let archive = archive(&kernel)?;
+    fs::write(&initrd, archive).map_err(|error| format!("{}: {error}", initrd.display()))?;
+    link(&kernel.image(), &dir.join("vmlinux"))?;
+    link(kernel.modules_dir()?, &dir.join("modules"))
+}
+
+fn archive(kernel: &Kernel) -> Result<Vec<u8>> {
+    let mut archive = Archive::new();
+    for (index, module) in kernel.modules(&MODULES)?.iter().enumerate() {
+        archive.bytes(&format!("/boot/{index:03}.ko"), module);
+    }
+    archive.file("/busybox", Path::new("/bin/busybox"))?;
+    archive.text("/init", include_str!("init.sh"));
+    archive.text("/agent", include_str!("agent.sh"));
+    archive.text("/etc/inittab", "null::respawn:/agent\n");
+    // udev looks these up for its rules.
+    archive.file("/etc/passwd", Path::new("/etc/passwd"))?;
+    archive.file("/etc/group", Path::new("/etc/group"))?;
+    Ok(archive.end())
+}
+
+/// Makes `link` lead to `target`, wherever it led before.
+fn link(target: &Path, link: &Path) -> Result<()> {
+    let explain = |error| format!("{}: {error}", link.display());
+    match fs::remove_file(link) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(explain(error)),
+        _ => {}
+    }
+    symlink(target, link).map_err(explain)
+}

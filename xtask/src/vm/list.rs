@@ -1,0 +1,85 @@
+//! `cargo xtask vm`: what is expected of a block device, proven on Debian's kernels.
+//!
+//! The tests are those of `crates/cli/tests/vm`. They run here, with guests on a bridge in a
+//! network namespace of their own, and name what they prove: `ATTACHMENT::WHAT`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Instant;
+
+use super::image;
+use super::kernel::Series;
+use crate::suite::{Skip, follow};
+use crate::{Result, cargo, packages};
+
+/// Runs the tests whose names have `filter` in them; false if one failed.
+pub(crate) fn run(filter: Option<&OsString>) -> Result<bool> {
+    packages::install(packages::VM)?;
+    packages::install(packages::GUEST)?;
+    for series in [Series::V6_1, Series::V6_12] {
+        image::make(series)?;
+    }
+    let began = Instant::now();
+    let mut tests = cargo();
+    tests.args(["test", "--package", "tyche", "--test", "vm"]).env("TYCHE_VM", super::dir()?);
+    tests.args(["--", "--include-ignored", "--test-threads", "1", "--show-output"]).args(filter);
+    // A comparison, which `cargo xtask vm peers` runs.
+    tests.args(["--skip", "peers::compare"]);
+    let (log, succeeded) = follow(tests)?;
+    println!("\n{}", table(&log.results, &log.skips));
+    for skip in &log.skips {
+        println!("{}: {}", skip.test, skip.reason);
+    }
+    println!(
+        "{} passed, {} failed, in {} minutes",
+        log.passed,
+        log.failed,
+        began.elapsed().as_secs().div_ceil(60)
+    );
+    Ok(succeeded && log.failed == 0)
+}
+
+/// What came of each test: a row for what is proven, a column for what of.
+fn table(results: &[(String, bool)], skips: &[Skip]) -> String {
+    let mut rows: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+    let mut columns: BTreeMap<&str, ()> = BTreeMap::new();
+    for (name, passed) in results {
+        let Some((attachment, what)) = name.split_once("::") else { continue };
+        let skipped = skips.iter().any(|skip| &skip.test == name);
+        let result = match (passed, skipped) {
+            (false, _) => "FAILED",
+            (true, true) => "cannot",
+            (true, false) => "passed",
+        };
+        rows.entry(what).or_default().insert(attachment, result);
+        columns.insert(attachment, ());
+    }
+    let mut text = format!("{:<32}", "");
+    for column in columns.keys() {
+        text += &format!("{column:<10}");
+    }
+    for (what, results) in rows {
+        text = format!("{}\n{what:<32}", text.trim_end());
+        for column in columns.keys() {
+            text += &format!("{:<10}", results.get(column).unwrap_or(&"-"));
+        }
+    }
+    format!("{}\n", text.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_a_table() {
+        let results = [("nbd::trim", true), ("ublk::trim", true), ("ublk::cut", false)];
+        let results = results.map(|(name, passed)| (name.to_owned(), passed));
+        let skip = Skip { test: "nbd::trim".to_owned(), reason: "no".to_owned() };
+        let table = table(&results, &[skip]);
+        let rows: Vec<Vec<_>> = table.lines().map(|it| it.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["nbd", "ublk"]);
+        assert_eq!(rows[1], ["cut", "-", "FAILED"]);
+        assert_eq!(rows[2], ["trim", "cannot", "passed"]);
+    }
+}
