@@ -210,6 +210,9 @@ impl Session {
             }),
             Request::AddLink { link } => orders::add_link(&control, &args, &link),
             Request::RemoveLink { link } => orders::remove_link(&control, &link),
+            Request::Resize { .. } => {
+                Error::new(Code::Usage, "this is a session, not a target").json()
+            }
         });
         let socket = self.dir.path().join(CONTROL);
         control::serve(&socket, move |request| respond(request))
