@@ -59,8 +59,8 @@ pub(crate) struct ConnectArgs {
         value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: u16,
 
-    /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use. So
-    /// does Ctrl-C (SIGINT), of which a second one does in any case.
+    /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use.
+    /// So does Ctrl-C (SIGINT), of which a second one does in any case.
     #[arg(long)]
     foreground: bool,
 
