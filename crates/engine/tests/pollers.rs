@@ -1,4 +1,5 @@
-//! What a session's thread polls beside its own work: requests that are made there, and answered there.
+//! What a session's thread polls beside its own work: requests that are made there, and answered
+//! there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 

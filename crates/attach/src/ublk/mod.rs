@@ -10,9 +10,9 @@
 //!                             Disk: the session's thread
 //! ```
 //!
-//! A single queue is polled by the thread that serves the disk, so that a request goes from the block
-//! layer to the network without being handed over. Several have threads of their own, which copy data
-//! at the same time.
+//! A single queue is polled by the thread that serves the disk, so that a request goes from the
+//! block layer to the network without being handed over. Several have threads of their own, which
+//! copy data at the same time.
 //!
 //! The device outlives this process: if the process dies, requests wait until another one
 //! [takes over](UblkDevice::recover), and those that were in flight are asked for again. What tells
@@ -134,12 +134,12 @@ impl UblkDevice {
         Ok(this)
     }
 
-    /// Takes over the device of that number, whose server has died. Requests that it had not answered
-    /// come again.
+    /// Takes over the device of that number, whose server has died. Requests that it had not
+    /// answered come again.
     ///
     /// # Errors
-    /// `NotFound` if there is no such device with that mark; if its server lives; if the disk is not
-    /// like the one that it was made of.
+    /// `NotFound` if there is no such device with that mark; if its server lives; if the disk is
+    /// not like the one that it was made of.
     pub fn recover(
         disk: Arc<dyn Disk>,
         number: u32,

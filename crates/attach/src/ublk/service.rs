@@ -1,5 +1,5 @@
-//! Who serves the queues of a device: the thread that serves the disk, if there is one queue, or else
-//! a thread for each.
+//! Who serves the queues of a device: the thread that serves the disk, if there is one queue, or
+//! else a thread for each.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -77,8 +77,8 @@ impl Service {
     }
 }
 
-/// What a thread needs to serve a queue. The kernel knows a queue by the thread that serves it, so the
-/// queue is made there.
+/// What a thread needs to serve a queue. The kernel knows a queue by the thread that serves it, so
+/// the queue is made there.
 struct Seat {
     device: Arc<File>,
     disk: Arc<dyn Disk>,
@@ -147,8 +147,8 @@ impl Poller for Polling {
     }
 }
 
-/// A ring is broken. The kernel keeps all requests for the next server, and takes none while this process
-/// lives: so it must not.
+/// A ring is broken. The kernel keeps all requests for the next server, and takes none while this
+/// process lives: so it must not.
 fn give_up(error: &io::Error) -> ! {
     tracing::error!(%error, "ublk queue broken");
     std::process::abort();

@@ -47,8 +47,8 @@ pub(crate) struct ConnectArgs {
     #[arg(long = "as", value_name = "KIND", default_value = "auto")]
     kind: Kind,
 
-    /// Where the socket of --as nbd-socket or vhost-user is to be. A virtual machine finds that of the
-    /// latter at /run/tyche/sockets/EXPORT.sock unless it is told otherwise.
+    /// Where the socket of --as nbd-socket or vhost-user is to be. A virtual machine finds that of
+    /// the latter at /run/tyche/sockets/EXPORT.sock unless it is told otherwise.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
