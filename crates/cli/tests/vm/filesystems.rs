@@ -104,10 +104,10 @@ pub(crate) fn memory_pressure(attachment: Attachment) {
     session.run_within(
         Duration::from_secs(900),
         "mkfs.ext4 -q $D; mount $D /mnt\n\
-         fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=3584M --ioengine=psync \\\n\
-         --end_fsync=1\n\
-         fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=512M --ioengine=mmap \\\n\
-         --end_fsync=1\n\
+         fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=3584M \\\n\
+         --ioengine=psync --end_fsync=1\n\
+         fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=512M \\\n\
+         --ioengine=mmap --end_fsync=1\n\
          umount /mnt; e2fsck -f -n $D",
     );
     assert!(allocated(&rig.disk()) > 4 << 30);

@@ -122,11 +122,11 @@ Made by `cargo xtask vm peers`, not by hand. All devices are in one guest, on on
 and their disks are in memory: of processes on this machine for Tyche, nbdkit and vblade, and of a
 second guest for nvmet, which is part of a kernel.
 
-**The figures are distorted.** The guests are emulated, instruction by instruction: computing is some
-15 times as slow as on the machine itself, and a system call, an interrupt and a copy cost other than
-they do there, compared with each other. The servers outside are not emulated, but nvmet is. So the
-first column is a result; the rest shows that nothing is out of proportion. For measurements see
-[results](../results/README.md).
+**The figures are distorted.** The guests are emulated, instruction by instruction: computing is
+some 15 times as slow as on the machine itself, and a system call, an interrupt and a copy cost
+other than they do there, compared with each other. The servers outside are not emulated, but nvmet
+is. So the first column is a result; the rest shows that nothing is out of proportion. For
+measurements see [results](../results/README.md).
 
 Figures are requests per second, and in parentheses their ratio to the median of the job.
 
