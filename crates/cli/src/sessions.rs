@@ -101,8 +101,8 @@ impl Session {
     }
 }
 
-/// All sessions. What a daemon that died has left is reported once, and taken away, unless its device
-/// can be taken over.
+/// All sessions. What a daemon that died has left is reported once, and taken away, unless its
+/// device can be taken over.
 fn sessions() -> Result<Vec<Session>> {
     let dir = runtime::sessions();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;

@@ -119,8 +119,8 @@ impl Store for FileStore {
         Ok(Box::new(RingQueue::new(&self.opened, depth)?))
     }
 
-    /// A file is made larger. A device is as large as it is: it may only be looked at again. What has
-    /// shrunk keeps its size here, and fails beyond its end with `EIO`.
+    /// A file is made larger. A device is as large as it is: it may only be looked at again. What
+    /// has shrunk keeps its size here, and fails beyond its end with `EIO`.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         self.opened.resize(size)
     }

@@ -45,8 +45,8 @@ pub trait Store: Send + Sync {
     /// Makes the disk `size` bytes large; what is new reads as zeroes. `None`: as large as what it
     /// is kept in has become by other means. The disk is never smaller than it was.
     ///
-    /// Returns the size; one that was asked for survives a crash of the machine from then on. Queues
-    /// that are used already take requests for all of it.
+    /// Returns the size; one that was asked for survives a crash of the machine from then on.
+    /// Queues that are used already take requests for all of it.
     ///
     /// # Errors
     /// See [`ResizeError`]; the size has not changed then.
