@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{FlockOperation, flock};
 
 pub(crate) use guest::{Guest, Job, PATIENCE, Shape};
+use process::run;
 pub(crate) use process::wait_until;
 use segment::Segment;
 pub(crate) use session::Session;
@@ -101,6 +102,11 @@ impl Rig {
     /// Undoes [`cut`](Self::cut).
     pub(crate) fn mend(&self, number: u8) {
         self.segment.set(number, "up");
+    }
+
+    /// Runs a command of ours on this machine, which must succeed.
+    pub(crate) fn tyche(&self, args: &[&str]) -> String {
+        run(self.command(self.program()).args(args))
     }
 
     /// A command on this machine's end of the segment. It does not outlive this thread.
