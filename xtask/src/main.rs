@@ -37,7 +37,7 @@ usage: cargo xtask COMMAND
   deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
                   and remove it in a clean Debian 12 (as root)
   vm [FILTER]     prove what a block device has to do on Debian's kernels, in virtual machines (as
-                  root); FILTER is a part of the names of tests, such as `ublk::` or `quick`
+                  root); FILTER is a part of the names of tests, such as `ublk::` or `smoke`
   vm peers        compare with other network block devices within one of these machines
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 

@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn skips_and_results_are_picked_out() {
-        let output = "running 3 tests\ntest a ... ok\ntest c ... FAILED\n\nsuccesses:\n\n---- a::b stdout ----\n\
+        let output = "running 3 tests\ntest a ... ok\ntest c ... FAILED\n\nsuccesses:\n\n\
+            ---- a::b stdout ----\n\
             SKIPPED: no kernel\nother words\n\nsuccesses:\n    a::b\n\nfailures:\n\n\
             ---- c stdout ----\nthread panicked\n\nfailures:\n    c\n\n\
             test result: FAILED. 12 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n";

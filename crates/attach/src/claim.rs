@@ -4,10 +4,10 @@
 //! `O_EXCL` then. Programs that just have it open do not, and are found among the open files of all
 //! processes.
 //!
-//! Opening and closing such a device can mean waiting for I/O which this very process answers, so it
-//! is done by threads with [file descriptors of their own](crate::descriptors): if the process dies
-//! meanwhile, what it serves the device with is closed all the same. They do nothing else, least of
-//! all logging.
+//! Opening and closing such a device can mean waiting for I/O which this very process answers, so
+//! it is done by threads with [file descriptors of their own](crate::descriptors): if the process
+//! dies meanwhile, what it serves the device with is closed all the same. They do nothing else,
+//! least of all logging.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | [`nbd::NbdServer`] | an NBD export on a Unix socket | nothing |
 //! | [`nbd::NbdDevice`] | `/dev/nbdN` | root, the kernel's nbd driver |
-//! | [`vhost_user::VhostUserBlk`] | a virtio disk of a virtual machine | a monitor that shares memory |
+//! | [`vhost_user::VhostUserBlk`] | a virtio disk of a virtual machine | memory that it shares |
 //! | [`fuse::FuseMount`] | a file `disk` | root, FUSE |
 //! | [`LoopAttachment`] | `/dev/loopN` over that file | root, FUSE, loop devices |
 //! | [`ublk::UblkDevice`] | `/dev/ublkbN` | root, the ublk driver of Linux 6.5 |

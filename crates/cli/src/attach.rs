@@ -94,8 +94,8 @@ impl Wish<'_> {
         NonZeroU16::new(self.queues).unwrap_or(NonZeroU16::MIN)
     }
 
-    /// The socket of a virtual machine's disk. The machine is told where that is, so it is the same for
-    /// every session of the export.
+    /// The socket of a virtual machine's disk. The machine is told where that is, so it is the same
+    /// for every session of the export.
     fn vhost_user(&self, disk: Arc<dyn Disk>, socket: &Path) -> Result<Box<dyn Attachment>> {
         let queues = self.queues().max(MACHINE_QUEUES);
         Ok(Box::new(VhostUserBlk::start(socket, self.export, disk, queues)?))

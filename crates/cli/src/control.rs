@@ -34,6 +34,13 @@ pub(crate) enum Request {
         /// Its name.
         link: String,
     },
+    /// Make an export larger, and tell its hosts.
+    Resize {
+        /// Its name.
+        export: String,
+        /// Bytes; none: as many as what it is kept in has now.
+        size: Option<u64>,
+    },
 }
 
 /// Asks the daemon that listens at `socket`.

@@ -10,6 +10,7 @@ mod control;
 mod demo;
 mod discover;
 mod error;
+mod export;
 mod fault;
 mod handover;
 mod identity;
@@ -73,6 +74,7 @@ enum Command {
     Disconnect(sessions::DisconnectArgs),
     Discover(discover::DiscoverArgs),
     Link(link::LinkCommand),
+    Export(export::ExportCommand),
     List(sessions::ListArgs),
     Stats(sessions::StatsArgs),
     Bench(bench::BenchArgs),
@@ -94,6 +96,7 @@ impl Command {
             Self::Disconnect(args) => sessions::disconnect(args),
             Self::Discover(args) => discover::run(args),
             Self::Link(args) => link::run(args),
+            Self::Export(args) => export::run(args),
             Self::List(args) => sessions::list(args),
             Self::Stats(args) => sessions::stats(args),
             Self::Bench(args) => bench::run(args),
@@ -115,6 +118,7 @@ impl Command {
             Self::Disconnect(args) => args.output,
             Self::Discover(args) => args.output,
             Self::Link(args) => args.output,
+            Self::Export(args) => args.output,
             Self::List(args) => args.output,
             Self::Stats(args) => args.output,
             Self::Bench(args) => args.output,

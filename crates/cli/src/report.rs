@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tyche_engine::{HostReport, LinkNodes, PortStats, TargetReport};
+use tyche_engine::{HostReport, LatencyFigures, LatencyReport, LinkNodes, PortStats, TargetReport};
 use tyche_numa::Node;
 use tyche_proto::wire::Reject;
 use tyche_proto::{ChannelStats, PathReport};
@@ -63,6 +63,7 @@ pub(crate) fn session(report: &HostReport) -> Value {
             "errors": requests.errors,
             "frames_per_io": ratio(frames(report), answered + requests.errors),
         },
+        "latency": { "reads": latency(&report.reads), "writes": latency(&report.writes) },
         "channel": channel(&report.channel, sent),
         "rejects": rejects(&report.rejects),
         "links": links.collect::<Vec<_>>(),
@@ -75,6 +76,20 @@ pub(crate) fn session(report: &HostReport) -> Value {
         },
         "cpu_s": cpu_seconds(),
     })
+}
+
+/// How long requests took, in microseconds.
+fn latency(report: &LatencyReport) -> Value {
+    let microseconds = |time: Duration| (time.as_nanos() / 100) as f64 / 10.0;
+    let figures = |figures: &LatencyFigures| {
+        json!({
+            "count": figures.count,
+            "mean_us": microseconds(figures.mean),
+            "p50_us": microseconds(figures.p50),
+            "p99_us": microseconds(figures.p99),
+        })
+    };
+    json!({ "all": figures(&report.all), "recent": figures(&report.recent) })
 }
 
 /// A channel of a session.

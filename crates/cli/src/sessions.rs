@@ -101,8 +101,8 @@ impl Session {
     }
 }
 
-/// All sessions. What a daemon that died has left is reported once, and taken away, unless its device
-/// can be taken over.
+/// All sessions. What a daemon that died has left is reported once, and taken away, unless its
+/// device can be taken over.
 fn sessions() -> Result<Vec<Session>> {
     let dir = runtime::sessions();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
@@ -294,7 +294,13 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
 fn stats_text(report: &Value) -> String {
     let name = report["export"].as_str().or(report["name"].as_str()).unwrap_or_default();
     let mut text = format!("{name} {}\n", state(report)).replace(" \n", "\n");
-    for part in ["requests", "channel", "rejects"] {
+    text += &counters("requests", &report["requests"]);
+    for kind in ["reads", "writes"] {
+        for when in ["all", "recent"] {
+            text += &counters(&format!("latency {kind} {when}"), &report["latency"][kind][when]);
+        }
+    }
+    for part in ["channel", "rejects"] {
         text += &counters(part, &report[part]);
     }
     for link in report["links"].as_array().map_or(&[][..], Vec::as_slice) {
@@ -402,7 +408,7 @@ pub(crate) fn order(name: &str, request: &Request) -> Result<()> {
 }
 
 /// Why a daemon did not do what it was told to.
-fn refusal(answer: &Value) -> Option<Error> {
+pub(crate) fn refusal(answer: &Value) -> Option<Error> {
     let message = answer["error"].as_str()?;
     Some(Error::new(Code::from_name(answer["code"].as_str().unwrap_or_default()), message))
 }

@@ -1,5 +1,5 @@
-//! What a session's daemon writes down, for when it is dead: what the session was, and what the next
-//! one has to know to take its place.
+//! What a session's daemon writes down, for when it is dead: what the session was, and what the
+//! next one has to know to take its place.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The generator of systemd units: a line of tychetab is a reason to start `tyche@EXPORT.service`.
 //!
-//! systemd calls it when it starts and when it is told to reload, before anything is mounted but the
-//! root and /usr; it has nobody to complain to but the kernel's log. So a mistake in a line costs
-//! that line alone, and no tychetab is no mistake (systemd.generator(7)).
+//! systemd calls it when it starts and when it is told to reload, before anything is mounted but
+//! the root and /usr; it has nobody to complain to but the kernel's log. So a mistake in a line
+//! costs that line alone, and no tychetab is no mistake (systemd.generator(7)).
 
 use std::fs;
 use std::io::ErrorKind;

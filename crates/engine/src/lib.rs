@@ -14,6 +14,7 @@
 mod clock;
 mod conversion;
 mod discovery;
+mod histogram;
 mod host;
 pub mod identity;
 mod placed;
@@ -25,9 +26,10 @@ mod volume;
 mod wait;
 
 pub use discovery::{Found, discover};
+pub use histogram::Histogram;
 pub use host::{
-    ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, LinkError,
-    LinkReport, Notice, RequestCounts,
+    ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, LatencyFigures,
+    LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
 };
 pub use placed::{LinkNodes, SessionNodes};
 pub use port::PortStats;

@@ -14,7 +14,8 @@ use tyche_block::{Errno, Operation};
 use tyche_engine::Notice;
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
-use tyche_proto::Problem;
+use tyche_proto::wire::Uuid;
+use tyche_proto::{Former, Problem};
 use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Kind, Rule};
 use tyche_store::memory::MemoryStore;
@@ -139,7 +140,71 @@ fn a_target_that_ends_says_so_and_another_takes_over() {
     assert_eq!(second.report().sessions.len(), 1);
 }
 
-/// A link that outlives the target that uses it, as a cable does.
+#[test]
+fn what_requests_take_is_known() {
+    let (a, b) = memory::pair(9014).unwrap();
+    let store = FaultStore::new(MemoryStore::new(SIZE, 512).unwrap());
+    let late = Duration::from_millis(20);
+    store.faults().add(Rule::delay(late).on(Kind::Read).within(0..512));
+    store.faults().add(Rule::fail(Errno::IO).on(Kind::Read).within(8192..8704));
+    let _target = target(Box::new(a), Arc::new(store));
+    let client = Client::start(Box::new(b), PATIENCE).connected();
+    client.read(0, 512).unwrap();
+    client.read(4096, 512).unwrap();
+    client.read(8192, 512).unwrap_err();
+    let report = client.host.control().report().unwrap();
+    let (all, recent) = (report.reads.all, report.reads.recent);
+    assert_eq!((all.count, recent.count), (2, 2), "failures do not count");
+    assert!(all.p99 >= late * 9 / 10 && all.mean >= late / 2, "{all:?}");
+    assert_eq!(report.writes.all.count, 0);
+}
+
+/// The client of another program for the device of one that has died.
+fn successor(link: Box<dyn Link>, former: Former) -> Client {
+    Client::start_with(link, PATIENCE, |options| {
+        options.session.session = Uuid::from_u128(4);
+        options.session.device = former.device;
+        options.session.resumes = Some(former.export);
+    })
+}
+
+#[test]
+fn another_program_takes_a_device_over_and_learns_of_a_lost_cache() {
+    let (a, b) = memory::pair(9014).unwrap();
+    let store = FaultStore::with_volatile_cache(MemoryStore::new(SIZE, 512).unwrap()).unwrap();
+    let faults = store.faults();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let (cable, socket) = (Arc::new(Mutex::new(a)), Arc::new(Mutex::new(b)));
+    let first = target(Shared::new(&cable), Arc::clone(&store));
+    let client = Client::start(Shared::new(&socket), PATIENCE);
+    let former = client.await_former();
+    let client = client.connected();
+    client.write(0, &[1; 4096]).unwrap();
+    client.flush().unwrap();
+    client.write(0, &[2; 4096]).unwrap();
+    drop(client);
+
+    // The target lives: its cache does, too, and the former session is not in the way.
+    let client = successor(Shared::new(&socket), former);
+    assert_eq!(client.read(0, 4096).unwrap(), [2; 4096], "it waits until it is let in");
+    client.await_notice(|notice| matches!(notice, Notice::Connected(_)));
+    assert_eq!(first.report().sessions.len(), 1);
+    drop(client);
+
+    drop(first);
+    faults.crash().unwrap();
+    let _second = target(Shared::new(&cable), store);
+    let client = successor(Shared::new(&socket), former);
+    client.await_notice(|notice| *notice == Notice::CacheLost);
+    assert_eq!(client.flush(), Err(Errno::IO));
+    let told = client.await_former();
+    assert_ne!(told.export.boot, former.export.boot, "it was told, so the new run is the one");
+    assert_eq!((told.device, told.export.uuid), (former.device, former.export.uuid));
+    assert_eq!(client.flush(), Ok(()));
+    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
+}
+
+/// A link that outlives who uses it, as a cable does.
 struct Shared {
     link: Arc<Mutex<memory::MemoryLink>>,
     fd: OwnedFd,

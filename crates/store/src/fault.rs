@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_block::Geometry;
 
-use crate::{Queue, Store};
+use crate::{Queue, ResizeError, Store};
 use queue::FaultQueue;
 use rules::Rules;
 use undo::UndoLog;
@@ -106,6 +106,10 @@ impl Store for FaultStore {
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         let inner = self.shared.inner.queue(depth)?;
         Ok(Box::new(FaultQueue::new(&self.shared, inner, depth)?))
+    }
+
+    fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
+        self.shared.inner.resize(size)
     }
 
     /// Changes with every crash.

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use tyche_block::Geometry;
 
-use crate::{Queue, Store};
+use crate::{Queue, ResizeError, Store};
 use opened::Opened;
 use queue::RingQueue;
 
@@ -108,15 +108,6 @@ impl FileStore {
     pub fn is_direct(&self) -> bool {
         self.opened.direct
     }
-
-    /// Asks for the size again, and returns it: a file or device may have grown. What has
-    /// shrunk keeps its size here, and fails beyond its end with `EIO`.
-    ///
-    /// # Errors
-    /// What `lseek` says.
-    pub fn refresh_size(&self) -> io::Result<u64> {
-        self.opened.refresh_size()
-    }
 }
 
 impl Store for FileStore {
@@ -126,6 +117,12 @@ impl Store for FileStore {
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         Ok(Box::new(RingQueue::new(&self.opened, depth)?))
+    }
+
+    /// A file is made larger. A device is as large as it is: it may only be looked at again. What
+    /// has shrunk keeps its size here, and fails beyond its end with `EIO`.
+    fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
+        self.opened.resize(size)
     }
 
     /// Of this boot of the machine: what was written lives on in the kernel when the process

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_wake::{Inbox, Spin, now_ns, sleep};
 
-use crate::{Queue, Store};
+use crate::{Queue, ResizeError, Store};
 
 /// The longest sleep of a worker: after it, requests that the inner queue could not hand to the
 /// kernel are tried again.
@@ -50,6 +50,10 @@ impl Store for HandOverStore {
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         let inner = self.inner.queue(depth)?;
         Ok(Box::new(HandOverQueue::start(inner, depth, self.spin)?))
+    }
+
+    fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
+        self.inner.resize(size)
     }
 
     fn generation(&self) -> u64 {

@@ -20,11 +20,13 @@ mod inline;
 mod loan;
 pub mod memory;
 pub mod null;
+mod resize;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 pub use loan::Loan;
+pub use resize::ResizeError;
 use tyche_block::{Arena, Completion, Geometry, Request};
 
 /// One exported disk, shared by all threads that serve it.
@@ -39,6 +41,16 @@ pub trait Store: Send + Sync {
     /// `InvalidInput` for a depth of zero or beyond what the kernel offers; otherwise what the
     /// kernel says when it refuses the resources.
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>>;
+
+    /// Makes the disk `size` bytes large; what is new reads as zeroes. `None`: as large as what it
+    /// is kept in has become by other means. The disk is never smaller than it was.
+    ///
+    /// Returns the size; one that was asked for survives a crash of the machine from then on.
+    /// Queues that are used already take requests for all of it.
+    ///
+    /// # Errors
+    /// See [`ResizeError`]; the size has not changed then.
+    fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError>;
 
     /// Names the life of whatever holds completed but unflushed writes. A host that sees another
     /// number after it reconnects must assume that those writes are lost, and fail its next

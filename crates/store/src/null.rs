@@ -2,11 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tyche_block::{Geometry, Operation, Request};
 
 use crate::inline::{self, Serve};
-use crate::{Queue, Store};
+use crate::{Queue, ResizeError, Store, resize};
 
 /// See the [module](self).
 pub struct NullStore {
@@ -15,6 +16,8 @@ pub struct NullStore {
 
 struct Null {
     geometry: Geometry,
+    /// The size now; the one in `geometry` is that at the start.
+    size: AtomicU64,
 }
 
 impl NullStore {
@@ -24,7 +27,7 @@ impl NullStore {
     /// `InvalidInput` if `block_size` is neither 512 nor 4096, or `size` not a multiple of it.
     pub fn new(size: u64, block_size: u32) -> io::Result<Self> {
         let geometry = inline::geometry(size, block_size)?;
-        Ok(Self { null: Arc::new(Null { geometry }) })
+        Ok(Self { null: Arc::new(Null { geometry, size: AtomicU64::new(size) }) })
     }
 
     /// The same disk, refusing writes.
@@ -42,17 +45,24 @@ impl NullStore {
 
 impl Store for NullStore {
     fn geometry(&self) -> Geometry {
-        self.null.geometry
+        self.null.geometry()
     }
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         inline::queue(&self.null, depth)
     }
+
+    fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
+        let Some(size) = size else { return Ok(self.geometry().size) };
+        resize::check(size, &self.geometry())?;
+        self.null.size.fetch_max(size, Ordering::Relaxed);
+        Ok(size)
+    }
 }
 
 impl Serve for Null {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { size: self.size.load(Ordering::Relaxed), ..self.geometry }
     }
 
     fn serve(&self, request: &mut Request) {

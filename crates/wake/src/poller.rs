@@ -37,6 +37,6 @@ pub enum Polled {
     Over,
 }
 
-/// Makes a poller, in the thread of the loop that will poll it. `None`: it could not be made, and who
-/// wanted it knows.
+/// Makes a poller, in the thread of the loop that will poll it. `None`: it could not be made, and
+/// who wanted it knows.
 pub type MakePoller = Box<dyn FnOnce() -> Option<Box<dyn Poller>> + Send>;

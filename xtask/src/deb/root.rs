@@ -1,7 +1,7 @@
 //! A clean Debian 12 that the package comes to and goes from.
 //!
-//! It is made once by debootstrap, below `target`, and copied for each test, so that what is compared
-//! at the end is what was there at the beginning.
+//! It is made once by debootstrap, below `target`, and copied for each test, so that what is
+//! compared at the end is what was there at the beginning.
 
 use std::collections::BTreeSet;
 use std::fs;

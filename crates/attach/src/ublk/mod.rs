@@ -10,9 +10,9 @@
 //!                             Disk: the session's thread
 //! ```
 //!
-//! A single queue is polled by the thread that serves the disk, so that a request goes from the block
-//! layer to the network without being handed over. Several have threads of their own, which copy data
-//! at the same time.
+//! A single queue is polled by the thread that serves the disk, so that a request goes from the
+//! block layer to the network without being handed over. Several have threads of their own, which
+//! copy data at the same time.
 //!
 //! The device outlives this process: if the process dies, requests wait until another one
 //! [takes over](UblkDevice::recover), and those that were in flight are asked for again. What tells
@@ -26,30 +26,29 @@
 mod abi;
 mod control;
 mod io_descriptors;
+mod params;
 mod queue;
+mod service;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tyche_block::{Disk, Geometry};
-use tyche_wake::{MakePoller, Polled, Poller};
+use tyche_block::Disk;
+use tyche_wake::MakePoller;
 
-use self::abi::{BasicParams, DeviceInfo, DiscardParams, Params};
+use self::abi::DeviceInfo;
 use self::control::Control;
-use self::queue::Queue;
+use self::params::{SECTOR, check_params, params};
+use self::service::Service;
 use crate::claim::{self, Claim};
-use crate::{Attachment, Error, Stopped, reclaim, slots};
+use crate::{Attachment, Error, Stopped, slots};
 
 /// The longest read or write, in bytes.
 const IO_MAX: u32 = 1 << 20;
-/// The longest discard or write of zeroes, in bytes.
-const RANGE_MAX: u32 = 1 << 30;
 /// What every device of ours can do.
 const FLAGS: u64 = abi::F_USER_RECOVERY
     | abi::F_USER_RECOVERY_REISSUE
@@ -59,8 +58,6 @@ const FLAGS: u64 = abi::F_USER_RECOVERY
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks at that.
 const RECOVERY_RETRY: Duration = Duration::from_millis(50);
-/// How long the queues' threads may take to begin, or to end after the device was stopped.
-const THREADS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The shape of a device.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +77,7 @@ pub struct UblkDevice {
     control: Control,
     features: u64,
     disk: Arc<dyn Disk>,
-    queues: Queues,
+    service: Service,
     /// Whether it was not stopped yet.
     running: bool,
 }
@@ -121,28 +118,28 @@ impl UblkDevice {
         let info = control.add(info).map_err(explain)?;
         let params = params(&disk.geometry(), io_max);
         let started = control.set_params(info.device, params).map_err(explain).and_then(|()| {
-            let queues = Queues::start(&info, &disk, adopt)?;
-            Ok((control.start(info.device).map_err(explain), queues))
+            let service = Service::start(&info, &disk, adopt)?;
+            Ok((control.start(info.device).map_err(explain), service))
         });
-        let (started, queues) = match started {
-            Ok((started, queues)) => (started, queues),
+        let (started, service) = match started {
+            Ok(started) => started,
             Err(error) => {
                 let _ = control.delete(info.device);
                 return Err(error);
             }
         };
-        let this = Self::new(info.device, control, features, disk, queues);
+        let this = Self::new(info.device, control, features, disk, service);
         started?;
         this.tune();
         Ok(this)
     }
 
-    /// Takes over the device of that number, whose server has died. Requests that it had not answered
-    /// come again.
+    /// Takes over the device of that number, whose server has died. Requests that it had not
+    /// answered come again.
     ///
     /// # Errors
-    /// `NotFound` if there is no such device with that mark; if its server lives; if the disk is not
-    /// like the one that it was made of.
+    /// `NotFound` if there is no such device with that mark; if its server lives; if the disk is
+    /// not like the one that it was made of.
     pub fn recover(
         disk: Arc<dyn Disk>,
         number: u32,
@@ -165,9 +162,9 @@ impl UblkDevice {
             thread::sleep(RECOVERY_RETRY);
         }
         // If anything fails from here on the device waits for the next attempt.
-        let queues = Queues::start(&info, &disk, adopt)?;
+        let service = Service::start(&info, &disk, adopt)?;
         control.end_recovery(number).map_err(explain)?;
-        let mut this = Self::new(number, control, features, disk, queues);
+        let mut this = Self::new(number, control, features, disk, service);
         if let Err(error) = this.resized() {
             tracing::warn!(%error, "the device keeps its size");
         }
@@ -208,9 +205,9 @@ impl UblkDevice {
         control: Control,
         features: u64,
         disk: Arc<dyn Disk>,
-        queues: Queues,
+        service: Service,
     ) -> Self {
-        Self { number, path: path(number), control, features, disk, queues, running: true }
+        Self { number, path: path(number), control, features, disk, service, running: true }
     }
 
     /// Number of the device.
@@ -233,7 +230,7 @@ impl UblkDevice {
         claim.into_iter().for_each(Claim::release);
         stopped.map_err(explain)?;
         self.running = false;
-        self.queues.end();
+        self.service.end();
         self.control.delete(self.number).map_err(explain)
     }
 }
@@ -283,9 +280,6 @@ impl Drop for UblkDevice {
     }
 }
 
-/// Bytes in what the block layer counts in.
-const SECTOR: u64 = 512;
-
 fn path(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/ublkb{number}"))
 }
@@ -308,242 +302,5 @@ fn owned(control: &mut Control, number: u32, mark: u64) -> io::Result<DeviceInfo
         Ok(_) => Err(ErrorKind::NotFound.into()),
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(ErrorKind::NotFound.into()),
         Err(error) => Err(error),
-    }
-}
-
-/// What the kernel should know of the disk.
-fn params(geometry: &Geometry, io_max: u32) -> Params {
-    let shift = geometry.block_size.trailing_zeros() as u8;
-    let mut attributes = 0;
-    if geometry.read_only {
-        attributes |= abi::ATTR_READ_ONLY;
-    }
-    if geometry.write_cache {
-        attributes |= abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA;
-    }
-    let range_max = RANGE_MAX / SECTOR as u32;
-    Params {
-        len: abi::PARAMS_LEN,
-        types: abi::PARAM_BASIC | abi::PARAM_DISCARD,
-        basic: BasicParams {
-            attributes,
-            logical_block_shift: shift,
-            // What a page of the network's and the store's own is.
-            physical_block_shift: PAGE_SHIFT,
-            io_opt_shift: io_max.trailing_zeros() as u8,
-            io_min_shift: PAGE_SHIFT,
-            sectors_max: io_max / SECTOR as u32,
-            sectors: geometry.size / SECTOR,
-            ..BasicParams::default()
-        },
-        discard: DiscardParams {
-            granularity: 1 << PAGE_SHIFT,
-            sectors_max: if geometry.discard { range_max } else { 0 },
-            zeroes_sectors_max: range_max,
-            segments_max: 1,
-            ..DiscardParams::default()
-        },
-        pad: 0,
-    }
-}
-
-const PAGE_SHIFT: u8 = 12;
-
-/// Whether a disk of those parameters can go on as a device of these.
-fn check_params(of_device: &Params, of_disk: &Params) -> io::Result<()> {
-    let wrong = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what.to_owned()));
-    let (device, disk) = (of_device.basic, of_disk.basic);
-    if disk.sectors < device.sectors {
-        return wrong("the export is smaller than the device");
-    }
-    if disk.logical_block_shift != device.logical_block_shift {
-        return wrong("the export has another block size than the device");
-    }
-    // A device that does not know of the cache would never have it flushed.
-    let lacks = disk.attributes & !device.attributes;
-    if lacks & abi::ATTR_VOLATILE_CACHE != 0 {
-        return wrong("the export is write-back now, and the device is not");
-    }
-    if lacks & abi::ATTR_READ_ONLY != 0 {
-        return wrong("the export is read-only now, and the device is not");
-    }
-    Ok(())
-}
-
-/// The queues of a device, being served.
-struct Queues {
-    /// Ends when nobody serves any of them any more.
-    ended: Receiver<()>,
-}
-
-impl Queues {
-    /// Begins to serve; returns when each queue is set up.
-    fn start(
-        info: &DeviceInfo,
-        disk: &Arc<dyn Disk>,
-        adopt: &dyn Fn(MakePoller),
-    ) -> Result<Self, Error> {
-        let path = PathBuf::from(format!("/dev/ublkc{}", info.device));
-        let explain = |error| Error::new(format!("serve {}", path.display()), error);
-        let device = Arc::new(open_char_device(&path).map_err(explain)?);
-        let (ready, begun) = sync_channel(usize::from(info.queues));
-        // Nothing is ever sent: it is over when the last one drops its end.
-        let (alive, ended) = sync_channel(0);
-        for index in 0..info.queues {
-            let seat = Seat {
-                device: Arc::clone(&device),
-                disk: Arc::clone(disk),
-                index,
-                depth: info.depth,
-                ready: ready.clone(),
-                _alive: alive.clone(),
-            };
-            if info.queues == 1 {
-                adopt(Box::new(move || seat.poller()));
-            } else {
-                thread::Builder::new()
-                    .name(format!("ublk-{index}"))
-                    .spawn(move || seat.serve())
-                    .map_err(explain)?;
-            }
-        }
-        drop((ready, alive));
-        for _ in 0..info.queues {
-            begun
-                .recv_timeout(THREADS_TIMEOUT)
-                .unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
-                .map_err(explain)?;
-        }
-        Ok(Self { ended })
-    }
-
-    /// Waits until everybody has let go of the device, which was stopped.
-    fn end(&self) {
-        if self.ended.recv_timeout(THREADS_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("a thread still serves a ublk device that was stopped");
-        }
-    }
-}
-
-/// What a thread needs to serve a queue. The kernel knows a queue by the thread that serves it, so the
-/// queue is made there.
-struct Seat {
-    device: Arc<File>,
-    disk: Arc<dyn Disk>,
-    index: u16,
-    depth: u16,
-    ready: SyncSender<io::Result<()>>,
-    /// Dropped last: says that the queue is not served any more.
-    _alive: SyncSender<()>,
-}
-
-impl Seat {
-    /// Makes the queue, and says whether that went well.
-    fn queue(&self) -> Option<Queue> {
-        let queue = Queue::new(&self.device, &self.disk, self.index, self.depth);
-        let (queue, result) = match queue {
-            Ok(queue) => (Some(queue), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        // Who waits for it may have lost patience.
-        let _ = self.ready.send(result);
-        queue
-    }
-
-    /// The body of a thread that does nothing else.
-    fn serve(self) {
-        // Without the privilege there is no protection, but the disk works.
-        if let Err(error) = reclaim::avoid_reclaim_io() {
-            tracing::debug!(%error, "ublk queue without protection from memory reclaim");
-        }
-        if let Some(Err(error)) = self.queue().map(Queue::run) {
-            give_up(&error);
-        }
-    }
-
-    /// The queue as a poller, for the thread that calls this.
-    fn poller(self) -> Option<Box<dyn Poller>> {
-        let mut queue = self.queue()?;
-        if let Err(error) = queue.begin() {
-            give_up(&error);
-        }
-        Some(Box::new(Polling { queue, _seat: self }))
-    }
-}
-
-/// A queue that is polled. Being dropped is what ends its service.
-struct Polling {
-    queue: Queue,
-    _seat: Seat,
-}
-
-impl Poller for Polling {
-    fn poll(&mut self) -> io::Result<Polled> {
-        self.queue.poll().or_else(|error| give_up(&error))
-    }
-
-    fn announce(&self) {
-        self.queue.announce();
-    }
-
-    fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.queue.wait_fd()
-    }
-
-    fn awake(&self) {
-        self.queue.awake();
-    }
-}
-
-/// A ring is broken. The kernel keeps all requests for the next server, and takes none while this process
-/// lives: so it must not.
-fn give_up(error: &io::Error) -> ! {
-    tracing::error!(%error, "ublk queue broken");
-    std::process::abort();
-}
-
-/// Opens the device that requests come through. It was made a moment ago, and may wait for `udev`;
-/// after the death of a former server it may still be the kernel's for a moment.
-fn open_char_device(path: &Path) -> io::Result<File> {
-    let deadline = Instant::now() + THREADS_TIMEOUT;
-    loop {
-        match OpenOptions::new().read(true).write(true).open(path) {
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ResourceBusy)
-                    && Instant::now() < deadline =>
-            {
-                thread::sleep(RECOVERY_RETRY);
-            }
-            result => return result,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn geometry() -> Geometry {
-        Geometry {
-            size: 1 << 30,
-            block_size: 512,
-            read_only: false,
-            write_cache: true,
-            discard: true,
-        }
-    }
-
-    #[test]
-    fn a_device_goes_on_with_a_disk_that_is_like_it_or_larger() {
-        let device = params(&geometry(), IO_MAX);
-        let check = |disk: Geometry| check_params(&device, &params(&disk, IO_MAX));
-        assert!(check(geometry()).is_ok());
-        assert!(check(Geometry { size: 2 << 30, ..geometry() }).is_ok());
-        assert!(check(Geometry { write_cache: false, ..geometry() }).is_ok());
-        assert!(check(Geometry { size: 1 << 29, ..geometry() }).is_err());
-        assert!(check(Geometry { block_size: 4096, ..geometry() }).is_err());
-        assert!(check(Geometry { read_only: true, ..geometry() }).is_err());
-        let write_through = params(&Geometry { write_cache: false, ..geometry() }, IO_MAX);
-        assert!(check_params(&write_through, &device).is_err(), "nobody would flush");
     }
 }

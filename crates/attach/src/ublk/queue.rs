@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Data are copied between the request's pages and the arena at the moment when both are known
-//! (`UBLK_F_USER_COPY`), so that a request takes as many pages as it needs and no longer than it needs
-//! them. Answers come through an [`Inbox`], whose bell the ring watches as well.
+//! (`UBLK_F_USER_COPY`), so that a request takes as many pages as it needs and no longer than it
+//! needs them. Answers come through an [`Inbox`], whose bell the ring watches as well.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use rustix::time::{ClockId, clock_gettime};
 use tyche_block::{Completion, Extent, Operation, Request};
-use tyche_engine::{InlineHost, Notice};
+use tyche_engine::{Histogram, InlineHost, Notice};
 use tyche_proto::NodeCounts;
 
-use super::histogram::Histogram;
 use super::stages::Breakdown;
 use crate::connect::SessionArgs;
 use crate::error::{Code, Error, Result};

@@ -1,7 +1,6 @@
 //! `tyche bench`: load on an export, without a block device in the way, and the floor under it.
 
 mod floor;
-mod histogram;
 mod job;
 mod load;
 mod progress;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
+use tyche_engine::Histogram;
 
 use super::floor::Measured;
-use super::histogram::Histogram;
 use super::load::{Shape, Tally};
 use super::stages::Breakdown;
 

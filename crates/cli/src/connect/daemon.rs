@@ -210,6 +210,9 @@ impl Session {
             }),
             Request::AddLink { link } => orders::add_link(&control, &args, &link),
             Request::RemoveLink { link } => orders::remove_link(&control, &link),
+            Request::Resize { .. } => {
+                Error::new(Code::Usage, "this is a session, not a target").json()
+            }
         });
         let socket = self.dir.path().join(CONTROL);
         control::serve(&socket, move |request| respond(request))
@@ -336,8 +339,8 @@ fn make_device(
     Ok((attachment, Some(former.lasting.clone())))
 }
 
-/// The kernel must never wait for this process while the process waits for the kernel to write pages to
-/// its disk: neither when it allocates, nor because a page of its own is gone.
+/// The kernel must never wait for this process while the process waits for the kernel to write
+/// pages to its disk: neither when it allocates, nor because a page of its own is gone.
 fn stay_in_memory() {
     if let Err(error) = tyche_attach::avoid_reclaim_io() {
         tracing::warn!(

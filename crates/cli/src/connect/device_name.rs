@@ -70,6 +70,8 @@ fn await_name(uuid: Uuid) {
         return;
     }
     let settled = Command::new("udevadm")
+        // What it tells systemd is about itself.
+        .env_remove("NOTIFY_SOCKET")
         .args(["settle", &format!("--timeout={UDEV_TIMEOUT_S}")])
         .arg(format!("--exit-if-exists=/dev/disk/by-id/tyche-{uuid}"))
         .stdin(Stdio::null())

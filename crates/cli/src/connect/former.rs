@@ -1,5 +1,5 @@
-//! A session whose daemon has died, and whose device lives on in the kernel: the next `tyche connect`
-//! of the same export takes it over.
+//! A session whose daemon has died, and whose device lives on in the kernel: the next `tyche
+//! connect` of the same export takes it over.
 
 use std::fs::File;
 use std::path::PathBuf;

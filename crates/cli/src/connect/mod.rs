@@ -47,8 +47,8 @@ pub(crate) struct ConnectArgs {
     #[arg(long = "as", value_name = "KIND", default_value = "auto")]
     kind: Kind,
 
-    /// Where the socket of --as nbd-socket or vhost-user is to be. A virtual machine finds that of the
-    /// latter at /run/tyche/sockets/EXPORT.sock unless it is told otherwise.
+    /// Where the socket of --as nbd-socket or vhost-user is to be. A virtual machine finds that of
+    /// the latter at /run/tyche/sockets/EXPORT.sock unless it is told otherwise.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -59,8 +59,8 @@ pub(crate) struct ConnectArgs {
         value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: u16,
 
-    /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use. So
-    /// does Ctrl-C (SIGINT), of which a second one does in any case.
+    /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use.
+    /// So does Ctrl-C (SIGINT), of which a second one does in any case.
     #[arg(long)]
     foreground: bool,
 

@@ -10,8 +10,8 @@ use crate::error::{Code, Error, Result};
 use crate::links::log_warnings;
 
 /// Answers an order to disconnect, in the thread of whoever gave it.
-/// `hand_over` passes the order on to the daemon's loop, which answers to what it is given; false if
-/// the loop is gone.
+/// `hand_over` passes the order on to the daemon's loop, which answers to what it is given; false
+/// if the loop is gone.
 pub(super) fn disconnect(
     control: &HostControl,
     force: bool,

@@ -1,5 +1,6 @@
 //! `tyche serve`: export disks.
 
+mod answers;
 mod config;
 mod writers;
 
@@ -20,14 +21,15 @@ use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 use uuid::Uuid;
 
-use crate::control::{self, Request};
+use crate::control;
 use crate::error::{Code, Context, Error, Result};
 use crate::handover::HandOverArgs;
+use crate::identity;
 use crate::links::{End, LinkArgs};
 use crate::output::bytes;
 use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
-use crate::{identity, report};
+use answers::Answers;
 use config::{Config, Export, Source};
 
 pub(crate) use config::binary;
@@ -49,7 +51,8 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   block_size = 4096          # or 512
 ///   hosts = ["UUID"]           # default: everybody
 ///
-/// SIGHUP makes it look at the sizes of its files again and tell the hosts.
+/// SIGHUP makes it look at the sizes of its files again and tell the hosts; `tyche export resize`
+/// makes one larger.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ServeArgs {
@@ -127,7 +130,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     for export in &mut exports {
         export.store = args.hand_over.store(Arc::clone(&export.store), spin);
     }
-    let count = exports.len();
     let sizes: Vec<_> = exports
         .iter()
         .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
@@ -147,15 +149,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let options =
         TargetOptions { target, exports, links, placement, ethertype, spin, remember_writer };
     let target = Arc::new(Target::start(options)?);
-    let answering = Arc::downgrade(&target);
-    let reported = name.clone();
-    control::serve(&dir.path().join(runtime::CONTROL), move |request| match request {
-        Request::Report => answering.upgrade().map_or(json!({ "error": "stopping" }), |target| {
-            let mut value = json!({ "name": reported, "pid": std::process::id() });
-            report::add(&mut value, report::target(&target.report()));
-            value
-        }),
-        _ => json!({ "error": "this is a target, not a session" }),
+    let (answering, answers) = (Arc::downgrade(&target), Answers::new(&name, &config.export));
+    control::serve(&dir.path().join(runtime::CONTROL), move |request| match answering.upgrade() {
+        Some(target) => answers.to(&target, &request),
+        None => json!({ "error": "the target is stopping" }),
     })
     .context(Code::Other, "control socket")?;
     println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));
@@ -165,8 +162,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         if signal != SIGHUP {
             break;
         }
-        for export in 0..count {
-            target.refresh_size(export);
+        for (index, export) in config.export.iter().enumerate() {
+            if let Err(error) = target.resize(index, None) {
+                tracing::warn!("export {}: {error}", export.name);
+            }
         }
     }
     tracing::info!("stopping");

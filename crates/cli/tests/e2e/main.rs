@@ -22,6 +22,7 @@ mod memory;
 mod nbd;
 mod placement;
 mod refusals;
+mod resize;
 mod rig;
 mod stages;
 mod tcp;

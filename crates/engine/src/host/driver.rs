@@ -12,6 +12,7 @@ use tyche_proto::{
     Instant, OpId, Outgoing, PathReport, PortConfig, Problem, Session, SessionEvent, SubmitError,
 };
 
+use super::latency::Latency;
 use super::{HostLink, HostOptions, HostReport, LinkError, LinkReport, Notice, RequestCounts};
 use crate::clock::{self, now};
 use crate::conversion::{geometry, operation, result};
@@ -70,7 +71,13 @@ pub(super) struct Driver {
     residence: Residence,
     /// What each operation in progress belongs to.
     operations: Box<[Option<Job>]>,
+    /// When each operation in progress began.
+    begun: Box<[Instant]>,
+    /// When the owner last said what time it is.
+    now: Instant,
     counts: RequestCounts,
+    reads: Latency,
+    writes: Latency,
     out: Outgoing,
     /// Requests that are over.
     pub(super) done: Vec<Done>,
@@ -89,14 +96,19 @@ impl Driver {
         let opened = links.into_iter().map(|link| opening.open(link));
         let (ports, configs): (Vec<_>, Vec<_>) = opened.unzip();
         let operations_max = session.operations_max as usize;
+        let now = now();
         Self {
             stages: session.stages.then(|| HostStages::new(operations_max)),
-            session: Session::new(session, &configs, secrets(), now()),
+            session: Session::new(session, &configs, secrets(), now),
             ports: ports.into_iter().map(Some).collect(),
             opening,
             residence: Residence::new(),
             operations: (0..operations_max).map(|_| None).collect(),
+            begun: vec![now; operations_max].into(),
+            now,
             counts: RequestCounts::default(),
+            reads: Latency::new(now),
+            writes: Latency::new(now),
             out: Outgoing::new(),
             done: Vec::with_capacity(operations_max),
             echoed: Vec::new(),
@@ -164,6 +176,7 @@ impl Driver {
                     let place = &mut self.operations[index as usize];
                     assert!(place.is_none(), "two requests in one operation");
                     *place = Some(job);
+                    self.begun[index as usize] = now;
                     if let Some(stages) = &mut self.stages {
                         stages.called(index, now);
                     }
@@ -191,6 +204,7 @@ impl Driver {
 
     /// Takes what has come, and lets time pass; false if nothing came.
     pub(super) fn receive(&mut self, now: Instant) -> bool {
+        self.now = now;
         let mut frames = 0;
         for index in 0..self.ports.len() {
             frames += self.receive_from(now, index);
@@ -282,7 +296,7 @@ impl Driver {
                 SessionEvent::Completed { op: OpId(op), status } => {
                     let job = self.operations[op as usize].take();
                     let job = job.expect("an operation completes once");
-                    self.count(&job.request, status);
+                    self.count(&job.request, status, self.begun[op as usize]);
                     if let Some(stages) = &mut self.stages
                         && let Some(exchange) = self.session.exchange(OpId(op))
                     {
@@ -323,7 +337,8 @@ impl Driver {
         port.map(|port| port.link().name().to_owned()).unwrap_or_default()
     }
 
-    fn count(&mut self, request: &Request, status: Status) {
+    /// Counts a request that began then and is over.
+    fn count(&mut self, request: &Request, status: Status, begun: Instant) {
         let (counts, len) = (&mut self.counts, u64::from(request.len));
         if status != Status::Success {
             counts.errors += 1;
@@ -332,10 +347,12 @@ impl Driver {
         match request.operation {
             BlockOperation::Read => {
                 counts.reads += 1;
+                self.reads.add(begun, self.now);
                 counts.read_bytes += len;
             }
             BlockOperation::Write { .. } => {
                 counts.writes += 1;
+                self.writes.add(begun, self.now);
                 counts.written_bytes += len;
             }
             BlockOperation::Flush => counts.flushes += 1,
@@ -363,6 +380,8 @@ impl Driver {
             channel: session.stats(),
             rejects: session.rejects().iter().collect(),
             requests: self.counts,
+            reads: self.reads.report(now),
+            writes: self.writes.report(now),
             nodes: SessionNodes {
                 thread: self.residence.node(),
                 cpus: placed::own_cpus(),

@@ -4,6 +4,7 @@
 
 mod driver;
 mod inline;
+mod latency;
 mod thread;
 mod workqueue;
 
@@ -17,6 +18,7 @@ use tyche_proto::{
 };
 
 pub use inline::{ConnectError, InlineHost};
+pub use latency::{LatencyFigures, LatencyReport};
 pub use thread::{Host, HostControl};
 
 use crate::placed::{self, LinkNodes, SessionNodes};
@@ -147,6 +149,10 @@ pub struct HostReport {
     pub rejects: Vec<(Reject, u64)>,
     /// Requests answered, and bytes moved by them: reads, writes, others.
     pub requests: RequestCounts,
+    /// How long reads took that succeeded.
+    pub reads: LatencyReport,
+    /// How long writes took that succeeded.
+    pub writes: LatencyReport,
     /// Where the session is.
     pub nodes: SessionNodes,
     /// How requests went with regard to NUMA nodes.

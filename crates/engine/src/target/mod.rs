@@ -24,7 +24,7 @@ use tyche_link::Link;
 use tyche_numa::Placement;
 use tyche_proto::wire::{Event, Name, Uuid};
 use tyche_proto::{ExportConfig, Registry, TargetConfig, Writer};
-use tyche_store::Store;
+use tyche_store::{ResizeError, Store};
 
 pub use report::{SessionReport, TargetLinkReport, TargetReport};
 use shared::{Admissions, Shared};
@@ -131,20 +131,27 @@ impl Target {
         TargetReport::new(&self.shared.lock().registry, links)
     }
 
-    /// Takes over the size of an export's store, and tells the hosts. Returns the size in bytes.
+    /// Makes an export `size` bytes large, or as large as what it is kept in has become, and tells
+    /// the hosts. Returns the size in bytes. May wait for a disk.
+    ///
+    /// # Errors
+    /// What its store says.
     ///
     /// # Panics
     /// If there is no such export.
-    pub fn refresh_size(&self, export: usize) -> u64 {
-        let size = self.stores[export].geometry().size;
+    pub fn resize(&self, export: usize, size: Option<u64>) -> Result<u64, ResizeError> {
+        self.stores[export].resize(size)?;
         let registry = &mut self.shared.lock().registry;
+        // Asked behind the lock: of two that resize at the same time, the hosts are told the larger
+        // size last.
+        let size = self.stores[export].geometry().size;
         if registry.export(export).size != size {
             registry.resize(export, size);
             for thread in &self.threads {
                 thread.notify(export, Event::Resized(size));
             }
         }
-        size
+        Ok(size)
     }
 }
 

@@ -14,7 +14,7 @@ use tyche_engine::{Host, HostLink, HostOptions, Notice, Target, TargetExport, Ta
 use tyche_link::Link;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig, TargetConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig, TargetConfig};
 use tyche_store::Store;
 
 pub const SIZE: u64 = 4 << 20;
@@ -125,9 +125,22 @@ impl Client {
     }
 
     /// Waits for a notice; others before it are skipped.
-    pub fn await_notice(&self, wanted: impl Fn(&Notice) -> bool) {
+    pub fn await_notice(&self, mut wanted: impl FnMut(&Notice) -> bool) {
         let notices = self.notices.lock().unwrap();
         while !wanted(&notices.recv_timeout(PATIENCE).expect("the notice comes")) {}
+    }
+
+    /// Waits for what is to be kept for another session.
+    pub fn await_former(&self) -> Former {
+        let mut found = None;
+        self.await_notice(|notice| match notice {
+            Notice::Former(former) => {
+                found = Some(*former);
+                true
+            }
+            _ => false,
+        });
+        found.expect("it was waited for")
     }
 
     pub fn connected(self) -> Self {

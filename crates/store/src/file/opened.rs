@@ -1,28 +1,31 @@
 //! From a path to a locked descriptor and what is known about it.
 
+use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
-use std::{fs, io};
 
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, StatxFlags, fallocate,
-    fcntl_getfl, fcntl_setfl, fstat, ioctl_blksszget, major, minor, open, seek, stat, statx,
+    fcntl_getfl, fcntl_setfl, fstat, fsync, ftruncate, ioctl_blksszget, major, minor, open, seek,
+    stat, statx,
 };
 use rustix::io::{Errno, pread};
 use tyche_block::{Arena, Extent, Geometry, PAGE};
 
 use super::job::{Abilities, ZEROES};
 use super::{Direct, FileOptions, OpenError, identity, lock};
+use crate::resize::{self, ResizeError};
 
 /// An open file or device: the descriptor that holds the lock and does the I/O.
 pub(super) struct Opened {
     pub(super) file: OwnedFd,
     pub(super) can: Abilities,
     pub(super) direct: bool,
+    is_device: bool,
     pub(super) identity: u128,
     /// Names this boot of the machine.
     pub(super) boot: u64,
@@ -31,6 +34,9 @@ pub(super) struct Opened {
     geometry: Geometry,
     /// The size now; the one in `geometry` is that at the start.
     size: AtomicU64,
+    /// Held while the size is found out and changed: a file that another makes longer meanwhile
+    /// would be cut.
+    resizing: Mutex<()>,
     zeroes: OnceLock<Extent>,
 }
 
@@ -52,6 +58,7 @@ impl Opened {
         };
         Ok(Self {
             direct: align.is_some(),
+            is_device,
             can: Abilities {
                 discard_device: AtomicBool::new(is_device),
                 punch: AtomicBool::new(is_device || discard),
@@ -68,6 +75,7 @@ impl Opened {
             sync_failed: AtomicBool::new(false),
             geometry,
             size: AtomicU64::new(size),
+            resizing: Mutex::new(()),
             zeroes: OnceLock::new(),
             file,
         })
@@ -77,10 +85,25 @@ impl Opened {
         Geometry { size: self.size.load(Ordering::Relaxed), ..self.geometry }
     }
 
-    pub(super) fn refresh_size(&self) -> io::Result<u64> {
-        let now = seek(&self.file, SeekFrom::End(0))?;
-        let whole = now - now % u64::from(self.geometry.block_size);
-        Ok(self.size.fetch_max(whole, Ordering::Relaxed).max(whole))
+    /// See [`Store::resize`](crate::Store::resize).
+    pub(super) fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
+        let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |call, errno: Errno| ResizeError::System { call, source: errno.into() };
+        // First of all what it has become by other means: to cut that off would lose blocks.
+        let found = seek(&self.file, SeekFrom::End(0)).map_err(|errno| failed("lseek", errno))?;
+        let whole = found - found % u64::from(self.geometry.block_size);
+        let now = self.size.fetch_max(whole, Ordering::Relaxed).max(whole);
+        let Some(size) = size.filter(|&size| size != now) else { return Ok(now) };
+        resize::check(size, &self.geometry())?;
+        if self.is_device {
+            return Err(ResizeError::Device { now });
+        }
+        if self.geometry.read_only {
+            return Err(ResizeError::ReadOnly);
+        }
+        ftruncate(&self.file, size).map_err(|errno| failed("ftruncate", errno))?;
+        fsync(&self.file).map_err(|errno| failed("fsync", errno))?;
+        Ok(self.size.fetch_max(size, Ordering::Relaxed).max(size))
     }
 
     /// [`ZEROES`] bytes of zeroes, for files that cannot zero a range themselves.

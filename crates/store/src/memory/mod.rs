@@ -16,7 +16,7 @@ use pages::Pages;
 use tyche_block::{Geometry, Operation, Request};
 
 use crate::inline::{self, Serve};
-use crate::{Loan, Queue, Store};
+use crate::{Loan, Queue, ResizeError, Store};
 
 /// See the [module](self).
 pub struct MemoryStore {
@@ -85,6 +85,13 @@ impl Store for MemoryStore {
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         inline::queue(&self.disk, depth)
+    }
+
+    /// Where each page's spare frames are depends on how many pages there are, and loans of them
+    /// may be out: so only the size that it has.
+    fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
+        let now = self.disk.geometry.size;
+        if size.is_none_or(|size| size == now) { Ok(now) } else { Err(ResizeError::Memory) }
     }
 
     /// Random: the content does not survive the process.

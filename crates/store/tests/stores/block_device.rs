@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use tempfile::NamedTempFile;
 use tyche_block::Operation;
-use tyche_store::Store;
 use tyche_store::file::{Direct, FileOptions, FileStore, OpenError};
+use tyche_store::{ResizeError, Store};
 
 use crate::drive::{Driver, WRITE};
 use crate::file::temporary;
@@ -160,4 +160,22 @@ fn the_identity_follows_the_medium_not_the_device_number() {
     let Some(_in_between) = Loop::attach(other.path(), &[]) else { return };
     assert_eq!(seed(&file), Some(first));
     assert_ne!(seed(&other), Some(first));
+}
+
+#[test]
+fn a_device_is_as_large_as_it_is() {
+    let file = image();
+    let Some(device) = Loop::attach(file.path(), &[]) else { return };
+    let store = device.open(&FileOptions::default()).unwrap();
+    let (now, more) = (model::SIZE, model::SIZE + (1 << 20));
+    assert_eq!(store.resize(None).unwrap(), now);
+    let refused = store.resize(Some(more)).unwrap_err();
+    assert!(matches!(refused, ResizeError::Device { now: n } if n == now), "{refused}");
+
+    file.as_file().set_len(more).unwrap();
+    let enlarged = Command::new("losetup").arg("--set-capacity").arg(&device.device).status();
+    assert!(enlarged.unwrap().success());
+    assert_eq!(store.geometry().size, now, "not as yet");
+    assert_eq!(store.resize(Some(more)).unwrap(), more);
+    assert_eq!(Driver::new(&store, 1).read(more - 512, 512), [0; 512]);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tempfile::NamedTempFile;
 use tyche_block::{Arena, Errno, Operation, PAGE};
-use tyche_store::Store;
 use tyche_store::file::{Direct, FileOptions, FileStore};
+use tyche_store::{ResizeError, Store};
 
 use crate::drive::{Driver, PATIENCE, WRITE};
 
@@ -124,12 +124,67 @@ fn a_file_cut_short_fails_reads_beyond_its_end_and_one_that_grows_is_seen() {
         let cut = driver.run(Operation::Read, 0, MIB);
         assert_eq!(cut.result, Err(Errno::IO));
         assert_eq!(driver.read(0, MIB / 2), vec![0; MIB / 2]);
-        assert_eq!(store.refresh_size().unwrap(), MIB as u64, "never smaller");
+        assert_eq!(store.resize(None).unwrap(), MIB as u64, "never smaller");
         file.as_file().set_len(2 * MIB as u64 + 511).unwrap();
         assert!(driver.run(Operation::Read, MIB as u64, 512).result.is_err(), "not as yet");
-        assert_eq!(store.refresh_size().unwrap(), 2 * MIB as u64);
+        assert_eq!(store.resize(None).unwrap(), 2 * MIB as u64);
         assert_eq!(driver.read(2 * MIB as u64 - 512, 512), [0; 512]);
     }
+}
+
+#[test]
+fn a_file_is_made_larger_while_it_is_used_and_never_smaller() {
+    let file = temporary(MIB as u64);
+    let store = open(&file);
+    let mut driver = Driver::new(&store, 4);
+    assert_eq!(store.resize(Some(MIB as u64)).unwrap(), MIB as u64, "nothing to do");
+    assert_eq!(store.resize(Some(2 * MIB as u64)).unwrap(), 2 * MIB as u64);
+    assert_eq!(file.as_file().metadata().unwrap().len(), 2 * MIB as u64);
+    assert_eq!(store.geometry().size, 2 * MIB as u64);
+    assert_eq!(driver.read(2 * MIB as u64 - 512, 512), [0; 512]);
+
+    // It has grown by other means, and nobody has looked yet: what would cut that off is refused.
+    file.as_file().set_len(4 * MIB as u64).unwrap();
+    let shorter = store.resize(Some(3 * MIB as u64)).unwrap_err();
+    let (now, wanted) = (4 * MIB as u64, 3 * MIB as u64);
+    assert!(
+        matches!(shorter, ResizeError::Shrinks { now: n, wanted: w } if (n, w) == (now, wanted))
+    );
+    assert_eq!(store.geometry().size, 4 * MIB as u64, "but now it is known");
+    assert_eq!(file.as_file().metadata().unwrap().len(), 4 * MIB as u64);
+
+    let odd = store.resize(Some(5 * MIB as u64 + 100)).unwrap_err();
+    assert!(matches!(odd, ResizeError::Indivisible { block_size: 512, .. }), "{odd}");
+    let beyond = store.resize(Some(u64::MAX - 511)).unwrap_err();
+    assert!(matches!(beyond, ResizeError::System { call: "ftruncate", .. }), "{beyond}");
+    assert_eq!(store.geometry().size, 4 * MIB as u64);
+}
+
+#[test]
+fn resizes_at_the_same_time_end_with_the_largest() {
+    for _ in 0..20 {
+        let file = temporary(MIB as u64);
+        let store = open(&file);
+        std::thread::scope(|scope| {
+            for size in 2..10 {
+                let store = &store;
+                scope.spawn(move || store.resize(Some(size * MIB as u64)));
+            }
+        });
+        assert_eq!(file.as_file().metadata().unwrap().len(), 9 * MIB as u64);
+        assert_eq!(store.geometry().size, 9 * MIB as u64);
+    }
+}
+
+#[test]
+fn a_file_that_is_exported_read_only_grows_by_other_means_only() {
+    let file = temporary(MIB as u64);
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let store = FileStore::open(file.path(), &options).unwrap();
+    let refused = store.resize(Some(2 * MIB as u64)).unwrap_err();
+    assert!(matches!(refused, ResizeError::ReadOnly), "{refused}");
+    file.as_file().set_len(2 * MIB as u64).unwrap();
+    assert_eq!(store.resize(Some(2 * MIB as u64)).unwrap(), 2 * MIB as u64);
 }
 
 #[test]

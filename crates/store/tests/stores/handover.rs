@@ -10,7 +10,7 @@ use tyche_store::fault::{FaultStore, Kind, Rule};
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::handover::HandOverStore;
 use tyche_store::memory::MemoryStore;
-use tyche_store::{Queue, Store};
+use tyche_store::{Queue, ResizeError, Store};
 
 use crate::drive::{Driver, PATIENCE, WRITE};
 use crate::file::temporary;
@@ -131,6 +131,10 @@ struct BrokenQueue {
 }
 
 impl Store for Broken {
+    fn resize(&self, _: Option<u64>) -> Result<u64, ResizeError> {
+        Err(ResizeError::Memory)
+    }
+
     fn geometry(&self) -> Geometry {
         memory().geometry()
     }

@@ -3,9 +3,9 @@
 use std::thread;
 
 use tyche_block::{Errno, Operation, PAGE};
-use tyche_store::Store;
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
+use tyche_store::{ResizeError, Store};
 
 use crate::drive::{Driver, Random, WRITE};
 
@@ -92,4 +92,15 @@ fn null_reads_zeroes_and_takes_everything() {
     let done = driver.finish();
     assert!(done[0].buffer.as_ref().unwrap().iter().all(|&byte| byte == 0));
     assert_eq!(driver.run(Operation::Read, 1 << 50, 4096).result, Err(Errno::INVAL));
+    assert_eq!(store.resize(Some(1 << 51)).unwrap(), 1 << 51);
+    assert_eq!(driver.run(Operation::Read, 1 << 50, 4096).result, Ok(()));
+    assert!(matches!(store.resize(Some(1 << 50)), Err(ResizeError::Shrinks { .. })));
+}
+
+#[test]
+fn memory_keeps_its_size() {
+    let store = MemoryStore::new(1 << 20, 512).unwrap();
+    assert!(matches!(store.resize(Some(2 << 20)), Err(ResizeError::Memory)));
+    assert_eq!(store.resize(Some(1 << 20)).unwrap(), 1 << 20);
+    assert_eq!(store.resize(None).unwrap(), 1 << 20);
 }

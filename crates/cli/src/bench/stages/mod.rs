@@ -3,10 +3,9 @@
 mod plot;
 
 use serde_json::{Value, json};
-use tyche_engine::{Stage, StageTimes};
+use tyche_engine::{Histogram, Stage, StageTimes};
 
 pub(super) use self::plot::svg;
-use super::histogram::Histogram;
 use crate::output::Table;
 
 /// Times of requests by stage.

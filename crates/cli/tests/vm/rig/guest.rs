@@ -252,7 +252,6 @@ impl Job<'_> {
 fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     let image = shape.kernel.image();
     let modules = fs::canonicalize(image.join("modules")).unwrap();
-    let tyche = Path::new(env!("CARGO_BIN_EXE_tyche")).parent().unwrap();
     qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]);
     qemu.args(["-m", &format!("{}M", shape.memory_mib)]);
@@ -263,7 +262,7 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     qemu.args([
         "-append",
         "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
-        tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0",
+        tsc=unstable clocksource=hpet nowatchdog rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0",
     ]);
     let tap = format!("tap,id=net,ifname={},script=no,downscript=no,vhost=off", cable(number));
     let nic = format!("virtio-net-pci,netdev=net,mac=52:54:00:09:00:{number:02x},host_mtu={MTU}");
@@ -272,7 +271,7 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     let shares = [
         ("usr", Path::new("/usr"), ",readonly=on"),
         ("modules", &modules, ",readonly=on"),
-        ("tyche", tyche, ",readonly=on"),
+        ("tyche", &dir.join("../bin"), ",readonly=on"),
         ("share", &dir.join("share"), ""),
     ];
     for (tag, path, options) in shares {

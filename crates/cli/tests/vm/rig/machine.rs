@@ -157,11 +157,12 @@ fn initrd(dir: &Path, kernel: Kernel) -> PathBuf {
 
 /// The files of a module and of those that it needs, in the order in which to load them.
 fn modules(kernel: Kernel, module: &str) -> Vec<PathBuf> {
-    // Of BASE/lib/modules/VERSION.
+    // Of BASE/lib/modules, where there is one version.
     let dir = fs::canonicalize(kernel.image().join("modules")).unwrap();
-    let base = dir.ancestors().nth(3).unwrap();
+    let version = fs::read_dir(&dir).unwrap().next().unwrap().unwrap().file_name();
+    let base = dir.ancestors().nth(2).unwrap();
     let mut modprobe = Command::new("modprobe");
-    modprobe.arg("--dirname").arg(base).arg("--set-version").arg(dir.file_name().unwrap());
+    modprobe.arg("--dirname").arg(base).arg("--set-version").arg(version);
     let said = run(modprobe.args(["--show-depends", module]));
     let files = said.lines().filter_map(|line| line.strip_prefix("insmod "));
     files.map(|file| file.trim().into()).collect()

@@ -17,7 +17,7 @@ mod segment;
 mod session;
 mod target;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -54,7 +54,16 @@ impl Rig {
         flock(&alone, FlockOperation::LockExclusive).unwrap();
         // On a disk: sparse files are part of what is tested.
         let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
-        Self { segment: Segment::new(&tag), dir, _alone: alone }
+        let rig = Self { segment: Segment::new(&tag), dir, _alone: alone };
+        // A guest that runs the file while it is built anew would run into nonsense.
+        fs::create_dir(rig.path("bin")).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_tyche"), rig.program()).unwrap();
+        rig
+    }
+
+    /// The program that is tested.
+    fn program(&self) -> PathBuf {
+        self.path("bin/tyche")
     }
 
     fn path(&self, name: &str) -> PathBuf {

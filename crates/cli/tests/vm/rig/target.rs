@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,7 +21,7 @@ impl Target {
     pub(super) fn start(rig: &Rig, exports: &[String], args: &[&str]) -> Self {
         let log = rig.path("target.log");
         let stderr = File::options().create(true).append(true).open(&log).unwrap();
-        let mut command = rig.command(Path::new(env!("CARGO_BIN_EXE_tyche")));
+        let mut command = rig.command(rig.program());
         command.args(["serve", "--name", "vm", "--link", BRIDGE]);
         command.args(exports.iter().flat_map(|it| ["--export", it])).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);

@@ -2,16 +2,23 @@
 
 /// Counts by size, to about 3 %: each power of two is split into 32 classes.
 #[derive(Clone, Debug)]
-pub(super) struct Histogram {
+pub struct Histogram {
     classes: Vec<u64>,
     count: u64,
     sum: u64,
 }
 
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Histogram {
     const SPLIT: u32 = 5;
 
-    pub(super) fn new() -> Self {
+    /// An empty one.
+    pub fn new() -> Self {
         Self { classes: vec![0; 64 << Self::SPLIT], count: 0, sum: 0 }
     }
 
@@ -20,14 +27,15 @@ impl Histogram {
         ((bits as usize) << Self::SPLIT) + (value >> bits) as usize
     }
 
-    pub(super) fn add(&mut self, value: u64) {
+    /// Counts a value.
+    pub fn add(&mut self, value: u64) {
         self.classes[Self::class(value)] += 1;
         self.count += 1;
         self.sum += value;
     }
 
     /// Adds all that another one has counted.
-    pub(super) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         for (class, more) in self.classes.iter_mut().zip(&other.classes) {
             *class += more;
         }
@@ -35,16 +43,24 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    pub(super) fn count(&self) -> u64 {
+    /// Forgets all values, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.classes.fill(0);
+        (self.count, self.sum) = (0, 0);
+    }
+
+    /// How many values.
+    pub fn count(&self) -> u64 {
         self.count
     }
 
-    pub(super) fn mean(&self) -> f64 {
+    /// Their mean; zero without any.
+    pub fn mean(&self) -> f64 {
         self.sum as f64 / self.count.max(1) as f64
     }
 
-    /// The value that so much of all is below or equal to.
-    pub(super) fn quantile(&self, part: f64) -> u64 {
+    /// The value that so much of all, 0 to 1, is below or equal to; zero without any.
+    pub fn quantile(&self, part: f64) -> u64 {
         let wanted = (self.count as f64 * part).ceil() as u64;
         let mut seen = 0;
         for (class, count) in self.classes.iter().enumerate() {

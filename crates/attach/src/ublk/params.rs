@@ -1,0 +1,102 @@
+//! What the kernel is told of a disk, and whether another disk can take its place.
+
+use std::io::{self, ErrorKind};
+
+use tyche_block::Geometry;
+
+use super::abi::{self, BasicParams, DiscardParams, Params};
+
+/// Bytes in what the block layer counts in.
+pub(super) const SECTOR: u64 = 512;
+/// The longest discard or write of zeroes, in bytes.
+const RANGE_MAX: u32 = 1 << 30;
+
+/// What the kernel should know of the disk.
+pub(super) fn params(geometry: &Geometry, io_max: u32) -> Params {
+    let shift = geometry.block_size.trailing_zeros() as u8;
+    let mut attributes = 0;
+    if geometry.read_only {
+        attributes |= abi::ATTR_READ_ONLY;
+    }
+    if geometry.write_cache {
+        attributes |= abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA;
+    }
+    let range_max = RANGE_MAX / SECTOR as u32;
+    Params {
+        len: abi::PARAMS_LEN,
+        types: abi::PARAM_BASIC | abi::PARAM_DISCARD,
+        basic: BasicParams {
+            attributes,
+            logical_block_shift: shift,
+            // What a page of the network's and the store's own is.
+            physical_block_shift: PAGE_SHIFT,
+            io_opt_shift: io_max.trailing_zeros() as u8,
+            io_min_shift: PAGE_SHIFT,
+            sectors_max: io_max / SECTOR as u32,
+            sectors: geometry.size / SECTOR,
+            ..BasicParams::default()
+        },
+        discard: DiscardParams {
+            granularity: 1 << PAGE_SHIFT,
+            sectors_max: if geometry.discard { range_max } else { 0 },
+            zeroes_sectors_max: range_max,
+            segments_max: 1,
+            ..DiscardParams::default()
+        },
+        pad: 0,
+    }
+}
+
+const PAGE_SHIFT: u8 = 12;
+
+/// Whether a disk of those parameters can go on as a device of these.
+pub(super) fn check_params(of_device: &Params, of_disk: &Params) -> io::Result<()> {
+    let wrong = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what.to_owned()));
+    let (device, disk) = (of_device.basic, of_disk.basic);
+    if disk.sectors < device.sectors {
+        return wrong("the export is smaller than the device");
+    }
+    if disk.logical_block_shift != device.logical_block_shift {
+        return wrong("the export has another block size than the device");
+    }
+    // A device that does not know of the cache would never have it flushed.
+    let lacks = disk.attributes & !device.attributes;
+    if lacks & abi::ATTR_VOLATILE_CACHE != 0 {
+        return wrong("the export is write-back now, and the device is not");
+    }
+    if lacks & abi::ATTR_READ_ONLY != 0 {
+        return wrong("the export is read-only now, and the device is not");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IO_MAX: u32 = 1 << 20;
+
+    fn geometry() -> Geometry {
+        Geometry {
+            size: 1 << 30,
+            block_size: 512,
+            read_only: false,
+            write_cache: true,
+            discard: true,
+        }
+    }
+
+    #[test]
+    fn a_device_goes_on_with_a_disk_that_is_like_it_or_larger() {
+        let device = params(&geometry(), IO_MAX);
+        let check = |disk: Geometry| check_params(&device, &params(&disk, IO_MAX));
+        assert!(check(geometry()).is_ok());
+        assert!(check(Geometry { size: 2 << 30, ..geometry() }).is_ok());
+        assert!(check(Geometry { write_cache: false, ..geometry() }).is_ok());
+        assert!(check(Geometry { size: 1 << 29, ..geometry() }).is_err());
+        assert!(check(Geometry { block_size: 4096, ..geometry() }).is_err());
+        assert!(check(Geometry { read_only: true, ..geometry() }).is_err());
+        let write_through = params(&Geometry { write_cache: false, ..geometry() }, IO_MAX);
+        assert!(check_params(&write_through, &device).is_err(), "nobody would flush");
+    }
+}

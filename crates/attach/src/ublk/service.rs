@@ -1,0 +1,172 @@
+//! Who serves the queues of a device: the thread that serves the disk, if there is one queue, or
+//! else a thread for each.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tyche_block::Disk;
+use tyche_wake::{MakePoller, Polled, Poller};
+
+use super::abi::DeviceInfo;
+use super::queue::Queue;
+use crate::{Error, reclaim};
+
+/// How long the queues may take to be set up, or to end after the device was stopped.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two looks whether the device can be opened.
+const OPEN_RETRY: Duration = Duration::from_millis(50);
+
+/// The queues of a device, being served.
+pub(super) struct Service {
+    /// Ends when nobody serves any of them any more.
+    ended: Receiver<()>,
+}
+
+impl Service {
+    /// Begins to serve; returns when each queue is set up.
+    pub(super) fn start(
+        info: &DeviceInfo,
+        disk: &Arc<dyn Disk>,
+        adopt: &dyn Fn(MakePoller),
+    ) -> Result<Self, Error> {
+        let path = PathBuf::from(format!("/dev/ublkc{}", info.device));
+        let explain = |error| Error::new(format!("serve {}", path.display()), error);
+        let device = Arc::new(open_char_device(&path).map_err(explain)?);
+        let (ready, begun) = sync_channel(usize::from(info.queues));
+        // Nothing is ever sent: it is over when the last one drops its end.
+        let (alive, ended) = sync_channel(0);
+        for index in 0..info.queues {
+            let seat = Seat {
+                device: Arc::clone(&device),
+                disk: Arc::clone(disk),
+                index,
+                depth: info.depth,
+                ready: ready.clone(),
+                _alive: alive.clone(),
+            };
+            if info.queues == 1 {
+                adopt(Box::new(move || seat.poller()));
+            } else {
+                thread::Builder::new()
+                    .name(format!("ublk-{index}"))
+                    .spawn(move || seat.serve())
+                    .map_err(explain)?;
+            }
+        }
+        drop((ready, alive));
+        for _ in 0..info.queues {
+            begun
+                .recv_timeout(TIMEOUT)
+                .unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+                .map_err(explain)?;
+        }
+        Ok(Self { ended })
+    }
+
+    /// Waits until everybody has let go of the device, which was stopped.
+    pub(super) fn end(&self) {
+        if self.ended.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("a thread still serves a ublk device that was stopped");
+        }
+    }
+}
+
+/// What a thread needs to serve a queue. The kernel knows a queue by the thread that serves it, so
+/// the queue is made there.
+struct Seat {
+    device: Arc<File>,
+    disk: Arc<dyn Disk>,
+    index: u16,
+    depth: u16,
+    ready: SyncSender<io::Result<()>>,
+    /// Dropped last: says that the queue is not served any more.
+    _alive: SyncSender<()>,
+}
+
+impl Seat {
+    /// Makes the queue, and says whether that went well.
+    fn queue(&self) -> Option<Queue> {
+        let queue = Queue::new(&self.device, &self.disk, self.index, self.depth);
+        let (queue, result) = match queue {
+            Ok(queue) => (Some(queue), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        // Who waits for it may have lost patience.
+        let _ = self.ready.send(result);
+        queue
+    }
+
+    /// The body of a thread that does nothing else.
+    fn serve(self) {
+        // Without the privilege there is no protection, but the disk works.
+        if let Err(error) = reclaim::avoid_reclaim_io() {
+            tracing::debug!(%error, "ublk queue without protection from memory reclaim");
+        }
+        if let Some(Err(error)) = self.queue().map(Queue::run) {
+            give_up(&error);
+        }
+    }
+
+    /// The queue as a poller, for the thread that calls this.
+    fn poller(self) -> Option<Box<dyn Poller>> {
+        let mut queue = self.queue()?;
+        if let Err(error) = queue.begin() {
+            give_up(&error);
+        }
+        Some(Box::new(Polling { queue, _seat: self }))
+    }
+}
+
+/// A queue that is polled. Being dropped is what ends its service.
+struct Polling {
+    queue: Queue,
+    _seat: Seat,
+}
+
+impl Poller for Polling {
+    fn poll(&mut self) -> io::Result<Polled> {
+        self.queue.poll().or_else(|error| give_up(&error))
+    }
+
+    fn announce(&self) {
+        self.queue.announce();
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.queue.wait_fd()
+    }
+
+    fn awake(&self) {
+        self.queue.awake();
+    }
+}
+
+/// A ring is broken. The kernel keeps all requests for the next server, and takes none while this
+/// process lives: so it must not.
+fn give_up(error: &io::Error) -> ! {
+    tracing::error!(%error, "ublk queue broken");
+    std::process::abort();
+}
+
+/// Opens the device that requests come through. It was made a moment ago, and may wait for `udev`;
+/// after the death of a former server it may still be the kernel's for a moment.
+fn open_char_device(path: &Path) -> io::Result<File> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ResourceBusy)
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(OPEN_RETRY);
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `tyche export`: the exports of the targets that run on this machine.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::control::{Request, ask};
+use crate::error::{Code, Context, Error, Result};
+use crate::output::{Format, bytes, show};
+use crate::report::add;
+use crate::runtime::{self, CONTROL};
+use crate::serve::binary;
+use crate::sessions::refusal;
+
+/// How long a target may take to say how it is.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long it may take until a file's new size is on its disk, behind what is written there.
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Change what a target on this machine exports, while it runs.
+#[derive(Args, Debug)]
+pub(crate) struct ExportCommand {
+    #[command(subcommand)]
+    action: Action,
+
+    /// How to print.
+    #[arg(short, long, default_value_t, global = true)]
+    pub(crate) output: Format,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    Resize(Resize),
+}
+
+/// Make an export larger. Hosts that are connected see the new size at once.
+///
+/// A file is lengthened to SIZE. A block device is as large as it is: enlarge it (lvextend), then
+/// leave SIZE out. Exports never shrink. Disks in memory keep their size. What is on the disk is
+/// not touched: grow the file system on the host (resize2fs, xfs_growfs).
+#[derive(Args, Debug)]
+struct Resize {
+    /// The export.
+    export: String,
+
+    /// Bytes, or a size such as 20G (binary), in all. By default what its file or device has now.
+    #[arg(value_parser = size)]
+    size: Option<u64>,
+
+    /// The target that exports it, if several on this machine do.
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let size: ByteSize = binary(text).parse().map_err(|error| format!("{error}; write 20G"))?;
+    Ok(size.as_u64())
+}
+
+pub(crate) fn run(command: &ExportCommand) -> Result<()> {
+    let Action::Resize(resize) = &command.action;
+    let Resize { export, size, target } = resize;
+    let (dir, before) = find(export, target.as_deref())?;
+    let request = Request::Resize { export: export.clone(), size: *size };
+    let answer = ask(&dir.join(CONTROL), &request, RESIZE_TIMEOUT);
+    let answer = answer.context(Code::Other, format_args!("the target of `{export}`"))?;
+    if let Some(error) = refusal(&answer) {
+        return Err(error);
+    }
+    let now = answer["size"].as_u64().unwrap_or_default();
+    let value = || {
+        let mut value = json!({ "schema": "tyche.export/1", "size_before": before });
+        add(&mut value, answer);
+        value
+    };
+    let text = || match before == now {
+        true => format!("{export} has {} already\n", bytes(now)),
+        false => format!("{export} has {} now, {} before\n", bytes(now), bytes(before)),
+    };
+    show(command.output, value, text);
+    Ok(())
+}
+
+/// The directory of the one target of this machine that has the export, and the export's size.
+fn find(export: &str, target: Option<&str>) -> Result<(PathBuf, u64)> {
+    let dir = runtime::targets();
+    let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
+    let report = |dir: &PathBuf| ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT).ok();
+    let running = dirs.into_iter().filter_map(|dir| report(&dir).map(|report| (dir, report)));
+    let named = |(_, report): &(PathBuf, Value)| target.is_none_or(|it| report["name"] == it);
+    let size = |(dir, report): (PathBuf, Value)| {
+        let mut exports = report["exports"].as_array()?.iter();
+        let size = exports.find(|it| it["export"] == export)?["size"].as_u64()?;
+        Some((dir, report["name"].as_str()?.to_owned(), size))
+    };
+    let mut found: Vec<_> = running.filter(named).filter_map(size).collect();
+    if found.len() > 1 {
+        let names: Vec<_> = found.iter().map(|(_, name, _)| name.as_str()).collect();
+        let message = format!("`{export}` is exported by {}: give --target", names.join(", "));
+        return Err(Error::new(Code::Usage, message));
+    }
+    let (dir, _, size) = found.pop().ok_or_else(|| {
+        let by =
+            target.map_or_else(|| "no target".to_owned(), |name| format!("no target `{name}`"));
+        let message = format!("{by} on this machine exports `{export}`; see `tyche list`");
+        Error::new(Code::NotFound, message)
+    })?;
+    Ok((dir, size))
+}

@@ -1,0 +1,59 @@
+//! What a running target answers at its control socket.
+
+use serde_json::{Value, json};
+use tyche_engine::Target;
+use tyche_store::ResizeError;
+
+use super::config::Export;
+use crate::control::Request;
+use crate::error::{Code, Error};
+use crate::report;
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Answers {
+    /// The target's name.
+    name: String,
+    /// Those of its exports, by index.
+    exports: Vec<String>,
+}
+
+impl Answers {
+    pub(super) fn new(name: &str, exports: &[Export]) -> Self {
+        let exports = exports.iter().map(|export| export.name.clone()).collect();
+        Self { name: name.to_owned(), exports }
+    }
+
+    pub(super) fn to(&self, target: &Target, request: &Request) -> Value {
+        match request {
+            Request::Report => {
+                let mut value = json!({ "name": self.name, "pid": std::process::id() });
+                report::add(&mut value, report::target(&target.report()));
+                value
+            }
+            Request::Resize { export, size } => {
+                self.resize(target, export, *size).unwrap_or_else(|error| error.json())
+            }
+            Request::Disconnect { .. } | Request::AddLink { .. } | Request::RemoveLink { .. } => {
+                Error::new(Code::Usage, "this is a target, not a session").json()
+            }
+        }
+    }
+
+    fn resize(&self, target: &Target, name: &str, size: Option<u64>) -> Result<Value, Error> {
+        let index = self.exports.iter().position(|export| export == name);
+        let index = index.ok_or_else(|| {
+            let message = format!("target `{}` has no export `{name}`", self.name);
+            Error::new(Code::NotFound, message)
+        })?;
+        let size = target.resize(index, size).map_err(|error| {
+            let code = match error {
+                ResizeError::Shrinks { .. } | ResizeError::Indivisible { .. } => Code::Usage,
+                _ => Code::Device,
+            };
+            Error::new(code, format!("export `{name}`: {error}"))
+        })?;
+        tracing::info!(size, "export {name} is resized");
+        Ok(json!({ "target": self.name, "export": name, "size": size }))
+    }
+}

@@ -1,0 +1,123 @@
+//! How long requests take, from when the session takes them until their answer is known: since the
+//! start, and lately. By the clock of the loop's turns, and with a fixed amount of memory.
+
+use std::time::Duration;
+
+use tyche_proto::Instant;
+
+use crate::histogram::Histogram;
+
+/// What counts as lately is one to two of these.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// Requests of one kind.
+pub(super) struct Latency {
+    all: Histogram,
+    /// In this window, and in the one before.
+    windows: [Histogram; 2],
+    /// When this window began.
+    since: Instant,
+}
+
+/// How long requests took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencyReport {
+    /// All there were.
+    pub all: LatencyFigures,
+    /// Those of the last 5 to 10 s.
+    pub recent: LatencyFigures,
+}
+
+/// Figures of some requests; zeroes if there were none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencyFigures {
+    /// How many requests.
+    pub count: u64,
+    /// Of all of them.
+    pub mean: Duration,
+    /// Half took no longer, to 3 %.
+    pub p50: Duration,
+    /// 99 of 100 took no longer, to 3 %.
+    pub p99: Duration,
+}
+
+impl Latency {
+    pub(super) fn new(now: Instant) -> Self {
+        let windows = [Histogram::new(), Histogram::new()];
+        Self { all: Histogram::new(), windows, since: now }
+    }
+
+    /// A request that began at `begun` is answered.
+    pub(super) fn add(&mut self, begun: Instant, now: Instant) {
+        self.roll(now);
+        let nanoseconds = now.0.saturating_sub(begun.0);
+        self.all.add(nanoseconds);
+        self.windows[0].add(nanoseconds);
+    }
+
+    /// Begins another window if this one is over.
+    fn roll(&mut self, now: Instant) {
+        let age = now.since(self.since);
+        if age < WINDOW {
+            return;
+        }
+        self.windows.swap(0, 1);
+        self.windows[0].clear();
+        if age >= 2 * WINDOW {
+            self.windows[1].clear();
+        }
+        self.since = now;
+    }
+
+    pub(super) fn report(&mut self, now: Instant) -> LatencyReport {
+        self.roll(now);
+        let [mut recent, before] = self.windows.clone();
+        recent.merge(&before);
+        LatencyReport { all: figures(&self.all), recent: figures(&recent) }
+    }
+}
+
+fn figures(histogram: &Histogram) -> LatencyFigures {
+    LatencyFigures {
+        count: histogram.count(),
+        mean: Duration::from_nanos(histogram.mean() as u64),
+        p50: Duration::from_nanos(histogram.quantile(0.5)),
+        p99: Duration::from_nanos(histogram.quantile(0.99)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(milliseconds: u64) -> Instant {
+        Instant(0) + Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn what_is_recent_goes_and_the_rest_stays() {
+        let mut latency = Latency::new(after(0));
+        for _ in 0..99 {
+            latency.add(after(0), after(1));
+        }
+        latency.add(after(0), after(100));
+        let LatencyReport { all, recent } = latency.report(after(200));
+        assert_eq!((all, all.count), (recent, 100));
+        assert_eq!(all.mean, Duration::from_micros(1990));
+        assert!((970..=1000).contains(&all.p50.as_micros()), "{:?}", all.p50);
+        assert!(all.p99 < Duration::from_millis(2), "one of a hundred took longer");
+
+        latency.add(after(5200), after(5300));
+        assert_eq!(latency.report(after(5300)).recent.count, 101, "the window before counts");
+        assert_eq!(latency.report(after(10_400)).recent.count, 1);
+        assert_eq!(latency.report(after(60_000)).recent, LatencyFigures::default());
+        assert_eq!(latency.report(after(60_000)).all.count, 101);
+    }
+
+    #[test]
+    fn a_clock_that_was_read_before_the_request_began_makes_no_long_time() {
+        let mut latency = Latency::new(after(0));
+        latency.add(after(2), after(1));
+        assert_eq!(latency.report(after(2)).all.p99, Duration::ZERO);
+    }
+}
