@@ -19,6 +19,10 @@ use uuid::Uuid;
 use crate::error::{Code, Error, Result};
 use crate::runtime;
 
+/// Queues that a virtual machine may have at least. It takes as many as it has processors, and those
+/// that it does not use cost nothing.
+const MACHINE_QUEUES: NonZeroU16 = NonZeroU16::new(64).expect("it is not zero");
+
 /// What the export becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -93,7 +97,8 @@ impl Wish<'_> {
     /// The socket of a virtual machine's disk. The machine is told where that is, so it is the same
     /// for every session of the export.
     fn vhost_user(&self, disk: Arc<dyn Disk>, socket: &Path) -> Result<Box<dyn Attachment>> {
-        Ok(Box::new(VhostUserBlk::start(socket, self.export, disk, self.queues())?))
+        let queues = self.queues().max(MACHINE_QUEUES);
+        Ok(Box::new(VhostUserBlk::start(socket, self.export, disk, queues)?))
     }
 
     fn nbd_options(&self) -> NbdDeviceOptions {

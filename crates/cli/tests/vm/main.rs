@@ -12,6 +12,7 @@ mod filesystems;
 mod peers;
 mod recovery;
 mod rig;
+mod vhost_user;
 
 /// Runs the list for attachments: a module of tests for each.
 macro_rules! list {

@@ -10,6 +10,7 @@
 
 mod console;
 mod guest;
+mod machine;
 #[path = "../../e2e/rig/process.rs"]
 mod process;
 mod segment;
@@ -25,8 +26,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{FlockOperation, flock};
 
 pub(crate) use guest::{Guest, Job, PATIENCE, Shape};
-use process::run;
-pub(crate) use process::wait_until;
+pub(crate) use machine::{Machine, is_in_order};
+pub(crate) use process::{run, wait_until};
+pub(crate) use segment::HOST;
 use segment::Segment;
 pub(crate) use session::Session;
 pub(crate) use target::Target;

@@ -9,6 +9,8 @@ use super::process::run;
 pub(super) const CABLES: u8 = 2;
 /// The bridge, at which this machine is, too.
 pub(super) const BRIDGE: &str = "br0";
+/// The far end of its port that is always up: where this machine is a host.
+pub(crate) const HOST: &str = "host0";
 /// Of all that is on the segment: two pages and headers.
 pub(super) const MTU: &str = "9000";
 
@@ -26,9 +28,9 @@ impl Segment {
         segment.ip(&["link", "add", BRIDGE, "mtu", MTU, "type", "bridge", "mcast_snooping", "0"]);
         // A bridge whose ports are all down has no carrier, which the target would notice when a
         // cable is cut: one of its ports is always up.
-        let ends = ["name", "always", "mtu", MTU, "type", "veth", "peer", "name", "nobody"];
+        let ends = ["name", "always", "mtu", MTU, "type", "veth", "peer", "name", HOST];
         segment.ip(&[&["link", "add"], &ends[..], &["mtu", MTU]].concat());
-        segment.ip(&["link", "set", "nobody", "up"]);
+        segment.ip(&["link", "set", HOST, "up"]);
         segment.ip(&["link", "set", "always", "master", BRIDGE, "up"]);
         for number in 0..CABLES {
             let cable = &cable(number);

@@ -1,0 +1,185 @@
+//! A virtual machine whose only disk is an export: nothing else of this machine is in it, but for
+//! the kernel and the few modules with which it finds the disk.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::process::{Done, finish, run};
+use super::{PATIENCE, Process, Rig, console};
+use crate::attachment::Kernel;
+
+/// What it takes to find the root file system.
+const MODULES: [&str; 4] = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"];
+
+/// Programs of the root file system, all of them busybox.
+const PROGRAMS: &str = "cat cp head mkdir mount poweroff rm sh sha256sum sleep sync";
+
+/// Between two looks at the console.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The first program, in the memory of the machine: it goes on with the disk's own.
+const INITRD: &str = "#!/busybox sh
+/busybox mount -t proc proc /proc
+/busybox mount -t devtmpfs dev /dev
+for module in /modules/*; do /busybox insmod $module; done
+until [ -b /dev/vda ]; do /busybox sleep 0.1; done
+/busybox mount -t ext4 /dev/vda /root
+/busybox mount --move /dev /root/dev
+/busybox mount --move /proc /root/proc
+exec /busybox switch_root /root /init
+";
+
+/// The disk's first program: everything on the disk is what it should be, and so are copies of it,
+/// made and read back again and again.
+const INIT: &str = "#!/bin/sh
+export PATH=/bin
+verify() { (cd $1 && sha256sum -c -s /sums) && echo \"$2\" || echo \"BROKEN $2\"; }
+exec >/dev/console 2>&1
+verify /data VERIFIED
+round=0
+until [ $round = ROUNDS ]; do
+    round=$((round + 1))
+    cp -r /data /copy && sync
+    echo 3 >/proc/sys/vm/drop_caches
+    verify /copy \"ROUND $round\"
+    rm -r /copy
+done
+sync
+mount -o remount,ro /
+echo END
+poweroff -f
+";
+
+/// A running machine.
+pub(crate) struct Machine {
+    qemu: Process,
+    dir: PathBuf,
+}
+
+impl Machine {
+    /// Makes a file system that a machine can boot from, in a file of that size. The machine ends
+    /// after so many rounds of work.
+    pub(crate) fn install(rig: &Rig, size: u64, rounds: u32) {
+        let root = rig.path("root");
+        for dir in ["bin", "data", "dev", "proc"] {
+            fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+        for program in PROGRAMS.split(' ') {
+            symlink("busybox", root.join("bin").join(program)).unwrap();
+        }
+        // Different lengths, and no two blocks alike.
+        for file in 0..40_u32 {
+            let words = (0..file * 2000).map(|word| (word ^ file << 20).wrapping_mul(0x9e37_79b9));
+            let bytes: Vec<_> = words.flat_map(u32::to_le_bytes).collect();
+            fs::write(root.join(format!("data/{file}")), bytes).unwrap();
+        }
+        let sums = "cd $0/data && sha256sum * >../sums";
+        run(Command::new("sh").args(["-c", sums]).arg(&root));
+        executable(&root.join("init"), &INIT.replace("ROUNDS", &rounds.to_string()));
+        File::create_new(rig.disk()).unwrap().set_len(size).unwrap();
+        run(Command::new("mkfs.ext4").args(["-q", "-d"]).arg(&root).arg(rig.disk()));
+    }
+
+    /// Boots a machine whose disk is at the vhost-user socket `socket`.
+    pub(crate) fn boot(rig: &Rig, kernel: Kernel, socket: &str) -> Self {
+        let dir = rig.path("machine");
+        let initrd = initrd(&dir, kernel);
+        let mut command = rig.command("qemu-system-x86_64");
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.args(["-machine", "q35,memory-backend=memory", "-accel", "tcg,thread=multi"]);
+        command.args(["-cpu", "max", "-smp", "2", "-m", "512M"]);
+        command.args(["-object", "memory-backend-memfd,id=memory,size=512M,share=on"]);
+        command.args(["-chardev", &format!("socket,id=disk,path={socket},reconnect=1")]);
+        command.args(["-device", "vhost-user-blk-pci,chardev=disk,num-queues=2"]);
+        command.args(["-serial", &format!("file:{}", dir.join("console").display())]);
+        command.arg("-kernel").arg(kernel.image().join("vmlinux")).arg("-initrd").arg(initrd);
+        command.args(["-append", "console=ttyS0 loglevel=5 panic=-1 mitigations=off tsc=reliable"]);
+        let log = File::create(dir.join("qemu.log")).unwrap();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        Self { qemu: Process(command.spawn().unwrap()), dir }
+    }
+
+    /// Waits until it has printed a line.
+    pub(crate) fn await_line(&self, line: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.console().lines().any(|it| it.trim_end() == line) {
+            assert!(Instant::now() < deadline, "no {line}; {}", self.said());
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits for its end, which must be a good one.
+    pub(crate) fn end(mut self) {
+        self.await_line("END");
+        assert!(self.qemu.0.wait().unwrap().success(), "{}", self.said());
+        let console = self.console();
+        assert!(!console.contains("BROKEN") && !console.contains("I/O error"), "{console}");
+        assert_eq!(console::alarms(&console), [""; 0], "{console}");
+    }
+
+    fn console(&self) -> String {
+        let bytes = fs::read(self.dir.join("console")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn said(&self) -> String {
+        let log = fs::read_to_string(self.dir.join("qemu.log")).unwrap_or_default();
+        format!("{}\nqemu: {log}", self.console())
+    }
+}
+
+/// Makes the few first files of a machine.
+fn initrd(dir: &Path, kernel: Kernel) -> PathBuf {
+    let root = dir.join("initrd.d");
+    for dir in ["dev", "modules", "proc", "root"] {
+        fs::create_dir_all(root.join(dir)).unwrap();
+    }
+    fs::copy("/bin/busybox", root.join("busybox")).unwrap();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for module in MODULES {
+        let needed = modules(kernel, module);
+        files.extend(needed.into_iter().filter(|file| !files.contains(file)).collect::<Vec<_>>());
+    }
+    for (number, file) in files.iter().enumerate() {
+        fs::copy(file, root.join(format!("modules/{number:02}.ko"))).unwrap();
+    }
+    executable(&root.join("init"), INITRD);
+    let initrd = dir.join("initrd");
+    let pack = "cd $0 && find . | cpio --quiet --create --format newc >$1";
+    run(Command::new("sh").args(["-c", pack]).arg(&root).arg(&initrd));
+    initrd
+}
+
+/// The files of a module and of those that it needs, in the order in which to load them.
+fn modules(kernel: Kernel, module: &str) -> Vec<PathBuf> {
+    // Of BASE/lib/modules, where there is one version.
+    let dir = fs::canonicalize(kernel.image().join("modules")).unwrap();
+    let version = fs::read_dir(&dir).unwrap().next().unwrap().unwrap().file_name();
+    let base = dir.ancestors().nth(2).unwrap();
+    let mut modprobe = Command::new("modprobe");
+    modprobe.arg("--dirname").arg(base).arg("--set-version").arg(version);
+    let said = run(modprobe.args(["--show-depends", module]));
+    let files = said.lines().filter_map(|line| line.strip_prefix("insmod "));
+    files.map(|file| file.trim().into()).collect()
+}
+
+fn executable(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Whether a file system in a file that nobody uses is in order.
+pub(crate) fn is_in_order(file: &Path) -> bool {
+    let Done { status, stdout, stderr } =
+        finish(Command::new("e2fsck").args(["-f", "-n"]).arg(file), PATIENCE);
+    if !status.success() {
+        eprintln!("{stdout}{stderr}");
+    }
+    status.success()
+}

@@ -1,0 +1,80 @@
+//! A virtual machine whose only disk is served by a session on its host.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::attachment::Kernel;
+use crate::rig::{DISK, HOST, MIB, Machine, Rig, is_in_order, run};
+
+const SIZE: u64 = 256 * MIB;
+/// Rounds of work that the machine does in all.
+const ROUNDS: u32 = 12;
+/// Rounds between two deaths of the daemon.
+const PACE: u32 = 2;
+const DEATHS: u32 = 3;
+
+/// A session on this machine, whose disk is for others.
+struct Session<'a> {
+    rig: &'a Rig,
+    socket: String,
+    pid: u64,
+}
+
+impl<'a> Session<'a> {
+    fn connect(rig: &'a Rig) -> Self {
+        let said = run(tyche(rig)
+            .args(["connect", DISK, "--link", HOST, "--as", "vhost-user"])
+            .args(["-o", "json"]));
+        let value: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+        let (socket, pid) = (&value["device"], &value["pid"]);
+        Self { rig, socket: socket.as_str().unwrap().into(), pid: pid.as_u64().unwrap() }
+    }
+
+    fn kill(&self) {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+
+    fn recover(&mut self) {
+        let next = Self::connect(self.rig);
+        assert_eq!(next.socket, self.socket, "the machine looks for it where it was");
+        self.pid = next.pid;
+        std::mem::forget(next);
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // It may have ended with the test.
+        let _ = tyche(self.rig).args(["disconnect", DISK, "--force"]).output();
+    }
+}
+
+fn tyche(rig: &Rig) -> Command {
+    rig.command(Path::new(env!("CARGO_BIN_EXE_tyche")))
+}
+
+/// It boots, its files are what they were, and it works on while the daemon dies again and again,
+/// and is started again.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask vm"]
+fn only_disk() {
+    let rig = Rig::new();
+    Machine::install(&rig, SIZE, ROUNDS);
+    let target = rig.serve(&[]);
+    let mut session = Session::connect(&rig);
+    let machine = Machine::boot(&rig, Kernel::V6_1, &session.socket);
+    machine.await_line("VERIFIED");
+    for death in 1..=DEATHS {
+        machine.await_line(&format!("ROUND {}", death * PACE));
+        session.kill();
+        session.recover();
+    }
+    machine.end();
+    drop(session);
+    target.kill();
+    assert!(is_in_order(&rig.disk()));
+}
