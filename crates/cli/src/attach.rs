@@ -19,8 +19,8 @@ use uuid::Uuid;
 use crate::error::{Code, Error, Result};
 use crate::runtime;
 
-/// Queues that a virtual machine may have at least. It takes as many as it has processors, and those
-/// that it does not use cost nothing.
+/// Queues that a virtual machine may have at least. It takes as many as it has processors, and
+/// those that it does not use cost nothing.
 const MACHINE_QUEUES: NonZeroU16 = NonZeroU16::new(64).expect("it is not zero");
 
 /// What the export becomes.
