@@ -50,6 +50,11 @@ impl Kind {
         self.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// Whether this machine's kernel is what makes requests, and may cache what it has to write.
+    pub(crate) fn is_of_this_kernel(self) -> bool {
+        !matches!(self, Self::NbdSocket | Self::VhostUser)
+    }
+
     /// What `auto` means here, and why, if it is not the best.
     pub(crate) fn resolve(self) -> (Self, Option<String>) {
         if self != Self::Auto {
