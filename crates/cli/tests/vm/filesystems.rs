@@ -102,11 +102,11 @@ pub(crate) fn memory_pressure(attachment: Attachment) {
     let session = Session::connect(&guest, attachment, "");
     // Through the page cache, and then through pages that are mapped, which nobody holds back.
     session.run_within(
-        Duration::from_secs(900),
+        Duration::from_secs(1200),
         "mkfs.ext4 -q $D; mount $D /mnt\n\
-         fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=3584M \\\n\
+         fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=3840M \\\n\
          --ioengine=psync --end_fsync=1\n\
-         fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=512M \\\n\
+         fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=256M \\\n\
          --ioengine=mmap --end_fsync=1\n\
          umount /mnt; e2fsck -f -n $D",
     );
