@@ -27,10 +27,10 @@ const INITRD: &str = "#!/busybox sh
 /busybox mount -t devtmpfs dev /dev
 for module in /modules/*; do /busybox insmod $module; done
 until [ -b /dev/vda ]; do /busybox sleep 0.1; done
-/busybox mount -t ext4 /dev/vda /root
-/busybox mount --move /dev /root/dev
-/busybox mount --move /proc /root/proc
-exec /busybox switch_root /root /init
+/busybox mount -t ext4 /dev/vda /disk
+/busybox mount --move /dev /disk/dev
+/busybox mount --move /proc /disk/proc
+exec /busybox switch_root /disk /init
 ";
 
 /// The disk's first program: everything on the disk is what it should be, and so are copies of it,
@@ -136,7 +136,7 @@ impl Machine {
 /// Makes the few first files of a machine.
 fn initrd(dir: &Path, kernel: Kernel) -> PathBuf {
     let root = dir.join("initrd.d");
-    for dir in ["dev", "modules", "proc", "root"] {
+    for dir in ["dev", "disk", "modules", "proc"] {
         fs::create_dir_all(root.join(dir)).unwrap();
     }
     fs::copy("/bin/busybox", root.join("busybox")).unwrap();
