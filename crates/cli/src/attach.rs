@@ -19,8 +19,8 @@ use uuid::Uuid;
 use crate::error::{Code, Error, Result};
 use crate::runtime;
 
-/// Queues that a virtual machine may have at least. It takes as many as it has processors, and those
-/// that it does not use cost nothing.
+/// Queues that a virtual machine may have at least. It takes as many as it has processors, and
+/// those that it does not use cost nothing.
 const MACHINE_QUEUES: NonZeroU16 = NonZeroU16::new(64).expect("it is not zero");
 
 /// What the export becomes.
@@ -48,6 +48,11 @@ impl Kind {
     /// The name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// Whether this machine's kernel is what makes requests, and may cache what it has to write.
+    pub(crate) fn is_of_this_kernel(self) -> bool {
+        !matches!(self, Self::NbdSocket | Self::VhostUser)
     }
 
     /// What `auto` means here, and why, if it is not the best.

@@ -13,6 +13,7 @@ use std::thread::{self, ThreadId};
 
 use rig::{Client, PATIENCE, SIZE, target};
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
+use tyche_engine::{Notice, Target};
 use tyche_link::memory;
 use tyche_store::memory::MemoryStore;
 use tyche_wake::{Inbox, Polled, Poller};
@@ -45,7 +46,7 @@ struct Reader {
     disk: Arc<dyn Disk>,
     events: Arc<Events>,
     sink: Arc<dyn Sink>,
-    results: Sender<(ThreadId, Result<(), Errno>)>,
+    results: Sender<Outcome>,
 }
 
 impl Poller for Reader {
@@ -78,8 +79,11 @@ impl Poller for Reader {
     }
 }
 
+/// In which thread a read ended, and how.
+type Outcome = (ThreadId, Result<(), Errno>);
+
 /// A client whose session polls a reader: what to tell that, and what it has read.
-fn stage() -> (Client, Arc<Events>, Receiver<(ThreadId, Result<(), Errno>)>, tyche_engine::Target) {
+fn stage() -> (Client, Arc<Events>, Receiver<Outcome>, Target) {
     let (a, b) = memory::pair(9014).unwrap();
     let target = target(Box::new(a), Arc::new(MemoryStore::new(SIZE, 512).unwrap()));
     let client = Client::start(Box::new(b), PATIENCE).connected();
@@ -117,7 +121,7 @@ fn requests_of_a_poller_are_made_and_answered_in_the_session_s_thread() {
 fn a_poller_is_served_to_its_end_though_the_session_is_over() {
     let (client, events, results, _target) = stage();
     client.host.control().abort();
-    client.await_notice(|notice| matches!(notice, tyche_engine::Notice::Closed));
+    client.await_notice(|notice| matches!(notice, Notice::Closed));
     for _ in 0..3 {
         events.push(Event::Read);
         assert_eq!(results.recv_timeout(PATIENCE).unwrap().1, Err(Errno::IO));

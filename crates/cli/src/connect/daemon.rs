@@ -115,7 +115,9 @@ impl Session {
         if detached {
             crate::log_to(File::create(&log).context(Code::Other, log.display())?);
         }
-        stay_in_memory();
+        if kind.is_of_this_kernel() {
+            stay_in_memory();
+        }
         let (mut options, mut warnings) = args.session.options(id)?;
         // A device keeps its identity, whoever serves it.
         let identity = former.as_ref().map_or(id, |former| former.lasting.identity);

@@ -276,6 +276,11 @@ impl SessionArgs {
                 "the target has no room for another session on export `{export}`; raise \
                  `channels` in the [limits] of its configuration, or disconnect one"
             ),
+            Reason::SessionLost => format!(
+                "export `{export}` was connected elsewhere since the daemon of its device died, so \
+                 that what waits here is stale: give the device up with `tyche disconnect \
+                 {export} --force`, then connect again"
+            ),
             _ => format!("the target refuses export `{export}`: {reason} {detail}"),
         };
         let code = match reason {

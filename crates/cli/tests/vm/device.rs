@@ -23,8 +23,7 @@ pub(crate) fn smoke(attachment: Attachment) {
     session.disconnect();
 }
 
-/// Unless told otherwise, the best that the kernel has is taken, and said why it is not a better
-/// one.
+/// Unless told otherwise, the best that the kernel has is taken, and said why it is no better.
 pub(crate) fn auto(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::time::Duration;
 
 use crate::attachment::Attachment;
-use crate::rig::{MIB, Rig, Session, Shape, allocated};
+use crate::rig::{DISK, MIB, Rig, Session, Shape, allocated};
 
 /// Enough for the file system that wants most.
 const SIZE: u64 = 512 * MIB;
@@ -52,7 +52,8 @@ fn tree(attachment: Attachment, make: &str, check: &str) {
     session.disconnect();
 }
 
-/// The target's file grows while a file system on the device is mounted, which grows, too.
+/// The target's file grows while a file system on the device is mounted, which grows, too: the
+/// file first by somebody else, then by command.
 ///
 /// Where the kernel cannot do that the tool says so, and the new size is there after connecting
 /// again.
@@ -65,8 +66,12 @@ pub(crate) fn resize(attachment: Attachment) {
         "mkfs.ext4 -q $D; mount $D /mnt\n\
          head -c 16M /dev/urandom >/tmp/wanted; cp /tmp/wanted /mnt/before",
     );
-    File::options().write(true).open(rig.disk()).unwrap().set_len(SIZE).unwrap();
+    File::options().write(true).open(rig.disk()).unwrap().set_len(SIZE / 2).unwrap();
     target.hang_up();
+    if attachment.why_rigid().is_none() {
+        session.wait_until(&format!("[ $(blockdev --getsize64 $D) = {} ]", SIZE / 2));
+    }
+    rig.tyche(&["export", "resize", DISK, &SIZE.to_string()]);
     if let Some(words) = attachment.why_rigid() {
         session.wait_until(&format!("grep -q '{words}' /run/tyche/sessions/*/daemon.log"));
         session.run("umount /mnt");
@@ -99,10 +104,10 @@ pub(crate) fn memory_pressure(attachment: Attachment) {
     session.run_within(
         Duration::from_secs(900),
         "mkfs.ext4 -q $D; mount $D /mnt\n\
-         fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=3584M --ioengine=psync \\\n\
-         --end_fsync=1\n\
-         fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=512M --ioengine=mmap \\\n\
-         --end_fsync=1\n\
+         fio --name=cached --filename=/mnt/cached --rw=write --bs=1M --size=3584M \\\n\
+         --ioengine=psync --end_fsync=1\n\
+         fio --name=mapped --filename=/mnt/mapped --rw=write --bs=1M --size=512M \\\n\
+         --ioengine=mmap --end_fsync=1\n\
          umount /mnt; e2fsck -f -n $D",
     );
     assert!(allocated(&rig.disk()) > 4 << 30);

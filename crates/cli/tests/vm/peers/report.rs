@@ -44,7 +44,7 @@ impl Report {
     }
 
     /// Where and how it was made, by name.
-    fn circumstances(&self) -> [(&'static str, String); 7] {
+    fn circumstances(&self) -> [(&'static str, String); 8] {
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
         [
             ("command", "cargo xtask vm peers".to_owned()),
@@ -54,6 +54,10 @@ impl Report {
             ("kernel in the guests", self.kernel.clone()),
             ("emulator", said(&["qemu-system-x86_64", "--version"]) + ", TCG, 2 CPUs, 1 GiB"),
             ("kernel of the machine", said(&["uname", "-sr"])),
+            (
+                "load of the machine",
+                said(&["cut", "--delimiter= ", "--fields=1-3", "/proc/loadavg"]),
+            ),
         ]
     }
 
@@ -122,11 +126,12 @@ Made by `cargo xtask vm peers`, not by hand. All devices are in one guest, on on
 and their disks are in memory: of processes on this machine for Tyche, nbdkit and vblade, and of a
 second guest for nvmet, which is part of a kernel.
 
-**The figures are distorted.** The guests are emulated, instruction by instruction: computing is some
-15 times as slow as on the machine itself, and a system call, an interrupt and a copy cost other than
-they do there, compared with each other. The servers outside are not emulated, but nvmet is. So the
-first column is a result; the rest shows that nothing is out of proportion. For measurements see
-[results](../results/README.md).
+**The figures are distorted.** The guests are emulated, instruction by instruction: computing is
+some 15 times as slow as on the machine itself, and a system call, an interrupt and a copy cost
+other than they do there, compared with each other. The servers outside are not emulated, but nvmet
+is. So the first column is a result; the rest shows that nothing is out of proportion, if the
+machine had nothing else to do: a load of more than two or three says that it had. For measurements
+see [results](../results/README.md).
 
 Figures are requests per second, and in parentheses their ratio to the median of the job.
 

@@ -136,7 +136,7 @@ impl Machine {
 /// Makes the few first files of a machine.
 fn initrd(dir: &Path, kernel: Kernel) -> PathBuf {
     let root = dir.join("initrd.d");
-    for dir in ["dev", "disk", "modules", "proc"] {
+    for dir in ["dev", "modules", "proc", "disk"] {
         fs::create_dir_all(root.join(dir)).unwrap();
     }
     fs::copy("/bin/busybox", root.join("busybox")).unwrap();

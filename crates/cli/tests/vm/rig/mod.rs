@@ -106,6 +106,11 @@ impl Rig {
         self.segment.set(number, "up");
     }
 
+    /// Runs a command of ours on this machine, which must succeed.
+    pub(crate) fn tyche(&self, args: &[&str]) -> String {
+        run(self.command(self.program()).args(args))
+    }
+
     /// A command on this machine's end of the segment. It does not outlive this thread.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.segment.inside("setpriv");
