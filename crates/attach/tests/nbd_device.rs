@@ -290,14 +290,19 @@ fn a_new_process_serves_what_the_dead_one_owes() {
 fn what_a_dead_process_has_left_can_be_taken_away() {
     skip_without_nbd!();
     let mut dead = Server::start("departed".as_ref());
-    let file = open(&dead.device, libc::O_DIRECT);
+    // Waits until the kernel has looked for partitions, which needs answers.
+    drop(open(&dead.device, 0));
     dead.tell("hold");
-    let waiting = thread::spawn(move || file.read_at(Buffer::new(8 * MIB).bytes(), 0));
+    // Another process: this one would not be asked whether it uses the device.
+    let mut reader = Command::new("dd");
+    reader.arg(format!("if={}", dead.device.display()));
+    reader.args(["of=/dev/null", "bs=8M", "count=1", "iflag=direct", "status=none"]);
+    let mut reader = reader.spawn().unwrap();
     dead.tell("wait for 2");
     dead.kill();
     assert_eq!(NbdDevice::remove_left("departed", false).unwrap(), Stopped::InUse);
     assert_eq!(NbdDevice::remove_left("departed", true).unwrap(), Stopped::InUse);
-    waiting.join().unwrap().unwrap_err();
+    assert!(!reader.wait().unwrap().success());
     wait_until("its last user is gone", || NbdDevice::find("departed").is_none());
     assert_eq!(NbdDevice::remove_left("departed", false).unwrap(), Stopped::Gone);
 }

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 
 use crate::attachment::Kernel;
-use crate::rig::{DISK, HOST, MIB, Machine, Rig, is_in_order, run};
+use crate::rig::{DISK, HOST, MIB, Machine, PATIENCE, Rig, is_in_order, run, wait_readable};
 
 const SIZE: u64 = 256 * MIB;
 /// Rounds of work that the machine does in all.
@@ -25,24 +25,23 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     fn connect(rig: &'a Rig) -> Self {
-        let said = run(tyche(rig)
-            .args(["connect", DISK, "--link", HOST, "--as", "vhost-user"])
-            .args(["-o", "json"]));
-        let value: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
-        let (socket, pid) = (&value["device"], &value["pid"]);
-        Self { rig, socket: socket.as_str().unwrap().into(), pid: pid.as_u64().unwrap() }
+        let (socket, pid) = connect(rig);
+        Self { rig, socket, pid }
     }
 
+    /// Kills the daemon, and waits until it is gone.
     fn kill(&self) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).unwrap();
+        let daemon = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         kill_process(pid, Signal::KILL).unwrap();
+        assert!(wait_readable(&daemon, PATIENCE), "the daemon does not end");
     }
 
+    /// Runs the same command once more.
     fn recover(&mut self) {
-        let next = Self::connect(self.rig);
-        assert_eq!(next.socket, self.socket, "the machine looks for it where it was");
-        self.pid = next.pid;
-        std::mem::forget(next);
+        let (socket, pid) = connect(self.rig);
+        assert_eq!(socket, self.socket, "the machine looks for it where it was");
+        self.pid = pid;
     }
 }
 
@@ -51,6 +50,15 @@ impl Drop for Session<'_> {
         // It may have ended with the test.
         let _ = tyche(self.rig).args(["disconnect", DISK, "--force"]).output();
     }
+}
+
+/// Connects; returns the socket, and the daemon's process.
+fn connect(rig: &Rig) -> (String, u64) {
+    let mut command = tyche(rig);
+    command.args(["connect", DISK, "--link", HOST, "--as", "vhost-user", "-o", "json"]);
+    let said = run(&mut command);
+    let value: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    (value["device"].as_str().unwrap().into(), value["pid"].as_u64().unwrap())
 }
 
 fn tyche(rig: &Rig) -> Command {

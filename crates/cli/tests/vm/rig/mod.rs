@@ -27,7 +27,7 @@ use rustix::fs::{FlockOperation, flock};
 
 pub(crate) use guest::{Guest, Job, PATIENCE, Shape};
 pub(crate) use machine::{Machine, is_in_order};
-pub(crate) use process::{run, wait_until};
+pub(crate) use process::{run, wait_readable, wait_until};
 pub(crate) use segment::HOST;
 use segment::Segment;
 pub(crate) use session::Session;
