@@ -245,7 +245,9 @@ impl Host {
                         assert_eq!(status, Status::Success);
                         self.completed += 1;
                     }
-                    SessionEvent::Joined(..) | SessionEvent::Connected => {}
+                    SessionEvent::Joined(..)
+                    | SessionEvent::Connected
+                    | SessionEvent::FormerChanged => {}
                     other => unreachable!("nothing goes wrong here: {other:?}"),
                 }
             }
