@@ -135,9 +135,10 @@ pub(crate) fn is_mounted(device: &File) -> bool {
     mounts.lines().any(|mount| mount.split(' ').nth(2) == Some(&number))
 }
 
-/// Whether another process has the device open. Those that end or close it meanwhile do not count.
+/// Whether another process has the device, or a partition of it, open. Those that end or close it
+/// meanwhile do not count.
 fn is_open_elsewhere(device: &File) -> io::Result<bool> {
-    let device = device.metadata()?.rdev();
+    let devices = with_partitions(device.metadata()?.rdev());
     let own = std::process::id().to_string();
     for process in fs::read_dir("/proc")?.flatten() {
         let name = process.file_name();
@@ -148,12 +149,28 @@ fn is_open_elsewhere(device: &File) -> io::Result<bool> {
         let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
         for file in files.flatten() {
             let found = fs::metadata(file.path());
-            if found.is_ok_and(|it| it.file_type().is_block_device() && it.rdev() == device) {
+            if found
+                .is_ok_and(|it| it.file_type().is_block_device() && devices.contains(&it.rdev()))
+            {
                 return Ok(true);
             }
         }
     }
     Ok(false)
+}
+
+/// The numbers of a device and of its partitions.
+fn with_partitions(device: u64) -> Vec<u64> {
+    let dir = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
+    let partitions = fs::read_dir(dir).into_iter().flatten().flatten();
+    let number = |text: String| {
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+    };
+    let partitions = partitions
+        .filter(|it| it.path().join("partition").exists())
+        .filter_map(|it| number(fs::read_to_string(it.path().join("dev")).ok()?));
+    partitions.chain([device]).collect()
 }
 
 #[cfg(test)]

@@ -46,6 +46,10 @@ pub trait Attachment: Send {
     /// What the system says when it refuses. The attachment goes on with the old size.
     fn resized(&mut self) -> Result<(), Error>;
 
+    /// Leaves the device as it is, for another process to take over: this one is about to end. Of
+    /// use where devices outlive their process; others go with it in any case.
+    fn leave(&mut self) {}
+
     /// Takes the disk away from programs. Without `force` an attachment that is in use stays as
     /// it is, and says so. With `force` it ends in any case, and programs that still hold it get
     /// errors. Stopping again, after either, is fine.

@@ -143,6 +143,8 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
         }
         Kind::VhostUser => {
             let socket = wish.socket.map_or_else(|| default_socket(export), Path::to_owned);
+            // It is looked for from anywhere, once its daemon is dead.
+            let socket = std::path::absolute(socket)?;
             if let Some(parent) = socket.parent().filter(|_| wish.socket.is_none()) {
                 runtime::create(parent)?;
             }
@@ -188,13 +190,13 @@ impl Lasting {
     }
 
     /// Whether somebody still has it: the kernel, or perhaps a virtual machine.
-    pub(crate) fn is_there(&self) -> bool {
-        match (self.kind, self.number()) {
-            (Kind::Ublk, Some(number)) => UblkDevice::is_left(number, mark(self.identity)),
+    pub(crate) fn is_there(&self) -> Result<bool> {
+        Ok(match (self.kind, self.number()) {
+            (Kind::Ublk, Some(number)) => UblkDevice::is_left(number, mark(self.identity))?,
             (Kind::Nbd, number) => NbdDevice::find(&self.identity.to_string()) == number,
             (Kind::VhostUser, _) => self.device.exists(),
             _ => false,
-        }
+        })
     }
 
     /// Serves it from now on, as `wish` has it.
@@ -221,6 +223,8 @@ impl Lasting {
                 UblkDevice::remove_left(number, mark(self.identity), force)?
             }
             (Kind::Nbd, _) => NbdDevice::remove_left(&self.identity.to_string(), force)?,
+            // Nobody knows whether a virtual machine waits.
+            (Kind::VhostUser, _) if !force => Stopped::InUse,
             (Kind::VhostUser, _) => {
                 std::fs::remove_file(&self.device)?;
                 Stopped::Gone

@@ -4,6 +4,7 @@
 //! /run/tyche/targets/NAME/    lock, control.sock
 //! /run/tyche/sessions/UUID/   lock, session.json, control.sock, daemon.log, the attachment's own
 //! /run/tyche/sockets/         those that others are told of: EXPORT.sock
+//! /run/tyche/exports/         a lock for each export that has a daemon, or is about to
 //! /run/tyche/devices/NAME     what udev should know of the block device of that name
 //! ```
 
@@ -11,8 +12,10 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use uuid::Uuid;
 
 use crate::error::{Code, Context, Error, Result};
 
@@ -23,6 +26,10 @@ const ROOT_VARIABLE: &str = "TYCHE_RUNTIME_DIR";
 
 /// Name of the file that a running process holds locked, in its directory.
 const LOCK: &str = "lock";
+/// How often a lock is tried, and the pause between two tries.
+const LOOKS: u32 = 5;
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Name of the control socket in its directory.
 pub(crate) const CONTROL: &str = "control.sock";
 
@@ -102,14 +109,38 @@ impl Drop for RuntimeDir {
 
 /// Takes the lock of a directory of ours; `None` if a running process has it.
 pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
-    let file = dir.join(LOCK);
+    lock_file(&dir.join(LOCK))
+}
+
+/// Takes the right to connect an export for a host of this machine.
+///
+/// # Errors
+/// `Usage` if another process has it.
+pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
+    let dir = root().join("exports");
+    create(&dir)?;
+    let file = dir.join(format!("{host}-{}.lock", export.replace('/', "_")));
+    lock_file(&file)?.ok_or_else(|| {
+        let message = format!("another `tyche connect` is about to connect `{export}`");
+        Error::new(Code::Usage, message)
+    })
+}
+
+fn lock_file(file: &Path) -> Result<Option<File>> {
     let lock = OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
-        .open(&file)
+        .open(file)
         .context(Code::Permission, format_args!("open {}", file.display()))?;
-    Ok(flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(lock))
+    // Who looks whether it is locked holds it for a moment.
+    for _ in 0..LOOKS {
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok(Some(lock));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(None)
 }
 
 /// Whether a running process has the directory.

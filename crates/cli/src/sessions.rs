@@ -129,11 +129,13 @@ fn session(dir: PathBuf) -> Option<Session> {
         return None;
     }
     let state = State::load(&dir);
-    let left = state.as_ref().and_then(|it| it.lasting.clone()).filter(Lasting::is_there);
+    // A device that can't be asked about is not forgotten.
+    let is_left = |lasting: &Lasting| lasting.is_there().unwrap_or(true);
+    let left = state.as_ref().and_then(|it| it.lasting.clone()).filter(is_left);
     if left.is_none() {
         clean_stale(&dir);
         if let Some(state) = &state {
-            forget_device(&state.device);
+            forget_device(&state.device, state.session);
         }
         runtime::remove(&dir);
     }
@@ -420,12 +422,8 @@ fn not_found(name: &str) -> Error {
 
 fn end(session: &Session, force: bool) -> Result<()> {
     if session.is_dead() {
-        if let Some(left) = &session.left {
-            left.remove(force)?;
-            runtime::remove(&session.dir);
-        }
-        // Otherwise, looking at it has taken away what was left.
-        return Ok(());
+        // Without a device, looking at it has taken away what was left.
+        return session.left.as_ref().map_or(Ok(()), |left| remove_left(&session.dir, left, force));
     }
     let timeout = if force { FORCED_TIMEOUT } else { DISCONNECT_TIMEOUT };
     match ask(&session.dir.join(CONTROL), &Request::Disconnect { force }, timeout) {
@@ -440,6 +438,25 @@ fn end(session: &Session, force: bool) -> Result<()> {
         // It ended before it could answer.
         Err(_) => await_end(session),
     }
+}
+
+/// Removes the device that a dead daemon has left, unless another has taken it over meanwhile.
+fn remove_left(dir: &Path, left: &Lasting, force: bool) -> Result<()> {
+    let overtaken = || {
+        let device = left.device.display();
+        let message = format!("{device} has another daemon meanwhile: see `tyche list`");
+        Error::new(Code::Usage, message)
+    };
+    // Whoever takes it over holds the lock until the directory is gone.
+    if !dir.exists() {
+        return Err(overtaken());
+    }
+    let _lock = runtime::lock(dir)?.ok_or_else(overtaken)?;
+    let state = State::load(dir).ok_or_else(overtaken)?;
+    left.remove(force)?;
+    forget_device(&state.device, state.session);
+    runtime::remove(dir);
+    Ok(())
 }
 
 /// Waits until nothing of the session is left.

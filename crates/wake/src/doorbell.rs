@@ -9,6 +9,8 @@
 //!
 //! The ringer that makes it *rung* writes to the eventfd, and may be slow to do so. Until then
 //! the loop can't read it, and it stays *rung*: another sleep ends as soon as the write is there.
+//! That is so if the sleep looks at whether the eventfd is readable, as `poll` does. Who is only
+//! told when it becomes so must call *awake* each time, before the next sleep.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

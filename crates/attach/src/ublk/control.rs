@@ -55,7 +55,7 @@ impl Control {
             match kind {
                 ErrorKind::PermissionDenied => error.remedy("run as root"),
                 ErrorKind::NotFound => error.remedy(
-                    "ublk needs the kernel module ublk_drv, of Linux 6.0 or later (modprobe \
+                    "ublk needs the kernel module ublk_drv of Linux 6.5 or later (modprobe \
                      ublk_drv)",
                 ),
                 _ => error,

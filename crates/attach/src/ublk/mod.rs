@@ -172,8 +172,20 @@ impl UblkDevice {
     }
 
     /// Whether the device of that number is there and has that mark.
-    pub fn is_left(number: u32, mark: u64) -> bool {
-        Control::open().is_ok_and(|mut control| owned(&mut control, number, mark).is_ok())
+    ///
+    /// # Errors
+    /// If the driver can't be asked.
+    pub fn is_left(number: u32, mark: u64) -> Result<bool, Error> {
+        let mut control = match Control::open() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            control => control?,
+        };
+        match owned(&mut control, number, mark) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            found => found
+                .map(|_| true)
+                .map_err(|error| Error::new(format!("look for {}", path(number).display()), error)),
+        }
     }
 
     /// Removes the device of that number, whose server has died. Without `force`, only if nobody
@@ -189,15 +201,12 @@ impl UblkDevice {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Stopped::Gone),
             found => found.map_err(explain)?,
         };
-        let mut in_use = Stopped::Gone;
-        if claim::is_in_use(&path).map_err(explain)? {
-            in_use = Stopped::InUse;
-            if !force {
-                return Ok(in_use);
-            }
+        // To open a device that nobody serves may take until somebody does: only to be careful.
+        if !force && claim::is_in_use(&path).map_err(explain)? {
+            return Ok(Stopped::InUse);
         }
         control.stop(number).and_then(|()| control.delete(number)).map_err(explain)?;
-        Ok(in_use)
+        Ok(Stopped::Gone)
     }
 
     fn new(
@@ -254,6 +263,10 @@ impl Attachment for UblkDevice {
             ));
         }
         self.control.update_size(self.number, size / SECTOR).map_err(explain)
+    }
+
+    fn leave(&mut self) {
+        self.running = false;
     }
 
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {

@@ -14,12 +14,11 @@ const RANGE_MAX: u32 = 1 << 30;
 /// What the kernel should know of the disk.
 pub(super) fn params(geometry: &Geometry, io_max: u32) -> Params {
     let shift = geometry.block_size.trailing_zeros() as u8;
-    let mut attributes = 0;
+    // An export may become write-back while the device lives: so flushes are always asked for,
+    // which costs little where there is nothing to flush.
+    let mut attributes = abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA;
     if geometry.read_only {
         attributes |= abi::ATTR_READ_ONLY;
-    }
-    if geometry.write_cache {
-        attributes |= abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA;
     }
     let range_max = RANGE_MAX / SECTOR as u32;
     Params {
@@ -59,12 +58,7 @@ pub(super) fn check_params(of_device: &Params, of_disk: &Params) -> io::Result<(
     if disk.logical_block_shift != device.logical_block_shift {
         return wrong("the export has another block size than the device");
     }
-    // A device that does not know of the cache would never have it flushed.
-    let lacks = disk.attributes & !device.attributes;
-    if lacks & abi::ATTR_VOLATILE_CACHE != 0 {
-        return wrong("the export is write-back now, and the device is not");
-    }
-    if lacks & abi::ATTR_READ_ONLY != 0 {
+    if disk.attributes & !device.attributes & abi::ATTR_READ_ONLY != 0 {
         return wrong("the export is read-only now, and the device is not");
     }
     Ok(())
@@ -96,7 +90,12 @@ mod tests {
         assert!(check(Geometry { size: 1 << 29, ..geometry() }).is_err());
         assert!(check(Geometry { block_size: 4096, ..geometry() }).is_err());
         assert!(check(Geometry { read_only: true, ..geometry() }).is_err());
-        let write_through = params(&Geometry { write_cache: false, ..geometry() }, IO_MAX);
-        assert!(check_params(&write_through, &device).is_err(), "nobody would flush");
+    }
+
+    #[test]
+    fn flushes_are_asked_for_though_there_is_no_cache_yet() {
+        let device = params(&Geometry { write_cache: false, ..geometry() }, IO_MAX);
+        let flushed = abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA;
+        assert_eq!(device.basic.attributes & flushed, flushed);
     }
 }

@@ -129,11 +129,9 @@ impl Queue {
             self.answer(completion);
             worked = true;
         }
-        if worked {
-            for _ in 0..self.starved.len() {
-                let tag = self.starved.remove(0);
-                self.serve(tag);
-            }
+        for _ in 0..self.starved.len() {
+            let tag = self.starved.remove(0);
+            self.serve(tag);
         }
         worked
     }
@@ -158,6 +156,9 @@ impl Queue {
         while let Some(entry) = self.pop() {
             worked = true;
             if entry.user_data() == BELL {
+                // The ring tells of each change once: what has rung must be silenced, or the next
+                // ring would be none.
+                self.answers.0.awake();
                 if !cqueue::more(entry.flags()) {
                     self.watch_bell();
                 }

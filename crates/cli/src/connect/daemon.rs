@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::device_name::DeviceName;
 use super::former::Former;
 use super::{ConnectArgs, SessionArgs, orders};
-use crate::attach::{self, Lasting, Wish};
+use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Request};
 use crate::error::{Code, Context, Error, Result};
 use crate::links::log_warnings;
@@ -46,6 +46,7 @@ enum Input {
 /// Runs the session. With `detached` the caller is another `tyche connect`, which waits for one
 /// line of JSON.
 pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
+    die_of_panics();
     let started = Session::start(args, detached);
     let session = match started {
         Ok(session) => session,
@@ -57,7 +58,8 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
     };
     let announcement = session.announcement();
     if detached {
-        println!("{announcement}");
+        // Who waited for it may be gone.
+        let _ = writeln!(stdout(), "{announcement}");
         release_stdio()?;
     } else {
         let device = session.state.device.display().to_string();
@@ -69,6 +71,17 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
         let _ = sd_notify::notify(false, &states);
     }
     session.run()
+}
+
+/// A panic, in whatever thread, ends the daemon as a signal would: without taking away a device
+/// that the next daemon can serve, and without staying on as one that does not serve.
+fn die_of_panics() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        tracing::error!("{panic}");
+        std::process::abort();
+    }));
 }
 
 /// Whoever started us must not wait for our output to end.
@@ -85,13 +98,39 @@ struct Session {
     attachment: Box<dyn Attachment>,
     host: Host,
     /// While it lives, udev knows the device.
-    _name: Option<DeviceName>,
+    name: Option<DeviceName>,
     inputs: Receiver<Input>,
     /// The session has ended: there is nobody to say farewell to.
     closed: bool,
     /// What the user should know of the links.
     warnings: Vec<String>,
     dir: RuntimeDir,
+    /// As long as it is held, no other daemon of this host has the export.
+    _only: File,
+}
+
+/// What there is before anything is connected.
+struct Outset {
+    only: File,
+    /// Whose device waits.
+    former: Option<Former>,
+    /// What to make of the export, and why it is not the best.
+    kind: Kind,
+    compromise: Option<String>,
+}
+
+impl Outset {
+    fn find(args: &ConnectArgs, host: Uuid) -> Result<Self> {
+        let export = &args.session.export;
+        sessions::refuse_twice(export, host)?;
+        let only = runtime::lock_export(export, host)?;
+        let former = Former::find(export, host)?;
+        let (kind, compromise) = match &former {
+            Some(former) => (former.check_kind(args.kind, export)?, None),
+            None => args.kind.resolve(),
+        };
+        Ok(Self { only, former, kind, compromise })
+    }
 }
 
 impl Session {
@@ -103,12 +142,7 @@ impl Session {
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let SessionArgs { export, .. } = &args.session;
         let host_id = args.session.host()?;
-        sessions::refuse_twice(export, host_id)?;
-        let former = Former::find(export, host_id)?;
-        let (kind, compromise) = match &former {
-            Some(former) => (former.check_kind(args.kind, export)?, None),
-            None => args.kind.resolve(),
-        };
+        let Outset { only, former, kind, compromise } = Outset::find(args, host_id)?;
         let id = Uuid::new_v4();
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
         let log = dir.path().join("daemon.log");
@@ -144,7 +178,14 @@ impl Session {
             depth: args.session.queue_size,
             answer_within: args.session.answer_within(),
         };
-        let (attachment, lasting) = make_device(&wish, &host, former.as_ref())?;
+        let (attachment, lasting) = match make_device(&wish, &host, former.as_ref()) {
+            Err(error) if former.is_some() => {
+                // The host's thread may serve the device, and would be waited for.
+                std::mem::forget(host);
+                return Err(error);
+            }
+            made => made?,
+        };
         let device = attachment.device_path().to_owned();
         let export = export.clone();
         let state = State {
@@ -157,15 +198,45 @@ impl Session {
             lasting,
             known: Some(known),
         };
-        state.save(dir.path())?;
+        let mut session = Self {
+            state,
+            attachment,
+            host,
+            name: None,
+            inputs,
+            closed: false,
+            warnings,
+            dir,
+            _only: only,
+        };
+        let taken_over = former.is_some();
+        match session.appear(args, former, uuid, sender, signals) {
+            Err(error) if taken_over => {
+                // Programs use it: it waits for another daemon.
+                session.attachment.leave();
+                std::mem::forget(session);
+                Err(error)
+            }
+            appeared => appeared.map(|()| session),
+        }
+    }
+
+    /// Makes the session known: to the next daemon, to udev, and to whoever has orders.
+    fn appear(
+        &mut self,
+        args: &ConnectArgs,
+        former: Option<Former>,
+        export: Uuid,
+        sender: Sender<Input>,
+        signals: Signals,
+    ) -> Result<()> {
+        self.state.save(self.dir.path())?;
         if let Some(former) = former {
             former.succeeded();
         }
-        let name = DeviceName::tell(&state.device, &state.export, uuid)?;
-        let session =
-            Self { state, host, attachment, _name: name, inputs, closed: false, warnings, dir };
-        session.listen(args, sender, signals)?;
-        Ok(session)
+        let State { device, export: name, session, .. } = &self.state;
+        self.name = DeviceName::tell(device, name, export, *session)?;
+        self.listen(args, sender, signals)
     }
 
     /// What is the same as long as the daemon lives.
@@ -305,7 +376,10 @@ impl Session {
         }
         match self.attachment.stop(force)? {
             Stopped::InUse if !force => Err(attach::in_use(&self.state.device)),
-            Stopped::Gone | Stopped::InUse => Ok(()),
+            Stopped::Gone | Stopped::InUse => {
+                self.name = None;
+                Ok(())
+            }
         }
     }
 

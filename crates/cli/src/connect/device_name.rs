@@ -4,6 +4,7 @@
 //! ```text
 //! /run/tyche/devices/ublkb0      TYCHE_UUID=..    the export's
 //!                                TYCHE_EXPORT=..  its name
+//!                                TYCHE_SESSION=.. whose file it is
 //! ```
 
 use std::fs;
@@ -20,15 +21,22 @@ const UDEV: &str = "/run/udev/control";
 /// How long udev may take to make the name.
 const UDEV_TIMEOUT_S: u32 = 5;
 
-/// The file about one device; gone when dropped, and the name with it.
+/// The file about one device; gone when dropped, and the name with it, unless another session has a
+/// device of that name by now.
 pub(super) struct DeviceName {
     name: String,
     file: PathBuf,
+    session: Uuid,
 }
 
 impl DeviceName {
     /// Tells about `device`, if it is one in `/dev`, and waits for its name.
-    pub(super) fn tell(device: &Path, export: &str, uuid: Uuid) -> Result<Option<Self>> {
+    pub(super) fn tell(
+        device: &Path,
+        export: &str,
+        uuid: Uuid,
+        session: Uuid,
+    ) -> Result<Option<Self>> {
         let Some(name) = device.strip_prefix("/dev").ok().and_then(|name| name.to_str()) else {
             return Ok(None);
         };
@@ -38,29 +46,36 @@ impl DeviceName {
         // A value ends with its line; what might confuse the reader of one is left out.
         let plain = |it: &char| it.is_ascii_alphanumeric() || "-_.:+@".contains(*it);
         let export: String = export.chars().filter(plain).collect();
-        let text = format!("TYCHE_UUID={uuid}\nTYCHE_EXPORT={export}\n");
+        let whose = whose(session);
+        let text = format!("TYCHE_UUID={uuid}\nTYCHE_EXPORT={export}\n{whose}\n");
         fs::write(&file, text).context(Code::Other, file.display())?;
         look_again(&name);
         await_name(uuid);
-        Ok(Some(Self { name, file }))
+        Ok(Some(Self { name, file, session }))
     }
 }
 
 impl Drop for DeviceName {
     fn drop(&mut self) {
-        // It is below a directory that a restart of the machine empties.
-        let _ = fs::remove_file(&self.file);
-        look_again(&self.name);
+        let text = fs::read_to_string(&self.file).unwrap_or_default();
+        if text.lines().any(|line| line == whose(self.session)) {
+            // It is below a directory that a restart of the machine empties.
+            let _ = fs::remove_file(&self.file);
+            look_again(&self.name);
+        }
     }
 }
 
+/// The line that says whose file it is.
+fn whose(session: Uuid) -> String {
+    format!("TYCHE_SESSION={session}")
+}
+
 /// Takes back what a daemon that died has told about its device.
-pub(crate) fn forget_device(device: &Path) {
+pub(crate) fn forget_device(device: &Path, session: Uuid) {
     let Some(name) = device.file_name().and_then(|name| name.to_str()) else { return };
     let file = runtime::devices().join(name);
-    if file.exists() {
-        drop(DeviceName { name: name.to_owned(), file });
-    }
+    drop(DeviceName { name: name.to_owned(), file, session });
 }
 
 /// Waits until udev has made the name, so that it can be used when `tyche connect` returns. Where

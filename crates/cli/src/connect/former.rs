@@ -29,7 +29,10 @@ impl Former {
         for dir in dirs {
             let is_it = |state: &State| state.export == export && state.host == host;
             let Some(state) = State::load(&dir).filter(is_it) else { continue };
-            let Some(lasting) = state.lasting.filter(Lasting::is_there) else { continue };
+            let Some(lasting) = state.lasting else { continue };
+            if !lasting.is_there()? {
+                continue;
+            }
             let Some(known) = state.known else { continue };
             let Some(lock) = runtime::lock(&dir)? else {
                 let message = format!("another `tyche connect` takes {export} over just now");
@@ -55,8 +58,15 @@ impl Former {
         Err(Error::new(Code::Usage, message))
     }
 
-    /// Its device has another daemon now.
+    /// Its device has another daemon now. What earlier ones of the device have left goes, too.
     pub(super) fn succeeded(self) {
+        let dirs = runtime::below(&runtime::sessions()).unwrap_or_default();
+        for dir in dirs.iter().filter(|dir| **dir != self.dir && !runtime::is_locked(dir)) {
+            let lasting = State::load(dir).and_then(|state| state.lasting);
+            if lasting.is_some_and(|it| it.identity == self.lasting.identity) {
+                runtime::remove(dir);
+            }
+        }
         runtime::remove(&self.dir);
     }
 }

@@ -219,12 +219,12 @@ impl NbdDevice {
         let Some(number) = Self::find(identity) else { return Ok(Stopped::Gone) };
         let path = path(number);
         let explain = |error| Error::new(format!("remove {}", path.display()), error);
-        let in_use = claim::is_in_use(&path).map_err(explain)?;
-        if in_use && !force {
+        // To open a device that nobody serves may take until somebody does: only to be careful.
+        if !force && claim::is_in_use(&path).map_err(explain)? {
             return Ok(Stopped::InUse);
         }
         disconnect(&Driver::open()?, number)?;
-        Ok(if in_use { Stopped::InUse } else { Stopped::Gone })
+        Ok(Stopped::Gone)
     }
 
     fn of(
@@ -279,6 +279,10 @@ impl Attachment for NbdDevice {
         self.driver
             .resize(self.number, &self.identity, size, block_size)
             .map_err(|error| Error::new(format!("resize {}", self.path.display()), error))
+    }
+
+    fn leave(&mut self) {
+        std::mem::forget(self.server.take());
     }
 
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
