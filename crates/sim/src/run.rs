@@ -15,8 +15,9 @@ use crate::world::World;
 
 /// Faults stop after that long, even if operations are left.
 const FAULTS_MAX: Duration = Duration::from_secs(20);
-/// Everything must be over that long after the faults have stopped.
-const CALM_MAX: Duration = Duration::from_secs(30);
+/// How long what is left may take when nothing goes wrong any more. The slowest that is drawn,
+/// short frames over a long way, moves 2 MB/s, and has had up to 70 MB left to move.
+const CALM_MAX: Duration = Duration::from_secs(120);
 /// Every link that is whole must be live that long after everything is over. A link on which the
 /// target was never heard is asked on every 30 s, one that flapped is left alone for 64 times the
 /// pause between two attempts at most, which is half a second in plans, and then some of the
