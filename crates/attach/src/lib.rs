@@ -20,6 +20,7 @@ mod descriptors;
 mod error;
 mod listener;
 mod loop_attachment;
+mod module;
 mod reclaim;
 mod slots;
 

@@ -11,12 +11,10 @@ use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, bytes, show};
 use crate::report::add;
-use crate::runtime::{self, CONTROL};
+use crate::runtime::CONTROL;
 use crate::serve::binary;
-use crate::sessions::refusal;
+use crate::sessions::{refusal, targets};
 
-/// How long a target may take to say how it is.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long it may take until a file's new size is on its disk, behind what is written there.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -86,17 +84,13 @@ pub(crate) fn run(command: &ExportCommand) -> Result<()> {
 
 /// The directory of the one target of this machine that has the export, and the export's size.
 fn find(export: &str, target: Option<&str>) -> Result<(PathBuf, u64)> {
-    let dir = runtime::targets();
-    let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
-    let report = |dir: &PathBuf| ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT).ok();
-    let running = dirs.into_iter().filter_map(|dir| report(&dir).map(|report| (dir, report)));
     let named = |(_, report): &(PathBuf, Value)| target.is_none_or(|it| report["name"] == it);
     let size = |(dir, report): (PathBuf, Value)| {
         let mut exports = report["exports"].as_array()?.iter();
         let size = exports.find(|it| it["export"] == export)?["size"].as_u64()?;
         Some((dir, report["name"].as_str()?.to_owned(), size))
     };
-    let mut found: Vec<_> = running.filter(named).filter_map(size).collect();
+    let mut found: Vec<_> = targets()?.into_iter().filter(named).filter_map(size).collect();
     if found.len() > 1 {
         let names: Vec<_> = found.iter().map(|(_, name, _)| name.as_str()).collect();
         let message = format!("`{export}` is exported by {}: give --target", names.join(", "));

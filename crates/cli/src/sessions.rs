@@ -152,21 +152,19 @@ fn is_running(dir: &Path) -> bool {
     runtime::is_locked(dir)
 }
 
-/// The targets that run here.
-fn targets() -> Result<Vec<Value>> {
+/// What the targets that run here say of themselves, with their directories.
+pub(crate) fn targets() -> Result<Vec<(PathBuf, Value)>> {
     let dir = runtime::targets();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
-    let answer = |dir: &PathBuf| ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT).ok();
-    Ok(dirs.iter().filter_map(answer).collect())
+    let report = |dir: &PathBuf| ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT).ok();
+    Ok(dirs.into_iter().filter_map(|dir| report(&dir).map(|report| (dir, report))).collect())
 }
 
 /// Refuses to connect an export that this host has connected already: the second session would
 /// take the export away from the first.
 pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
-    let dir = runtime::sessions();
-    for dir in runtime::below(&dir).context(Code::Permission, dir.display())? {
-        let Some(state) = State::load(&dir).filter(|_| is_running(&dir)) else { continue };
-        if state.export == export && state.host == host {
+    for (dir, state) in State::all()? {
+        if state.export == export && state.host == host && is_running(&dir) {
             let device = state.device.display();
             let message = format!("export `{export}` is connected already, as {device}");
             return Err(Error::new(Code::Usage, message));
@@ -175,16 +173,15 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// The exports that have a daemon, which may be about to connect.
+/// The exports that daemons of this machine have connected.
 pub(crate) fn connected() -> Result<BTreeSet<String>> {
-    let dir = runtime::sessions();
-    let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
-    let states = dirs.iter().filter(|dir| is_running(dir)).filter_map(|dir| State::load(dir));
-    Ok(states.map(|state| state.export).collect())
+    let running = State::all()?.into_iter().filter(|(dir, _)| is_running(dir));
+    Ok(running.map(|(_, state)| state.export).collect())
 }
 
 pub(crate) fn list(args: &ListArgs) -> Result<()> {
-    let (sessions, targets) = (sessions()?, targets()?);
+    let sessions = sessions()?;
+    let targets: Vec<_> = targets()?.into_iter().map(|(_, report)| report).collect();
     show(
         args.output,
         || {
@@ -270,6 +267,7 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
             .collect();
         let targets: Vec<_> = targets()?
             .into_iter()
+            .map(|(_, report)| report)
             .filter(|it| named(it["name"].as_str().unwrap_or_default()))
             .collect();
         if let Some(name) = args.name.as_ref().filter(|_| sessions.is_empty() && targets.is_empty())

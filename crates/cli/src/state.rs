@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::attach::{Kind, Lasting};
 use crate::error::{Code, Context, Result};
+use crate::runtime;
 
 /// Name of the file, in the session's directory.
 const FILE: &str = "session.json";
@@ -38,6 +39,14 @@ impl State {
         fs::rename(&aside, &path).context(Code::Other, path.display())
     }
 
+    /// What all daemons have written down, with their directories.
+    pub(crate) fn all() -> Result<Vec<(PathBuf, Self)>> {
+        let dir = runtime::sessions();
+        let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
+        let loaded = |dir: PathBuf| Self::load(&dir).map(|state| (dir, state));
+        Ok(dirs.into_iter().filter_map(loaded).collect())
+    }
+
     /// What the daemon of that directory has written down.
     pub(crate) fn load(dir: &Path) -> Option<Self> {
         serde_json::from_str(&fs::read_to_string(dir.join(FILE)).ok()?).ok()
@@ -48,7 +57,8 @@ impl State {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Known {
     target: Uuid,
-    uuid: Uuid,
+    /// The export's.
+    pub(crate) uuid: Uuid,
     size: u64,
     block_size: u32,
     read_only: bool,

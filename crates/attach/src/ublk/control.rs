@@ -6,7 +6,6 @@ use std::io::{self, ErrorKind};
 use std::mem::{self, size_of};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
@@ -19,7 +18,7 @@ use super::abi::{
     CMD_START_USER_RECOVERY, CMD_STOP_DEV, CMD_UPDATE_SIZE, ControlCommand, DeviceInfo, NO_QUEUE,
     PARAMS_LEN, Params,
 };
-use crate::Error;
+use crate::{Error, module};
 
 const PATH: &str = "/dev/ublk-control";
 
@@ -44,8 +43,7 @@ impl Control {
     pub(super) fn open() -> Result<Self, Error> {
         let file = open(Path::new(PATH)).or_else(|error| match error.kind() {
             ErrorKind::NotFound => {
-                // What it says is of no use to anybody: whether the device is there now is.
-                let _ = Command::new("modprobe").arg("ublk_drv").output();
+                module::load("ublk_drv");
                 open(Path::new(PATH))
             }
             _ => Err(error),

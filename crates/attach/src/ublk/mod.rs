@@ -252,11 +252,11 @@ impl Attachment for UblkDevice {
     fn resized(&mut self) -> Result<(), Error> {
         let size = self.disk.geometry().size;
         let explain = |error| Error::new(format!("resize {}", self.path.display()), error);
-        let params = self.control.params(self.number).map_err(explain)?;
-        if params.basic.sectors * SECTOR == size && self.features & abi::F_UPDATE_SIZE == 0 {
-            return Ok(());
-        }
         if self.features & abi::F_UPDATE_SIZE == 0 {
+            let params = self.control.params(self.number).map_err(explain)?;
+            if params.basic.sectors * SECTOR == size {
+                return Ok(());
+            }
             return Err(explain(ErrorKind::Unsupported.into()).remedy(
                 "Linux changes the size of ublk devices from 6.16 on; disconnect and connect \
                  again to see the new size",

@@ -33,13 +33,12 @@ use super::abi::{
     OP_DISCARD, OP_FLUSH, OP_READ, OP_WRITE, OP_WRITE_ZEROES, RES_ABORT, RES_OK, data_offset,
 };
 use super::io_descriptors::IoDescriptors;
+use super::params::SECTOR;
 
 /// What the ring knows the bell by; tags are less.
 const BELL: u64 = u64::MAX;
 /// How long until a request that got no pages tries again: another queue may have given some back.
 const STARVED_PAUSE: Duration = Duration::from_millis(1);
-/// Bytes in what the block layer counts in.
-const SECTOR: u64 = 512;
 
 /// What the disk answers to.
 struct Answers(Inbox<Completion>);

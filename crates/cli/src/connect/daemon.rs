@@ -166,7 +166,7 @@ impl Session {
             let _ = notices.send(Input::Notice(notice));
         })?;
         let known = former.as_ref().map(|former| former.known);
-        let (uuid, known) = await_connection(&host, &inputs, &args.session, known)?;
+        let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
         let wish = Wish {
             kind,
@@ -210,7 +210,7 @@ impl Session {
             _only: only,
         };
         let taken_over = former.is_some();
-        match session.appear(args, former, uuid, sender, signals) {
+        match session.appear(args, former, known.uuid, sender, signals) {
             Err(error) if taken_over => {
                 // Programs use it: it waits for another daemon.
                 session.attachment.leave();
@@ -432,23 +432,22 @@ fn stay_in_memory() {
     }
 }
 
-/// Waits until the session is live; returns the export's identity, and what to keep of it, which is
-/// told when it is not what was `known` before.
+/// Waits until the session is live; returns what to keep of the export, which is told when it is
+/// not what was `known` before.
 fn await_connection(
     host: &Host,
     inputs: &Receiver<Input>,
     args: &SessionArgs,
     mut known: Option<Known>,
-) -> Result<(Uuid, Known)> {
+) -> Result<Known> {
     let deadline = Instant::now() + args.timeout();
     let (mut refusal, mut looked) = (None, false);
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {
             Ok(Input::Notice(Notice::Former(former))) => known = Some(former.into()),
-            Ok(Input::Notice(Notice::Connected(export))) => {
-                let known = known.expect("it is known before the session is live");
-                return Ok((export.uuid, known));
+            Ok(Input::Notice(Notice::Connected(_))) => {
+                return Ok(known.expect("it is known before the session is live"));
             }
             Ok(Input::Notice(Notice::Rejected(reason, detail))) => {
                 refusal = Some(args.refused(reason, &detail));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use uuid::Uuid;
 
 use crate::attach::{Kind, Lasting};
-use crate::error::{Code, Context, Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::runtime;
 use crate::state::{Known, State};
 
@@ -24,11 +24,8 @@ pub(super) struct Former {
 impl Former {
     /// The one of that export and host, if there is one.
     pub(super) fn find(export: &str, host: Uuid) -> Result<Option<Self>> {
-        let sessions = runtime::sessions();
-        let dirs = runtime::below(&sessions).context(Code::Permission, sessions.display())?;
-        for dir in dirs {
-            let is_it = |state: &State| state.export == export && state.host == host;
-            let Some(state) = State::load(&dir).filter(is_it) else { continue };
+        let is_it = |state: &State| state.export == export && state.host == host;
+        for (dir, state) in State::all()?.into_iter().filter(|(_, state)| is_it(state)) {
             let Some(lasting) = state.lasting else { continue };
             if !lasting.is_there()? {
                 continue;
@@ -60,11 +57,11 @@ impl Former {
 
     /// Its device has another daemon now. What earlier ones of the device have left goes, too.
     pub(super) fn succeeded(self) {
-        let dirs = runtime::below(&runtime::sessions()).unwrap_or_default();
-        for dir in dirs.iter().filter(|dir| **dir != self.dir && !runtime::is_locked(dir)) {
-            let lasting = State::load(dir).and_then(|state| state.lasting);
-            if lasting.is_some_and(|it| it.identity == self.lasting.identity) {
-                runtime::remove(dir);
+        let is_it = |lasting: Lasting| lasting.identity == self.lasting.identity;
+        for (dir, state) in State::all().unwrap_or_default() {
+            let earlier = dir != self.dir && state.lasting.is_some_and(is_it);
+            if earlier && !runtime::is_locked(&dir) {
+                runtime::remove(&dir);
             }
         }
         runtime::remove(&self.dir);

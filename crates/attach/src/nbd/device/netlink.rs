@@ -6,7 +6,6 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
 use netlink_packet_core::{
@@ -21,7 +20,7 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket, SocketAddr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use crate::Error;
+use crate::{Error, module};
 
 /// How long an answer is waited for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,7 +95,7 @@ impl Driver {
             .map_err(|error| explain(error.into()))?;
         let family = find_family(&socket).or_else(|error| match error.kind() {
             ErrorKind::NotFound => {
-                load_module();
+                module::load("nbd");
                 find_family(&socket)
             }
             _ => Err(error),
@@ -203,15 +202,6 @@ fn find_family(socket: &Socket) -> io::Result<u16> {
         _ => None,
     })
     .ok_or_else(|| ErrorKind::NotFound.into())
-}
-
-/// Tries to; whether it has worked shows when the driver is asked for.
-fn load_module() {
-    let mut modprobe = Process::new("modprobe");
-    modprobe.args(["--quiet", "nbd"]).stdin(Stdio::null()).stdout(Stdio::null());
-    if let Err(error) = modprobe.stderr(Stdio::null()).status() {
-        tracing::debug!(%error, "modprobe nbd");
-    }
 }
 
 /// A message to the family or from it, in the host's byte order.

@@ -1,0 +1,12 @@
+//! Kernel modules.
+
+use std::process::{Command, Stdio};
+
+/// Tries to load a module; whether it has worked shows when its driver is asked for.
+pub(crate) fn load(name: &str) {
+    let mut modprobe = Command::new("modprobe");
+    modprobe.args(["--quiet", name]).stdin(Stdio::null()).stdout(Stdio::null());
+    if let Err(error) = modprobe.stderr(Stdio::null()).status() {
+        tracing::debug!(%error, "modprobe {name}");
+    }
+}
