@@ -11,6 +11,7 @@
 //! | [`fuse::FuseMount`] | a file `disk` | root, FUSE |
 //! | [`LoopAttachment`] | `/dev/loopN` over that file | root, FUSE, loop devices |
 //! | [`ublk::UblkDevice`] | `/dev/ublkbN` | root, the ublk driver of Linux 6.5 |
+//! | [`growable::GrowableUblk`] | `/dev/dm-N` over that | the device mapper as well |
 //!
 //! Requests of programs are never refused for want of memory: an attachment stops reading
 //! requests while its table or the arena is full, and goes on when the disk has answered some.
@@ -20,11 +21,13 @@ mod descriptors;
 mod error;
 mod listener;
 mod loop_attachment;
+mod mapper;
 mod module;
 mod reclaim;
 mod slots;
 
 pub mod fuse;
+pub mod growable;
 pub mod loopdev;
 pub mod nbd;
 pub mod ublk;

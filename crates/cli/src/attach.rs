@@ -8,8 +8,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tyche_attach::fuse::FuseMount;
+use tyche_attach::growable::GrowableUblk;
 use tyche_attach::nbd::{NbdDevice, NbdDeviceOptions, NbdServer};
-use tyche_attach::ublk::{UblkDevice, UblkOptions};
+use tyche_attach::ublk::{Orphan, UblkDevice, UblkOptions};
 use tyche_attach::vhost_user::VhostUserBlk;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::Disk;
@@ -89,6 +90,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) queues: u16,
     /// Requests in flight on each.
     pub(crate) depth: u16,
+    /// Whether it must be able to grow in use.
+    pub(crate) growable: bool,
     /// By when every request is answered; `None`: it may take for ever.
     pub(crate) answer_within: Option<Duration>,
 }
@@ -97,6 +100,18 @@ impl Wish<'_> {
     /// More queues than one, or else one.
     fn queues(&self) -> NonZeroU16 {
         NonZeroU16::new(self.queues).unwrap_or(NonZeroU16::MIN)
+    }
+
+    /// A ublk device, under a device that can grow if it is to and can't itself.
+    fn ublk(&self, disk: Arc<dyn Disk>, host: &Host) -> Result<Box<dyn Attachment>> {
+        let &Wish { queues, depth, export, identity, .. } = self;
+        let options = UblkOptions { queues, depth, mark: mark(identity) };
+        let adopt = |make| host.control().adopt(make);
+        if !self.growable || UblkDevice::grows()? {
+            return Ok(Box::new(UblkDevice::start(disk, options, &adopt)?));
+        }
+        let identity = identity.to_string();
+        Ok(Box::new(GrowableUblk::start(disk, options, export, &identity, &adopt)?))
     }
 
     /// The socket of a virtual machine's disk. The machine is told where that is, so it is the same
@@ -110,7 +125,7 @@ impl Wish<'_> {
         NbdDeviceOptions {
             sockets: self.queues(),
             answer_within: self.answer_within,
-            ..NbdDeviceOptions::new(self.identity.to_string())
+            ..NbdDeviceOptions::new(backend(self.identity))
         }
     }
 }
@@ -120,20 +135,18 @@ fn mark(identity: Uuid) -> u64 {
     identity.as_u64_pair().0
 }
 
+/// What an nbd device of ours is known by. The udev rule takes it for ours by how that begins.
+fn backend(identity: Uuid) -> String {
+    format!("tyche-{identity}")
+}
+
 /// Attaches the disk of a session.
 pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>> {
-    let &Wish { kind, export, dir, identity, queues, depth, .. } = wish;
+    let &Wish { kind, export, dir, .. } = wish;
     let disk: Arc<dyn Disk> = host.volume().clone();
     Ok(match kind {
         Kind::Auto => unreachable!("it was resolved to another kind"),
-        Kind::Ublk => {
-            let adopt = |make| host.control().adopt(make);
-            Box::new(UblkDevice::start(
-                disk,
-                UblkOptions { queues, depth, mark: mark(identity) },
-                &adopt,
-            )?)
-        }
+        Kind::Ublk => wish.ublk(disk, host)?,
         Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options())?),
         Kind::Loop => Box::new(LoopAttachment::start(disk, &dir.join("loop"))?),
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk)?),
@@ -192,8 +205,8 @@ impl Lasting {
     /// Whether somebody still has it: the kernel, or perhaps a virtual machine.
     pub(crate) fn is_there(&self) -> Result<bool> {
         Ok(match (self.kind, self.number()) {
-            (Kind::Ublk, Some(number)) => UblkDevice::is_left(number, mark(self.identity))?,
-            (Kind::Nbd, number) => NbdDevice::find(&self.identity.to_string()) == number,
+            (Kind::Ublk, _) => Orphan::find(mark(self.identity))?.is_some(),
+            (Kind::Nbd, number) => NbdDevice::find(&backend(self.identity)) == number,
             (Kind::VhostUser, _) => self.device.exists(),
             _ => false,
         })
@@ -203,10 +216,14 @@ impl Lasting {
     pub(crate) fn take_over(&self, wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>> {
         let disk: Arc<dyn Disk> = host.volume().clone();
         match (self.kind, self.number()) {
-            (Kind::Ublk, Some(number)) => {
+            (Kind::Ublk, _) => {
                 let adopt = |make| host.control().adopt(make);
-                let device = UblkDevice::recover(disk, number, mark(self.identity), &adopt)?;
-                Ok(Box::new(device))
+                let (identity, mark) = (self.identity.to_string(), mark(self.identity));
+                Ok(if GrowableUblk::exists(&identity) {
+                    Box::new(GrowableUblk::recover(disk, &identity, mark, &adopt)?)
+                } else {
+                    Box::new(UblkDevice::recover(disk, mark, &adopt)?)
+                })
             }
             (Kind::Nbd, Some(number)) => {
                 Ok(Box::new(NbdDevice::recover(number, disk, &wish.nbd_options())?))
@@ -219,10 +236,13 @@ impl Lasting {
     /// Removes it, with `force` even if it is in use.
     pub(crate) fn remove(&self, force: bool) -> Result<()> {
         let stopped = match (self.kind, self.number()) {
-            (Kind::Ublk, Some(number)) => {
-                UblkDevice::remove_left(number, mark(self.identity), force)?
-            }
-            (Kind::Nbd, _) => NbdDevice::remove_left(&self.identity.to_string(), force)?,
+            (Kind::Ublk, _) => match Orphan::find(mark(self.identity))? {
+                Some(orphan) => {
+                    GrowableUblk::remove_orphan(&self.identity.to_string(), orphan, force)?
+                }
+                None => Stopped::Gone,
+            },
+            (Kind::Nbd, _) => NbdDevice::remove_left(&backend(self.identity), force)?,
             // Nobody knows whether a virtual machine waits.
             (Kind::VhostUser, _) if !force => Stopped::InUse,
             (Kind::VhostUser, _) => {

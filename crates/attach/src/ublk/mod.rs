@@ -26,6 +26,7 @@
 mod abi;
 mod control;
 mod io_descriptors;
+mod orphan;
 mod params;
 mod queue;
 mod service;
@@ -42,6 +43,7 @@ use tyche_wake::MakePoller;
 
 use self::abi::DeviceInfo;
 use self::control::Control;
+pub use self::orphan::Orphan;
 use self::params::{SECTOR, check_params, params};
 use self::service::Service;
 use crate::claim::{self, Claim};
@@ -91,6 +93,14 @@ impl UblkDevice {
         features(&mut Control::open()?).map(drop)
     }
 
+    /// Whether this kernel can change the size of a device that is in use (Linux 6.16).
+    ///
+    /// # Errors
+    /// As [`probe`](Self::probe).
+    pub fn grows() -> Result<bool, Error> {
+        Ok(features(&mut Control::open()?)? & abi::F_UPDATE_SIZE != 0)
+    }
+
     /// Makes `disk` a block device.
     ///
     /// `adopt` gets a poller to the thread that serves the disk.
@@ -134,23 +144,27 @@ impl UblkDevice {
         Ok(this)
     }
 
-    /// Takes over the device of that number, whose server has died. Requests that it had not
+    /// Takes over the device of that mark, whose server has died. Requests that it had not
     /// answered come again.
     ///
     /// # Errors
-    /// `NotFound` if there is no such device with that mark; if its server lives; if the disk is
-    /// not like the one that it was made of.
+    /// `NotFound` if there is no such device; if its server lives; if the disk is not like the one
+    /// that it was made of.
     pub fn recover(
         disk: Arc<dyn Disk>,
-        number: u32,
         mark: u64,
         adopt: &dyn Fn(MakePoller),
     ) -> Result<Self, Error> {
-        let mut control = Control::open()?;
-        let features = features(&mut control)?;
-        let path = path(number);
+        let Some(orphan) = Orphan::find(mark)? else {
+            return Err(Error::new(
+                "take over a ublk device",
+                io::Error::from(ErrorKind::NotFound),
+            ));
+        };
+        let Orphan { info, path, mut control } = orphan;
         let explain = |error| Error::new(format!("take over {}", path.display()), error);
-        let info = owned(&mut control, number, mark).map_err(explain)?;
+        let number = info.device;
+        let features = features(&mut control)?;
         let io_max = slots::io_max(disk.arena(), IO_MAX);
         check_params(&control.params(number).map_err(explain)?, &params(&disk.geometry(), io_max))
             .map_err(explain)?;
@@ -169,44 +183,6 @@ impl UblkDevice {
             tracing::warn!(%error, "the device keeps its size");
         }
         Ok(this)
-    }
-
-    /// Whether the device of that number is there and has that mark.
-    ///
-    /// # Errors
-    /// If the driver can't be asked.
-    pub fn is_left(number: u32, mark: u64) -> Result<bool, Error> {
-        let mut control = match Control::open() {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            control => control?,
-        };
-        match owned(&mut control, number, mark) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            found => found
-                .map(|_| true)
-                .map_err(|error| Error::new(format!("look for {}", path(number).display()), error)),
-        }
-    }
-
-    /// Removes the device of that number, whose server has died. Without `force`, only if nobody
-    /// uses it.
-    ///
-    /// # Errors
-    /// What the system says when it refuses.
-    pub fn remove_left(number: u32, mark: u64, force: bool) -> Result<Stopped, Error> {
-        let mut control = Control::open()?;
-        let path = path(number);
-        let explain = |error| Error::new(format!("remove {}", path.display()), error);
-        match owned(&mut control, number, mark) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Stopped::Gone),
-            found => found.map_err(explain)?,
-        };
-        // To open a device that nobody serves may take until somebody does: only to be careful.
-        if !force && claim::is_in_use(&path).map_err(explain)? {
-            return Ok(Stopped::InUse);
-        }
-        control.stop(number).and_then(|()| control.delete(number)).map_err(explain)?;
-        Ok(Stopped::Gone)
     }
 
     fn new(
@@ -259,7 +235,7 @@ impl Attachment for UblkDevice {
             }
             return Err(explain(ErrorKind::Unsupported.into()).remedy(
                 "Linux changes the size of ublk devices from 6.16 on; disconnect and connect \
-                 again to see the new size",
+                 again, with --growable if it is to grow in use next time",
             ));
         }
         self.control.update_size(self.number, size / SECTOR).map_err(explain)
@@ -306,14 +282,4 @@ fn features(control: &mut Control) -> Result<u64, Error> {
     }
     let error = io::Error::from(ErrorKind::Unsupported);
     Err(Error::new("use the ublk driver", error).remedy("Linux 6.5 or later is needed"))
-}
-
-/// The device of that number, if it is ours.
-fn owned(control: &mut Control, number: u32, mark: u64) -> io::Result<DeviceInfo> {
-    match control.info(number) {
-        Ok(info) if info.server_flags == mark && info.state != abi::STATE_DEAD => Ok(info),
-        Ok(_) => Err(ErrorKind::NotFound.into()),
-        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(ErrorKind::NotFound.into()),
-        Err(error) => Err(error),
-    }
 }

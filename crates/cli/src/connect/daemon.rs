@@ -176,6 +176,7 @@ impl Session {
             identity,
             queues: args.queues,
             depth: args.session.queue_size,
+            growable: args.growable,
             answer_within: args.session.answer_within(),
         };
         let (attachment, lasting) = match make_device(&wish, &host, former.as_ref()) {

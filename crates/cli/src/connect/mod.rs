@@ -59,6 +59,12 @@ pub(crate) struct ConnectArgs {
         value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: u16,
 
+    /// Let the device grow while it is in use, also as ublk on Linux before 6.16: a device of the
+    /// device mapper is put on top, on which the kernel looks for no partitions (kpartx does). All
+    /// other block devices can grow in any case.
+    #[arg(long)]
+    growable: bool,
+
     /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use.
     /// So does Ctrl-C (SIGINT), of which a second one does in any case.
     #[arg(long)]
@@ -79,7 +85,7 @@ pub(crate) struct ConnectArgs {
 }
 
 /// What a line of tychetab says in place of the command line.
-const OF_A_SESSION: [&str; 23] = [
+const OF_A_SESSION: [&str; 24] = [
     "links",
     "target",
     "read_only",
@@ -102,6 +108,7 @@ const OF_A_SESSION: [&str; 23] = [
     "receivers",
     "kind",
     "queues",
+    "growable",
     "socket",
 ];
 

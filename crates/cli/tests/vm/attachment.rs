@@ -27,6 +27,8 @@ pub(crate) enum Attachment {
     Loop,
     Nbd,
     Ublk,
+    /// The same, with a device over it that can grow.
+    Growable,
 }
 
 impl Attachment {
@@ -35,7 +37,15 @@ impl Attachment {
         match self {
             Self::Loop => "loop",
             Self::Nbd => "nbd",
-            Self::Ublk => "ublk",
+            Self::Ublk | Self::Growable => "ublk",
+        }
+    }
+
+    /// What `connect` is told beside that.
+    pub(crate) fn option(self) -> &'static str {
+        match self {
+            Self::Growable => "--growable",
+            Self::Loop | Self::Nbd | Self::Ublk => "",
         }
     }
 
@@ -43,7 +53,7 @@ impl Attachment {
     pub(crate) fn kernel(self) -> Kernel {
         match self {
             Self::Loop | Self::Nbd => Kernel::V6_1,
-            Self::Ublk => Kernel::V6_12,
+            Self::Ublk | Self::Growable => Kernel::V6_12,
         }
     }
 
@@ -52,7 +62,7 @@ impl Attachment {
         match self {
             Self::Loop => "a loop device over FUSE is used",
             Self::Nbd => "an nbd device is used; ublk would be better",
-            Self::Ublk => "",
+            Self::Ublk | Self::Growable => "",
         }
     }
 
@@ -61,7 +71,7 @@ impl Attachment {
         match self {
             Self::Loop => format!("/sys/block/{device}/loop/backing_file"),
             Self::Nbd => format!("/sys/block/{device}/pid"),
-            Self::Ublk => format!("/sys/block/{device}"),
+            Self::Ublk | Self::Growable => format!("/sys/block/{device}"),
         }
     }
 
@@ -69,15 +79,23 @@ impl Attachment {
     pub(crate) fn why_mortal(self) -> Option<&'static str> {
         match self {
             Self::Loop => Some("a loop device fails all I/O once its daemon is dead"),
-            Self::Nbd | Self::Ublk => None,
+            Self::Nbd | Self::Ublk | Self::Growable => None,
         }
     }
 
     /// What its daemon says when the export has another size and the device cannot follow, if so.
     pub(crate) fn why_rigid(self) -> Option<&'static str> {
         match self {
-            Self::Loop | Self::Nbd => None,
+            Self::Loop | Self::Nbd | Self::Growable => None,
             Self::Ublk => Some("Linux changes the size of ublk devices from 6.16 on"),
+        }
+    }
+
+    /// Why there are no partitions on it, if so.
+    pub(crate) fn why_whole(self) -> Option<&'static str> {
+        match self {
+            Self::Loop | Self::Nbd | Self::Ublk => None,
+            Self::Growable => Some("the kernel looks for none on devices of the device mapper"),
         }
     }
 }

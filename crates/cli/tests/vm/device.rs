@@ -32,7 +32,8 @@ pub(crate) fn auto(attachment: Attachment) {
         // A kernel that has nothing better.
         guest.run("modprobe --all fuse loop; umount /lib/modules");
     }
-    let said = guest.run(&format!("tyche connect {DISK} --link eth0 -o json 2>&1"));
+    let option = attachment.option();
+    let said = guest.run(&format!("tyche connect {DISK} --link eth0 {option} -o json 2>&1"));
     assert!(said.contains(&format!("\"kind\":\"{}\"", attachment.name())), "{said}");
     assert!(said.contains(attachment.why_not_better()), "{said}");
     guest.run(&format!("tyche disconnect {DISK}"));
@@ -93,6 +94,11 @@ pub(crate) fn partitions(attachment: Attachment) {
     let link = ". /run/tyche/devices/${D#/dev/}; L=/dev/disk/by-id/tyche-$TYCHE_UUID";
     session.run(&format!("{link}; tyche discover --link eth0 -o json | grep $TYCHE_UUID"));
     session.wait_until(&format!("{link}; [ $(readlink -f $L) = $D ]"));
+    if let Some(reason) = attachment.why_whole() {
+        println!("SKIPPED: {reason}");
+        session.disconnect();
+        return;
+    }
     session.run("printf 'label: gpt\nsize=64MiB\n,\n' | sfdisk --quiet $D");
     session.wait_until(&format!("{link}; [ -b $L-part1 ] && [ -b $L-part2 ]"));
     session.run(&format!(

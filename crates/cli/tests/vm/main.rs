@@ -39,7 +39,7 @@ macro_rules! list {
 }
 
 list! {
-    loops = Loop, nbd = Nbd, ublk = Ublk;
+    loops = Loop, nbd = Nbd, ublk = Ublk, growable = Growable;
     smoke = crate::device::smoke,
     auto = crate::device::auto,
     discard = crate::device::discard,
@@ -51,6 +51,7 @@ list! {
     resize = crate::filesystems::resize,
     memory_pressure = crate::filesystems::memory_pressure,
     daemon_killed = crate::recovery::daemon_killed,
+    given_up = crate::recovery::given_up,
     target_killed = crate::recovery::target_killed,
     link_cut = crate::recovery::link_cut,
     forced = crate::recovery::forced,

@@ -56,6 +56,24 @@ pub(crate) fn daemon_killed(attachment: Attachment) {
     session.disconnect();
 }
 
+/// The daemon dies, and nobody wants another one: whoever waits for the device is let go.
+pub(crate) fn given_up(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "");
+    let reader = session.start("while dd if=$D of=/dev/null bs=64k iflag=direct; do :; done");
+    session.await_requests(100);
+    guest.run(&format!("kill -KILL {}", session.pid));
+    session.disconnect_by_force();
+    reader.succeed(LIMIT);
+    // Nobody uses this one.
+    let session = Session::connect(&guest, attachment, "");
+    guest.run(&format!("kill -KILL {}", session.pid));
+    session.disconnect();
+    guest.run("! tyche list -o json | grep '\"device\"'");
+}
+
 /// The target dies under load, and is started again: requests wait for it.
 pub(crate) fn target_killed(attachment: Attachment) {
     let rig = Rig::new();

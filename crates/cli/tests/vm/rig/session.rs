@@ -29,7 +29,8 @@ impl<'a> Session<'a> {
         export: &str,
         args: &str,
     ) -> Self {
-        let args = format!("{export} --link eth0 --as {} {args}", attachment.name());
+        let (kind, option) = (attachment.name(), attachment.option());
+        let args = format!("{export} --link eth0 --as {kind} {option} {args}");
         if attachment == Attachment::Loop {
             // On a system that has started as usual they are there; others are loaded by us.
             guest.run("modprobe --all fuse loop");
