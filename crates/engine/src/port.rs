@@ -51,10 +51,19 @@ pub(crate) struct Port {
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
-    /// What is wrong with the interface, and how it says so.
-    trouble: Option<(io::ErrorKind, String)>,
+    /// What is wrong with the interface.
+    trouble: Option<Trouble>,
     /// What the session has to know.
     problem: Option<Problem>,
+}
+
+/// What is wrong with an interface, and how it says so.
+struct Trouble {
+    kind: io::ErrorKind,
+    message: String,
+    /// Receiving is no proof that it is over: there is nothing to receive without a carrier, and
+    /// that is no error.
+    is_with_sending: bool,
 }
 
 impl Port {
@@ -108,7 +117,7 @@ impl Port {
 
     /// What is wrong with the interface, if anything, and the remedy.
     pub(crate) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_ref().map(|(_, message)| message.as_str())
+        self.trouble.as_ref().map(|it| it.message.as_str())
     }
 
     /// What has befallen the interface and means that its channels are of no use, once.
@@ -127,10 +136,14 @@ impl Port {
         self.down_until
     }
 
-    fn failed(&mut self, now: Instant, error: &io::Error) {
-        if self.trouble.as_ref().is_none_or(|(kind, _)| *kind != error.kind()) {
-            tracing::warn!(link = self.link.name(), %error, "link failed, trying again");
-            self.trouble = Some((error.kind(), error.to_string()));
+    fn failed(&mut self, now: Instant, error: &io::Error, is_with_sending: bool) {
+        let kind = error.kind();
+        match &mut self.trouble {
+            Some(trouble) if trouble.kind == kind => trouble.is_with_sending &= is_with_sending,
+            trouble => {
+                tracing::warn!(link = self.link.name(), %error, "link failed, trying again");
+                *trouble = Some(Trouble { kind, message: error.to_string(), is_with_sending });
+            }
         }
         if error.kind() == io::ErrorKind::InvalidInput {
             // Shorter frames still get through, and the next handshake finds out how short.
@@ -141,6 +154,13 @@ impl Port {
         self.down_until = Some(now + DOWN_PAUSE);
     }
 
+    /// The interface works.
+    fn is_well(&mut self) {
+        if self.trouble.take().is_some() {
+            tracing::info!(link = self.link.name(), "link is back");
+        }
+    }
+
     /// Receives what is there into `rx`; returns how many frames came.
     pub(crate) fn receive(&mut self, now: Instant) -> usize {
         if self.down_until.is_some_and(|until| now < until) {
@@ -149,8 +169,8 @@ impl Port {
         }
         match self.link.receive(&mut self.rx) {
             Ok(frames) => {
-                if self.trouble.take().is_some() {
-                    tracing::info!(link = self.link.name(), "link is back");
+                if frames > 0 || self.trouble.as_ref().is_some_and(|it| !it.is_with_sending) {
+                    self.is_well();
                 }
                 self.down_until = None;
                 self.stats.rx_frames += frames as u64;
@@ -159,7 +179,7 @@ impl Port {
             }
             Err(error) => {
                 self.rx.clear();
-                self.failed(now, &error);
+                self.failed(now, &error, false);
                 0
             }
         }
@@ -222,8 +242,10 @@ impl Port {
                 frames += 1;
                 sent = sent.and(dispatch(&mut *self.link, &mut self.stats, &batch));
             }
-            if let Err(error) = sent {
-                self.failed(now, &error);
+            match sent {
+                Ok(0) => {}
+                Ok(_) => self.is_well(),
+                Err(error) => self.failed(now, &error, true),
             }
             if !more {
                 return frames;
@@ -232,17 +254,17 @@ impl Port {
     }
 }
 
-/// Sends a batch and counts it.
-fn dispatch(link: &mut dyn Link, stats: &mut PortStats, batch: &TxBatch<'_>) -> io::Result<()> {
+/// Sends a batch and counts it; returns how many frames the interface took.
+fn dispatch(link: &mut dyn Link, stats: &mut PortStats, batch: &TxBatch<'_>) -> io::Result<usize> {
     if batch.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let result = link.send(batch);
     let sent = *result.as_ref().unwrap_or(&0);
     stats.tx_refused += (batch.len() - sent) as u64;
     stats.tx_frames += sent as u64;
     stats.tx_bytes += batch.frames().take(sent).map(|frame| frame.len() as u64).sum::<u64>();
-    result.map(|_| ())
+    result
 }
 
 static PADDING: [u8; FRAME_LEN_MAX] = [0; FRAME_LEN_MAX];

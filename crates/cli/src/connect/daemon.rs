@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
-use tyche_engine::{Host, Notice};
+use tyche_engine::{Host, HostControl, Notice};
 use tyche_proto::Problem;
 use uuid::Uuid;
 
@@ -30,6 +30,9 @@ use crate::{report, sessions};
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// How long the farewell to the target may take.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Signals that end the session.
+const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// What the daemon waits for.
 enum Input {
@@ -100,6 +103,8 @@ struct Session {
     /// While it lives, udev knows the device.
     name: Option<DeviceName>,
     inputs: Receiver<Input>,
+    /// While it lives, signals are inputs.
+    _signals: SignalHandler,
     /// The session has ended: there is nobody to say farewell to.
     closed: bool,
     /// What the user should know of the links.
@@ -107,6 +112,35 @@ struct Session {
     dir: RuntimeDir,
     /// As long as it is held, no other daemon of this host has the export.
     _only: File,
+}
+
+/// A thread that makes signals inputs, until this is dropped.
+struct SignalHandler(signal_hook::iterator::Handle);
+
+impl SignalHandler {
+    fn start(mut signals: Signals, sender: Sender<Input>, control: HostControl) -> Result<Self> {
+        let handle = signals.handle();
+        let forward = move || {
+            let mut interrupted = false;
+            for signal in signals.forever() {
+                // What the first Ctrl-C has begun may wait for a target that is lost.
+                if signal == SIGINT && std::mem::replace(&mut interrupted, true) {
+                    control.abort();
+                }
+                if sender.send(Input::Signal(signal)).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(forward)?;
+        Ok(Self(handle))
+    }
+}
+
+impl Drop for SignalHandler {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// What there is before anything is connected.
@@ -139,7 +173,7 @@ impl Session {
             // Not being a group leader, which a child is not, this can't fail.
             let _ = rustix::process::setsid();
         }
-        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let signals = Signals::new(SIGNALS)?;
         let SessionArgs { export, .. } = &args.session;
         let host_id = args.session.host()?;
         let Outset { only, former, kind, compromise } = Outset::find(args, host_id)?;
@@ -165,6 +199,7 @@ impl Session {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
+        let signals = SignalHandler::start(signals, sender.clone(), host.control())?;
         let known = former.as_ref().map(|former| former.known);
         let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
@@ -205,13 +240,14 @@ impl Session {
             host,
             name: None,
             inputs,
+            _signals: signals,
             closed: false,
             warnings,
             dir,
             _only: only,
         };
         let taken_over = former.is_some();
-        match session.appear(args, former, known.uuid, sender, signals) {
+        match session.appear(args, former, known.uuid, sender) {
             Err(error) if taken_over => {
                 // Programs use it: it waits for another daemon.
                 session.attachment.leave();
@@ -229,7 +265,6 @@ impl Session {
         former: Option<Former>,
         export: Uuid,
         sender: Sender<Input>,
-        signals: Signals,
     ) -> Result<()> {
         self.state.save(self.dir.path())?;
         if let Some(former) = former {
@@ -237,7 +272,7 @@ impl Session {
         }
         let State { device, export: name, session, .. } = &self.state;
         self.name = DeviceName::tell(device, name, export, *session)?;
-        self.listen(args, sender, signals)
+        self.listen(args, sender)
     }
 
     /// What is the same as long as the daemon lives.
@@ -259,15 +294,10 @@ impl Session {
         value
     }
 
-    /// Starts to listen to signals and to the control socket.
-    fn listen(
-        &self,
-        args: &ConnectArgs,
-        sender: Sender<Input>,
-        mut signals: Signals,
-    ) -> Result<()> {
+    /// Starts to listen to the control socket.
+    fn listen(&self, args: &ConnectArgs, sender: Sender<Input>) -> Result<()> {
         let (identity, control) = (self.identity(), self.host.control());
-        let to_loop = Mutex::new(sender.clone());
+        let to_loop = Mutex::new(sender);
         let args = args.session.clone();
         let respond = Arc::new(move |request| match request {
             Request::Report => {
@@ -290,15 +320,7 @@ impl Session {
         });
         let socket = self.dir.path().join(CONTROL);
         control::serve(&socket, move |request| respond(request))
-            .context(Code::Other, "control socket")?;
-        std::thread::Builder::new().name("signals".into()).spawn(move || {
-            for signal in signals.forever() {
-                if sender.send(Input::Signal(signal)).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(())
+            .context(Code::Other, "control socket")
     }
 
     /// Waits for what happens and for orders until the session is over.

@@ -12,6 +12,7 @@ mod demo;
 mod fault;
 mod files;
 mod filesystem;
+mod foreground;
 mod garbage;
 mod handover;
 mod idle;
