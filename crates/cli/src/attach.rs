@@ -171,11 +171,20 @@ fn default_socket(export: &str) -> PathBuf {
     runtime::sockets().join(format!("{}.sock", export.replace('/', "_")))
 }
 
-/// Takes away what the attachment of a daemon that was killed has left below `dir`.
-pub(crate) fn clean_stale(dir: &Path) {
-    let cleaned = LoopAttachment::clean_stale(&dir.join("loop"))
-        .and_then(|_| FuseMount::clean_stale(&dir.join("fuse")));
-    if let Err(error) = cleaned {
+fn remove_ublk(identity: Uuid, force: bool) -> std::result::Result<Stopped, tyche_attach::Error> {
+    GrowableUblk::remove_orphan(&identity.to_string(), mark(identity), force)
+}
+
+/// Takes away what the attachment of a daemon that was killed has left below `dir`, and the device
+/// of that identity, which nobody can take over or has ever been told of.
+pub(crate) fn clean_stale(dir: &Path, identity: Uuid) {
+    let cleaned = [
+        LoopAttachment::clean_stale(&dir.join("loop")).map(drop),
+        FuseMount::clean_stale(&dir.join("fuse")).map(drop),
+        remove_ublk(identity, true).map(drop),
+        NbdDevice::remove_orphan(&backend(identity), true).map(drop),
+    ];
+    for error in cleaned.into_iter().filter_map(std::result::Result::err) {
         tracing::warn!(dir = %dir.display(), %error, "left behind by a daemon that died");
     }
 }
@@ -205,7 +214,7 @@ impl Lasting {
     /// Whether somebody still has it: the kernel, or perhaps a virtual machine.
     pub(crate) fn is_there(&self) -> Result<bool> {
         Ok(match (self.kind, self.number()) {
-            (Kind::Ublk, _) => Orphan::find(mark(self.identity))?.is_some(),
+            (Kind::Ublk, _) => Orphan::find(mark(self.identity))?.is_some_and(|it| it.waits()),
             (Kind::Nbd, number) => NbdDevice::find(&backend(self.identity)) == number,
             (Kind::VhostUser, _) => self.device.exists(),
             _ => false,
@@ -236,13 +245,8 @@ impl Lasting {
     /// Removes it, with `force` even if it is in use.
     pub(crate) fn remove(&self, force: bool) -> Result<()> {
         let stopped = match (self.kind, self.number()) {
-            (Kind::Ublk, _) => match Orphan::find(mark(self.identity))? {
-                Some(orphan) => {
-                    GrowableUblk::remove_orphan(&self.identity.to_string(), orphan, force)?
-                }
-                None => Stopped::Gone,
-            },
-            (Kind::Nbd, _) => NbdDevice::remove_left(&backend(self.identity), force)?,
+            (Kind::Ublk, _) => remove_ublk(self.identity, force)?,
+            (Kind::Nbd, _) => NbdDevice::remove_orphan(&backend(self.identity), force)?,
             // Nobody knows whether a virtual machine waits.
             (Kind::VhostUser, _) if !force => Stopped::InUse,
             (Kind::VhostUser, _) => {

@@ -10,7 +10,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -90,10 +90,18 @@ impl RuntimeDir {
     /// # Errors
     /// `Usage` if another process has it.
     pub(crate) fn take(path: PathBuf, what: &str) -> Result<Self> {
-        create(&path)?;
-        let lock = lock(&path)?
-            .ok_or_else(|| Error::new(Code::Usage, format!("{what} is running already")))?;
-        Ok(Self { path, _lock: lock })
+        // Until it is locked, others may take it for one that a dead process has left, and remove
+        // it.
+        for _ in 0..LOOKS {
+            create(&path)?;
+            if let Some(lock) = lock(&path)? {
+                return Ok(Self { path, _lock: lock });
+            }
+            if is_locked(&path) {
+                break;
+            }
+        }
+        Err(Error::new(Code::Usage, format!("{what} is running already")))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -107,9 +115,22 @@ impl Drop for RuntimeDir {
     }
 }
 
-/// Takes the lock of a directory of ours; `None` if a running process has it.
+/// Takes the lock of a directory of ours; `None` if a running process has it, or if it is gone.
 pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
-    lock_file(&dir.join(LOCK))
+    let path = dir.join(LOCK);
+    let lock = match lock_file(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        lock => lock.context(Code::Permission, format_args!("lock {}", path.display()))?,
+    };
+    // Who had it before may have removed it, and all that was beside it.
+    Ok(lock.filter(|lock| is_at(lock, &path)))
+}
+
+/// Whether an open file is the one of that name.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |it: fs::Metadata| (it.dev(), it.ino());
+    let (open, named) = (file.metadata().map(identity), fs::metadata(path).map(identity));
+    open.ok().is_some_and(|open| named.is_ok_and(|named| named == open))
 }
 
 /// Takes the right to connect an export for a host of this machine.
@@ -120,19 +141,16 @@ pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
     let dir = root().join("exports");
     create(&dir)?;
     let file = dir.join(format!("{host}-{}.lock", export.replace('/', "_")));
-    lock_file(&file)?.ok_or_else(|| {
+    let lock = lock_file(&file);
+    let lock = lock.context(Code::Permission, format_args!("lock {}", file.display()))?;
+    lock.ok_or_else(|| {
         let message = format!("another `tyche connect` is about to connect `{export}`");
         Error::new(Code::Usage, message)
     })
 }
 
-fn lock_file(file: &Path) -> Result<Option<File>> {
-    let lock = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(file)
-        .context(Code::Permission, format_args!("open {}", file.display()))?;
+fn lock_file(file: &Path) -> io::Result<Option<File>> {
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(file)?;
     // Who looks whether it is locked holds it for a moment.
     for _ in 0..LOOKS {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -149,7 +167,8 @@ pub(crate) fn is_locked(dir: &Path) -> bool {
     lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
 }
 
-/// Removes a directory of ours and the files in it, but never what is mounted below.
+/// Removes a directory of ours, which is locked, and the files in it, but never what is mounted
+/// below.
 pub(crate) fn remove(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {

@@ -124,16 +124,19 @@ fn session(dir: PathBuf) -> Option<Session> {
             return Some(Session { dir, report, left: None });
         }
     }
-    if is_running(&dir) {
-        // It is starting or ending: not there yet, or no more.
-        return None;
-    }
+    // If there is none it is starting or ending: not there yet, or no more.
+    let _lock = runtime::lock(&dir).ok()??;
     let state = State::load(&dir);
     // A device that can't be asked about is not forgotten.
     let is_left = |lasting: &Lasting| lasting.is_there().unwrap_or(true);
     let left = state.as_ref().and_then(|it| it.lasting.clone()).filter(is_left);
     if left.is_none() {
-        clean_stale(&dir);
+        // Sessions that take over nobody's device have their own identity.
+        let identity = state.as_ref().and_then(|state| Some(state.lasting.as_ref()?.identity));
+        let name = || dir.file_name()?.to_str()?.parse().ok();
+        if let Some(identity) = identity.or_else(name) {
+            clean_stale(&dir, identity);
+        }
         if let Some(state) = &state {
             forget_device(&state.device, state.session);
         }

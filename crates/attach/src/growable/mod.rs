@@ -95,26 +95,28 @@ impl GrowableUblk {
         Ok(this)
     }
 
-    /// Removes a ublk device whose server has died, and with it the device over it, which has that
-    /// identity, if there is one. Without `force`, only if nobody uses it.
+    /// Removes what is left of a device whose server has died: the ublk device of that mark, and the
+    /// device over it, which has that identity, if there is one. Without `force`, only if nobody
+    /// uses it.
     ///
     /// # Errors
     /// What the system says when it refuses.
-    pub fn remove_orphan(identity: &str, below: Orphan, force: bool) -> Result<Stopped, Error> {
-        let Some(map) = Map::find(&uuid(identity)) else { return below.remove(force) };
+    pub fn remove_orphan(identity: &str, mark: u64, force: bool) -> Result<Stopped, Error> {
+        let mut below = Orphan::find(mark)?;
+        let Some(map) = Map::find(&uuid(identity)) else {
+            return below.map_or(Ok(Stopped::Gone), |below| below.remove(force));
+        };
         if !force {
             if is_in_use(&map)? {
                 return Ok(Stopped::InUse);
             }
             map.remove()?;
-            return below.remove(true);
+        } else {
+            // Nobody answers what is in flight: it must fail before the device mapper can let go.
+            below.as_mut().map_or(Ok(()), Orphan::stop)?;
+            map.abandon()?;
         }
-        // Nobody answers what is in flight: it must fail before the device mapper can let go.
-        let mut below = below;
-        below.stop()?;
-        map.abandon()?;
-        below.delete()?;
-        Ok(Stopped::Gone)
+        below.map_or(Ok(Stopped::Gone), |below| below.remove(true))
     }
 
     /// Takes the device away, which nobody can use any more.

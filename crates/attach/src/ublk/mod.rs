@@ -155,7 +155,7 @@ impl UblkDevice {
         mark: u64,
         adopt: &dyn Fn(MakePoller),
     ) -> Result<Self, Error> {
-        let Some(orphan) = Orphan::find(mark)? else {
+        let Some(orphan) = Orphan::find(mark)?.filter(Orphan::waits) else {
             return Err(Error::new(
                 "take over a ublk device",
                 io::Error::from(ErrorKind::NotFound),

@@ -12,8 +12,8 @@ use crate::{Error, Stopped, claim};
 /// Where the driver lists its devices, as `ublkcN`.
 const DEVICES: &str = "/sys/class/ublk-char";
 
-/// See the [module](self). Its requests wait, for a server that [takes it
-/// over](super::UblkDevice::recover) or until it is removed.
+/// See the [module](self). If it was started, and not stopped, its requests wait: for a server that
+/// [takes it over](super::UblkDevice::recover), or until it is removed.
 pub struct Orphan {
     pub(super) info: DeviceInfo,
     pub(super) path: PathBuf,
@@ -40,28 +40,32 @@ impl Orphan {
         Ok(None)
     }
 
+    /// Whether there is a block device that waits.
+    pub fn waits(&self) -> bool {
+        self.info.state != abi::STATE_DEAD
+    }
+
     /// Removes it; without `force`, only if nobody uses it.
     ///
     /// # Errors
     /// What the system says when it refuses.
     pub fn remove(mut self, force: bool) -> Result<Stopped, Error> {
         // To open a device that nobody serves may take until somebody does: only to be careful.
-        if !force && claim::is_in_use(&self.path).map_err(|error| self.explain(error))? {
+        if !force && self.waits() && claim::is_in_use(&self.path).map_err(|it| self.explain(it))? {
             return Ok(Stopped::InUse);
         }
         self.stop()?;
-        self.delete()?;
+        self.control.delete(self.info.device).map_err(|error| self.explain(error))?;
         Ok(Stopped::Gone)
     }
 
-    /// Makes all I/O fail, now and from now on.
+    /// Takes its block device away: all I/O fails, now and from now on.
     pub(crate) fn stop(&mut self) -> Result<(), Error> {
-        self.control.stop(self.info.device).map_err(|error| self.explain(error))
-    }
-
-    /// Removes what was stopped.
-    pub(crate) fn delete(mut self) -> Result<(), Error> {
-        self.control.delete(self.info.device).map_err(|error| self.explain(error))
+        if self.waits() {
+            self.control.stop(self.info.device).map_err(|error| self.explain(error))?;
+            self.info.state = abi::STATE_DEAD;
+        }
+        Ok(())
     }
 
     fn explain(&self, error: io::Error) -> Error {
@@ -79,7 +83,7 @@ fn numbers() -> Option<Vec<u32>> {
 /// The device of that number, if it has that mark. It may go at any time.
 fn owned(control: &mut Control, number: u32, mark: u64) -> io::Result<Option<DeviceInfo>> {
     match control.info(number) {
-        Ok(info) if info.server_flags == mark && info.state != abi::STATE_DEAD => Ok(Some(info)),
+        Ok(info) if info.server_flags == mark => Ok(Some(info)),
         Ok(_) => Ok(None),
         Err(error)
             if error.raw_os_error() == Some(libc::ENODEV)

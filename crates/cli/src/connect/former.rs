@@ -60,7 +60,7 @@ impl Former {
         let is_it = |lasting: Lasting| lasting.identity == self.lasting.identity;
         for (dir, state) in State::all().unwrap_or_default() {
             let earlier = dir != self.dir && state.lasting.is_some_and(is_it);
-            if earlier && !runtime::is_locked(&dir) {
+            if earlier && let Ok(Some(_lock)) = runtime::lock(&dir) {
                 runtime::remove(&dir);
             }
         }

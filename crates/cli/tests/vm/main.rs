@@ -51,6 +51,7 @@ list! {
     resize = crate::filesystems::resize,
     memory_pressure = crate::filesystems::memory_pressure,
     daemon_killed = crate::recovery::daemon_killed,
+    killed_at_start = crate::recovery::killed_at_start,
     given_up = crate::recovery::given_up,
     target_killed = crate::recovery::target_killed,
     link_cut = crate::recovery::link_cut,

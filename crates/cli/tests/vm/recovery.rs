@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::attachment::Attachment;
-use crate::rig::{Guest, Job, MIB, Rig, Session, Shape};
+use crate::rig::{DISK, Guest, Job, MIB, Rig, Session, Shape};
 
 const SIZE: u64 = 64 * MIB;
 /// For a load to come to its end.
@@ -72,6 +72,34 @@ pub(crate) fn given_up(attachment: Attachment) {
     guest.run(&format!("kill -KILL {}", session.pid));
     session.disconnect();
     guest.run("! tyche list -o json | grep '\"device\"'");
+}
+
+/// The daemon dies while it starts, at some moment or other: what it has made by then is found and
+/// taken away.
+pub(crate) fn killed_at_start(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    // Modules are loaded, and all that takes longer the first time has been.
+    let session = Session::connect(&guest, attachment, "");
+    let args = session.args.clone();
+    session.disconnect();
+    let said = guest.start(&format!(
+        "set +e\n\
+         for moment in {{00..60..2}}; do\n\
+         tyche connect {args} >/dev/null 2>&1 & connect=$!\n\
+         until ls /run/tyche/sessions/*/lock >/dev/null 2>&1; do :; done\n\
+         sleep 0.$moment; kill -KILL $(pidof tyche); wait $connect 2>/dev/null\n\
+         tyche list -o json | grep -o '\"waits\":true'\n\
+         tyche disconnect {DISK} --force >/dev/null 2>&1\n\
+         for left in /run/tyche/sessions /sys/class/ublk-char /sys/block; do\n\
+         ls -d $left/*-*-* $left/ublk* $left/dm-* $left/nbd*/pid $left/loop*/loop/backing_file\n\
+         done 2>/dev/null | grep . && exit 1\n\
+         done; exit 0"
+    ));
+    let said = said.succeed(LIMIT);
+    println!("devices that waited: {}", said.matches("waits").count());
+    Session::connect(&guest, attachment, "").disconnect();
 }
 
 /// The target dies under load, and is started again: requests wait for it.

@@ -215,7 +215,7 @@ impl NbdDevice {
     ///
     /// # Errors
     /// What the kernel says when it refuses.
-    pub fn remove_left(identity: &str, force: bool) -> Result<Stopped, Error> {
+    pub fn remove_orphan(identity: &str, force: bool) -> Result<Stopped, Error> {
         let Some(number) = Self::find(identity) else { return Ok(Stopped::Gone) };
         let path = path(number);
         let explain = |error| Error::new(format!("remove {}", path.display()), error);

@@ -12,7 +12,7 @@ pub(crate) struct Session<'a> {
     pub(crate) guest: &'a Guest,
     attachment: Attachment,
     /// What follows `tyche connect`.
-    args: String,
+    pub(crate) args: String,
     pub(crate) device: String,
     pub(crate) pid: u64,
 }
