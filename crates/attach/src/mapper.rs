@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -17,27 +18,30 @@ const DEVICES: &str = "/sys/block";
 /// Exists where the driver is loaded.
 const DRIVER: &str = "/sys/class/misc/device-mapper";
 /// How long a command may take. The longest is the change of a table: what is in flight is answered
-/// first, within the session's own limits.
-const TIMEOUT: Duration = Duration::from_secs(600);
+/// first. If the target is lost just then, the table stays as it is.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a command that was killed may take to end.
+const KILLED: Duration = Duration::from_secs(1);
 /// What the block layer counts in.
 const SECTOR: u64 = 512;
 
-/// A device with a name, `/dev/mapper/NAME`, and a UUID.
+/// A device with a name, `/dev/mapper/NAME`, and a UUID. Others may remove it, and devices of
+/// theirs get its name and number: so what is done with it is done by its UUID.
 #[derive(Debug)]
 pub(crate) struct Map {
+    uuid: String,
     /// As the kernel knows it: `dm-N`.
     node: String,
-    name: String,
     path: PathBuf,
 }
 
-/// What a device stands for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Table<'a> {
-    /// The first `size` bytes of a device, which `device` says as `MAJOR:MINOR`.
-    Part { size: u64, device: &'a str, read_only: bool },
-    /// Nothing: all I/O fails.
-    Nothing { size: u64 },
+/// What a device stands for: the first `size` bytes of another one.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) size: u64,
+    /// `MAJOR:MINOR`.
+    pub(crate) device: String,
+    pub(crate) read_only: bool,
 }
 
 impl Map {
@@ -50,34 +54,41 @@ impl Map {
             module::load("dm_mod");
         }
         dmsetup(&["version"])
+            .map_err(|it| it.remedy("it needs root and the kernel module dm_mod (modprobe dm_mod)"))
     }
 
-    /// Makes a device. One of that name may be there: then the name becomes longer.
-    pub(crate) fn create(name: &str, uuid: &str, table: Table<'_>) -> Result<Self, Error> {
-        let mut name = name.to_owned();
-        if Self::all().any(|map| map.name == name) {
-            name = format!("{name}-{uuid}");
-        }
+    /// Makes a device. If another one has that name, it gets a longer one.
+    pub(crate) fn create(name: &str, uuid: &str, table: &Table) -> Result<Self, Error> {
         let rules = table.rules();
-        let mut args = vec!["create", &name, "--uuid", uuid, "--table", &rules];
-        args.extend(table.options());
-        dmsetup(&args)?;
-        Self::find(uuid)
-            .ok_or_else(|| Error::new(format!("find {name}"), io::Error::from(ErrorKind::NotFound)))
+        let create = |name: &str| {
+            let mut args = vec!["create", name, "--uuid", uuid, "--table", &rules];
+            args.extend(table.options());
+            dmsetup(&args)
+        };
+        create(name).or_else(|error| match Self::all().any(|(_, it)| it == name) {
+            true => create(&format!("{name}-{uuid}")),
+            false => Err(error),
+        })?;
+        Self::find(uuid).ok_or_else(|| {
+            Error::new(format!("find the device {name}"), io::Error::from(ErrorKind::NotFound))
+        })
     }
 
     /// The device of that UUID, if it is there.
     pub(crate) fn find(uuid: &str) -> Option<Self> {
-        Self::all().find(|map| map.attribute("dm/uuid").as_deref() == Some(uuid))
+        let is_it = |node: &String| attribute(node, "dm/uuid").as_deref() == Some(uuid);
+        let (node, _) = Self::all().find(|(node, _)| is_it(node))?;
+        let path = Path::new("/dev").join(&node);
+        Some(Self { uuid: uuid.to_owned(), node, path })
     }
 
-    fn all() -> impl Iterator<Item = Self> {
+    /// Nodes and names of all devices. They may come and go meanwhile.
+    fn all() -> impl Iterator<Item = (String, String)> {
         let devices = fs::read_dir(DEVICES).into_iter().flatten().flatten();
         devices.filter_map(|device| {
             let node = device.file_name().into_string().ok()?;
             let name = attribute(&node, "dm/name")?;
-            let path = Path::new("/dev").join(&node);
-            Some(Self { node, name, path })
+            Some((node, name))
         })
     }
 
@@ -85,50 +96,60 @@ impl Map {
         &self.path
     }
 
+    /// Whether it is still there.
+    pub(crate) fn is_there(&self) -> bool {
+        attribute(&self.node, "dm/uuid").as_ref() == Some(&self.uuid)
+    }
+
     /// Bytes that it has now.
     pub(crate) fn size(&self) -> Option<u64> {
-        self.attribute("size")?.parse::<u64>().ok()?.checked_mul(SECTOR)
+        attribute(&self.node, "size")?.parse::<u64>().ok()?.checked_mul(SECTOR)
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        attribute(&self.node, "ro").as_deref() == Some("1")
     }
 
     /// Makes it stand for something else. Waits until what is in flight is answered; what comes
     /// meanwhile waits, too.
-    pub(crate) fn become_other(&self, table: Table<'_>) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// What the system says when it refuses, `TimedOut` if nobody answers what is in flight: it
+    /// then stands for what it stood for before.
+    pub(crate) fn load(&self, table: &Table) -> Result<(), Error> {
         let rules = table.rules();
-        let mut args = vec!["reload", &self.name, "--table", &rules];
+        let mut args = vec!["reload", "--uuid", &self.uuid, "--table", &rules];
         args.extend(table.options());
         dmsetup(&args)?;
         // File systems need not come to rest: what they have written stays where it is.
-        dmsetup(&["resume", &self.name, "--nolockfs", "--noflush"])
+        dmsetup(&["resume", "--uuid", &self.uuid, "--nolockfs", "--noflush"])
     }
 
     /// Removes it, unless somebody uses it.
     pub(crate) fn remove(&self) -> Result<(), Error> {
-        dmsetup(&["remove", "--retry", &self.name])
+        dmsetup(&["remove", "--uuid", &self.uuid, "--retry"])
     }
 
     /// Makes all I/O fail from now on, and removes it when nobody uses it any more. What is in
     /// flight is waited for.
     pub(crate) fn abandon(&self) -> Result<(), Error> {
-        self.become_other(Table::Nothing { size: self.size().unwrap_or(SECTOR) })?;
-        dmsetup(&["remove", "--deferred", &self.name])
-    }
-
-    fn attribute(&self, attribute_name: &str) -> Option<String> {
-        attribute(&self.node, attribute_name)
+        // To do it by force, there must be a name.
+        let Some((_, name)) = Self::all().find(|(node, _)| *node == self.node && self.is_there())
+        else {
+            return Ok(());
+        };
+        dmsetup(&["remove", "--force", "--deferred", "--nolockfs", "--noflush", &name])
     }
 }
 
-impl Table<'_> {
+impl Table {
     /// As the device mapper wants it: `START LENGTH TARGET ARGUMENTS`.
-    fn rules(self) -> String {
-        match self {
-            Self::Part { size, device, .. } => format!("0 {} linear {device} 0", size / SECTOR),
-            Self::Nothing { size } => format!("0 {} error", size / SECTOR),
-        }
+    fn rules(&self) -> String {
+        format!("0 {} linear {} 0", self.size / SECTOR, self.device)
     }
 
-    fn options(self) -> Option<&'static str> {
-        matches!(self, Self::Part { read_only: true, .. }).then_some("--readonly")
+    fn options(&self) -> Option<&'static str> {
+        self.read_only.then_some("--readonly")
     }
 }
 
@@ -142,9 +163,12 @@ pub(crate) fn attribute(device: &str, name: &str) -> Option<String> {
 fn dmsetup(args: &[&str]) -> Result<(), Error> {
     let action = || format!("dmsetup {}", args.join(" "));
     let mut command = Command::new("dmsetup");
-    let child = command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
-    let mut child = child
-        .stderr(Stdio::piped())
+    // udev may be late, or stuck: nobody waits for it here.
+    command.args(args).arg("--noudevsync");
+    // Ctrl-C is for us, not for what we have begun.
+    command.process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command
         .spawn()
         .map_err(|error| Error::new(action(), error).remedy("install the package dmsetup"))?;
     let status = wait(&mut child).map_err(|error| Error::new(action(), error))?;
@@ -154,20 +178,25 @@ fn dmsetup(args: &[&str]) -> Result<(), Error> {
     let mut said = String::new();
     let _ = child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
     let said = said.lines().collect::<Vec<_>>().join(" ");
-    Err(Error::new(action(), io::Error::other(said))
-        .remedy("it needs root and the kernel module dm_mod (modprobe dm_mod)"))
+    Err(Error::new(action(), io::Error::other(said)))
 }
 
-/// Waits until a program ends, and ends it if it takes too long.
+/// Waits until a program ends, and kills it if it takes too long.
 fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-    let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
-    let mut ended = [PollFd::new(&process, PollFlags::IN)];
-    if rustix::io::retry_on_intr(|| poll(&mut ended, Some(&timeout)))? == 0 {
-        child.kill()?;
-        return Err(ErrorKind::TimedOut.into());
+    let ended = |timeout: Duration| -> io::Result<bool> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: 0 };
+        let mut ended = [PollFd::new(&process, PollFlags::IN)];
+        Ok(rustix::io::retry_on_intr(|| poll(&mut ended, Some(&timeout)))? > 0)
+    };
+    if ended(TIMEOUT)? {
+        return child.wait();
     }
-    child.wait()
+    child.kill()?;
+    if ended(KILLED)? {
+        child.wait()?;
+    }
+    Err(ErrorKind::TimedOut.into())
 }
 
 #[cfg(test)]
@@ -176,12 +205,10 @@ mod tests {
 
     #[test]
     fn tables_are_as_the_device_mapper_wants_them() {
-        let part = Table::Part { size: 1 << 20, device: "259:3", read_only: false };
-        assert_eq!((part.rules().as_str(), part.options()), ("0 2048 linear 259:3 0", None));
-        let part = Table::Part { size: 1 << 20, device: "259:3", read_only: true };
-        assert_eq!(part.options(), Some("--readonly"));
-        let nothing = Table::Nothing { size: 1 << 20 };
-        assert_eq!((nothing.rules().as_str(), nothing.options()), ("0 2048 error", None));
+        let table = Table { size: 1 << 20, device: "259:3".to_owned(), read_only: false };
+        assert_eq!((table.rules().as_str(), table.options()), ("0 2048 linear 259:3 0", None));
+        let table = Table { read_only: true, ..table };
+        assert_eq!(table.options(), Some("--readonly"));
     }
 
     #[test]

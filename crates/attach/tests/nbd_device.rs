@@ -300,9 +300,9 @@ fn what_a_dead_process_has_left_can_be_taken_away() {
     let mut reader = reader.spawn().unwrap();
     dead.tell("wait for 2");
     dead.kill();
-    assert_eq!(NbdDevice::remove_left("departed", false).unwrap(), Stopped::InUse);
-    assert_eq!(NbdDevice::remove_left("departed", true).unwrap(), Stopped::Gone);
+    assert_eq!(NbdDevice::remove_orphan("departed", false).unwrap(), Stopped::InUse);
+    assert_eq!(NbdDevice::remove_orphan("departed", true).unwrap(), Stopped::Gone);
     assert!(!reader.wait().unwrap().success());
     wait_until("its last user is gone", || NbdDevice::find("departed").is_none());
-    assert_eq!(NbdDevice::remove_left("departed", false).unwrap(), Stopped::Gone);
+    assert_eq!(NbdDevice::remove_orphan("departed", false).unwrap(), Stopped::Gone);
 }

@@ -211,9 +211,31 @@ impl Lasting {
         name.trim_start_matches(|it: char| !it.is_ascii_digit()).parse().ok()
     }
 
+    /// Whether it is a device over a ublk device, which can grow.
+    fn is_growable(&self) -> bool {
+        let name = self.device.file_name().and_then(|name| name.to_str());
+        self.kind == Kind::Ublk && name.is_some_and(|name| name.starts_with("dm-"))
+    }
+
+    /// What to say to who wants it to be growable, if it was made otherwise.
+    pub(crate) fn why_not_growable(&self) -> Option<String> {
+        let grows = self.kind != Kind::Ublk || self.is_growable();
+        let can_grow = grows || UblkDevice::grows().unwrap_or(true);
+        let device = self.device.display();
+        (!can_grow).then(|| {
+            format!("{device} goes on as it was made, and can't grow in use: disconnect it first")
+        })
+    }
+
     /// Whether somebody still has it: the kernel, or perhaps a virtual machine.
     pub(crate) fn is_there(&self) -> Result<bool> {
         Ok(match (self.kind, self.number()) {
+            // What was below a growable device that is gone is of no use to anybody.
+            (Kind::Ublk, _)
+                if self.is_growable() && !GrowableUblk::exists(&self.identity.to_string()) =>
+            {
+                false
+            }
             (Kind::Ublk, _) => Orphan::find(mark(self.identity))?.is_some_and(|it| it.waits()),
             (Kind::Nbd, number) => NbdDevice::find(&backend(self.identity)) == number,
             (Kind::VhostUser, _) => self.device.exists(),
@@ -227,8 +249,9 @@ impl Lasting {
         match (self.kind, self.number()) {
             (Kind::Ublk, _) => {
                 let adopt = |make| host.control().adopt(make);
-                let (identity, mark) = (self.identity.to_string(), mark(self.identity));
-                Ok(if GrowableUblk::exists(&identity) {
+                let mark = mark(self.identity);
+                Ok(if self.is_growable() {
+                    let identity = self.identity.to_string();
                     Box::new(GrowableUblk::recover(disk, &identity, mark, &adopt)?)
                 } else {
                     Box::new(UblkDevice::recover(disk, mark, &adopt)?)

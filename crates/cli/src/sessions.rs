@@ -176,6 +176,17 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
     Ok(())
 }
 
+/// Takes back what dead daemons have told of devices that are gone: others get their names.
+pub(crate) fn forget_gone() -> Result<()> {
+    for (dir, state) in State::all()? {
+        let is_left = |lasting: &Lasting| lasting.is_there().unwrap_or(true);
+        if !is_running(&dir) && !state.lasting.as_ref().is_some_and(is_left) {
+            forget_device(&state.device, state.session);
+        }
+    }
+    Ok(())
+}
+
 /// The exports that daemons of this machine have connected.
 pub(crate) fn connected() -> Result<BTreeSet<String>> {
     let running = State::all()?.into_iter().filter(|(dir, _)| is_running(dir));

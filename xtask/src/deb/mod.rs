@@ -27,11 +27,12 @@ const BUILD: &[Need] = &[
 ];
 
 /// Files of the repository, and where they are installed.
-const FILES: [(&str, &str, u32); 8] = [
+const FILES: [(&str, &str, u32); 9] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-generator", "usr/lib/systemd/system-generators", 0o755),
+    ("packaging/udev/59-tyche.rules", "usr/lib/udev/rules.d", 0o644),
     ("packaging/udev/60-tyche.rules", "usr/lib/udev/rules.d", 0o644),
     ("packaging/tychetab", "etc/tyche", 0o644),
     ("packaging/target.toml", "usr/share/doc/tyche/examples", 0o644),

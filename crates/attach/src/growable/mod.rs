@@ -8,12 +8,13 @@
 //!               Room -> Disk
 //! ```
 //!
-//! The ublk device is made larger than any disk, and the device mapper's stands for as much of it as
-//! there is. It grows by another table, as a logical volume does. The price is a pass through one
-//! more driver for each request, and that the kernel looks for no partitions on such devices
+//! The ublk device is made larger than any disk, and the device mapper's stands for as much of it
+//! as there is. It grows by another table, as a logical volume does. The price is a pass through
+//! one more driver for each request, and that the kernel looks for no partitions on such devices
 //! (`kpartx` does).
 //!
-//! Like the device below it outlives this process, and is found again by its UUID.
+//! Like the device below it outlives this process, and is found again by its UUID. The udev rules
+//! know the device below by its size, and keep everybody else from it.
 
 mod room;
 
@@ -26,7 +27,7 @@ use tyche_wake::MakePoller;
 
 use self::room::Room;
 use crate::claim::{self, Claim};
-use crate::mapper::{self, Map, Table};
+use crate::mapper::{Map, Table, attribute};
 use crate::ublk::{Orphan, UblkDevice, UblkOptions};
 use crate::{Attachment, Error, Stopped};
 
@@ -34,13 +35,16 @@ use crate::{Attachment, Error, Stopped};
 /// capitals for the program that a device belongs to.
 const NAME: &str = "tyche-";
 const UUID: &str = "TYCHE-";
+/// Characters of a name beyond that, at most.
+const NAME_MAX: usize = 64;
 
 /// A disk as a device of the device mapper over a ublk device. Dropping it takes it away by force.
 pub struct GrowableUblk {
     map: Map,
-    /// `None` once it was taken away, or left to another process.
-    below: Option<UblkDevice>,
+    below: UblkDevice,
     disk: Arc<dyn Disk>,
+    /// Whether it was neither taken away nor left to another process.
+    running: bool,
 }
 
 impl GrowableUblk {
@@ -57,11 +61,23 @@ impl GrowableUblk {
         adopt: &dyn Fn(MakePoller),
     ) -> Result<Self, Error> {
         Map::probe()?;
-        let below = UblkDevice::start(Arc::new(Room(Arc::clone(&disk))), options, adopt)?;
-        let name: String = name.chars().filter(is_plain).take(NAME_MAX).collect();
+        let room = Room::new(Arc::clone(&disk));
+        let mut below = UblkDevice::start(Arc::clone(&room) as _, options, adopt)?;
+        room.open();
+        // What ends up in paths and in udev's rules.
+        let plain = |it: &char| it.is_ascii_alphanumeric() || "-_.:+@".contains(*it);
+        let name: String = name.chars().filter(plain).take(NAME_MAX).collect();
         let (name, uuid) = (format!("{NAME}{name}"), uuid(identity));
-        let map = table(&disk, &below, |table| Map::create(&name, &uuid, table))?;
-        Ok(Self { map, below: Some(below), disk })
+        match table(&disk, &below, None).and_then(|it| Map::create(&name, &uuid, &it)) {
+            Ok(map) => Ok(Self { map, below, disk, running: true }),
+            Err(error) => {
+                // Whoever made it may have been killed.
+                if let Err(error) = take_away(Map::find(&uuid).as_ref(), &mut below) {
+                    tracing::warn!(%error, "device left behind");
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Whether there is a device of that identity, made by whatever process.
@@ -82,22 +98,25 @@ impl GrowableUblk {
         let Some(map) = Map::find(&uuid(identity)) else {
             return Err(Error::new(format!("take over the device {identity}"), missing()));
         };
-        let explain = |error| Error::new(format!("take over {}", map.path().display()), error);
         if map.size().is_none_or(|size| size > disk.geometry().size) {
             let smaller = "the export is smaller than the device";
-            return Err(explain(io::Error::new(ErrorKind::InvalidData, smaller)));
+            let error = io::Error::new(ErrorKind::InvalidData, smaller);
+            return Err(Error::new(format!("take over {}", map.path().display()), error));
         }
-        let below = UblkDevice::recover(Arc::new(Room(Arc::clone(&disk))), mark, adopt)?;
-        let mut this = Self { map, below: Some(below), disk };
-        if let Err(error) = this.resized() {
+        let room = Room::new(Arc::clone(&disk));
+        room.open();
+        let below = UblkDevice::recover(room, mark, adopt)?;
+        let this = Self { map, below, disk, running: true };
+        // Whatever the former server was about to make of it.
+        if let Err(error) = this.load() {
             tracing::warn!(%error, "the device keeps its size");
         }
         Ok(this)
     }
 
-    /// Removes what is left of a device whose server has died: the ublk device of that mark, and the
-    /// device over it, which has that identity, if there is one. Without `force`, only if nobody
-    /// uses it.
+    /// Removes what is left of a device whose server has died: the ublk device of that mark, and
+    /// the device over it, which has that identity, if there is one. Without `force`, only if
+    /// nobody uses it.
     ///
     /// # Errors
     /// What the system says when it refuses.
@@ -119,9 +138,9 @@ impl GrowableUblk {
         below.map_or(Ok(Stopped::Gone), |below| below.remove(true))
     }
 
-    /// Takes the device away, which nobody can use any more.
-    fn take_away_below(&mut self) -> Result<(), Error> {
-        self.below.take().map_or(Ok(()), |mut below| below.stop(true).map(drop))
+    /// Makes it as large as the disk is.
+    fn load(&self) -> Result<(), Error> {
+        self.map.load(&table(&self.disk, &self.below, Some(&self.map))?)
     }
 }
 
@@ -131,37 +150,39 @@ impl Attachment for GrowableUblk {
     }
 
     fn resized(&mut self) -> Result<(), Error> {
-        let Some(below) = &self.below else { return Ok(()) };
-        if self.map.size() == Some(self.disk.geometry().size) {
-            return Ok(());
-        }
-        table(&self.disk, below, |table| self.map.become_other(table))
+        if self.map.size() == Some(self.disk.geometry().size) { Ok(()) } else { self.load() }
     }
 
     fn leave(&mut self) {
-        if let Some(mut below) = self.below.take() {
-            below.leave();
-        }
+        self.running = false;
+        self.below.leave();
     }
 
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
-        if self.below.is_none() {
+        if !self.running {
             return Ok(Stopped::Gone);
         }
-        if !force {
+        if force {
+            let in_use = self.map.is_there() && is_in_use(&self.map).unwrap_or(true);
+            take_away(Some(&self.map), &mut self.below)?;
+            self.running = false;
+            return Ok(if in_use { Stopped::InUse } else { Stopped::Gone });
+        }
+        if self.map.is_there() {
             // Once what is cached is written, the device mapper says whether it is in use.
             let Some(claim) = Claim::take(self.map.path())? else { return Ok(Stopped::InUse) };
             claim.release();
-            return match self.map.remove() {
-                Err(_) if is_in_use(&self.map)? => Ok(Stopped::InUse),
-                removed => removed.and_then(|()| self.take_away_below()).map(|()| Stopped::Gone),
-            };
+            match self.map.remove() {
+                Err(_) if self.map.is_there() && is_in_use(&self.map)? => {
+                    return Ok(Stopped::InUse);
+                }
+                Err(error) if self.map.is_there() => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
         }
-        let in_use = is_in_use(&self.map).unwrap_or(true);
-        let abandoned = self.map.abandon();
-        self.take_away_below()?;
-        abandoned?;
-        Ok(if in_use { Stopped::InUse } else { Stopped::Gone })
+        take_away(None, &mut self.below)?;
+        self.running = false;
+        Ok(Stopped::Gone)
     }
 }
 
@@ -173,28 +194,26 @@ impl Drop for GrowableUblk {
     }
 }
 
-/// Characters of a name, which ends up in paths and in udev's rules.
-const NAME_MAX: usize = 64;
-
-fn is_plain(it: &char) -> bool {
-    it.is_ascii_alphanumeric() || "-_.:+@".contains(*it)
+/// Takes devices away, though they are in use. The one below goes first: from then on all I/O
+/// fails, and the device mapper has nothing to wait for.
+fn take_away(map: Option<&Map>, below: &mut UblkDevice) -> Result<(), Error> {
+    let halted = below.halt();
+    let abandoned = map.map_or(Ok(()), Map::abandon);
+    halted.and_then(|()| below.delete()).and(abandoned)
 }
 
 fn uuid(identity: &str) -> String {
     format!("{UUID}{identity}")
 }
 
-/// Does something with the table that stands for all that there is of the disk.
-fn table<T>(
-    disk: &Arc<dyn Disk>,
-    below: &UblkDevice,
-    act: impl FnOnce(Table<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
+/// What stands for all that there is of the disk, in place of what `map` stands for now.
+fn table(disk: &Arc<dyn Disk>, below: &UblkDevice, map: Option<&Map>) -> Result<Table, Error> {
     let node = format!("ublkb{}", below.number());
-    let device = mapper::attribute(&node, "dev");
+    let device = attribute(&node, "dev");
     let device = device.ok_or_else(|| Error::new(format!("find {node}"), missing()))?;
     let geometry = disk.geometry();
-    act(Table::Part { size: geometry.size, device: &device, read_only: geometry.read_only })
+    let read_only = geometry.read_only || map.is_some_and(Map::is_read_only);
+    Ok(Table { size: geometry.size, device, read_only })
 }
 
 fn is_in_use(map: &Map) -> Result<bool, Error> {

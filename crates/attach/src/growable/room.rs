@@ -1,29 +1,49 @@
 //! A disk with room to grow: it looks far larger than it is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Operation, Request, Sink};
 
 /// How large the disk looks, and may become: 1 EiB.
 pub(super) const ROOM: u64 = 1 << 60;
 
-/// See the [module](self). What lies beyond the disk's end reads as zeroes, for those who look there
-/// for signatures, and can't be written.
-pub(super) struct Room(pub(super) Arc<dyn Disk>);
+/// See the [module](self). What lies beyond the disk's end reads as zeroes, for those who look
+/// there for signatures, and can't be written. Until it is opened that is so from the start: then
+/// nobody finds partitions or file systems, and uses them, before the device is ready.
+pub(super) struct Room {
+    disk: Arc<dyn Disk>,
+    open: AtomicBool,
+}
+
+impl Room {
+    pub(super) fn new(disk: Arc<dyn Disk>) -> Arc<Self> {
+        Arc::new(Self { disk, open: AtomicBool::new(false) })
+    }
+
+    pub(super) fn open(&self) {
+        self.open.store(true, Ordering::Release);
+    }
+
+    /// Bytes that there are.
+    fn size(&self) -> u64 {
+        if self.open.load(Ordering::Acquire) { self.disk.geometry().size } else { 0 }
+    }
+}
 
 impl Disk for Room {
     fn geometry(&self) -> Geometry {
-        Geometry { size: ROOM, ..self.0.geometry() }
+        Geometry { size: ROOM, ..self.disk.geometry() }
     }
 
     fn arena(&self) -> &Arena {
-        self.0.arena()
+        self.disk.arena()
     }
 
     fn submit(&self, mut request: Request, token: u64, sink: &Arc<dyn Sink>) {
-        let size = self.0.geometry().size;
+        let size = self.size();
         if request.offset.saturating_add(request.len.into()) <= size {
-            return self.0.submit(request, token, sink);
+            return self.disk.submit(request, token, sink);
         }
         let beyond = request.offset >= size;
         let result = match (request.operation, &mut request.buffer) {
@@ -96,9 +116,13 @@ mod tests {
 
     #[test]
     fn what_is_there_is_the_disks_own_and_what_is_not_reads_as_zeroes() {
-        let room = Room(Arc::new(Ones(Arena::new(16))));
+        let room = Room::new(Arc::new(Ones(Arena::new(16))));
         assert_eq!(room.geometry().size, ROOM);
         let (read, write) = (Operation::Read, Operation::Write { fua: false });
+        assert_eq!(ask(&room, read, 0, 4096), Ok(Some(0)));
+        assert_eq!(ask(&room, write, 0, 4096), Err(Errno::NOSPC));
+        assert_eq!(ask(&room, Operation::Flush, 0, 0), Ok(None));
+        room.open();
         assert_eq!(ask(&room, read, SIZE - 4096, 4096), Ok(Some(1)));
         assert_eq!(ask(&room, write, 0, 512), Ok(Some(1)));
         assert_eq!(ask(&room, Operation::Flush, 0, 0), Ok(None));

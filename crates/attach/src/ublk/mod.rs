@@ -208,15 +208,23 @@ impl UblkDevice {
         let _ = fs::write(queue.join("scheduler"), "none");
     }
 
-    /// Takes the device away, which is claimed unless it goes by force.
-    fn take_away(&mut self, claim: Option<Claim>) -> Result<(), Error> {
-        let explain = |error| Error::new(format!("stop {}", self.path.display()), error);
-        let stopped = self.control.stop(self.number);
-        claim.into_iter().for_each(Claim::release);
-        stopped.map_err(explain)?;
-        self.running = false;
-        self.service.end();
-        self.control.delete(self.number).map_err(explain)
+    /// Takes the block device away: all I/O fails, now and from now on.
+    pub(crate) fn halt(&mut self) -> Result<(), Error> {
+        if self.running {
+            self.control.stop(self.number).map_err(|error| self.explain(error))?;
+            self.running = false;
+            self.service.end();
+        }
+        Ok(())
+    }
+
+    /// Removes what was halted.
+    pub(crate) fn delete(&mut self) -> Result<(), Error> {
+        self.control.delete(self.number).map_err(|error| self.explain(error))
+    }
+
+    fn explain(&self, error: io::Error) -> Error {
+        Error::new(format!("stop {}", self.path.display()), error)
     }
 }
 
@@ -251,10 +259,13 @@ impl Attachment for UblkDevice {
         }
         if !force {
             let Some(claim) = Claim::take(&self.path)? else { return Ok(Stopped::InUse) };
-            return self.take_away(Some(claim)).map(|()| Stopped::Gone);
+            let halted = self.halt();
+            claim.release();
+            return halted.and_then(|()| self.delete()).map(|()| Stopped::Gone);
         }
         let in_use = claim::is_in_use(&self.path).unwrap_or(true);
-        self.take_away(None)?;
+        self.halt()?;
+        self.delete()?;
         Ok(if in_use { Stopped::InUse } else { Stopped::Gone })
     }
 }
@@ -262,7 +273,7 @@ impl Attachment for UblkDevice {
 impl Drop for UblkDevice {
     fn drop(&mut self) {
         if self.running
-            && let Err(error) = self.take_away(None)
+            && let Err(error) = self.halt().and_then(|()| self.delete())
         {
             tracing::warn!(%error, "ublk device left behind");
         }

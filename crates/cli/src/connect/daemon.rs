@@ -1,7 +1,8 @@
 //! The daemon of a session: connects, attaches, then waits for what happens and for orders.
 
 use std::fs::File;
-use std::io::{Write, stdout};
+use std::io::{ErrorKind, Write, stdout};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -105,6 +106,8 @@ struct Session {
     inputs: Receiver<Input>,
     /// While it lives, signals are inputs.
     _signals: SignalHandler,
+    /// The device has not grown for want of an answer.
+    outgrown: bool,
     /// The session has ended: there is nobody to say farewell to.
     closed: bool,
     /// What the user should know of the links.
@@ -159,8 +162,12 @@ impl Outset {
         sessions::refuse_twice(export, host)?;
         let only = runtime::lock_export(export, host)?;
         let former = Former::find(export, host)?;
+        sessions::forget_gone()?;
         let (kind, compromise) = match &former {
-            Some(former) => (former.check_kind(args.kind, export)?, None),
+            Some(former) => {
+                let limit = former.lasting.why_not_growable().filter(|_| args.growable);
+                (former.check_kind(args.kind, export)?, limit)
+            }
             None => args.kind.resolve(),
         };
         Ok(Self { only, former, kind, compromise })
@@ -203,17 +210,7 @@ impl Session {
         let known = former.as_ref().map(|former| former.known);
         let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
-        let wish = Wish {
-            kind,
-            export,
-            dir: dir.path(),
-            socket: args.socket.as_deref(),
-            identity,
-            queues: args.queues,
-            depth: args.session.queue_size,
-            growable: args.growable,
-            answer_within: args.session.answer_within(),
-        };
+        let wish = wish(args, kind, identity, dir.path());
         let (attachment, lasting) = match make_device(&wish, &host, former.as_ref()) {
             Err(error) if former.is_some() => {
                 // The host's thread may serve the device, and would be waited for.
@@ -222,14 +219,12 @@ impl Session {
             }
             made => made?,
         };
-        let device = attachment.device_path().to_owned();
-        let export = export.clone();
         let state = State {
             session: id,
-            export,
+            export: export.clone(),
             host: host_id,
             kind,
-            device,
+            device: attachment.device_path().to_owned(),
             pid: std::process::id(),
             lasting,
             known: Some(known),
@@ -241,6 +236,7 @@ impl Session {
             name: None,
             inputs,
             _signals: signals,
+            outgrown: false,
             closed: false,
             warnings,
             dir,
@@ -359,7 +355,12 @@ impl Session {
 
     fn handle_notice(&mut self, notice: &Notice) {
         match notice {
-            Notice::Connected(_) => tracing::info!("the target is back"),
+            Notice::Connected(_) => {
+                tracing::info!("the target is back");
+                if self.outgrown {
+                    self.grow();
+                }
+            }
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
             Notice::Joined(link, peer) => tracing::info!(link, %peer, "channel is live"),
             Notice::Parted(link, peer, problem) => {
@@ -370,9 +371,7 @@ impl Session {
             }
             Notice::Resized(size) => {
                 tracing::info!(size, "the export has another size");
-                if let Err(error) = self.attachment.resized() {
-                    tracing::warn!(%error, "the device keeps its size");
-                }
+                self.grow();
             }
             Notice::CacheLost => {
                 tracing::error!(
@@ -389,6 +388,15 @@ impl Session {
                 }
             }
             Notice::Closed => self.closed = true,
+        }
+    }
+
+    /// Makes the device as large as the export is.
+    fn grow(&mut self) {
+        let resized = self.attachment.resized();
+        self.outgrown = resized.as_ref().is_err_and(|it| it.kind() == ErrorKind::TimedOut);
+        if let Err(error) = resized {
+            tracing::warn!(%error, "the device keeps its size");
         }
     }
 
@@ -419,6 +427,21 @@ impl Session {
                 Ok(_) => {}
             }
         }
+    }
+}
+
+/// What the arguments say of the device.
+fn wish<'a>(args: &'a ConnectArgs, kind: Kind, identity: Uuid, dir: &'a Path) -> Wish<'a> {
+    Wish {
+        kind,
+        export: &args.session.export,
+        dir,
+        socket: args.socket.as_deref(),
+        identity,
+        queues: args.queues,
+        depth: args.session.queue_size,
+        growable: args.growable,
+        answer_within: args.session.answer_within(),
     }
 }
 

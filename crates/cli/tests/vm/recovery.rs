@@ -74,6 +74,13 @@ pub(crate) fn given_up(attachment: Attachment) {
     guest.run("! tyche list -o json | grep '\"device\"'");
 }
 
+/// Prints what is left of sessions and their devices.
+const LEFT: &str = "left() {\n\
+    for dir in /run/tyche/sessions /sys/class/ublk-char /sys/block; do\n\
+    ls -d $dir/*-*-* $dir/ublk* $dir/dm-* $dir/nbd*/pid $dir/loop*/loop/backing_file\n\
+    done 2>/dev/null\n\
+    }";
+
 /// The daemon dies while it starts, at some moment or other: what it has made by then is found and
 /// taken away.
 pub(crate) fn killed_at_start(attachment: Attachment) {
@@ -84,22 +91,48 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
     let session = Session::connect(&guest, attachment, "");
     let args = session.args.clone();
     session.disconnect();
-    let said = guest.start(&format!(
-        "set +e\n\
-         for moment in {{00..60..2}}; do\n\
+    // Half of the times, it is killed right after the kernel has heard of a device.
+    let rounds = guest.start(&format!(
+        "set +e; {LEFT}\n\
+         for moment in {{10..58..3}} {{10..25}}; do\n\
          tyche connect {args} >/dev/null 2>&1 & connect=$!\n\
-         until ls /run/tyche/sessions/*/lock >/dev/null 2>&1; do :; done\n\
-         sleep 0.$moment; kill -KILL $(pidof tyche); wait $connect 2>/dev/null\n\
+         until compgen -G '/run/tyche/sessions/*/lock' >/dev/null; do :; done\n\
+         if [ $((moment % 2)) = 0 ]; then for look in {{1..20000}}; do\n\
+         compgen -G '/sys/class/ublk-char/*' || compgen -G '/sys/block/nbd*/pid' && break\n\
+         done >/dev/null; else sleep 0.$moment; fi\n\
+         kill -KILL $(pidof tyche); wait $connect 2>/dev/null\n\
          tyche list -o json | grep -o '\"waits\":true'\n\
          tyche disconnect {DISK} --force >/dev/null 2>&1\n\
-         for left in /run/tyche/sessions /sys/class/ublk-char /sys/block; do\n\
-         ls -d $left/*-*-* $left/ublk* $left/dm-* $left/nbd*/pid $left/loop*/loop/backing_file\n\
-         done 2>/dev/null | grep . && exit 1\n\
+         left | grep . && exit 1\n\
          done; exit 0"
     ));
-    let said = said.succeed(LIMIT);
+    let said = rounds.succeed(LIMIT);
     println!("devices that waited: {}", said.matches("waits").count());
     Session::connect(&guest, attachment, "").disconnect();
+}
+
+/// The daemon dies while it disconnects, in good order or by force: the next session works, and
+/// after that nothing is left.
+pub(crate) fn killed_at_end(attachment: Attachment) {
+    let rig = Rig::new();
+    let _target = rig.serve_new(SIZE);
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let session = Session::connect(&guest, attachment, "");
+    let args = session.args.clone();
+    session.disconnect();
+    let rounds = guest.start(&format!(
+        "set +e; {LEFT}\n\
+         for moment in {{02..44..3}}; do for force in '' --force; do\n\
+         D=$(tyche connect {args} 2>/tmp/said) || {{ cat /tmp/said; exit 1; }}\n\
+         dd if=$D of=/dev/null bs=64k count=1 iflag=direct status=none || exit 1\n\
+         daemon=$(pidof tyche); tyche disconnect $force {DISK} >/dev/null 2>&1 & disconnect=$!\n\
+         sleep 0.$moment; kill -KILL $daemon; wait $disconnect 2>/dev/null\n\
+         done; done 2>/dev/null\n\
+         tyche list -o json | grep -o '\"waits\":true'\n\
+         tyche disconnect {DISK} --force >/dev/null 2>&1\n\
+         left | grep . && exit 1; exit 0"
+    ));
+    rounds.succeed(LIMIT);
 }
 
 /// The target dies under load, and is started again: requests wait for it.

@@ -92,7 +92,10 @@ impl<'a> Session<'a> {
 
     fn await_gone(&self) {
         let name = self.device.trim_start_matches("/dev/");
-        self.guest.wait_until(&format!("! [ -e {} ]", self.attachment.presence(name)));
+        let presence = self.attachment.presence(name);
+        self.guest.wait_until(&format!(
+            "! [ -e {presence} ] && ! ls -d /sys/class/ublk-char/* 2>/dev/null"
+        ));
     }
 }
 
