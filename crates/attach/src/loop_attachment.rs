@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::warn;
-use tyche_block::{Disk, Geometry};
+use tyche_block::Disk;
 
 use crate::fuse::FuseMount;
 use crate::loopdev::LoopDevice;
@@ -39,10 +39,10 @@ impl LoopAttachment {
         DirBuilder::new().recursive(true).mode(0o700).create(runtime_dir).map_err(|error| {
             Error::new(format!("create the directory {}", runtime_dir.display()), error)
         })?;
-        let Geometry { block_size, read_only, .. } = disk.geometry();
+        let geometry = disk.geometry();
         // If the device can't be had, dropping the mount aborts whatever it still waits for.
         let fuse = FuseMount::start(&runtime_dir.join(MOUNTPOINT), disk)?;
-        let device = LoopDevice::attach(fuse.device_path(), block_size, read_only)?;
+        let device = LoopDevice::attach(fuse.device_path(), &geometry)?;
         Ok(Self {
             device_path: device.path().to_owned(),
             device: Some(device),

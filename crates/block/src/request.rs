@@ -76,12 +76,20 @@ pub struct Geometry {
     pub write_cache: bool,
     /// Discard does something.
     pub discard: bool,
+    /// Seeks take time: the data are on disks that turn.
+    pub rotational: bool,
 }
 
 impl Geometry {
     /// Stands for a disk that is not known yet: nothing can be asked of it.
-    pub const UNKNOWN: Self =
-        Self { size: 0, block_size: 512, read_only: true, write_cache: false, discard: false };
+    pub const UNKNOWN: Self = Self {
+        size: 0,
+        block_size: 512,
+        read_only: true,
+        write_cache: false,
+        discard: false,
+        rotational: false,
+    };
 
     /// Checks a request against the disk: alignment, bounds, read-only, buffer.
     ///

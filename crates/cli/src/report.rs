@@ -42,6 +42,7 @@ pub(crate) fn session(report: &HostReport) -> Value {
             "read_only": export.read_only,
             "write_cache": export.write_cache,
             "discard": export.discard,
+            "rotational": export.rotational,
         })
     });
     let requests = &report.requests;

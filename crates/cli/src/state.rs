@@ -64,21 +64,41 @@ pub(crate) struct Known {
     read_only: bool,
     write_cache: bool,
     discard: bool,
+    rotational: bool,
     boot: Uuid,
 }
 
 impl From<Former> for Known {
     fn from(former: Former) -> Self {
-        let ExportState { target, uuid, size, block_size, read_only, write_cache, discard, boot } =
-            former.export;
-        Self { target, uuid, size, block_size, read_only, write_cache, discard, boot }
+        let ExportState {
+            target,
+            uuid,
+            size,
+            block_size,
+            read_only,
+            write_cache,
+            discard,
+            rotational,
+            boot,
+        } = former.export;
+        Self { target, uuid, size, block_size, read_only, write_cache, discard, rotational, boot }
     }
 }
 
 impl From<Known> for ExportState {
     fn from(known: Known) -> Self {
-        let Known { target, uuid, size, block_size, read_only, write_cache, discard, boot } = known;
-        Self { target, uuid, size, block_size, read_only, write_cache, discard, boot }
+        let Known {
+            target,
+            uuid,
+            size,
+            block_size,
+            read_only,
+            write_cache,
+            discard,
+            rotational,
+            boot,
+        } = known;
+        Self { target, uuid, size, block_size, read_only, write_cache, discard, rotational, boot }
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) fn geometry(export: &ExportState) -> Geometry {
         read_only: export.read_only,
         write_cache: export.write_cache,
         discard: export.discard,
+        rotational: export.rotational,
     }
 }
 

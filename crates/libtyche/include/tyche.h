@@ -90,6 +90,10 @@ typedef struct tyche_geometry {
    * Discard does something.
    */
   bool discard;
+  /**
+   * Seeks take time: the data are on disks that turn.
+   */
+  bool rotational;
 } tyche_geometry;
 
 /**

@@ -33,6 +33,8 @@ pub struct ExportConfig {
     pub write_cache: bool,
     /// Discard does something.
     pub discard: bool,
+    /// Seeks take time: the data are on disks that turn.
+    pub rotational: bool,
     /// Several hosts may write at once.
     pub shared: bool,
     /// The hosts that may connect; empty: all.
@@ -397,6 +399,7 @@ impl ExportConfig {
         flags.set(AcceptFlags::STAGES, stages);
         flags.set(AcceptFlags::WRITE_CACHE, self.write_cache);
         flags.set(AcceptFlags::DISCARD, self.discard);
+        flags.set(AcceptFlags::ROTATIONAL, self.rotational);
         flags
     }
 }

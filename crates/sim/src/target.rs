@@ -106,6 +106,7 @@ impl<R: Rules> Process<R> {
             read_only: false,
             write_cache: exported.write_cache,
             discard: true,
+            rotational: false,
             shared: false,
             hosts: Vec::new(),
         });

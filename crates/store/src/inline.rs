@@ -52,7 +52,14 @@ pub(crate) fn geometry(size: u64, block_size: u32) -> io::Result<Geometry> {
     if size == 0 || !size.is_multiple_of(u64::from(block_size)) {
         return wrong(format!("size {size}: use a multiple of the block size, {block_size}"));
     }
-    Ok(Geometry { size, block_size, read_only: false, write_cache: false, discard: true })
+    Ok(Geometry {
+        size,
+        block_size,
+        read_only: false,
+        write_cache: false,
+        discard: true,
+        rotational: false,
+    })
 }
 
 impl<S: Serve> Queue for InlineQueue<S> {

@@ -42,6 +42,8 @@ flags! {
     DISCARD = 8,
     /// Completions say how long their requests were in each stage of the target.
     STAGES = 16,
+    /// Seeks take time: the data are on disks that turn.
+    ROTATIONAL = 32,
 }
 
 /// The target opened the channel.

@@ -77,6 +77,7 @@ mod tests {
                 read_only: false,
                 write_cache: false,
                 discard: true,
+                rotational: false,
             }
         }
 

@@ -37,6 +37,7 @@ pub(super) struct Binding {
     pub(super) file: PathBuf,
     pub(super) block_size: u32,
     pub(super) read_only: bool,
+    pub(super) rotational: bool,
 }
 
 /// The keeper's thread: binds a device and says which, then follows commands until it has let go,
@@ -113,7 +114,7 @@ impl Held {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => continue,
                 result => result.map_err(|error| explain("bind", &path, error))?,
             }
-            tune(number);
+            tune(number, binding.rotational);
             let reader = open(&path, false)?;
             let backing =
                 sys::backing(&reader).map_err(|error| explain("look at", &path, error))?;
@@ -171,11 +172,10 @@ const REQUEST_KIB: u32 = 512;
 
 /// Tells the block layer what it can't know of a file. Where it can't be told (`/sys` is
 /// read-only in some containers), direct I/O with odd buffers of 1 MiB and more may fail.
-fn tune(number: u32) {
+fn tune(number: u32, rotational: bool) {
     let queue = PathBuf::from(format!("/sys/block/loop{number}/queue"));
     let _ = fs::write(queue.join("max_sectors_kb"), REQUEST_KIB.to_string());
-    // There is no disk head whose travels a scheduler could save.
-    let _ = fs::write(queue.join("rotational"), "0");
+    let _ = fs::write(queue.join("rotational"), if rotational { "1" } else { "0" });
 }
 
 fn open(path: &Path, write: bool) -> Result<File, Error> {

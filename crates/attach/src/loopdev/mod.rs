@@ -21,6 +21,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tracing::warn;
+use tyche_block::Geometry;
 
 use self::keeper::{Binding, Command};
 use crate::claim::BUSY_GRACE;
@@ -54,16 +55,16 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Binds a free loop device to `file`, with logical blocks of `block_size` bytes (512 to the
-    /// size of a page).
+    /// Binds a free loop device to `file`, which is like `disk` but for the size.
     ///
     /// # Errors
     /// Without root, loop devices, or a free one; if the file can't be opened for writing and is
     /// not to be read only; if it does not answer in time.
-    pub fn attach(file: &Path, block_size: u32, read_only: bool) -> Result<Self, Error> {
+    pub fn attach(file: &Path, disk: &Geometry) -> Result<Self, Error> {
         let (commands, inbox) = mpsc::channel();
         let (sender, bound) = mpsc::sync_channel(1);
-        let binding = Binding { file: file.to_owned(), block_size, read_only };
+        let Geometry { block_size, read_only, rotational, .. } = *disk;
+        let binding = Binding { file: file.to_owned(), block_size, read_only, rotational };
         let keeper = thread::Builder::new()
             .name("loop-keeper".into())
             .spawn(move || keeper::run(&binding, &sender, &inbox))

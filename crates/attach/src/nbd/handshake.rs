@@ -63,10 +63,14 @@ impl Offer {
 /// What a client of this disk may do.
 pub(super) fn transmission_flags(geometry: &Geometry) -> u16 {
     use transmission_flag::{
-        CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_FLUSH, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES,
+        CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, ROTATIONAL, SEND_FLUSH, SEND_FUA, SEND_TRIM,
+        SEND_WRITE_ZEROES,
     };
     // All connections end in one session, so a flush on one covers the writes of all.
-    let always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN;
+    let mut always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN;
+    if geometry.rotational {
+        always |= ROTATIONAL;
+    }
     match *geometry {
         Geometry { read_only: true, .. } => always | READ_ONLY,
         Geometry { discard: true, .. } => always | SEND_WRITE_ZEROES | SEND_TRIM,
@@ -261,6 +265,7 @@ mod tests {
             read_only: false,
             write_cache: true,
             discard: true,
+            rotational: false,
         };
         let offer = Offer { name: "vol".into(), geometry, payload_max: 1 << 20 };
         let mut script = Script { input, output: Vec::new() };

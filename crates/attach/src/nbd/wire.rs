@@ -56,6 +56,7 @@ pub(super) mod transmission_flag {
     pub(crate) const READ_ONLY: u16 = 1 << 1;
     pub(crate) const SEND_FLUSH: u16 = 1 << 2;
     pub(crate) const SEND_FUA: u16 = 1 << 3;
+    pub(crate) const ROTATIONAL: u16 = 1 << 4;
     pub(crate) const SEND_TRIM: u16 = 1 << 5;
     pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
     pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;

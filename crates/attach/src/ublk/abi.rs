@@ -87,6 +87,7 @@ pub(super) const PARAM_BASIC: u32 = 1;
 pub(super) const PARAM_DISCARD: u32 = 2;
 
 pub(super) const ATTR_READ_ONLY: u32 = 1;
+pub(super) const ATTR_ROTATIONAL: u32 = 2;
 pub(super) const ATTR_VOLATILE_CACHE: u32 = 4;
 pub(super) const ATTR_FUA: u32 = 8;
 

@@ -20,6 +20,9 @@ pub(super) fn params(geometry: &Geometry, io_max: u32) -> Params {
     if geometry.read_only {
         attributes |= abi::ATTR_READ_ONLY;
     }
+    if geometry.rotational {
+        attributes |= abi::ATTR_ROTATIONAL;
+    }
     let range_max = RANGE_MAX / SECTOR as u32;
     Params {
         len: abi::PARAMS_LEN,
@@ -77,6 +80,7 @@ mod tests {
             read_only: false,
             write_cache: true,
             discard: true,
+            rotational: false,
         }
     }
 

@@ -56,6 +56,7 @@ impl MemoryDisk {
             read_only: false,
             write_cache: true,
             discard: true,
+            rotational: false,
         };
         change(&mut geometry);
         let state = State {

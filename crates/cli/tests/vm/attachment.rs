@@ -91,6 +91,14 @@ impl Attachment {
         }
     }
 
+    /// Why the kernel takes its disk for one that does not turn, if so.
+    pub(crate) fn why_never_turning(self) -> Option<&'static str> {
+        match self {
+            Self::Nbd => Some("Linux hears of that from nbd servers from 6.12 on"),
+            Self::Loop | Self::Ublk | Self::Growable => None,
+        }
+    }
+
     /// Why there are no partitions on it, if so.
     pub(crate) fn why_whole(self) -> Option<&'static str> {
         match self {

@@ -1,9 +1,11 @@
 //! What a block device does beside reading and writing.
 
+use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 
 use crate::attachment::Attachment;
-use crate::rig::{DISK, MIB, Rig, Session, Shape, allocated};
+use crate::rig::{DISK, MIB, Rig, Session, Shape, allocated, run};
 
 const SIZE: u64 = 128 * MIB;
 
@@ -59,6 +61,48 @@ pub(crate) fn discard(attachment: Attachment) {
     let left = allocated(&rig.disk());
     assert!(left < MIB, "{left} bytes are left");
     session.disconnect();
+}
+
+/// A device says whether the target's disk turns.
+pub(crate) fn rotational(attachment: Attachment) {
+    let rig = Rig::new();
+    File::create_new(rig.disk()).unwrap().set_len(SIZE).unwrap();
+    let disk = LoopDevice::new(&rig.disk());
+    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let can = attachment.why_never_turning().is_none();
+    for turns in [false, true] {
+        disk.set_rotational(turns);
+        let _target = rig.serve_exports(&[format!("{DISK}={}", disk.0)], &[]);
+        let session = Session::connect(&guest, attachment, "");
+        let said = session.run("cat /sys/block/${D#/dev/}/queue/rotational");
+        assert_eq!(said.trim(), if turns && can { "1" } else { "0" });
+        session.disconnect();
+    }
+    if let Some(reason) = attachment.why_never_turning() {
+        println!("SKIPPED: {reason}");
+    }
+}
+
+/// A loop device of this machine.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn new(file: &Path) -> Self {
+        let device = run(Command::new("losetup").args(["--find", "--show"]).arg(file));
+        Self(device.trim_end().to_owned())
+    }
+
+    fn set_rotational(&self, turns: bool) {
+        let name = self.0.trim_start_matches("/dev/");
+        let flag = format!("/sys/block/{name}/queue/rotational");
+        fs::write(flag, if turns { "1" } else { "0" }).unwrap();
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
 }
 
 /// A device that is connected read-only says so, and refuses to be written to.

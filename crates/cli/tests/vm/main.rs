@@ -43,6 +43,7 @@ list! {
     smoke = crate::device::smoke,
     auto = crate::device::auto,
     discard = crate::device::discard,
+    rotational = crate::device::rotational,
     read_only = crate::device::read_only,
     partitions = crate::device::partitions,
     ext4 = crate::filesystems::ext4,

@@ -50,7 +50,8 @@ pub struct TargetExport {
 
 impl TargetExport {
     fn config(&self) -> ExportConfig {
-        let Geometry { size, block_size, read_only, write_cache, discard } = self.store.geometry();
+        let Geometry { size, block_size, read_only, write_cache, discard, rotational } =
+            self.store.geometry();
         ExportConfig {
             name: self.name,
             uuid: self.uuid,
@@ -60,6 +61,7 @@ impl TargetExport {
             read_only,
             write_cache,
             discard,
+            rotational,
             shared: self.shared,
             hosts: self.hosts.clone(),
         }

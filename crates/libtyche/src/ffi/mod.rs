@@ -60,6 +60,8 @@ pub struct tyche_geometry {
     pub write_cache: bool,
     /// Discard does something.
     pub discard: bool,
+    /// Seeks take time: the data are on disks that turn.
+    pub rotational: bool,
 }
 
 /// The end of a request.
@@ -163,6 +165,7 @@ pub unsafe extern "C" fn tyche_get_geometry(
         read_only: it.read_only,
         write_cache: it.write_cache,
         discard: it.discard,
+        rotational: it.rotational,
     };
     // SAFETY: not null, and writable as the header demands.
     unsafe { geometry.write(answer) };

@@ -275,6 +275,7 @@ impl Target {
             read_only: false,
             write_cache: false,
             discard: true,
+            rotational: false,
             shared: false,
             hosts: Vec::new(),
         });

@@ -22,6 +22,8 @@ pub struct ExportState {
     pub write_cache: bool,
     /// Discard does something.
     pub discard: bool,
+    /// Seeks take time: the data are on disks that turn.
+    pub rotational: bool,
     /// The time in which completed writes survive without a flush.
     pub boot: Uuid,
 }

@@ -162,6 +162,7 @@ impl<R: Rules> Session<R> {
             read_only: flag(AcceptFlags::READ_ONLY),
             write_cache: flag(AcceptFlags::WRITE_CACHE),
             discard: flag(AcceptFlags::DISCARD),
+            rotational: flag(AcceptFlags::ROTATIONAL),
             boot: accept.boot,
         };
         if let Some(before) = self.export {

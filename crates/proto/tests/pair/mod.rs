@@ -78,6 +78,7 @@ pub fn registry_of(shared: bool) -> Registry {
         read_only: false,
         write_cache: false,
         discard: false,
+        rotational: true,
         shared,
         hosts: Vec::new(),
     });

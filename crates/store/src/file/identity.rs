@@ -63,7 +63,7 @@ pub(super) fn of_file(file: BorrowedFd<'_>, stat: &Stat) -> u128 {
 
 /// The identity of a block device.
 pub(super) fn of_device(stat: &Stat) -> u128 {
-    let node = sysfs(stat);
+    let node = sysfs(stat.st_rdev);
     let partition = attribute(&node, "partition");
     let disk = if partition.is_some() { node.join("..") } else { node };
     let name = NAMES.iter().find_map(|name| Some((*name, attribute(&disk, name)?)));
@@ -84,9 +84,9 @@ pub(super) fn of_boot() -> Option<u64> {
     Some((hash >> 64) as u64 ^ hash as u64 | 1)
 }
 
-/// Where sysfs describes the block device.
-pub(super) fn sysfs(stat: &Stat) -> PathBuf {
-    let link = format!("/sys/dev/block/{}:{}", major(stat.st_rdev), minor(stat.st_rdev));
+/// Where sysfs describes the block device of that number.
+pub(super) fn sysfs(device: u64) -> PathBuf {
+    let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
     // Resolved, so that `..` is the disk of a partition.
     fs::canonicalize(&link).unwrap_or_else(|_| link.into())
 }

@@ -55,6 +55,7 @@ impl Opened {
             read_only: options.read_only,
             write_cache: options.write_back,
             discard: discard && !options.read_only,
+            rotational: is_rotational(&stat, is_device),
         };
         Ok(Self {
             direct: align.is_some(),
@@ -286,13 +287,25 @@ fn file_discards(file: &OwnedFd, size: u64) -> bool {
 
 /// The kernel lets a write-protected device be opened for writing, and fails the writes.
 fn is_write_protected(stat: &Stat) -> bool {
-    identity::attribute(&identity::sysfs(stat), "ro").is_some_and(|flag| flag == "1")
+    identity::attribute(&identity::sysfs(stat.st_rdev), "ro").is_some_and(|flag| flag == "1")
 }
 
 fn device_discards(stat: &Stat) -> bool {
-    let node = identity::sysfs(stat);
-    let limit = ["queue/discard_max_bytes", "../queue/discard_max_bytes"];
-    limit.iter().find_map(|name| identity::attribute(&node, name)).is_some_and(|max| max != "0")
+    queue_attribute(stat.st_rdev, "discard_max_bytes").is_some_and(|max| max != "0")
+}
+
+/// Whether the disk, or the one that a file's filesystem is on, turns. What can't be known does not:
+/// filesystems over several disks say nothing of them.
+fn is_rotational(stat: &Stat, is_device: bool) -> bool {
+    let disk = if is_device { stat.st_rdev } else { stat.st_dev };
+    queue_attribute(disk, "rotational").is_some_and(|flag| flag == "1")
+}
+
+/// What the kernel says of the queue of a device, or of the one that it is a partition of.
+fn queue_attribute(device: u64, name: &str) -> Option<String> {
+    let node = identity::sysfs(device);
+    let paths = [format!("queue/{name}"), format!("../queue/{name}")];
+    paths.iter().find_map(|path| identity::attribute(&node, path))
 }
 
 /// What the kernel uses a block device for, as far as it can be told from here.
@@ -306,7 +319,7 @@ fn occupant(stat: &Stat) -> String {
     if let Some(place) = mount {
         return format!("mounted at {place}");
     }
-    let holders = fs::read_dir(identity::sysfs(stat).join("holders"));
+    let holders = fs::read_dir(identity::sysfs(stat.st_rdev).join("holders"));
     let names: Vec<_> = holders
         .into_iter()
         .flatten()

@@ -130,6 +130,21 @@ fn a_write_protected_device_can_be_exported_read_only() {
 }
 
 #[test]
+fn a_disk_that_turns_says_so() {
+    let file = image();
+    let Some(device) = Loop::attach(file.path(), &[]) else { return };
+    let name = device.device.file_name().unwrap();
+    let turns = Path::new("/sys/block").join(name).join("queue/rotational");
+    for (flag, rotational) in [("0", false), ("1", true)] {
+        if let Err(error) = fs::write(&turns, flag) {
+            println!("SKIPPED: {}: {error}", turns.display());
+            return;
+        }
+        assert_eq!(device.open(&at_once()).unwrap().geometry().rotational, rotational);
+    }
+}
+
+#[test]
 fn a_discard_reaches_the_medium() {
     let file = image();
     let Some(device) = Loop::attach(file.path(), &[]) else { return };
