@@ -8,6 +8,8 @@ use crate::rig::{DISK, Guest, Job, MIB, Rig, Session, Shape};
 const SIZE: u64 = 64 * MIB;
 /// For a load to come to its end.
 const LIMIT: Duration = Duration::from_secs(240);
+/// For many sessions, one after the other.
+const ROUNDS_LIMIT: Duration = Duration::from_secs(600);
 
 /// Programs that write to the device and read back what they wrote, until they are told to end or
 /// find something wrong.
@@ -106,7 +108,7 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
          left | grep . && exit 1\n\
          done; exit 0"
     ));
-    let said = rounds.succeed(LIMIT);
+    let said = rounds.succeed(ROUNDS_LIMIT);
     println!("devices that waited: {}", said.matches("waits").count());
     Session::connect(&guest, attachment, "").disconnect();
 }
@@ -132,7 +134,7 @@ pub(crate) fn killed_at_end(attachment: Attachment) {
          tyche disconnect {DISK} --force >/dev/null 2>&1\n\
          left | grep . && exit 1; exit 0"
     ));
-    rounds.succeed(LIMIT);
+    rounds.succeed(ROUNDS_LIMIT);
 }
 
 /// The target dies under load, and is started again: requests wait for it.

@@ -294,8 +294,8 @@ fn device_discards(stat: &Stat) -> bool {
     queue_attribute(stat.st_rdev, "discard_max_bytes").is_some_and(|max| max != "0")
 }
 
-/// Whether the disk, or the one that a file's filesystem is on, turns. What can't be known does not:
-/// filesystems over several disks say nothing of them.
+/// Whether the disk, or the one that a file's filesystem is on, turns. What can't be known does
+/// not: filesystems over several disks say nothing of them.
 fn is_rotational(stat: &Stat, is_device: bool) -> bool {
     let disk = if is_device { stat.st_rdev } else { stat.st_dev };
     queue_attribute(disk, "rotational").is_some_and(|flag| flag == "1")
