@@ -53,8 +53,10 @@ impl Map {
         if !Path::new(DRIVER).exists() {
             module::load("dm_mod");
         }
-        dmsetup(&["version"])
-            .map_err(|it| it.remedy("it needs root and the kernel module dm_mod (modprobe dm_mod)"))
+        dmsetup(&["version"]).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => error,
+            _ => error.remedy("it needs root and the kernel module dm_mod (modprobe dm_mod)"),
+        })
     }
 
     /// Makes a device. If another one has that name, it gets a longer one.

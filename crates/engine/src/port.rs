@@ -154,8 +154,8 @@ impl Port {
         self.down_until = Some(now + DOWN_PAUSE);
     }
 
-    /// The interface works.
-    fn is_well(&mut self) {
+    /// The interface works, perhaps again.
+    fn recovered(&mut self) {
         if self.trouble.take().is_some() {
             tracing::info!(link = self.link.name(), "link is back");
         }
@@ -170,7 +170,7 @@ impl Port {
         match self.link.receive(&mut self.rx) {
             Ok(frames) => {
                 if frames > 0 || self.trouble.as_ref().is_some_and(|it| !it.is_with_sending) {
-                    self.is_well();
+                    self.recovered();
                 }
                 self.down_until = None;
                 self.stats.rx_frames += frames as u64;
@@ -244,7 +244,7 @@ impl Port {
             }
             match sent {
                 Ok(0) => {}
-                Ok(_) => self.is_well(),
+                Ok(_) => self.recovered(),
                 Err(error) => self.failed(now, &error, true),
             }
             if !more {
