@@ -35,10 +35,11 @@ pub(crate) struct Map {
     path: PathBuf,
 }
 
-/// What a device stands for: the first `size` bytes of another one.
+/// What a device stands for: `size` bytes of another one, from `offset` on.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) size: u64,
+    pub(crate) offset: u64,
     /// `MAJOR:MINOR`.
     pub(crate) device: String,
     pub(crate) read_only: bool,
@@ -147,7 +148,7 @@ impl Map {
 impl Table {
     /// As the device mapper wants it: `START LENGTH TARGET ARGUMENTS`.
     fn rules(&self) -> String {
-        format!("0 {} linear {} 0", self.size / SECTOR, self.device)
+        format!("0 {} linear {} {}", self.size / SECTOR, self.device, self.offset / SECTOR)
     }
 
     fn options(&self) -> Option<&'static str> {
@@ -170,9 +171,9 @@ fn dmsetup(args: &[&str]) -> Result<(), Error> {
     // Ctrl-C is for us, not for what we have begun.
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .map_err(|error| Error::new(action(), error).remedy("install the package dmsetup"))?;
+    let mut child = command.spawn().map_err(|error| {
+        Error::new(action(), error).remedy("install the package dmsetup, or have it in PATH")
+    })?;
     let status = wait(&mut child).map_err(|error| Error::new(action(), error))?;
     if status.success() {
         return Ok(());
@@ -207,8 +208,9 @@ mod tests {
 
     #[test]
     fn tables_are_as_the_device_mapper_wants_them() {
-        let table = Table { size: 1 << 20, device: "259:3".to_owned(), read_only: false };
-        assert_eq!((table.rules().as_str(), table.options()), ("0 2048 linear 259:3 0", None));
+        let device = "259:3".to_owned();
+        let table = Table { size: 1 << 20, offset: 4096, device, read_only: false };
+        assert_eq!((table.rules().as_str(), table.options()), ("0 2048 linear 259:3 8", None));
         let table = Table { read_only: true, ..table };
         assert_eq!(table.options(), Some("--readonly"));
     }

@@ -176,17 +176,19 @@ fn remove_ublk(identity: Uuid, force: bool) -> std::result::Result<Stopped, tych
 }
 
 /// Takes away what the attachment of a daemon that was killed has left below `dir`, and the device
-/// of that identity, which nobody can take over or has ever been told of.
-pub(crate) fn clean_stale(dir: &Path, identity: Uuid) {
+/// of that identity, which nobody can take over or has ever been told of. Whether that is all gone.
+pub(crate) fn clean_stale(dir: &Path, identity: Uuid) -> bool {
     let cleaned = [
         LoopAttachment::clean_stale(&dir.join("loop")).map(drop),
         FuseMount::clean_stale(&dir.join("fuse")).map(drop),
         remove_ublk(identity, true).map(drop),
         NbdDevice::remove_orphan(&backend(identity), true).map(drop),
     ];
+    let is_clean = cleaned.iter().all(std::result::Result::is_ok);
     for error in cleaned.into_iter().filter_map(std::result::Result::err) {
         tracing::warn!(dir = %dir.display(), %error, "left behind by a daemon that died");
     }
+    is_clean
 }
 
 /// A device that outlives its daemon, as the daemon has written it down.

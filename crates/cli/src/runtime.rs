@@ -97,9 +97,6 @@ impl RuntimeDir {
             if let Some(lock) = lock(&path)? {
                 return Ok(Self { path, _lock: lock });
             }
-            if is_locked(&path) {
-                break;
-            }
         }
         Err(Error::new(Code::Usage, format!("{what} is running already")))
     }
@@ -171,11 +168,13 @@ pub(crate) fn is_locked(dir: &Path) -> bool {
 /// below.
 pub(crate) fn remove(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
-        let path = entry.path();
+    let lock = dir.join(LOCK);
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| *path != lock) {
         // Errors are looked at once, when the directory itself goes.
         let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
     }
+    // Last: from then on another process may make the directory its own.
+    let _ = fs::remove_file(lock);
     if let Err(error) = fs::remove_dir(dir) {
         tracing::warn!(dir = %dir.display(), %error, "left behind");
     }

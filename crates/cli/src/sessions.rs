@@ -125,22 +125,29 @@ fn session(dir: PathBuf) -> Option<Session> {
         }
     }
     // If there is none it is starting or ending: not there yet, or no more.
-    let _lock = runtime::lock(&dir).ok()??;
+    let _lock =
+        Some(&dir).filter(|dir| !is_running(dir)).and_then(|dir| runtime::lock(dir).ok()?)?;
     let state = State::load(&dir);
-    // A device that can't be asked about is not forgotten.
+    if state.is_none() && State::exists(&dir) {
+        // Of another version of this program. Its device is not forgotten.
+        tracing::warn!(dir = %dir.display(), "what a daemon has written down can't be read");
+        return None;
+    }
+    // Nor is one that can't be asked about.
     let is_left = |lasting: &Lasting| lasting.is_there().unwrap_or(true);
     let left = state.as_ref().and_then(|it| it.lasting.clone()).filter(is_left);
     if left.is_none() {
         // Sessions that take over nobody's device have their own identity.
         let identity = state.as_ref().and_then(|state| Some(state.lasting.as_ref()?.identity));
         let name = || dir.file_name()?.to_str()?.parse().ok();
-        if let Some(identity) = identity.or_else(name) {
-            clean_stale(&dir, identity);
-        }
+        let is_clean = identity.or_else(name).is_none_or(|it| clean_stale(&dir, it));
         if let Some(state) = &state {
             forget_device(&state.device, state.session);
         }
-        runtime::remove(&dir);
+        // As long as something is left, the next look tries again.
+        if is_clean {
+            runtime::remove(&dir);
+        }
     }
     let report = of_state(&state?, json!({ "state": "dead", "waits": left.is_some() }));
     Some(Session { dir, report, left })

@@ -47,6 +47,11 @@ impl State {
         Ok(dirs.into_iter().filter_map(loaded).collect())
     }
 
+    /// Whether the daemon of that directory has written something down, be it readable or not.
+    pub(crate) fn exists(dir: &Path) -> bool {
+        dir.join(FILE).exists()
+    }
+
     /// What the daemon of that directory has written down.
     pub(crate) fn load(dir: &Path) -> Option<Self> {
         serde_json::from_str(&fs::read_to_string(dir.join(FILE)).ok()?).ok()

@@ -243,8 +243,11 @@ impl Port {
                 sent = sent.and(dispatch(&mut *self.link, &mut self.stats, &batch));
             }
             match sent {
-                Ok(0) => {}
-                Ok(_) => self.recovered(),
+                Ok(sent) => {
+                    if sent > 0 && self.trouble.as_ref().is_some_and(|it| it.is_with_sending) {
+                        self.recovered();
+                    }
+                }
                 Err(error) => self.failed(now, &error, true),
             }
             if !more {

@@ -8,10 +8,10 @@
 //!               Room -> Disk
 //! ```
 //!
-//! The ublk device is made larger than any disk, and the device mapper's stands for as much of it
-//! as there is. It grows by another table, as a logical volume does. The price is a pass through
-//! one more driver for each request, and that the kernel looks for no partitions on such devices
-//! (`kpartx` does).
+//! The ublk device is made larger than any disk, and the device mapper's stands for the part of it
+//! that is the disk. It grows by another table, as a logical volume does. The price is a pass
+//! through one more driver for each request, and that the kernel looks for no partitions on such
+//! devices (`kpartx` does).
 //!
 //! Like the device below it outlives this process, and is found again by its UUID. The udev rules
 //! know the device below by its size, and keep everybody else from it.
@@ -42,6 +42,7 @@ const NAME_MAX: usize = 64;
 pub struct GrowableUblk {
     map: Map,
     below: UblkDevice,
+    room: Arc<Room>,
     disk: Arc<dyn Disk>,
     /// Whether it was neither taken away nor left to another process.
     running: bool,
@@ -63,13 +64,12 @@ impl GrowableUblk {
         Map::probe()?;
         let room = Room::new(Arc::clone(&disk));
         let mut below = UblkDevice::start(Arc::clone(&room) as _, options, adopt)?;
-        room.open();
         // What ends up in paths and in udev's rules.
         let plain = |it: &char| it.is_ascii_alphanumeric() || "-_.:+@".contains(*it);
         let name: String = name.chars().filter(plain).take(NAME_MAX).collect();
         let (name, uuid) = (format!("{NAME}{name}"), uuid(identity));
         match table(&disk, &below, None).and_then(|it| Map::create(&name, &uuid, &it)) {
-            Ok(map) => Ok(Self { map, below, disk, running: true }),
+            Ok(map) => Ok(Self { map, below, room, disk, running: true }),
             Err(error) => {
                 // Whoever made it may have been killed.
                 if let Err(error) = take_away(Map::find(&uuid).as_ref(), &mut below) {
@@ -99,19 +99,11 @@ impl GrowableUblk {
             return Err(Error::new(format!("take over the device {identity}"), missing()));
         };
         if map.size().is_none_or(|size| size > disk.geometry().size) {
-            let smaller = "the export is smaller than the device";
-            let error = io::Error::new(ErrorKind::InvalidData, smaller);
-            return Err(Error::new(format!("take over {}", map.path().display()), error));
+            return Err(Error::new(format!("take over {}", map.path().display()), smaller()));
         }
         let room = Room::new(Arc::clone(&disk));
-        room.open();
-        let below = UblkDevice::recover(room, mark, adopt)?;
-        let this = Self { map, below, disk, running: true };
-        // Whatever the former server was about to make of it.
-        if let Err(error) = this.load() {
-            tracing::warn!(%error, "the device keeps its size");
-        }
-        Ok(this)
+        let below = UblkDevice::recover(Arc::clone(&room) as _, mark, adopt)?;
+        Ok(Self { map, below, room, disk, running: true })
     }
 
     /// Removes what is left of a device whose server has died: the ublk device of that mark, and
@@ -122,25 +114,21 @@ impl GrowableUblk {
     /// What the system says when it refuses.
     pub fn remove_orphan(identity: &str, mark: u64, force: bool) -> Result<Stopped, Error> {
         let mut below = Orphan::find(mark)?;
+        if force {
+            // Nobody answers what is in flight: it must fail before the device mapper can let go.
+            below.as_mut().map_or(Ok(()), Orphan::stop)?;
+        }
         let Some(map) = Map::find(&uuid(identity)) else {
             return below.map_or(Ok(Stopped::Gone), |below| below.remove(force));
         };
-        if !force {
-            if is_in_use(&map)? {
-                return Ok(Stopped::InUse);
-            }
-            map.remove()?;
-        } else {
-            // Nobody answers what is in flight: it must fail before the device mapper can let go.
-            below.as_mut().map_or(Ok(()), Orphan::stop)?;
+        if force {
             map.abandon()?;
+        } else if is_in_use(&map)? {
+            return Ok(Stopped::InUse);
+        } else {
+            map.remove()?;
         }
         below.map_or(Ok(Stopped::Gone), |below| below.remove(true))
-    }
-
-    /// Makes it as large as the disk is.
-    fn load(&self) -> Result<(), Error> {
-        self.map.load(&table(&self.disk, &self.below, Some(&self.map))?)
     }
 }
 
@@ -150,7 +138,15 @@ impl Attachment for GrowableUblk {
     }
 
     fn resized(&mut self) -> Result<(), Error> {
-        if self.map.size() == Some(self.disk.geometry().size) { Ok(()) } else { self.load() }
+        let (size, shown) = (self.disk.geometry().size, self.map.size());
+        if shown == Some(size) {
+            return Ok(());
+        }
+        if shown.is_some_and(|shown| shown > size) {
+            return Err(Error::new(format!("resize {}", self.map.path().display()), smaller()));
+        }
+        self.room.grow();
+        self.map.load(&table(&self.disk, &self.below, Some(&self.map))?)
     }
 
     fn leave(&mut self) {
@@ -213,12 +209,16 @@ fn table(disk: &Arc<dyn Disk>, below: &UblkDevice, map: Option<&Map>) -> Result<
     let device = device.ok_or_else(|| Error::new(format!("find {node}"), missing()))?;
     let geometry = disk.geometry();
     let read_only = geometry.read_only || map.is_some_and(Map::is_read_only);
-    Ok(Table { size: geometry.size, device, read_only })
+    Ok(Table { size: geometry.size, offset: room::OFFSET, device, read_only })
 }
 
 fn is_in_use(map: &Map) -> Result<bool, Error> {
     let explain = |error| Error::new(format!("look at {}", map.path().display()), error);
     claim::is_in_use(map.path()).map_err(explain)
+}
+
+fn smaller() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "the export is smaller than the device")
 }
 
 fn missing() -> io::Error {

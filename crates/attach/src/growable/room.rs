@@ -1,33 +1,52 @@
 //! A disk with room to grow: it looks far larger than it is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Operation, Request, Sink};
 
-/// How large the disk looks, and may become: 1 EiB.
-pub(super) const ROOM: u64 = 1 << 60;
+/// How large the disk looks: 1 EiB.
+const ROOM: u64 = 1 << 60;
+/// Where the disk begins. Who looks at the device for partitions, file systems and the like finds
+/// none where they would be.
+pub(super) const OFFSET: u64 = 1 << 20;
 
-/// See the [module](self). What lies beyond the disk's end reads as zeroes, for those who look
-/// there for signatures, and can't be written. Until it is opened that is so from the start: then
-/// nobody finds partitions or file systems, and uses them, before the device is ready.
+/// See the [module](self). What is around the disk reads as zeroes and can't be written.
 pub(super) struct Room {
     disk: Arc<dyn Disk>,
-    open: AtomicBool,
+    /// Bytes of the disk that were ever shown. If it has become smaller, what is lost fails.
+    shown: AtomicU64,
 }
 
 impl Room {
     pub(super) fn new(disk: Arc<dyn Disk>) -> Arc<Self> {
-        Arc::new(Self { disk, open: AtomicBool::new(false) })
+        let shown = AtomicU64::new(disk.geometry().size);
+        Arc::new(Self { disk, shown })
     }
 
-    pub(super) fn open(&self) {
-        self.open.store(true, Ordering::Release);
+    /// Shows as much of the disk as there is.
+    pub(super) fn grow(&self) {
+        self.shown.fetch_max(self.disk.geometry().size, Ordering::Relaxed);
     }
 
-    /// Bytes that there are.
-    fn size(&self) -> u64 {
-        if self.open.load(Ordering::Acquire) { self.disk.geometry().size } else { 0 }
+    /// What becomes of a request that concerns nothing of the disk.
+    fn serve_around(request: &mut Request) -> Result<(), Errno> {
+        match (request.operation, &mut request.buffer) {
+            (Operation::Read, Some(buffer)) => {
+                buffer.fill(0);
+                Ok(())
+            }
+            _ => Err(Errno::NOSPC),
+        }
+    }
+
+    /// The request as the disk has it.
+    fn place(&self, request: &mut Request) -> Result<(), Errno> {
+        if request.operation == Operation::Flush {
+            return Ok(());
+        }
+        request.offset = request.offset.checked_sub(OFFSET).ok_or(Errno::INVAL)?;
+        self.disk.geometry().check(request)
     }
 }
 
@@ -41,18 +60,16 @@ impl Disk for Room {
     }
 
     fn submit(&self, mut request: Request, token: u64, sink: &Arc<dyn Sink>) {
-        let size = self.size();
-        if request.offset.saturating_add(request.len.into()) <= size {
-            return self.disk.submit(request, token, sink);
-        }
-        let beyond = request.offset >= size;
-        let result = match (request.operation, &mut request.buffer) {
-            (Operation::Read, Some(buffer)) if beyond => {
-                buffer.fill(0);
-                Ok(())
+        let end = request.offset + u64::from(request.len);
+        let beyond = request.offset >= OFFSET + self.shown.load(Ordering::Relaxed);
+        let around = request.operation != Operation::Flush && (end <= OFFSET || beyond);
+        let result = if around {
+            Self::serve_around(&mut request)
+        } else {
+            match self.place(&mut request) {
+                Ok(()) => return self.disk.submit(request, token, sink),
+                Err(errno) => Err(errno),
             }
-            (operation, _) if operation.modifies() => Err(Errno::NOSPC),
-            _ => Err(Errno::INVAL),
         };
         sink.complete(Completion { token, result, buffer: request.buffer });
     }
@@ -67,12 +84,15 @@ mod tests {
     const SIZE: u64 = 8192;
 
     /// A disk that is full of ones.
-    struct Ones(Arena);
+    struct Ones {
+        arena: Arena,
+        size: AtomicU64,
+    }
 
     impl Disk for Ones {
         fn geometry(&self) -> Geometry {
             Geometry {
-                size: SIZE,
+                size: self.size.load(Ordering::Relaxed),
                 block_size: 512,
                 read_only: false,
                 write_cache: false,
@@ -82,7 +102,7 @@ mod tests {
         }
 
         fn arena(&self) -> &Arena {
-            &self.0
+            &self.arena
         }
 
         fn submit(&self, mut request: Request, token: u64, sink: &Arc<dyn Sink>) {
@@ -116,24 +136,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_the_disks_own_and_what_is_not_reads_as_zeroes() {
-        let room = Room::new(Arc::new(Ones(Arena::new(16))));
+    fn the_disk_is_where_it_is_and_zeroes_are_around_it() {
+        let disk = Arc::new(Ones { arena: Arena::new(16), size: AtomicU64::new(SIZE) });
+        let room = Room::new(Arc::clone(&disk) as _);
         assert_eq!(room.geometry().size, ROOM);
         let (read, write) = (Operation::Read, Operation::Write { fua: false });
-        assert_eq!(ask(&room, read, 0, 4096), Ok(Some(0)));
-        assert_eq!(ask(&room, write, 0, 4096), Err(Errno::NOSPC));
+        assert_eq!(ask(&room, read, OFFSET, 4096), Ok(Some(1)));
+        assert_eq!(ask(&room, read, OFFSET + SIZE - 4096, 4096), Ok(Some(1)));
+        assert_eq!(ask(&room, write, OFFSET, 512), Ok(Some(1)));
         assert_eq!(ask(&room, Operation::Flush, 0, 0), Ok(None));
-        room.open();
-        assert_eq!(ask(&room, read, SIZE - 4096, 4096), Ok(Some(1)));
-        assert_eq!(ask(&room, write, 0, 512), Ok(Some(1)));
-        assert_eq!(ask(&room, Operation::Flush, 0, 0), Ok(None));
-        assert_eq!(ask(&room, read, SIZE, 4096), Ok(Some(0)));
-        assert_eq!(ask(&room, read, ROOM - 512, 512), Ok(Some(0)));
-        for operation in [write, Operation::Discard] {
-            assert_eq!(ask(&room, operation, SIZE, 512), Err(Errno::NOSPC));
-            assert_eq!(ask(&room, operation, SIZE - 512, 1024), Err(Errno::NOSPC));
+        for offset in [0, OFFSET - 512, OFFSET + SIZE, ROOM - 512] {
+            assert_eq!(ask(&room, read, offset, 512), Ok(Some(0)));
+            assert_eq!(ask(&room, write, offset, 512), Err(Errno::NOSPC));
+            assert_eq!(ask(&room, Operation::Discard, offset, 512), Err(Errno::NOSPC));
         }
-        assert_eq!(ask(&room, read, SIZE - 512, 1024), Err(Errno::INVAL));
+        assert_eq!(ask(&room, read, OFFSET - 512, 1024), Err(Errno::INVAL));
+        assert_eq!(ask(&room, read, OFFSET + SIZE - 512, 1024), Err(Errno::INVAL));
+        assert_eq!(ask(&room, write, OFFSET + SIZE - 512, 1024), Err(Errno::NOSPC));
         assert_eq!(ask(&room, read, ROOM, 512), Err(Errno::INVAL));
+
+        disk.size.store(2 * SIZE, Ordering::Relaxed);
+        room.grow();
+        assert_eq!(ask(&room, read, OFFSET + SIZE, 512), Ok(Some(1)));
+        disk.size.store(SIZE, Ordering::Relaxed);
+        assert_eq!(ask(&room, read, OFFSET + SIZE, 512), Err(Errno::INVAL), "it is lost, not new");
     }
 }

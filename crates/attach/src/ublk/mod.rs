@@ -145,7 +145,7 @@ impl UblkDevice {
     }
 
     /// Takes over the device of that mark, whose server has died. Requests that it had not
-    /// answered come again.
+    /// answered come again. It has the size that it had: see [`resized`](Attachment::resized).
     ///
     /// # Errors
     /// `NotFound` if there is no such device; if its server lives; if the disk is not like the one
@@ -178,11 +178,7 @@ impl UblkDevice {
         // If anything fails from here on the device waits for the next attempt.
         let service = Service::start(&info, &disk, adopt)?;
         control.end_recovery(number).map_err(explain)?;
-        let mut this = Self::new(number, control, features, disk, service);
-        if let Err(error) = this.resized() {
-            tracing::warn!(%error, "the device keeps its size");
-        }
-        Ok(this)
+        Ok(Self::new(number, control, features, disk, service))
     }
 
     fn new(
@@ -204,7 +200,7 @@ impl UblkDevice {
     /// in some containers), it is a little slower.
     fn tune(&self) {
         let queue = PathBuf::from(format!("/sys/block/ublkb{}/queue", self.number));
-        // There is no disk head whose travels a scheduler could save.
+        // Requests are put in order where the disk is.
         let _ = fs::write(queue.join("scheduler"), "none");
     }
 

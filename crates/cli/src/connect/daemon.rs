@@ -29,11 +29,13 @@ use crate::{report, sessions};
 
 /// How long without news before the daemon looks at what holds the session up.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
+/// How long until a device that could not grow tries again.
+const GROW_RETRY: Duration = Duration::from_secs(5);
 /// How long the farewell to the target may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Signals that end the session.
-const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+pub(super) const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// What the daemon waits for.
 enum Input {
@@ -106,7 +108,7 @@ struct Session {
     inputs: Receiver<Input>,
     /// While it lives, signals are inputs.
     _signals: SignalHandler,
-    /// The device has not grown for want of an answer.
+    /// The device is, or may be, smaller than the export.
     outgrown: bool,
     /// The session has ended: there is nobody to say farewell to.
     closed: bool,
@@ -236,7 +238,7 @@ impl Session {
             name: None,
             inputs,
             _signals: signals,
-            outgrown: false,
+            outgrown: former.is_some(),
             closed: false,
             warnings,
             dir,
@@ -322,7 +324,19 @@ impl Session {
     /// Waits for what happens and for orders until the session is over.
     fn run(mut self) -> Result<()> {
         let mut interrupted = false;
-        while let Ok(input) = self.inputs.recv() {
+        if self.outgrown {
+            self.grow();
+        }
+        loop {
+            let wait = if self.outgrown { GROW_RETRY } else { Duration::MAX };
+            let input = match self.inputs.recv_timeout(wait) {
+                Ok(input) => input,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.grow();
+                    continue;
+                }
+            };
             match input {
                 Input::Notice(notice) => self.handle_notice(&notice),
                 // Only people are insistent. A supervisor that stops a service repeats itself, and
@@ -355,12 +369,7 @@ impl Session {
 
     fn handle_notice(&mut self, notice: &Notice) {
         match notice {
-            Notice::Connected(_) => {
-                tracing::info!("the target is back");
-                if self.outgrown {
-                    self.grow();
-                }
-            }
+            Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
             Notice::Joined(link, peer) => tracing::info!(link, %peer, "channel is live"),
             Notice::Parted(link, peer, problem) => {
@@ -394,7 +403,8 @@ impl Session {
     /// Makes the device as large as the export is.
     fn grow(&mut self) {
         let resized = self.attachment.resized();
-        self.outgrown = resized.as_ref().is_err_and(|it| it.kind() == ErrorKind::TimedOut);
+        let lasts = [ErrorKind::Unsupported, ErrorKind::InvalidData];
+        self.outgrown = resized.as_ref().is_err_and(|it| !lasts.contains(&it.kind()));
         if let Err(error) = resized {
             tracing::warn!(%error, "the device keeps its size");
         }

@@ -33,7 +33,7 @@ impl Former {
             let Some(known) = state.known else { continue };
             let Some(lock) = runtime::lock(&dir)? else {
                 let message = format!("another `tyche connect` takes {export} over just now");
-                return Err(Error::new(Code::Usage, message));
+                return Err(Error::new(Code::Other, message));
             };
             return Ok(Some(Self { dir, _lock: lock, lasting, known }));
         }

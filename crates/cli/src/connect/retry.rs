@@ -10,7 +10,6 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
 use super::{ConnectArgs, daemon};
@@ -54,7 +53,7 @@ struct Stop {
 impl Stop {
     fn new() -> std::io::Result<Self> {
         let (signals, handler) = UnixStream::pair()?;
-        for signal in [SIGINT, SIGTERM] {
+        for signal in daemon::SIGNALS {
             pipe::register(signal, handler.try_clone()?)?;
         }
         Ok(Self { signals })
@@ -84,7 +83,7 @@ mod tests {
     fn a_signal_that_came_before_is_seen() {
         let mut stop = Stop::new().unwrap();
         assert!(!stop.was_asked_for(Duration::ZERO).unwrap());
-        signal_hook::low_level::raise(SIGTERM).unwrap();
+        signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
         assert!(stop.was_asked_for(Duration::ZERO).unwrap());
     }
 }

@@ -145,6 +145,7 @@ pub(crate) fn partitions(attachment: Attachment) {
         session.run("[ $(readlink -f /dev/mapper/tyche-disk) = $D ]; mkfs.ext4 -q -L label $D");
         session.wait_until("[ $(readlink -f /dev/disk/by-label/label) = $D ]");
         session.run("udevadm info -q all /dev/ublkb0 | grep SYSTEMD_READY=0");
+        session.run("blkid -p $D; ! blkid -p /dev/ublkb0");
         session.run("printf 'label: gpt\nsize=64MiB\n,\n' | sfdisk --quiet --wipe always $D");
         session.disconnect();
         let session = Session::connect(&guest, attachment, "");
