@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
 
 use crate::{Error, module};
 
@@ -168,8 +168,12 @@ fn dmsetup(args: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("dmsetup");
     // udev may be late, or stuck: nobody waits for it here.
     command.args(args).arg("--noudevsync");
-    // Ctrl-C is for us, not for what we have begun.
+    // Ctrl-C is for us, not for what we have begun. But who takes over from us if we die must not
+    // find it still at work.
     command.process_group(0);
+    let die_with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+    // SAFETY: it is one system call.
+    unsafe { command.pre_exec(die_with_us) };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| {
         Error::new(action(), error).remedy("install the package dmsetup, or have it in PATH")
