@@ -9,7 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_parent_process_death_signal,
+};
 
 use crate::{Error, module};
 
@@ -171,8 +173,13 @@ fn dmsetup(args: &[&str]) -> Result<(), Error> {
     // Ctrl-C is for us, not for what we have begun. But who takes over from us if we die must not
     // find it still at work.
     command.process_group(0);
-    let die_with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
-    // SAFETY: it is one system call.
+    let us = getpid();
+    let die_with_us = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // We may have died before.
+        if getppid() == Some(us) { Ok(()) } else { Err(ErrorKind::Interrupted.into()) }
+    };
+    // SAFETY: it makes two system calls, and nothing else.
     unsafe { command.pre_exec(die_with_us) };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| {
