@@ -112,6 +112,7 @@ fn tables_have_the_flags() {
         (AcceptFlags::WRITE_CACHE.0, "WRITE_CACHE"),
         (AcceptFlags::DISCARD.0, "DISCARD"),
         (AcceptFlags::STAGES.0, "STAGES"),
+        (AcceptFlags::ROTATIONAL.0, "ROTATIONAL"),
     ];
     assert_eq!(codes(&document, "### Accept"), hexadecimal(&flags));
 }
