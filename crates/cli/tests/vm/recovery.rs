@@ -102,7 +102,7 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
          if [ $((moment % 2)) = 0 ]; then for look in {{1..20000}}; do\n\
          compgen -G '/sys/class/ublk-char/*' || compgen -G '/sys/block/nbd*/pid' && break\n\
          done >/dev/null; else sleep 0.$moment; fi\n\
-         kill -KILL $(pidof tyche); wait $connect 2>/dev/null\n\
+         while all=$(pidof -z tyche); do kill -KILL $all; done; wait $connect\n\
          tyche list -o json | grep -o '\"waits\":true'\n\
          tyche disconnect {DISK} --force >/dev/null 2>&1\n\
          left | grep . && exit 1\n\
@@ -127,7 +127,7 @@ pub(crate) fn killed_at_end(attachment: Attachment) {
          for moment in {{02..44..3}}; do for force in '' --force; do\n\
          D=$(tyche connect {args} 2>/tmp/said) || {{ cat /tmp/said; exit 1; }}\n\
          dd if=$D of=/dev/null bs=64k count=1 iflag=direct status=none || exit 1\n\
-         daemon=$(pidof tyche); tyche disconnect $force {DISK} >/dev/null 2>&1 & disconnect=$!\n\
+         daemon=$(pidof -z tyche); tyche disconnect $force {DISK} >/dev/null 2>&1 & disconnect=$!\n\
          sleep 0.$moment; kill -KILL $daemon; wait $disconnect 2>/dev/null\n\
          done; done 2>/dev/null\n\
          tyche list -o json | grep -o '\"waits\":true'\n\
