@@ -91,6 +91,20 @@ impl Attachment {
         }
     }
 
+    /// A script that waits for a moment at which a daemon that starts can be killed, which differs
+    /// from round to round; or why there is none.
+    ///
+    /// While the kernel looks for partitions of a ublk device, whoever started it can't be killed:
+    /// its reads wait for another server, and it waits for them.
+    pub(crate) fn kill_at_start_when(self) -> Result<&'static str, &'static str> {
+        match self {
+            Self::Loop | Self::Nbd => Ok("sleep 0.$round"),
+            // That is over.
+            Self::Growable => Ok("until compgen -G '/sys/block/dm-*' >/dev/null; do :; done"),
+            Self::Ublk => Err("a daemon that starts a ublk device can't be killed at any moment"),
+        }
+    }
+
     /// Why the kernel takes its disk for one that does not turn, if so.
     pub(crate) fn why_never_turning(self) -> Option<&'static str> {
         match self {

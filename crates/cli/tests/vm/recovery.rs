@@ -86,6 +86,13 @@ const LEFT: &str = "left() {\n\
 /// The daemon dies while it starts, at some moment or other: what it has made by then is found and
 /// taken away.
 pub(crate) fn killed_at_start(attachment: Attachment) {
+    let moment = match attachment.kill_at_start_when() {
+        Ok(moment) => moment,
+        Err(reason) => {
+            println!("SKIPPED: {reason}");
+            return;
+        }
+    };
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
     let guest = rig.boot(0, &Shape::from(attachment.kernel()));
@@ -93,15 +100,12 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
     let session = Session::connect(&guest, attachment, "");
     let args = session.args.clone();
     session.disconnect();
-    // Half of the times, it is killed right after the kernel has heard of a device.
     let rounds = guest.start(&format!(
         "set +e; {LEFT}\n\
-         for moment in {{10..58..3}} {{10..25}}; do\n\
+         for round in {{10..58..3}}; do\n\
          tyche connect {args} >/dev/null 2>&1 & connect=$!\n\
          until compgen -G '/run/tyche/sessions/*/lock' >/dev/null; do :; done\n\
-         if [ $((moment % 2)) = 0 ]; then for look in {{1..20000}}; do\n\
-         compgen -G '/sys/class/ublk-char/*' || compgen -G '/sys/block/nbd*/pid' && break\n\
-         done >/dev/null; else sleep 0.$moment; fi\n\
+         {moment}\n\
          while all=$(pidof -z tyche); do kill -KILL $all; done; wait $connect\n\
          tyche list -o json | grep -o '\"waits\":true'\n\
          tyche disconnect {DISK} --force >/dev/null 2>&1\n\
