@@ -39,6 +39,9 @@ pub use error::Error;
 pub use loop_attachment::LoopAttachment;
 pub use reclaim::{avoid_reclaim_io, lock_memory};
 
+/// What the block layer, ublk and virtio count in, in bytes.
+const SECTOR: u64 = 512;
+
 /// What the rest of the program knows of an attachment.
 pub trait Attachment: Send {
     /// Where programs find the disk.

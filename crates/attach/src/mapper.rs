@@ -13,7 +13,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_parent_process_death_signal,
 };
 
-use crate::{Error, module};
+use crate::{Error, SECTOR, module};
 
 /// Where the kernel lists its block devices.
 const DEVICES: &str = "/sys/block";
@@ -24,8 +24,6 @@ const DRIVER: &str = "/sys/class/misc/device-mapper";
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a command that was killed may take to end.
 const KILLED: Duration = Duration::from_secs(1);
-/// What the block layer counts in.
-const SECTOR: u64 = 512;
 
 /// A device with a name, `/dev/mapper/NAME`, and a UUID. Others may remove it, and devices of
 /// theirs get its name and number: so what is done with it is done by its UUID.

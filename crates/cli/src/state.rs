@@ -58,12 +58,22 @@ impl State {
     }
 }
 
-/// An [`ExportState`], to be kept.
+/// What is to be kept of the export.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Known {
+pub(crate) struct Known(#[serde(with = "Kept")] pub(crate) ExportState);
+
+impl From<Former> for Known {
+    fn from(former: Former) -> Self {
+        Self(former.export)
+    }
+}
+
+/// How an [`ExportState`] is written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ExportState")]
+struct Kept {
     target: Uuid,
-    /// The export's.
-    pub(crate) uuid: Uuid,
+    uuid: Uuid,
     size: u64,
     block_size: u32,
     read_only: bool,
@@ -71,40 +81,6 @@ pub(crate) struct Known {
     discard: bool,
     rotational: bool,
     boot: Uuid,
-}
-
-impl From<Former> for Known {
-    fn from(former: Former) -> Self {
-        let ExportState {
-            target,
-            uuid,
-            size,
-            block_size,
-            read_only,
-            write_cache,
-            discard,
-            rotational,
-            boot,
-        } = former.export;
-        Self { target, uuid, size, block_size, read_only, write_cache, discard, rotational, boot }
-    }
-}
-
-impl From<Known> for ExportState {
-    fn from(known: Known) -> Self {
-        let Known {
-            target,
-            uuid,
-            size,
-            block_size,
-            read_only,
-            write_cache,
-            discard,
-            rotational,
-            boot,
-        } = known;
-        Self { target, uuid, size, block_size, read_only, write_cache, discard, rotational, boot }
-    }
 }
 
 #[cfg(test)]

@@ -44,10 +44,10 @@ use tyche_wake::MakePoller;
 use self::abi::DeviceInfo;
 use self::control::Control;
 pub use self::orphan::Orphan;
-use self::params::{SECTOR, check_params, params};
+use self::params::{check_params, params};
 use self::service::Service;
 use crate::claim::{self, Claim};
-use crate::{Attachment, Error, Stopped, slots};
+use crate::{Attachment, Error, SECTOR, Stopped, slots};
 
 /// The longest read or write, in bytes.
 const IO_MAX: u32 = 1 << 20;

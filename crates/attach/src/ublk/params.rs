@@ -5,9 +5,8 @@ use std::io::{self, ErrorKind};
 use tyche_block::Geometry;
 
 use super::abi::{self, BasicParams, DiscardParams, Params};
+use crate::SECTOR;
 
-/// Bytes in what the block layer counts in.
-pub(super) const SECTOR: u64 = 512;
 /// The longest discard or write of zeroes, in bytes.
 const RANGE_MAX: u32 = 1 << 30;
 

@@ -33,7 +33,7 @@ use super::abi::{
     OP_DISCARD, OP_FLUSH, OP_READ, OP_WRITE, OP_WRITE_ZEROES, RES_ABORT, RES_OK, data_offset,
 };
 use super::io_descriptors::IoDescriptors;
-use super::params::SECTOR;
+use crate::SECTOR;
 
 /// What the ring knows the bell by; tags are less.
 const BELL: u64 = u64::MAX;

@@ -12,7 +12,7 @@ use virtio_bindings::bindings::virtio_ring::{
 };
 
 use super::chain::DATA_SEGMENTS_MAX;
-use super::request::SECTOR;
+use crate::SECTOR;
 
 /// Bytes of the configuration, with all that newer drivers may ask for.
 const LEN: usize = 96;

@@ -11,9 +11,7 @@ use virtio_bindings::bindings::virtio_blk::{
 };
 
 use super::chain::{Broken, Chain, Memory};
-
-/// Bytes of a sector.
-pub(super) const SECTOR: u64 = 512;
+use crate::SECTOR;
 
 /// Bytes of a request's header.
 pub(super) const HEADER_LEN: u64 = 16;

@@ -199,7 +199,7 @@ impl Session {
         // A device keeps its identity, whoever serves it.
         let identity = former.as_ref().map_or(id, |former| former.lasting.identity);
         options.session.device = identity;
-        options.session.resumes = former.as_ref().map(|former| former.known.into());
+        options.session.resumes = former.as_ref().map(|former| former.known.0);
         warnings.extend(compromise);
         log_warnings(&warnings);
         let (sender, inputs) = channel();
@@ -245,7 +245,7 @@ impl Session {
             _only: only,
         };
         let taken_over = former.is_some();
-        match session.appear(args, former, known.uuid, sender) {
+        match session.appear(args, former, known.0.uuid, sender) {
             Err(error) if taken_over => {
                 // Programs use it: it waits for another daemon.
                 session.attachment.leave();
