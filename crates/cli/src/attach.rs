@@ -105,7 +105,7 @@ impl Wish<'_> {
     /// A ublk device, under a device that can grow if it is to and can't itself.
     fn ublk(&self, disk: Arc<dyn Disk>, host: &Host) -> Result<Box<dyn Attachment>> {
         let &Wish { queues, depth, export, identity, .. } = self;
-        let options = UblkOptions { queues, depth, mark: mark(identity) };
+        let options = UblkOptions { queues, depth, mark: mark(identity), partitions: true };
         let adopt = |make| host.control().adopt(make);
         if !self.growable || UblkDevice::grows()? {
             return Ok(Box::new(UblkDevice::start(disk, options, &adopt)?));

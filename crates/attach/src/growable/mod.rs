@@ -50,7 +50,7 @@ pub struct GrowableUblk {
 
 impl GrowableUblk {
     /// Makes `disk` a block device, which people know by `name` if no other has that name, and
-    /// programs by `identity`.
+    /// programs by `identity`. Whatever `options` say, there are no partitions.
     ///
     /// # Errors
     /// As [`UblkDevice::start`]; without the device mapper.
@@ -63,6 +63,7 @@ impl GrowableUblk {
     ) -> Result<Self, Error> {
         Map::probe()?;
         let room = Room::new(Arc::clone(&disk));
+        let options = UblkOptions { partitions: false, ..options };
         let mut below = UblkDevice::start(Arc::clone(&room) as _, options, adopt)?;
         // What ends up in paths and in udev's rules.
         let plain = |it: &char| it.is_ascii_alphanumeric() || "-_.:+@".contains(*it);

@@ -70,6 +70,12 @@ pub struct UblkOptions {
     pub depth: u16,
     /// Whose device it is.
     pub mark: u64,
+    /// Whether the kernel looks for partitions, now and whenever it is told to.
+    ///
+    /// While it does that for the first time, before Linux 6.19, this process must not be killed:
+    /// the kernel would keep its own reads for the next server, and wait for them, with the device
+    /// locked.
+    pub partitions: bool,
 }
 
 /// A disk as `/dev/ublkbN`. Dropping it takes the device away by force.
@@ -128,7 +134,7 @@ impl UblkDevice {
         let info = control.add(info).map_err(explain)?;
         let params = params(&disk.geometry(), io_max);
         let started = control.set_params(info.device, params).map_err(explain).and_then(|()| {
-            let service = Service::start(&info, &disk, adopt)?;
+            let service = Service::start(&info, &disk, options.partitions, adopt)?;
             Ok((control.start(info.device).map_err(explain), service))
         });
         let (started, service) = match started {
@@ -176,7 +182,7 @@ impl UblkDevice {
             thread::sleep(RECOVERY_RETRY);
         }
         // If anything fails from here on the device waits for the next attempt.
-        let service = Service::start(&info, &disk, adopt)?;
+        let service = Service::start(&info, &disk, true, adopt)?;
         control.end_recovery(number).map_err(explain)?;
         Ok(Self::new(number, control, features, disk, service))
     }

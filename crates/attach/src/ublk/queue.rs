@@ -68,7 +68,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Sets the queue up. To be called by the thread that then [runs](Self::run) it.
+    /// Makes the queue. To be called by the thread that then [begins](Self::begin) and serves it.
     pub(super) fn new(
         device: &Arc<File>,
         disk: &Arc<dyn Disk>,
@@ -107,12 +107,11 @@ impl Queue {
         self.ring.submit().map(drop)
     }
 
-    /// Serves requests until the device is stopped, in a thread of its own.
+    /// Once it has begun: serves requests until the device is stopped, in a thread of its own.
     ///
     /// # Errors
     /// If the ring breaks. The kernel then takes the server for dead.
     pub(super) fn run(mut self) -> io::Result<()> {
-        self.begin()?;
         while self.live > 0 {
             self.answer_all();
             self.wait()?;

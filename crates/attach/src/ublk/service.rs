@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tyche_block::Disk;
 use tyche_wake::{MakePoller, Polled, Poller};
 
@@ -29,10 +30,12 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Begins to serve; returns when each queue is set up.
+    /// Begins to serve; returns when each queue is set up. A device that is then started has
+    /// `partitions` or not; later that makes no difference.
     pub(super) fn start(
         info: &DeviceInfo,
         disk: &Arc<dyn Disk>,
+        partitions: bool,
         adopt: &dyn Fn(MakePoller),
     ) -> Result<Self, Error> {
         let path = PathBuf::from(format!("/dev/ublkc{}", info.device));
@@ -47,6 +50,7 @@ impl Service {
                 disk: Arc::clone(disk),
                 index,
                 depth: info.depth,
+                partitions,
                 ready: ready.clone(),
                 _alive: alive.clone(),
             };
@@ -84,15 +88,23 @@ struct Seat {
     disk: Arc<dyn Disk>,
     index: u16,
     depth: u16,
+    partitions: bool,
     ready: SyncSender<io::Result<()>>,
     /// Dropped last: says that the queue is not served any more.
     _alive: SyncSender<()>,
 }
 
 impl Seat {
-    /// Makes the queue, and says whether that went well.
+    /// Sets the queue up, and says whether that went well.
     fn queue(&self) -> Option<Queue> {
         let queue = Queue::new(&self.device, &self.disk, self.index, self.depth);
+        let queue = queue.and_then(|mut queue| {
+            match self.partitions {
+                true => queue.begin(),
+                false => unprivileged(|| queue.begin()),
+            }?;
+            Ok(queue)
+        });
         let (queue, result) = match queue {
             Ok(queue) => (Some(queue), Ok(())),
             Err(error) => (None, Err(error)),
@@ -115,10 +127,7 @@ impl Seat {
 
     /// The queue as a poller, for the thread that calls this.
     fn poller(self) -> Option<Box<dyn Poller>> {
-        let mut queue = self.queue()?;
-        if let Err(error) = queue.begin() {
-            give_up(&error);
-        }
+        let queue = self.queue()?;
         Some(Box::new(Polling { queue, _seat: self }))
     }
 }
@@ -145,6 +154,18 @@ impl Poller for Polling {
     fn awake(&self) {
         self.queue.awake();
     }
+}
+
+/// Does something without the right to administer the system, which the thread has again after it.
+/// What the driver is then asked for, it does not trust enough to look for partitions.
+fn unprivileged(something: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let all = capabilities(None)?;
+    let mut fewer = all;
+    fewer.effective.remove(CapabilitySet::SYS_ADMIN);
+    set_capabilities(None, fewer)?;
+    let result = something();
+    set_capabilities(None, all)?;
+    result
 }
 
 /// A ring is broken. The kernel keeps all requests for the next server, and takes none while this
