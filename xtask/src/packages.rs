@@ -49,6 +49,7 @@ pub(crate) const VM: &[Need] = &[
     ("depmod", "kmod"),
     ("dpkg-deb", "dpkg"),
     ("ldd", "libc-bin"),
+    ("nft", "nftables"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),

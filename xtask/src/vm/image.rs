@@ -20,11 +20,20 @@ const MODULES: [&str; 5] = ["virtio_pci", "virtio_net", "9p", "9pnet_virtio", "v
 /// Makes the image of a series of kernels.
 pub(super) fn make(series: Series) -> Result<()> {
     let vm = super::dir()?;
-    let kernel = Kernel::fetch(&vm, series)?;
+    make_of(&Kernel::fetch(&vm, series)?, &vm, series)
+}
+
+/// The same, if apt knows a kernel of that series.
+pub(super) fn make_if_known(series: Series) -> Result<()> {
+    let vm = super::dir()?;
+    Kernel::find(&vm, series)?.map_or(Ok(()), |kernel| make_of(&kernel, &vm, series))
+}
+
+fn make_of(kernel: &Kernel, vm: &Path, series: Series) -> Result<()> {
     let dir = vm.join(series.version());
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let initrd = dir.join("initrd");
-    let archive = archive(&kernel)?;
+    let archive = archive(kernel)?;
     fs::write(&initrd, archive).map_err(|error| format!("{}: {error}", initrd.display()))?;
     link(&kernel.image(), &dir.join("vmlinux"))?;
     link(kernel.modules_dir()?, &dir.join("modules"))

@@ -16,6 +16,8 @@ pub(crate) enum Series {
     V6_1,
     /// Debian 13's, and Debian 12's by backport: `ublk_drv`.
     V6_12,
+    /// Debian 13's by backport: a `ublk_drv` with all that we have use for.
+    V7,
 }
 
 impl Series {
@@ -24,6 +26,7 @@ impl Series {
         match self {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
+            Self::V7 => "7",
         }
     }
 }
@@ -35,9 +38,9 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// The newest kernel of that series that apt knows of, below `dir`.
-    pub(super) fn fetch(dir: &Path, series: Series) -> Result<Self> {
-        let package = newest(series)?;
+    /// The newest kernel of that series, below `dir`; `None` if apt knows none.
+    pub(super) fn find(dir: &Path, series: Series) -> Result<Option<Self>> {
+        let Some(package) = newest(series)? else { return Ok(None) };
         let root = dir.join(&package);
         if !root.exists() {
             eprintln!("xtask: downloading {package}");
@@ -45,7 +48,15 @@ impl Kernel {
         }
         let mut files = Vec::new();
         walk(&root, &mut files)?;
-        Ok(Self { root, files })
+        Ok(Some(Self { root, files }))
+    }
+
+    /// The same, where it is needed.
+    pub(super) fn fetch(dir: &Path, series: Series) -> Result<Self> {
+        Self::find(dir, series)?.ok_or_else(|| {
+            let version = series.version();
+            format!("apt knows no kernel {version}: add the suite that has it, `apt-get update`")
+        })
     }
 
     /// What to boot.
@@ -103,15 +114,11 @@ fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// The package of the newest kernel of a series.
-fn newest(series: Series) -> Result<String> {
-    let prefix = format!("linux-image-{}.", series.version());
-    let names = output(Command::new("apt-cache").args(["pkgnames", &prefix]))?;
-    let names = String::from_utf8_lossy(&names).into_owned();
-    let newest = names.lines().filter(|name| is_generic(name)).max_by_key(|name| numbers(name));
-    newest.map(str::to_owned).ok_or_else(|| {
-        format!("apt knows no package {prefix}*-amd64: add the suite that has it, `apt-get update`")
-    })
+/// The package of the newest kernel of a series, if apt knows one.
+fn newest(series: Series) -> Result<Option<String>> {
+    let mut names = known(&format!("linux-image-{}.", series.version()))?;
+    names.retain(|name| is_generic(name));
+    Ok(names.into_iter().max_by_key(|name| numbers(name)))
 }
 
 /// Whether a package is a kernel with all modules for any machine: its name has a version and
@@ -127,22 +134,42 @@ fn numbers(name: &str) -> Vec<u64> {
     parts.map(|part| part.parse().unwrap_or(u64::MAX)).collect()
 }
 
+/// The packages that a kernel is in: from Linux 7.0 on it has several.
+fn parts(package: &str) -> Result<Vec<String>> {
+    let version = package.strip_prefix("linux-image-").unwrap_or(package);
+    let mut parts = vec![package.to_owned()];
+    for part in ["base", "binary", "modules"] {
+        let name = format!("linux-{part}-{version}");
+        if known(&name)?.contains(&name) {
+            parts.push(name);
+        }
+    }
+    Ok(parts)
+}
+
+/// The packages that apt knows of whose names begin with that.
+fn known(prefix: &str) -> Result<Vec<String>> {
+    let names = output(Command::new("apt-cache").args(["pkgnames", prefix]))?;
+    Ok(String::from_utf8_lossy(&names).lines().map(str::to_owned).collect())
+}
+
 fn unpack(dir: &Path, package: &str, root: &Path) -> Result<()> {
     // To the side at first: what is there under its name is whole.
     let aside = dir.join("unpacking");
     let _ = fs::remove_dir_all(&aside);
     fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
     let mut download = Command::new("apt-get");
-    download.current_dir(&aside).args(["--quiet", "download", package]);
+    download.current_dir(&aside).args(["--quiet", "download"]).args(parts(package)?);
     if !succeeds(&mut download)? {
         return Err(format!("cannot download {package}: see above; as root, `apt-get update`"));
     }
-    let mut files = Vec::new();
-    walk(&aside, &mut files)?;
-    let deb = files.first().ok_or_else(|| format!("{package} was downloaded, and is not there"))?;
+    let mut debs = Vec::new();
+    walk(&aside, &mut debs)?;
     let tree = aside.join("tree");
-    if !succeeds(Command::new("dpkg-deb").arg("--extract").arg(deb).arg(&tree))? {
-        return Err(format!("cannot unpack {}: see above", deb.display()));
+    for deb in debs {
+        if !succeeds(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(&tree))? {
+            return Err(format!("cannot unpack {}: see above", deb.display()));
+        }
     }
     complete(&tree)?;
     fs::rename(&tree, root).map_err(|error| format!("{}: {error}", root.display()))

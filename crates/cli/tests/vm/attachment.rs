@@ -7,6 +7,7 @@ use std::path::PathBuf;
 pub(crate) enum Kernel {
     V6_1,
     V6_12,
+    V7,
 }
 
 impl Kernel {
@@ -15,9 +16,18 @@ impl Kernel {
         let version = match self {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
+            Self::V7 => "7",
         };
         let images = std::env::var_os("TYCHE_VM").map(PathBuf::from);
         images.expect("this is to be run by `cargo xtask vm`").join(version)
+    }
+
+    /// Why nothing can be tested on it here, if so: not every release of Debian has it.
+    pub(crate) fn why_absent(self) -> Option<&'static str> {
+        match self {
+            Self::V7 if !self.image().exists() => Some("apt knows no kernel of that series"),
+            Self::V6_1 | Self::V6_12 | Self::V7 => None,
+        }
     }
 }
 
@@ -29,6 +39,9 @@ pub(crate) enum Attachment {
     Ublk,
     /// The same, with a device over it that can grow.
     Growable,
+    /// Of a kernel whose devices grow by themselves (Linux 6.16), and that looks for partitions
+    /// when they are there already (6.19).
+    Ublk7,
 }
 
 impl Attachment {
@@ -37,7 +50,7 @@ impl Attachment {
         match self {
             Self::Loop => "loop",
             Self::Nbd => "nbd",
-            Self::Ublk | Self::Growable => "ublk",
+            Self::Ublk | Self::Growable | Self::Ublk7 => "ublk",
         }
     }
 
@@ -45,7 +58,7 @@ impl Attachment {
     pub(crate) fn option(self) -> &'static str {
         match self {
             Self::Growable => "--growable",
-            Self::Loop | Self::Nbd | Self::Ublk => "",
+            Self::Loop | Self::Nbd | Self::Ublk | Self::Ublk7 => "",
         }
     }
 
@@ -54,6 +67,7 @@ impl Attachment {
         match self {
             Self::Loop | Self::Nbd => Kernel::V6_1,
             Self::Ublk | Self::Growable => Kernel::V6_12,
+            Self::Ublk7 => Kernel::V7,
         }
     }
 
@@ -62,7 +76,7 @@ impl Attachment {
         match self {
             Self::Loop => "a loop device over FUSE is used",
             Self::Nbd => "an nbd device is used; ublk would be better",
-            Self::Ublk | Self::Growable => "",
+            Self::Ublk | Self::Growable | Self::Ublk7 => "",
         }
     }
 
@@ -71,7 +85,7 @@ impl Attachment {
         match self {
             Self::Loop => format!("/sys/block/{device}/loop/backing_file"),
             Self::Nbd => format!("/sys/block/{device}/pid"),
-            Self::Ublk | Self::Growable => format!("/sys/block/{device}"),
+            Self::Ublk | Self::Growable | Self::Ublk7 => format!("/sys/block/{device}"),
         }
     }
 
@@ -79,14 +93,14 @@ impl Attachment {
     pub(crate) fn why_mortal(self) -> Option<&'static str> {
         match self {
             Self::Loop => Some("a loop device fails all I/O once its daemon is dead"),
-            Self::Nbd | Self::Ublk | Self::Growable => None,
+            Self::Nbd | Self::Ublk | Self::Growable | Self::Ublk7 => None,
         }
     }
 
     /// What its daemon says when the export has another size and the device cannot follow, if so.
     pub(crate) fn why_rigid(self) -> Option<&'static str> {
         match self {
-            Self::Loop | Self::Nbd | Self::Growable => None,
+            Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => None,
             Self::Ublk => Some("Linux changes the size of ublk devices from 6.16 on"),
         }
     }
@@ -94,13 +108,11 @@ impl Attachment {
     /// A script that waits for a moment at which a daemon that starts can be killed, which differs
     /// from round to round; or why there is none.
     ///
-    /// While the kernel looks for partitions of a ublk device, whoever started it can't be killed:
-    /// its reads wait for another server, and it waits for them.
+    /// While the kernel looks for partitions of a ublk device, before Linux 6.19, whoever started
+    /// it can't be killed: its reads wait for another server, and it waits for them.
     pub(crate) fn kill_at_start_when(self) -> Result<&'static str, &'static str> {
         match self {
-            Self::Loop | Self::Nbd => Ok("sleep 0.$round"),
-            // That is over.
-            Self::Growable => Ok("until compgen -G '/sys/block/dm-*' >/dev/null; do :; done"),
+            Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => Ok("sleep 0.$round"),
             Self::Ublk => Err("a daemon that starts a ublk device can't be killed at any moment"),
         }
     }
@@ -109,14 +121,14 @@ impl Attachment {
     pub(crate) fn why_never_turning(self) -> Option<&'static str> {
         match self {
             Self::Nbd => Some("Linux hears of that from nbd servers from 6.12 on"),
-            Self::Loop | Self::Ublk | Self::Growable => None,
+            Self::Loop | Self::Ublk | Self::Growable | Self::Ublk7 => None,
         }
     }
 
     /// Why there are no partitions on it, if so.
     pub(crate) fn why_whole(self) -> Option<&'static str> {
         match self {
-            Self::Loop | Self::Nbd | Self::Ublk => None,
+            Self::Loop | Self::Nbd | Self::Ublk | Self::Ublk7 => None,
             Self::Growable => Some("the kernel looks for none on devices of the device mapper"),
         }
     }

@@ -32,14 +32,17 @@ macro_rules! list {
             #[test]
             #[ignore = "needs a virtual machine: cargo xtask vm"]
             fn $test() {
-                $function(THIS);
+                match THIS.kernel().why_absent() {
+                    Some(reason) => println!("SKIPPED: {reason}"),
+                    None => $function(THIS),
+                }
             }
         )*
     };
 }
 
 list! {
-    loops = Loop, nbd = Nbd, ublk = Ublk, growable = Growable;
+    loops = Loop, nbd = Nbd, ublk = Ublk, growable = Growable, ublk_7 = Ublk7;
     smoke = crate::device::smoke,
     auto = crate::device::auto,
     discard = crate::device::discard,
@@ -53,6 +56,7 @@ list! {
     memory_pressure = crate::filesystems::memory_pressure,
     daemon_killed = crate::recovery::daemon_killed,
     killed_at_start = crate::recovery::killed_at_start,
+    killed_unanswered = crate::recovery::killed_unanswered,
     killed_at_end = crate::recovery::killed_at_end,
     given_up = crate::recovery::given_up,
     target_killed = crate::recovery::target_killed,

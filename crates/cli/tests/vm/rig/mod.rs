@@ -106,6 +106,16 @@ impl Rig {
         self.segment.set(number, "up");
     }
 
+    /// From now on a guest gets no data, though all else, until [`feed`](Self::feed).
+    pub(crate) fn starve(&self, number: u8) {
+        self.segment.starve(number);
+    }
+
+    /// Undoes [`starve`](Self::starve).
+    pub(crate) fn feed(&self) {
+        self.segment.feed();
+    }
+
     /// Runs a command of ours on this machine, which must succeed.
     pub(crate) fn tyche(&self, args: &[&str]) -> String {
         run(self.command(self.program()).args(args))

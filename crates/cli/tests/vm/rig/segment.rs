@@ -14,6 +14,9 @@ pub(crate) const HOST: &str = "host0";
 /// Of all that is on the segment: two pages and headers.
 pub(super) const MTU: &str = "9000";
 
+/// Bytes of a frame that has no data, at most.
+const SHORT: u32 = 512;
+
 /// The namespace, named after the test.
 pub(super) struct Segment(String);
 
@@ -45,6 +48,21 @@ impl Segment {
     /// Brings a cable up or down.
     pub(super) fn set(&self, number: u8, state: &str) {
         self.ip(&["link", "set", &cable(number), state]);
+    }
+
+    /// Loses all that is longer than [`SHORT`] on its way to a guest.
+    pub(super) fn starve(&self, number: u8) {
+        let cable = cable(number);
+        run(self.inside("nft").arg(format!(
+            "add table netdev starved; add chain netdev starved {cable} {{ type filter hook egress \
+             device {cable} priority 0; }}; add rule netdev starved {cable} meta length > {SHORT} \
+             drop"
+        )));
+    }
+
+    /// Undoes [`starve`](Self::starve).
+    pub(super) fn feed(&self) {
+        run(self.inside("nft").arg("delete table netdev starved"));
     }
 
     fn ip(&self, args: &[&str]) {
