@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::mem::{self, size_of};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -175,16 +175,7 @@ impl Control {
         // SAFETY: what the command points to, if anything, lives until it is answered; see
         // `exchange`.
         unsafe { ring.submission().push(&entry) }.expect("one command at a time");
-        let timeout = Timespec::from(TIMEOUT);
-        let arguments = SubmitArgs::new().timespec(&timeout);
-        loop {
-            match ring.submitter().submit_with_args(1, &arguments) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() != Some(libc::ETIME) => return Err(error),
-                _ => break,
-            }
-        }
-        let Some(answer) = ring.completion().next() else {
+        let Some(answer) = answer(&mut ring)? else {
             // Closing the ring would wait for the command.
             mem::forget(ring);
             return Err(ErrorKind::TimedOut.into());
@@ -192,6 +183,29 @@ impl Control {
         let result = answer.result();
         self.ring = Some(ring);
         if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+    }
+}
+
+/// Hands in the command, and waits for the answer; `None` if that takes too long.
+fn answer(ring: &mut Ring) -> io::Result<Option<cqueue::Entry>> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let timeout = Timespec::from(deadline.saturating_duration_since(Instant::now()));
+        let waited = ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
+        // The call that hands the command in succeeds though its wait may have been interrupted.
+        let answer = ring.completion().next();
+        if answer.is_some() || Instant::now() >= deadline {
+            return Ok(answer);
+        }
+        match waited {
+            Err(error)
+                if error.kind() != ErrorKind::Interrupted
+                    && error.raw_os_error() != Some(libc::ETIME) =>
+            {
+                return Err(error);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -56,7 +56,7 @@ list! {
     memory_pressure = crate::filesystems::memory_pressure,
     daemon_killed = crate::recovery::daemon_killed,
     killed_at_start = crate::recovery::killed_at_start,
-    killed_unanswered = crate::recovery::killed_unanswered,
+    unanswered = crate::recovery::unanswered,
     killed_at_end = crate::recovery::killed_at_end,
     given_up = crate::recovery::given_up,
     target_killed = crate::recovery::target_killed,

@@ -117,13 +117,9 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
     Session::connect(&guest, attachment, "").disconnect();
 }
 
-/// The daemon dies while it starts, and what the kernel has asked by then (for partitions, mostly)
-/// is not answered: nobody waits for that for ever.
-pub(crate) fn killed_unanswered(attachment: Attachment) {
-    if let Err(reason) = attachment.kill_at_start_when() {
-        println!("SKIPPED: {reason}");
-        return;
-    }
+/// The daemon is to end while it starts, and what the kernel has asked by then (for partitions,
+/// mostly) is not answered: nobody waits for that for ever.
+pub(crate) fn unanswered(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
     let guest = rig.boot(0, &Shape::from(attachment.kernel()));
@@ -131,17 +127,23 @@ pub(crate) fn killed_unanswered(attachment: Attachment) {
     let args = session.args.clone();
     session.disconnect();
     rig.starve(0);
-    guest.run(&format!(
-        "set +e; {LEFT}\n\
-         tyche connect {args} >/dev/null 2>&1 & connect=$!\n\
-         until grep -qs '[1-9]' /sys/block/*/inflight || ! kill -0 $connect; do :; done\n\
-         cat /sys/block/*/inflight | grep '[1-9]'\n\
-         kill -KILL $(pidof -z tyche); wait $connect\n\
-         for i in {{1..200}}; do pidof -z tyche >/dev/null || break; sleep 0.1; done\n\
-         pidof -z tyche && exit 1\n\
-         timeout 20 tyche disconnect {DISK} --force\n\
-         left | grep . && exit 1; exit 0"
-    ));
+    let end_by = |signal| {
+        guest.run(&format!(
+            "set +e; {LEFT}\n\
+             tyche connect {args} >/dev/null 2>&1 & connect=$!\n\
+             until grep -qs '[1-9]' /sys/block/*/inflight || ! kill -0 $connect; do :; done\n\
+             kill -{signal} $(pidof -z tyche); wait $connect\n\
+             timeout 20 tyche disconnect {DISK} --force\n\
+             for i in {{1..200}}; do pidof -z tyche >/dev/null || break; sleep 0.1; done\n\
+             pidof -z tyche && exit 1\n\
+             left | grep . && exit 1; exit 0"
+        ));
+    };
+    end_by("TERM");
+    match attachment.kill_at_start_when() {
+        Ok(_) => end_by("KILL"),
+        Err(reason) => println!("not killed: {reason}"),
+    }
     rig.feed();
     Session::connect(&guest, attachment, "").disconnect();
 }

@@ -14,9 +14,6 @@ pub(crate) const HOST: &str = "host0";
 /// Of all that is on the segment: two pages and headers.
 pub(super) const MTU: &str = "9000";
 
-/// Bytes of a frame that has no data, at most.
-const SHORT: u32 = 512;
-
 /// The namespace, named after the test.
 pub(super) struct Segment(String);
 
@@ -50,13 +47,13 @@ impl Segment {
         self.ip(&["link", "set", &cable(number), state]);
     }
 
-    /// Loses all that is longer than [`SHORT`] on its way to a guest.
+    /// Loses every frame with data on its way to a guest (PROTOCOL.md, "Kinds").
     pub(super) fn starve(&self, number: u8) {
         let cable = cable(number);
         run(self.inside("nft").arg(format!(
             "add table netdev starved; add chain netdev starved {cable} {{ type filter hook egress \
-             device {cable} priority 0; }}; add rule netdev starved {cable} meta length > {SHORT} \
-             drop"
+             device {cable} priority 0; }}; add rule netdev starved {cable} ether type 0x88b5 \
+             @ll,120,8 0x11 drop"
         )));
     }
 
