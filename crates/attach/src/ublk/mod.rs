@@ -31,7 +31,6 @@ mod params;
 mod queue;
 mod service;
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -145,9 +144,7 @@ impl UblkDevice {
             }
         };
         let this = Self::new(info.device, control, features, disk, service);
-        started?;
-        this.tune();
-        Ok(this)
+        started.map(|()| this)
     }
 
     /// Takes over the device of that mark, whose server has died. Requests that it had not
@@ -200,14 +197,6 @@ impl UblkDevice {
     /// Number of the device.
     pub fn number(&self) -> u32 {
         self.number
-    }
-
-    /// Tells the block layer what the driver does not. Where it can't be told (`/sys` is read-only
-    /// in some containers), it is a little slower.
-    fn tune(&self) {
-        let queue = PathBuf::from(format!("/sys/block/ublkb{}/queue", self.number));
-        // Requests are put in order where the disk is.
-        let _ = fs::write(queue.join("scheduler"), "none");
     }
 
     /// Takes the block device away: all I/O fails, now and from now on.

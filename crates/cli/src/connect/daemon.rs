@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -120,32 +120,78 @@ struct Session {
 }
 
 /// A thread that makes signals inputs, until this is dropped.
-struct SignalHandler(signal_hook::iterator::Handle);
+struct SignalHandler {
+    handle: signal_hook::iterator::Handle,
+    stage: Arc<Mutex<Stage>>,
+}
+
+/// How far a session has come, as signals see it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nobody but the kernel has asked anything of the device yet: a signal ends all requests, for
+    /// whoever makes the device may wait for them.
+    Unused,
+    /// One did.
+    Ended,
+    /// Only people end requests, who press Ctrl-C twice.
+    Used,
+}
 
 impl SignalHandler {
-    fn start(mut signals: Signals, sender: Sender<Input>, control: HostControl) -> Result<Self> {
+    fn start(
+        mut signals: Signals,
+        sender: Sender<Input>,
+        control: HostControl,
+        stage: Stage,
+    ) -> Result<Self> {
         let handle = signals.handle();
+        let stage = Arc::new(Mutex::new(stage));
+        let common = Arc::clone(&stage);
         let forward = move || {
             let mut interrupted = false;
             for signal in signals.forever() {
-                // What the first Ctrl-C has begun may wait for a target that is lost.
-                if signal == SIGINT && std::mem::replace(&mut interrupted, true) {
-                    control.abort();
-                }
                 if sender.send(Input::Signal(signal)).is_err() {
                     return;
+                }
+                // What the first Ctrl-C has begun may wait for a target that is lost.
+                let insists = signal == SIGINT && std::mem::replace(&mut interrupted, true);
+                let mut stage = common.lock().unwrap_or_else(PoisonError::into_inner);
+                if *stage == Stage::Unused {
+                    *stage = Stage::Ended;
+                }
+                if insists || *stage == Stage::Ended {
+                    control.abort();
                 }
             }
         };
         std::thread::Builder::new().name("signals".into()).spawn(forward)?;
-        Ok(Self(handle))
+        Ok(Self { handle, stage })
+    }
+
+    /// Others may use the device from now on.
+    ///
+    /// # Errors
+    /// If a signal has ended all requests.
+    fn release(&self) -> Result<()> {
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        match *stage {
+            Stage::Ended => Err(interrupted()),
+            Stage::Unused | Stage::Used => {
+                *stage = Stage::Used;
+                Ok(())
+            }
+        }
     }
 }
 
 impl Drop for SignalHandler {
     fn drop(&mut self) {
-        self.0.close();
+        self.handle.close();
     }
+}
+
+fn interrupted() -> Error {
+    Error::new(Code::Other, "interrupted")
 }
 
 /// What there is before anything is connected.
@@ -208,7 +254,8 @@ impl Session {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
-        let signals = SignalHandler::start(signals, sender.clone(), host.control())?;
+        let stage = if former.is_some() { Stage::Used } else { Stage::Unused };
+        let signals = SignalHandler::start(signals, sender.clone(), host.control(), stage)?;
         let known = former.as_ref().map(|former| former.known);
         let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
@@ -219,7 +266,8 @@ impl Session {
                 std::mem::forget(host);
                 return Err(error);
             }
-            made => made?,
+            // Who interrupts it knows why it fails.
+            made => signals.release().and(made)?,
         };
         let state = State {
             session: id,
@@ -511,7 +559,7 @@ fn await_connection(
             Ok(Input::Notice(Notice::Failed(failure))) => {
                 return Err(refusal.unwrap_or_else(|| SessionArgs::failed(failure)));
             }
-            Ok(Input::Signal(_)) => return Err(Error::new(Code::Other, "interrupted")),
+            Ok(Input::Signal(_)) => return Err(interrupted()),
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::new(Code::Other, "the session's thread died"));

@@ -140,6 +140,12 @@ pub(crate) fn partitions(attachment: Attachment) {
     let link = ". /run/tyche/devices/${D#/dev/}; L=/dev/disk/by-id/tyche-$TYCHE_UUID";
     session.run(&format!("{link}; tyche discover --link eth0 -o json | grep $TYCHE_UUID"));
     session.wait_until(&format!("{link}; [ $(readlink -f $L) = $D ]"));
+    // Without the rule the kernel would put requests in order.
+    session.run(
+        "for it in /sys/block/ublkb*; do\n\
+         ! [ -d $it ] || grep -F '[none]' $it/queue/scheduler\n\
+         done",
+    );
     if let Some(reason) = attachment.why_whole() {
         // Nor on the device below, whose names udev does not make.
         session.run("[ $(readlink -f /dev/mapper/tyche-disk) = $D ]; mkfs.ext4 -q -L label $D");
