@@ -151,6 +151,7 @@ pub(crate) fn partitions(attachment: Attachment) {
         session.run("[ $(readlink -f /dev/mapper/tyche-disk) = $D ]; mkfs.ext4 -q -L label $D");
         session.wait_until("[ $(readlink -f /dev/disk/by-label/label) = $D ]");
         session.run("udevadm info -q all /dev/ublkb0 | grep SYSTEMD_READY=0");
+        session.run("[ $(cat /sys/block/ublkb0/partscan) = 0 ]");
         session.run("blkid -p $D; ! blkid -p /dev/ublkb0");
         session.run("printf 'label: gpt\nsize=64MiB\n,\n' | sfdisk --quiet --wipe always $D");
         session.disconnect();
@@ -169,6 +170,10 @@ pub(crate) fn partitions(attachment: Attachment) {
          mkfs.ext4 -q $L-part1; mount $L-part1 /mnt\n\
          echo hello >/mnt/file; umount /mnt; e2fsck -f -n $L-part1"
     ));
+    session.disconnect();
+    // The kernel finds those that are there, at once or a moment later.
+    let session = Session::connect(&guest, attachment, "");
+    session.wait_until(&format!("{link}; [ -b $L-part1 ] && [ -b $L-part2 ]"));
     session.disconnect();
     guest.wait_until("! ls /dev/disk/by-id/tyche-* 2>/dev/null");
     guest.run("udevadm control --exit");
