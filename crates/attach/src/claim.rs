@@ -4,16 +4,25 @@
 //! `O_EXCL` then. Programs that just have it open do not, and are found among the open files of all
 //! processes.
 //!
-//! Opening and closing such a device can mean waiting for I/O which this very process answers, so
-//! it is done by threads with [file descriptors of their own](crate::descriptors): if the process
-//! dies meanwhile, what it serves the device with is closed all the same. They do nothing else,
-//! least of all logging.
+//! Opening and closing such a device can mean waiting for I/O which this very process answers, and
+//! who waits for that can't be killed. So it is left to another [process](serve_claims), the same
+//! program once more: if this one is killed meanwhile, nothing of it stays. A thread would keep its
+//! memory, and with it what the ublk driver has mapped there: from Linux 6.15 on the driver would
+//! take the server for alive.
+//!
+//! Programs that are no such helper to themselves have threads with [file descriptors of their
+//! own](crate::descriptors), which do nothing else, least of all logging. That is enough for all
+//! but ublk.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -31,6 +40,31 @@ pub(crate) const BUSY_RETRY: Duration = Duration::from_millis(20);
 
 /// How long writing out what the kernel has cached may take.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// What a program is called as whose own helper it is started.
+const HELPER: &str = "tyche-claim";
+
+/// Whether this program can be started as that.
+static IS_HELPER: AtomicBool = AtomicBool::new(false);
+
+/// To be called by a program before all else: if it was started to claim a device for another
+/// process, it does that and ends. If not, it will start itself for that.
+pub fn serve_claims() {
+    let mut args = std::env::args_os();
+    if args.next().as_deref() != Some(OsStr::new(HELPER)) {
+        IS_HELPER.store(true, Ordering::Relaxed);
+        return;
+    }
+    // SAFETY: nothing was opened yet.
+    let private = unsafe { descriptors::make_private() };
+    let device = args.next().unwrap_or_default();
+    let file = private.and_then(|()| claim_and_sync(Path::new(&device), parent_id()));
+    println!("{}", file.as_ref().err().map_or(0, errno));
+    // Nothing is ever sent: this ends when the other side is closed.
+    let _ = io::stdin().read(&mut [0]);
+    drop(file);
+    std::process::exit(0);
+}
 
 /// A block device that nobody else uses, and nobody can mount until it is released.
 #[derive(Debug)]
@@ -69,31 +103,74 @@ impl Claim {
 }
 
 /// The body of a claim's thread.
-fn hold(device: &Path, claimed: &mpsc::SyncSender<io::Result<()>>, released: &Receiver<()>) {
-    let file = claim(device).and_then(|file| {
-        file.sync_all()?;
-        Ok(file)
-    });
-    let (file, result) = match file {
+fn hold(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
+    if IS_HELPER.load(Ordering::Relaxed) {
+        return hold_by_process(device, claimed, released);
+    }
+    // SAFETY: this thread owns nothing but channels and a path, and uses only files that it opens
+    // itself, after this.
+    let private = unsafe { descriptors::make_private() };
+    let file = private.and_then(|()| claim_and_sync(device, std::process::id()));
+    let (_file, result) = match file {
         Ok(file) => (Some(file), Ok(())),
         Err(error) => (None, Err(error)),
     };
+    announce(result, claimed, released);
+}
+
+/// The same, in a process.
+fn hold_by_process(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
+    let mut helper = Command::new("/proc/self/exe");
+    // Of a group of its own, for Ctrl-C is not meant for it.
+    helper.arg0(HELPER).arg(device).process_group(0);
+    helper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut helper = match helper.spawn() {
+        Ok(helper) => helper,
+        Err(error) => return announce(Err(error), claimed, released),
+    };
+    let (mut said, stdout) = (String::new(), helper.stdout.take().expect("it is a pipe"));
+    let result = BufReader::new(stdout).read_line(&mut said).and_then(|_| {
+        match said.trim().parse().unwrap_or(libc::EIO) {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    });
+    announce(result, claimed, released);
+    drop(helper.stdin.take());
+    let _ = helper.wait();
+}
+
+/// Says what came of a claim, and waits for its end.
+fn announce(result: io::Result<()>, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
     // Whoever asked may have given up waiting; then there is nothing to hold.
     if claimed.send(result).is_ok() {
         // Nothing is ever sent: this ends when the other side is dropped.
         let _ = released.recv();
     }
-    drop(file);
 }
 
-fn claim(device: &Path) -> io::Result<File> {
-    let file = open_privately(device, 0)?;
+fn errno(error: &io::Error) -> i32 {
+    match error.kind() {
+        ErrorKind::ResourceBusy => libc::EBUSY,
+        _ => error.raw_os_error().unwrap_or(libc::EIO),
+    }
+}
+
+/// Claims a device, and writes out what the kernel has cached of it. Waits while it does not answer.
+fn claim_and_sync(device: &Path, server: u32) -> io::Result<File> {
+    let file = claim(device, server)?;
+    file.sync_all()?;
+    Ok(file)
+}
+
+fn claim(device: &Path, server: u32) -> io::Result<File> {
+    let file = open(device, 0)?;
     let patience = if is_mounted(&file) { Duration::ZERO } else { BUSY_GRACE };
     drop(file);
     let deadline = Instant::now() + patience;
     loop {
         let error = match open(device, libc::O_EXCL) {
-            Ok(file) if is_open_elsewhere(&file)? => ErrorKind::ResourceBusy.into(),
+            Ok(file) if is_open_elsewhere(&file, server)? => ErrorKind::ResourceBusy.into(),
             Ok(file) => return Ok(file),
             Err(error) => error,
         };
@@ -110,7 +187,7 @@ pub(crate) fn is_in_use(device: &Path) -> io::Result<bool> {
     match open(device, libc::O_EXCL) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(true),
         Err(error) => Err(error),
-        Ok(device) => is_open_elsewhere(&device),
+        Ok(device) => is_open_elsewhere(&device, std::process::id()),
     }
 }
 
@@ -135,15 +212,15 @@ pub(crate) fn is_mounted(device: &File) -> bool {
     mounts.lines().any(|mount| mount.split(' ').nth(2) == Some(&number))
 }
 
-/// Whether another process has the device, or a partition of it, open. Those that end or close it
-/// meanwhile do not count.
-fn is_open_elsewhere(device: &File) -> io::Result<bool> {
+/// Whether a process that is neither this nor the device's server has the device, or a partition of
+/// it, open. Those that end or close it meanwhile do not count.
+fn is_open_elsewhere(device: &File, server: u32) -> io::Result<bool> {
     let devices = with_partitions(device.metadata()?.rdev());
-    let own = std::process::id().to_string();
+    let own = [std::process::id(), server].map(|it| it.to_string());
     for process in fs::read_dir("/proc")?.flatten() {
         let name = process.file_name();
         let is_process = name.to_string_lossy().bytes().all(|byte| byte.is_ascii_digit());
-        if !is_process || name.to_string_lossy() == own {
+        if !is_process || own.contains(&name.to_string_lossy().into_owned()) {
             continue;
         }
         let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };

@@ -35,6 +35,7 @@ pub mod vhost_user;
 
 use std::path::Path;
 
+pub use claim::serve_claims;
 pub use error::Error;
 pub use loop_attachment::LoopAttachment;
 pub use reclaim::{avoid_reclaim_io, lock_memory};

@@ -154,6 +154,7 @@ impl std::io::Write for LogLine {
 }
 
 fn main() -> ExitCode {
+    tyche_attach::serve_claims();
     let cli = Cli::parse();
     let level = match cli.command {
         Command::Serve(_) | Command::Connect(_) => "info",

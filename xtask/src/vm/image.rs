@@ -23,10 +23,19 @@ pub(super) fn make(series: Series) -> Result<()> {
     make_of(&Kernel::fetch(&vm, series)?, &vm, series)
 }
 
-/// The same, if apt knows a kernel of that series.
+/// The same, if apt knows a kernel of that series; or else there is none.
 pub(super) fn make_if_known(series: Series) -> Result<()> {
     let vm = super::dir()?;
-    Kernel::find(&vm, series)?.map_or(Ok(()), |kernel| make_of(&kernel, &vm, series))
+    if let Some(kernel) = Kernel::find(&vm, series)? {
+        return make_of(&kernel, &vm, series);
+    }
+    let dir = vm.join(series.version());
+    match fs::remove_dir_all(&dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(format!("{}: {error}", dir.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn make_of(kernel: &Kernel, vm: &Path, series: Series) -> Result<()> {

@@ -95,8 +95,8 @@ impl Control {
         Ok(params)
     }
 
-    /// Makes the block device appear. All queues must be served by now, for its partitions are
-    /// looked for at once.
+    /// Makes the block device appear, and waits until all queues are served. Before Linux 6.19 this
+    /// includes the kernel's look for partitions.
     pub(super) fn start(&mut self, device: u32) -> io::Result<()> {
         self.command(CMD_START_DEV, device, u64::from(std::process::id()))
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ use crate::{report, sessions};
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// How long until a device that could not grow tries again.
 const GROW_RETRY: Duration = Duration::from_secs(5);
+/// How long making a device may still take once a signal has come.
+const MAKING: Duration = Duration::from_secs(1);
 /// How long the farewell to the target may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -122,19 +124,19 @@ struct Session {
 /// A thread that makes signals inputs, until this is dropped.
 struct SignalHandler {
     handle: signal_hook::iterator::Handle,
-    stage: Arc<Mutex<Stage>>,
+    stage: Arc<(Mutex<Stage>, Condvar)>,
 }
 
 /// How far a session has come, as signals see it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nobody but the kernel has asked anything of the device yet: a signal ends all requests, for
-    /// whoever makes the device may wait for them.
-    Unused,
-    /// One did.
+    /// The device is being made, and nobody has been told of it: if a signal comes and it is not
+    /// made soon, all requests are ended, for the kernel may wait for one.
+    Making,
+    /// A signal has ended them.
     Ended,
-    /// Only people end requests, who press Ctrl-C twice.
-    Used,
+    /// It may be in use: only people end requests, who press Ctrl-C twice.
+    Made,
 }
 
 impl SignalHandler {
@@ -145,7 +147,7 @@ impl SignalHandler {
         stage: Stage,
     ) -> Result<Self> {
         let handle = signals.handle();
-        let stage = Arc::new(Mutex::new(stage));
+        let stage = Arc::new((Mutex::new(stage), Condvar::new()));
         let common = Arc::clone(&stage);
         let forward = move || {
             let mut interrupted = false;
@@ -155,8 +157,12 @@ impl SignalHandler {
                 }
                 // What the first Ctrl-C has begun may wait for a target that is lost.
                 let insists = signal == SIGINT && std::mem::replace(&mut interrupted, true);
-                let mut stage = common.lock().unwrap_or_else(PoisonError::into_inner);
-                if *stage == Stage::Unused {
+                let (stage, made) = &*common;
+                let stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
+                let is_making = |stage: &mut Stage| *stage == Stage::Making;
+                let waited = made.wait_timeout_while(stage, MAKING, is_making);
+                let (mut stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                if *stage == Stage::Making {
                     *stage = Stage::Ended;
                 }
                 if insists || *stage == Stage::Ended {
@@ -168,19 +174,19 @@ impl SignalHandler {
         Ok(Self { handle, stage })
     }
 
-    /// Others may use the device from now on.
+    /// The device is made.
     ///
     /// # Errors
     /// If a signal has ended all requests.
-    fn release(&self) -> Result<()> {
-        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        match *stage {
-            Stage::Ended => Err(interrupted()),
-            Stage::Unused | Stage::Used => {
-                *stage = Stage::Used;
-                Ok(())
-            }
+    fn made(&self) -> Result<()> {
+        let (stage, made) = &*self.stage;
+        let mut stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
+        if *stage == Stage::Ended {
+            return Err(interrupted());
         }
+        *stage = Stage::Made;
+        made.notify_all();
+        Ok(())
     }
 }
 
@@ -254,7 +260,8 @@ impl Session {
             // The daemon may have stopped listening: it is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
-        let stage = if former.is_some() { Stage::Used } else { Stage::Unused };
+        let is_new = former.is_none() && kind.is_of_this_kernel();
+        let stage = if is_new { Stage::Making } else { Stage::Made };
         let signals = SignalHandler::start(signals, sender.clone(), host.control(), stage)?;
         let known = former.as_ref().map(|former| former.known);
         let known = await_connection(&host, &inputs, &args.session, known)?;
@@ -267,7 +274,7 @@ impl Session {
                 return Err(error);
             }
             // Who interrupts it knows why it fails.
-            made => signals.release().and(made)?,
+            made => signals.made().and(made)?,
         };
         let state = State {
             session: id,

@@ -22,6 +22,16 @@ impl Kernel {
         images.expect("this is to be run by `cargo xtask vm`").join(version)
     }
 
+    /// How the emulator runs its two processors: side by side, unless that is too much for it. With
+    /// Linux 7 it may execute a breakpoint that the kernel has put in place of an instruction for a
+    /// moment, and has taken away again (`Oops: int3`, once in 25 boots).
+    pub(crate) fn accelerator(self) -> &'static str {
+        match self {
+            Self::V6_1 | Self::V6_12 => "tcg,thread=multi",
+            Self::V7 => "tcg,thread=single",
+        }
+    }
+
     /// Why nothing can be tested on it here, if so: not every release of Debian has it.
     pub(crate) fn why_absent(self) -> Option<&'static str> {
         match self {
@@ -103,6 +113,12 @@ impl Attachment {
             Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => None,
             Self::Ublk => Some("Linux changes the size of ublk devices from 6.16 on"),
         }
+    }
+
+    /// Whether whoever makes the device waits while the kernel looks for partitions on it. If not,
+    /// the device is in use meanwhile.
+    pub(crate) fn is_scanned_early(self) -> bool {
+        matches!(self, Self::Ublk | Self::Growable)
     }
 
     /// A script that waits for a moment at which a daemon that starts can be killed, which differs

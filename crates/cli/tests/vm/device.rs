@@ -140,12 +140,8 @@ pub(crate) fn partitions(attachment: Attachment) {
     let link = ". /run/tyche/devices/${D#/dev/}; L=/dev/disk/by-id/tyche-$TYCHE_UUID";
     session.run(&format!("{link}; tyche discover --link eth0 -o json | grep $TYCHE_UUID"));
     session.wait_until(&format!("{link}; [ $(readlink -f $L) = $D ]"));
-    // Without the rule the kernel would put requests in order.
-    session.run(
-        "for it in /sys/block/ublkb*; do\n\
-         ! [ -d $it ] || grep -F '[none]' $it/queue/scheduler\n\
-         done",
-    );
+    // Requests are put in order where the disk is, unless somebody thinks better of it.
+    session.wait_until("! cat /sys/block/ublkb*/queue/scheduler | grep -v -F '[none]'");
     if let Some(reason) = attachment.why_whole() {
         // Nor on the device below, whose names udev does not make.
         session.run("[ $(readlink -f /dev/mapper/tyche-disk) = $D ]; mkfs.ext4 -q -L label $D");

@@ -118,7 +118,7 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
 }
 
 /// The daemon is to end while it starts, and what the kernel has asked by then (for partitions,
-/// mostly) is not answered: nobody waits for that for ever.
+/// mostly) is not answered: that holds up nobody for long.
 pub(crate) fn unanswered(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
@@ -127,21 +127,30 @@ pub(crate) fn unanswered(attachment: Attachment) {
     let args = session.args.clone();
     session.disconnect();
     rig.starve(0);
-    let end_by = |signal| {
+    let force = format!("timeout 20 tyche disconnect {DISK} --force");
+    let end_by = |signals: &str, then: &str| {
         guest.run(&format!(
             "set +e; {LEFT}\n\
              tyche connect {args} >/dev/null 2>&1 & connect=$!\n\
              until grep -qs '[1-9]' /sys/block/*/inflight || ! kill -0 $connect; do :; done\n\
-             kill -{signal} $(pidof -z tyche); wait $connect\n\
-             timeout 20 tyche disconnect {DISK} --force\n\
+             for signal in {signals}; do\n\
+             kill -$signal $(pidof -z tyche)\n\
+             for i in {{1..20}}; do\n\
+             pidof -z tyche >/dev/null && ! pgrep -f ^tyche-claim && sleep 0.1\n\
+             done; done; wait $connect\n\
+             {then}\n\
              for i in {{1..200}}; do pidof -z tyche >/dev/null || break; sleep 0.1; done\n\
              pidof -z tyche && exit 1\n\
              left | grep . && exit 1; exit 0"
         ));
     };
-    end_by("TERM");
+    end_by("TERM", if attachment.is_scanned_early() { "" } else { &force });
     match attachment.kill_at_start_when() {
-        Ok(_) => end_by("KILL"),
+        Ok(_) => {
+            end_by("KILL", &force);
+            // As systemd does, whose patience has an end.
+            end_by("TERM KILL", &force);
+        }
         Err(reason) => println!("not killed: {reason}"),
     }
     rig.feed();

@@ -72,6 +72,8 @@ impl Bench {
             let session = Session::connect_to(&guest, attachment, attachment.name(), "");
             Device { name, path: Some(session.device) }
         });
+        // As our udev rule does.
+        guest.run("echo none >/sys/block/ublkb0/queue/scheduler");
         let others = [
             (
                 "nbd, nbdkit",

@@ -253,7 +253,8 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     let image = shape.kernel.image();
     let modules = fs::canonicalize(image.join("modules")).unwrap();
     qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-    qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]);
+    qemu.args(["-machine", "q35", "-accel", shape.kernel.accelerator(), "-cpu", "max"]);
+    qemu.args(["-smp", "2"]);
     qemu.args(["-m", &format!("{}M", shape.memory_mib)]);
     qemu.args(["-serial", &format!("file:{}", dir.join("console").display())]);
     qemu.args(["-serial", &format!("unix:{},server=on,wait=off", dir.join("line").display())]);
