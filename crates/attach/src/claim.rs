@@ -16,7 +16,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::Path;
@@ -41,25 +41,34 @@ pub(crate) const BUSY_RETRY: Duration = Duration::from_millis(20);
 /// How long writing out what the kernel has cached may take.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What a program is called as whose own helper it is started.
-const HELPER: &str = "tyche-claim";
+/// What a program is called that is started as its own helper. By the `@`, systemd leaves it alone
+/// in a shutdown, like the daemon.
+const HELPER: &str = "@tyche-claim";
 
 /// Whether this program can be started as that.
-static IS_HELPER: AtomicBool = AtomicBool::new(false);
+static CAN_START_HELPER: AtomicBool = AtomicBool::new(false);
 
 /// To be called by a program before all else: if it was started to claim a device for another
 /// process, it does that and ends. If not, it will start itself for that.
 pub fn serve_claims() {
     let mut args = std::env::args_os();
     if args.next().as_deref() != Some(OsStr::new(HELPER)) {
-        IS_HELPER.store(true, Ordering::Relaxed);
+        CAN_START_HELPER.store(true, Ordering::Relaxed);
         return;
     }
+    // Who stops a service does not mean this: it ends when it is let go.
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: there is no handler that could do anything.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    // For who looks at a list of processes.
+    let _ = rustix::thread::set_name(c"tyche-claim");
     // SAFETY: nothing was opened yet.
     let private = unsafe { descriptors::make_private() };
     let device = args.next().unwrap_or_default();
     let file = private.and_then(|()| claim_and_sync(Path::new(&device), parent_id()));
-    println!("{}", file.as_ref().err().map_or(0, errno));
+    // Whoever asked may be gone.
+    let _ = writeln!(io::stdout(), "{}", file.as_ref().err().map_or(0, errno));
     // Nothing is ever sent: this ends when the other side is closed.
     let _ = io::stdin().read(&mut [0]);
     drop(file);
@@ -104,7 +113,7 @@ impl Claim {
 
 /// The body of a claim's thread.
 fn hold(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
-    if IS_HELPER.load(Ordering::Relaxed) {
+    if CAN_START_HELPER.load(Ordering::Relaxed) {
         return hold_by_process(device, claimed, released);
     }
     // SAFETY: this thread owns nothing but channels and a path, and uses only files that it opens
@@ -126,15 +135,18 @@ fn hold_by_process(device: &Path, claimed: &SyncSender<io::Result<()>>, released
     helper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut helper = match helper.spawn() {
         Ok(helper) => helper,
-        Err(error) => return announce(Err(error), claimed, released),
+        Err(error) => {
+            let error = io::Error::other(format!("start {HELPER}: {error}"));
+            return announce(Err(error), claimed, released);
+        }
     };
     let (mut said, stdout) = (String::new(), helper.stdout.take().expect("it is a pipe"));
-    let result = BufReader::new(stdout).read_line(&mut said).and_then(|_| {
-        match said.trim().parse().unwrap_or(libc::EIO) {
-            0 => Ok(()),
-            code => Err(io::Error::from_raw_os_error(code)),
-        }
-    });
+    let result =
+        BufReader::new(stdout).read_line(&mut said).and_then(|_| match said.trim().parse() {
+            Ok(0) => Ok(()),
+            Ok(code) => Err(io::Error::from_raw_os_error(code)),
+            Err(_) => Err(io::Error::other(format!("{HELPER} died"))),
+        });
     announce(result, claimed, released);
     drop(helper.stdin.take());
     let _ = helper.wait();
@@ -156,7 +168,8 @@ fn errno(error: &io::Error) -> i32 {
     }
 }
 
-/// Claims a device, and writes out what the kernel has cached of it. Waits while it does not answer.
+/// Claims a device, and writes out what the kernel has cached of it; waits while it does not
+/// answer.
 fn claim_and_sync(device: &Path, server: u32) -> io::Result<File> {
     let file = claim(device, server)?;
     file.sync_all()?;

@@ -130,7 +130,7 @@ struct SignalHandler {
 /// How far a session has come, as signals see it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The device is being made, and nobody has been told of it: if a signal comes and it is not
+    /// Until the device is made, of which nobody has been told: if a signal comes and it is not
     /// made soon, all requests are ended, for the kernel may wait for one.
     Making,
     /// A signal has ended them.

@@ -136,11 +136,12 @@ pub(crate) fn unanswered(attachment: Attachment) {
              for signal in {signals}; do\n\
              kill -$signal $(pidof -z tyche)\n\
              for i in {{1..20}}; do\n\
-             pidof -z tyche >/dev/null && ! pgrep -f ^tyche-claim && sleep 0.1\n\
+             pidof -z tyche >/dev/null && ! pgrep -f ^@tyche-claim && sleep 0.1\n\
              done; done; wait $connect\n\
              {then}\n\
-             for i in {{1..200}}; do pidof -z tyche >/dev/null || break; sleep 0.1; done\n\
-             pidof -z tyche && exit 1\n\
+             running() {{ pidof -z tyche || pgrep -f ^@tyche-claim; }}\n\
+             for i in {{1..200}}; do running >/dev/null || break; sleep 0.1; done\n\
+             running && exit 1\n\
              left | grep . && exit 1; exit 0"
         ));
     };
