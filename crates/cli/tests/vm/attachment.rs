@@ -121,15 +121,14 @@ impl Attachment {
         matches!(self, Self::Ublk | Self::Growable)
     }
 
-    /// A script that waits for a moment at which a daemon that starts can be killed, which differs
-    /// from round to round; or why there is none.
+    /// Why a daemon that starts can't be killed at any moment, if so.
     ///
     /// While the kernel looks for partitions of a ublk device, before Linux 6.19, whoever started
     /// it can't be killed: its reads wait for another server, and it waits for them.
-    pub(crate) fn kill_at_start_when(self) -> Result<&'static str, &'static str> {
+    pub(crate) fn why_immortal_at_start(self) -> Option<&'static str> {
         match self {
-            Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => Ok("sleep 0.$round"),
-            Self::Ublk => Err("a daemon that starts a ublk device can't be killed at any moment"),
+            Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => None,
+            Self::Ublk => Some("a daemon that starts a ublk device can't be killed at any moment"),
         }
     }
 

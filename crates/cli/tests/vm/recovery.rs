@@ -83,29 +83,32 @@ const LEFT: &str = "left() {\n\
     done 2>/dev/null\n\
     }";
 
+/// Connects and disconnects: modules are loaded then, and all that takes longer the first time has
+/// been. Returns what follows `tyche connect`.
+fn connect_once(guest: &Guest, attachment: Attachment) -> String {
+    let session = Session::connect(guest, attachment, "");
+    let args = session.args.clone();
+    session.disconnect();
+    args
+}
+
 /// The daemon dies while it starts, at some moment or other: what it has made by then is found and
 /// taken away.
 pub(crate) fn killed_at_start(attachment: Attachment) {
-    let moment = match attachment.kill_at_start_when() {
-        Ok(moment) => moment,
-        Err(reason) => {
-            println!("SKIPPED: {reason}");
-            return;
-        }
-    };
+    if let Some(reason) = attachment.why_immortal_at_start() {
+        println!("SKIPPED: {reason}");
+        return;
+    }
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
     let guest = rig.boot(0, &Shape::from(attachment.kernel()));
-    // Modules are loaded, and all that takes longer the first time has been.
-    let session = Session::connect(&guest, attachment, "");
-    let args = session.args.clone();
-    session.disconnect();
+    let args = connect_once(&guest, attachment);
     let rounds = guest.start(&format!(
         "set +e; {LEFT}\n\
          for round in {{10..58..3}}; do\n\
          tyche connect {args} >/dev/null 2>&1 & connect=$!\n\
          until compgen -G '/run/tyche/sessions/*/lock' >/dev/null; do :; done\n\
-         {moment}\n\
+         sleep 0.$round\n\
          while all=$(pidof -z tyche); do kill -KILL $all; done; wait $connect\n\
          tyche list -o json | grep -o '\"waits\":true'\n\
          tyche disconnect {DISK} --force >/dev/null 2>&1\n\
@@ -123,9 +126,7 @@ pub(crate) fn unanswered(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
     let guest = rig.boot(0, &Shape::from(attachment.kernel()));
-    let session = Session::connect(&guest, attachment, "");
-    let args = session.args.clone();
-    session.disconnect();
+    let args = connect_once(&guest, attachment);
     rig.starve(0);
     let force = format!("timeout 20 tyche disconnect {DISK} --force");
     let end_by = |signals: &str, then: &str| {
@@ -146,13 +147,10 @@ pub(crate) fn unanswered(attachment: Attachment) {
         ));
     };
     end_by("TERM", if attachment.is_scanned_early() { "" } else { &force });
-    match attachment.kill_at_start_when() {
-        Ok(_) => {
-            end_by("KILL", &force);
-            // As systemd does, whose patience has an end.
-            end_by("TERM KILL", &force);
-        }
-        Err(reason) => println!("not killed: {reason}"),
+    if attachment.why_immortal_at_start().is_none() {
+        end_by("KILL", &force);
+        // As systemd does, whose patience has an end.
+        end_by("TERM KILL", &force);
     }
     rig.feed();
     Session::connect(&guest, attachment, "").disconnect();
@@ -164,9 +162,7 @@ pub(crate) fn killed_at_end(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
     let guest = rig.boot(0, &Shape::from(attachment.kernel()));
-    let session = Session::connect(&guest, attachment, "");
-    let args = session.args.clone();
-    session.disconnect();
+    let args = connect_once(&guest, attachment);
     let rounds = guest.start(&format!(
         "set +e; {LEFT}\n\
          for moment in {{02..44..3}}; do for force in '' --force; do\n\
