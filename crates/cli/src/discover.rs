@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tyche_engine::Found;
+use tyche_engine::{Foreign, Found};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ExportFlags, ExportInfo, Name};
 use uuid::Uuid;
@@ -43,7 +43,13 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
     let links = args.link.open_all(&args.links, End::Host, &placement)?.logged();
     let host = args.host_id.map_or_else(identity::host, Ok)?;
     let timeout = Duration::try_from_secs_f64(args.timeout).unwrap_or(Duration::ZERO);
-    let found = tyche_engine::discover(links, args.link.ethertype, host, Name::EMPTY, timeout);
+    let ethertype = args.link.ethertype;
+    let discovery = tyche_engine::discover(links, ethertype, host, Name::EMPTY, timeout);
+    for foreign in &discovery.foreign {
+        let Foreign { link, mac, versions } = foreign;
+        tracing::warn!("the target at {mac} on {link} speaks {versions} of the protocol only");
+    }
+    let found = discovery.found;
     let exports = found
         .iter()
         .flat_map(|found| found.offer.exports.iter().map(move |export| (found, export)));

@@ -25,7 +25,7 @@ mod target;
 mod volume;
 mod wait;
 
-pub use discovery::{Found, discover};
+pub use discovery::{Discovery, Foreign, Found, discover};
 pub use histogram::Histogram;
 pub use host::{
     ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, LatencyFigures,

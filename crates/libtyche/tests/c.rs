@@ -94,7 +94,7 @@ fn target(interface: &str) -> Target {
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
-        remember_writer: Box::new(|_, _| ()),
+        remember_writer: Box::new(|_, _| Ok(())),
     })
     .unwrap()
 }

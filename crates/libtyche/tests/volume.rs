@@ -47,7 +47,7 @@ fn target(link: Box<dyn Link>) -> Target {
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
-        remember_writer: Box::new(|_, _| ()),
+        remember_writer: Box::new(|_, _| Ok(())),
     })
     .unwrap()
 }

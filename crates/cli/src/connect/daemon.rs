@@ -433,6 +433,9 @@ impl Session {
             Notice::Rejected(reason, detail) => {
                 tracing::warn!("the target refuses: {reason} {detail}");
             }
+            Notice::OtherVersion(link, peer, versions) => {
+                tracing::warn!(link, %peer, "a target speaks {versions} of the protocol only");
+            }
             Notice::Resized(size) => {
                 tracing::info!(size, "the export has another size");
                 self.grow();

@@ -8,7 +8,9 @@ use tyche_engine::{HostLink, HostOptions};
 use tyche_link::tcp::Place;
 use tyche_numa::Placement;
 use tyche_proto::wire::{Mac, Name, Reason};
-use tyche_proto::{ChannelChoice, Failure, Problem, SessionConfig};
+use tyche_proto::{
+    ChannelChoice, ExportId, Failure, Problem, SessionConfig, TargetId, parse_export,
+};
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
@@ -27,7 +29,8 @@ const OPERATIONS_MAX: u32 = 1024;
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SessionArgs {
-    /// Name of the export, as `tyche discover` lists it.
+    /// The export: its name, as `tyche discover` lists it, or its UUID. Where several targets offer
+    /// one of that name: TARGET/EXPORT, with the target's name or UUID.
     pub(crate) export: String,
 
     /// Interface that reaches the target, or tcp:HOST:PORT where it listens; may be repeated: all
@@ -128,8 +131,8 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
 
 fn keep_alive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(number) if (0.1..=3600.0).contains(&number) => Ok(number),
-        _ => Err("0.1 to 3600 seconds".into()),
+        Ok(number) if (0.1..=60.0).contains(&number) => Ok(number),
+        _ => Err("0.1 to 60 seconds".into()),
     }
 }
 
@@ -144,10 +147,11 @@ impl SessionArgs {
         u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs)
     }
 
-    /// The export's name, checked.
-    pub(crate) fn export_name(&self) -> Result<Name> {
-        Name::new(&self.export).filter(|name| !name.is_empty()).ok_or_else(|| {
-            let message = "an export's name has 1 to 63 bytes and no control characters";
+    /// The export and its target, checked.
+    pub(crate) fn wanted(&self) -> Result<(TargetId, ExportId)> {
+        parse_export(&self.export).ok_or_else(|| {
+            let message = "an export is [TARGET/]EXPORT, each a UUID or a name of 1 to 63 bytes \
+                           without control characters";
             Error::new(Code::Usage, message)
         })
     }
@@ -163,14 +167,15 @@ impl SessionArgs {
         let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
         let placement = self.placement.placement()?;
         let (links, warnings) = self.open_links(&self.links, &placement)?;
+        let (target, export) = self.wanted()?;
         let session = SessionConfig {
             host: self.host()?,
             host_name: Name::truncated(&host_name),
             session,
             device: session,
             resumes: None,
-            export: self.export_name()?,
-            target: None,
+            export,
+            target,
             queue_size: self.queue_size,
             damq_pages: DAMQ_PAGES,
             operations_max: OPERATIONS_MAX,
@@ -226,7 +231,7 @@ impl SessionArgs {
         let placement = Placement::default();
         let links = self.link.open_all(&self.links, End::Host, &placement)?.links;
         let (ethertype, host) = (self.link.ethertype, self.host()?);
-        let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND);
+        let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND).found;
         if found.is_empty() {
             return Ok(None);
         }
@@ -269,9 +274,18 @@ impl SessionArgs {
                 "export `{export}` is held by host {detail}; disconnect it there, or connect \
                  with --read-only"
             ),
-            Reason::Denied => format!(
-                "export `{export}` is not for this host; add its UUID to the export's `hosts`"
+            Reason::Cloned => format!(
+                "export `{export}` is held by a living session of a host with the same identity, \
+                 {detail}; if this machine is a clone of that one, give it an id of its own: \
+                 remove /etc/machine-id, run systemd-machine-id-setup, and restart"
             ),
+            Reason::NoState => format!(
+                "the target cannot let anybody write export `{export}` now: {detail}; connect \
+                 with --read-only, or mend that at the target"
+            ),
+            Reason::ReadOnly => {
+                format!("export `{export}` is read-only; connect with --read-only")
+            }
             Reason::NoResources => format!(
                 "the target has no room for another session on export `{export}`; raise \
                  `channels` in the [limits] of its configuration, or disconnect one"
@@ -292,6 +306,10 @@ impl SessionArgs {
 
     /// The session is over before it began.
     pub(crate) fn failed(failure: Failure) -> Error {
-        Error::new(Code::Unreachable, failure.to_string())
+        let code = match failure {
+            Failure::Ambiguous(_) => Code::Usage,
+            _ => Code::Unreachable,
+        };
+        Error::new(code, failure.to_string())
     }
 }

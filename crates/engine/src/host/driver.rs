@@ -320,6 +320,9 @@ impl Driver {
                 SessionEvent::Rejected(rejection) => {
                     Notice::Rejected(rejection.reason, rejection.detail.to_string())
                 }
+                SessionEvent::OtherVersion(port, peer, versions) => {
+                    Notice::OtherVersion(self.link_name(port), peer, versions)
+                }
                 SessionEvent::Resized(size) => Notice::Resized(size),
                 SessionEvent::Failed(failure) => Notice::Failed(failure),
                 SessionEvent::CacheLost => Notice::CacheLost,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tyche_link::Link;
 use tyche_numa::{Home, Placement};
-use tyche_proto::wire::{Mac, Reason, Reject};
+use tyche_proto::wire::{Mac, Reason, Reject, Versions};
 use tyche_proto::{
     ChannelStats, ExportState, Failure, Former, NodeCounts, PathReport, Problem, SessionConfig,
 };
@@ -73,6 +73,8 @@ pub enum Notice {
     Parted(String, Mac, Problem),
     /// The target refused a channel.
     Rejected(Reason, String),
+    /// A target on that link, at that address, speaks other versions of the protocol only.
+    OtherVersion(String, Mac, Versions),
     /// The export has another size.
     Resized(u64),
     /// The target has lost completed writes: the next flush fails.

@@ -22,7 +22,6 @@ struct Slot {
 /// What an open channel needs here.
 pub(super) struct Channel {
     pub(super) export: usize,
-    pub(super) writer: bool,
     /// The `damq`.
     pub(super) arena: Arena,
     slots: Box<[Slot]>,
@@ -31,16 +30,9 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(
-        export: usize,
-        writer: bool,
-        arena: Arena,
-        queue_size: u16,
-        stages: bool,
-    ) -> Self {
+    pub(super) fn new(export: usize, arena: Arena, queue_size: u16, stages: bool) -> Self {
         Self {
             export,
-            writer,
             arena,
             slots: (0..queue_size).map(|_| Slot::default()).collect(),
             stages: stages.then(|| TargetStages::new(queue_size)),

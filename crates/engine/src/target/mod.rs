@@ -69,8 +69,9 @@ impl TargetExport {
 }
 
 /// Keeps, over restarts, who was last let in to write an export (by index). Called before that
-/// session learns that it is in, and may wait for a disk.
-pub type RememberWriter = Box<dyn FnMut(usize, Writer) + Send>;
+/// session is let in, and may wait for a disk. If it fails, the session is refused with that text,
+/// which says what to do, in 120 bytes at most.
+pub type RememberWriter = Box<dyn FnMut(usize, Writer) -> Result<(), String> + Send>;
 
 /// How to run a target.
 pub struct TargetOptions {
@@ -108,14 +109,13 @@ impl Target {
         let remember_writer = options.remember_writer;
         let identity = target.uuid;
         let mut registry = Registry::new(target);
-        let (mut stores, mut remembered) = (Vec::new(), Vec::new());
+        let mut stores = Vec::new();
         for export in exports {
             let index = registry.add_export(export.config());
             registry.restore_last_writer(index, export.last_writer);
-            remembered.push(export.last_writer);
             stores.push(export.store);
         }
-        let admissions = Admissions { registry, remember_writer, remembered };
+        let admissions = Admissions { registry, remember_writer };
         let shared = Arc::new(Shared::new(admissions, links.len())?);
         let threads = links.into_iter().enumerate().map(|(index, link)| {
             let home = placed::home(&placement, &*link);

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tyche_proto::{Registry, Writer};
+use tyche_proto::Registry;
 use tyche_wake::Doorbell;
 
 use super::RememberWriter;
@@ -20,19 +20,17 @@ pub(super) struct Shared {
 pub(super) struct Admissions {
     pub(super) registry: Registry,
     pub(super) remember_writer: RememberWriter,
-    /// What was remembered last, by export.
-    pub(super) remembered: Vec<Option<Writer>>,
 }
 
 impl Admissions {
-    /// Remembers who was let in since the last call.
-    fn remember(&mut self) {
-        for (export, remembered) in self.remembered.iter_mut().enumerate() {
-            let last = self.registry.last_writer(export);
-            if let Some(writer) = last.filter(|_| last != *remembered) {
-                (self.remember_writer)(export, writer);
-                *remembered = last;
+    /// Keeps the writers that wait for it: their hosts are answered when they are served again.
+    fn keep_writers(&mut self) {
+        while let Some((export, writer)) = self.registry.unkept() {
+            let result = (self.remember_writer)(export, writer);
+            if let Err(reason) = &result {
+                tracing::error!(%reason, "a host that wants to write is refused");
             }
+            self.registry.kept(export, writer, result.as_ref().map(drop).map_err(String::as_str));
         }
     }
 }
@@ -40,19 +38,20 @@ impl Admissions {
 /// How other threads reach a link's loop.
 pub(super) struct Caller {
     pub(super) doorbell: Doorbell,
-    /// The registry names channels of this link that are to be closed. Changes only while the
-    /// registry is locked, and spares the loop from locking it to see that there are none.
-    displaced: AtomicBool,
+    /// The registry names channels of this link that are to be closed, or to show that they live.
+    /// Changes only while the registry is locked, and spares the loop from locking it to see that
+    /// there are none.
+    called: AtomicBool,
 }
 
 impl Caller {
     fn new() -> io::Result<Self> {
-        Ok(Self { doorbell: Doorbell::new()?, displaced: AtomicBool::new(false) })
+        Ok(Self { doorbell: Doorbell::new()?, called: AtomicBool::new(false) })
     }
 
     /// What the flag stands for is behind the registry's lock, so the flag orders nothing.
-    pub(super) fn is_displaced(&self) -> bool {
-        self.displaced.load(Ordering::Relaxed)
+    pub(super) fn is_called(&self) -> bool {
+        self.called.load(Ordering::Relaxed)
     }
 }
 
@@ -71,15 +70,15 @@ impl Shared {
     }
 
     /// Lets a link's loop `serve` with the registry: its channels that are to be closed, and hosts
-    /// that want in. Remembers the writers, and calls the links whose channels have to give way.
+    /// that want in. Keeps the writers, and calls the links that have something to do for others.
     pub(super) fn admit(&self, link: usize, serve: impl FnOnce(&mut Registry)) {
         let mut admissions = self.lock();
-        self.callers[link].displaced.store(false, Ordering::Relaxed);
+        self.callers[link].called.store(false, Ordering::Relaxed);
         serve(&mut admissions.registry);
-        admissions.remember();
+        admissions.keep_writers();
         // Possibly ourselves: the registry hands out a few at a time.
-        for link in admissions.registry.closing_links() {
-            self.callers[link].displaced.store(true, Ordering::Relaxed);
+        for link in admissions.registry.called_links() {
+            self.callers[link].called.store(true, Ordering::Relaxed);
             self.callers[link].doorbell.ring();
         }
     }

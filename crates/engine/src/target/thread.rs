@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tyche_block::{Completion, Errno, Request};
+use tyche_block::{Completion, Request};
 use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_proto::wire::{self, ChannelId, Data, Event, Mac, Tag, Uuid};
@@ -217,16 +217,9 @@ impl TargetLoop {
     fn settle(&mut self, frame: Option<usize>) {
         while let Some(event) = self.listener.poll_event() {
             match event {
-                ListenerEvent::Opened {
-                    channel,
-                    export,
-                    writer,
-                    damq_pages,
-                    queue_size,
-                    stages,
-                } => {
+                ListenerEvent::Opened { channel, export, damq_pages, queue_size, stages } => {
                     let arena = placed::channel_arena(self.port.home(), damq_pages as usize);
-                    let opened = Channel::new(export, writer, arena, queue_size, stages);
+                    let opened = Channel::new(export, arena, queue_size, stages);
                     self.open(channel, opened);
                 }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
@@ -289,13 +282,8 @@ impl TargetLoop {
             buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
         };
         let disk = &mut self.disks[channel.export];
-        let checked = if command.opcode.modifies() && !channel.writer {
-            Err(Errno::ROFS)
-        } else {
-            disk.check(&request)
-        };
         let token = token(id, command.tag);
-        let result = match checked {
+        let result = match disk.check(&request) {
             Ok(()) => match disk.lend(&request) {
                 Some(loan) => {
                     channel.lend(command.tag.slot, loan);
@@ -333,8 +321,8 @@ impl TargetLoop {
 
     /// Does what needs the registry; false if there was nothing.
     fn serve_requests(&mut self, now: Instant) -> bool {
-        let displaced = self.shared.caller(self.index).is_displaced();
-        let worked = displaced || self.listener.has_requests();
+        let called = self.shared.caller(self.index).is_called();
+        let worked = called || self.listener.has_requests();
         if worked {
             let listener = &mut self.listener;
             self.shared.admit(self.index, |registry| listener.serve_requests(now, registry));
@@ -360,7 +348,7 @@ impl TargetLoop {
         let caller = shared.caller(self.index);
         caller.doorbell.announce();
         // Whoever came before that has not rung.
-        if !self.obey() && !caller.is_displaced() {
+        if !self.obey() && !caller.is_called() {
             self.await_work(caller.doorbell.wait_fd());
         }
         caller.doorbell.awake();
