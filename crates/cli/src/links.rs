@@ -33,7 +33,8 @@ pub(crate) struct LinkArgs {
 
     /// Spin for up to this many microseconds for more work before sleeping, while that pays.
     /// Lowers latency, takes a core. By default 50 where there are more than 2 cores, else 0.
-    #[arg(long, value_name = "MICROSECONDS")]
+    #[arg(long, value_name = "MICROSECONDS",
+        value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     spin: Option<u64>,
 
     /// How what this side sends shares frames.
@@ -166,6 +167,22 @@ impl Opened {
         log_warnings(&self.warnings);
         self.links
     }
+}
+
+/// The MTU of an interface whose longest frames have so many bytes.
+pub(crate) fn mtu(frame_len: u64) -> u64 {
+    /// Two addresses and the EtherType.
+    const ETHERNET_HEADER: u64 = 14;
+    frame_len.saturating_sub(ETHERNET_HEADER)
+}
+
+/// The MTUs of the interfaces named, or of all that are running, in words.
+pub(crate) fn mtus(named: &[String]) -> String {
+    let mut interfaces = interfaces().unwrap_or_default();
+    interfaces.retain(|it| if named.is_empty() { it.running } else { named.contains(&it.name) });
+    let mtus = interfaces.iter().map(|it| format!("that of {} is {}", it.name, it.mtu));
+    let mtus: Vec<_> = mtus.collect();
+    format!("something on the way has a smaller MTU than this end: {}", mtus.join(", "))
 }
 
 /// Writes warnings to the log.

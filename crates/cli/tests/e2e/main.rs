@@ -20,6 +20,7 @@ mod links;
 mod load;
 mod loss;
 mod memory;
+mod messages;
 mod nbd;
 mod placement;
 mod refusals;
