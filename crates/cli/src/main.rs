@@ -13,6 +13,7 @@ mod error;
 mod export;
 mod fault;
 mod handover;
+mod health;
 mod identity;
 mod link;
 mod links;
@@ -25,6 +26,7 @@ mod serve;
 mod sessions;
 mod sim;
 mod state;
+mod stats;
 mod tab;
 mod units;
 
@@ -76,7 +78,7 @@ enum Command {
     Link(link::LinkCommand),
     Export(export::ExportCommand),
     List(sessions::ListArgs),
-    Stats(sessions::StatsArgs),
+    Stats(stats::StatsArgs),
     Bench(bench::BenchArgs),
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
@@ -98,7 +100,7 @@ impl Command {
             Self::Link(args) => link::run(args),
             Self::Export(args) => export::run(args),
             Self::List(args) => sessions::list(args),
-            Self::Stats(args) => sessions::stats(args),
+            Self::Stats(args) => stats::stats(args),
             Self::Bench(args) => bench::run(args),
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),

@@ -9,6 +9,7 @@ mod bench;
 mod channels;
 mod cuts;
 mod demo;
+mod disks;
 mod fault;
 mod files;
 mod filesystem;
