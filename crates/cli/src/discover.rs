@@ -9,6 +9,7 @@ use tyche_numa::Placement;
 use tyche_proto::wire::{ExportFlags, ExportInfo, Name};
 use uuid::Uuid;
 
+use crate::complete;
 use crate::connect::positive;
 use crate::error::{Code, Error, Result};
 use crate::identity;
@@ -21,7 +22,7 @@ use crate::output::{Format, Table, bytes, show};
 pub(crate) struct DiscoverArgs {
     /// Interface to ask on, or tcp:HOST:PORT of a target; may be repeated. By default all
     /// interfaces that are up, except members of a bridge or bond.
-    #[arg(long = "link", value_name = "INTERFACE")]
+    #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
     /// How long to listen for answers.

@@ -193,7 +193,7 @@ pub(crate) fn log_warnings(warnings: &[String]) {
 }
 
 /// The interfaces that a user who names none means.
-fn candidates() -> Result<Vec<InterfaceInfo>> {
+pub(crate) fn candidates() -> Result<Vec<InterfaceInfo>> {
     let mut interfaces = interfaces()?;
     interfaces.retain(|it| {
         let is_member = it.running && is_member(it.index).unwrap_or(false);
@@ -203,6 +203,13 @@ fn candidates() -> Result<Vec<InterfaceInfo>> {
         it.running && !is_member
     });
     Ok(interfaces)
+}
+
+/// The links on all interfaces that can be used, as they are without options.
+pub(crate) fn open_usable() -> Vec<Box<dyn Link>> {
+    let names = candidates().unwrap_or_default().into_iter().map(|it| it.name);
+    let links = names.filter_map(|name| PacketLink::open(&PacketOptions::new(&name)).ok());
+    links.map(|link| Box::new(link) as Box<dyn Link>).collect()
 }
 
 /// Warnings of interfaces that share an address: a switch delivers frames for it to one of them.

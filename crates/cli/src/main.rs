@@ -4,6 +4,7 @@
 
 mod attach;
 mod bench;
+mod complete;
 mod connect;
 mod connect_all;
 mod control;
@@ -104,7 +105,7 @@ impl Command {
             Self::Bench(args) => bench::run(args),
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),
-            Self::Completions(args) => manual::completions(args, &mut Cli::command()),
+            Self::Completions(args) => manual::completions(args),
             Self::Man(args) => manual::write(args, Cli::command()),
             Self::GenerateUnits(args) => units::generate(args),
         }
@@ -157,6 +158,7 @@ impl std::io::Write for LogLine {
 
 fn main() -> ExitCode {
     tyche_attach::serve_claims();
+    complete::answer_shell(Cli::command);
     let cli = Cli::parse();
     let level = match cli.command {
         Command::Serve(_) | Command::Connect(_) => "info",

@@ -1,32 +1,47 @@
-//! What the command's definition is good for besides the command: its manual pages, and what shells
-//! complete.
+//! What the command's definition is good for besides the command: its manual pages, and the scripts
+//! by which shells complete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 use clap_mangen::Man;
 
+use crate::complete::VARIABLE;
 use crate::error::{Code, Context, Result};
 use crate::output::{Format, show};
 
 /// The section of commands for administrators.
 const SECTION: &str = "8";
+/// What is typed.
+const PROGRAM: &str = "tyche";
+/// zsh reads the script from its function path when something is to be completed for the first time.
+const ZSH_AUTOLOADED: &str =
+    "if [ \"$funcstack[1]\" = \"_tyche\" ]; then _clap_dynamic_completer_tyche; fi\n";
 
-/// Print what a shell needs to complete `tyche`'s commands and options.
+/// Print what a shell needs to complete commands, options, and the names of exports, sessions,
+/// targets and interfaces.
 ///
 /// In bash: `source <(tyche completions bash)`. The Debian package installs it for bash, zsh and
-/// fish.
+/// fish. It calls `tyche`, which asks targets for their exports if it may send frames.
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
     /// Which shell.
     shell: Shell,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs, command: &mut Command) -> Result<()> {
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, command, "tyche", &mut script);
+    let (shells, name) = (Shells::builtins(), args.shell.to_string());
+    let shell = shells.completer(&name).expect("both are of the same library");
+    shell
+        .write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)
+        .context(Code::Other, &name)?;
+    if args.shell == Shell::Zsh {
+        script.extend(ZSH_AUTOLOADED.bytes());
+    }
     show(Format::Text, Default::default, || String::from_utf8_lossy(&script).into_owned());
     Ok(())
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::attach::{Lasting, clean_stale};
+use crate::complete;
 use crate::connect::{forget_device, positive};
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
@@ -43,7 +44,7 @@ pub(crate) struct ListArgs {
 #[derive(Args, Debug)]
 pub(crate) struct DisconnectArgs {
     /// The export, the session's UUID (or how it begins), or the device.
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present = "all", add = complete::connected())]
     name: Option<String>,
 
     /// All sessions of this machine.

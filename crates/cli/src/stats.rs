@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::complete;
 use crate::error::Result;
 use crate::health;
 use crate::output::{Format, bytes, show};
@@ -18,6 +19,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 pub(crate) struct StatsArgs {
     /// Only this one: an export, a session, a device or a target.
+    #[arg(add = complete::connected_or_served())]
     name: Option<String>,
 
     /// Show all counters, one a line, rather than those that matter most.

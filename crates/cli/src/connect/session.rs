@@ -11,6 +11,7 @@ use tyche_proto::wire::{Mac, Name, Reason};
 use tyche_proto::{ChannelChoice, Failure, Problem, SessionConfig};
 use uuid::Uuid;
 
+use crate::complete;
 use crate::error::{Code, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::identity;
@@ -28,11 +29,12 @@ const LOOK_AROUND: Duration = Duration::from_millis(500);
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SessionArgs {
     /// Name of the export, as `tyche discover` lists it.
+    #[arg(add = complete::exports())]
     pub(crate) export: String,
 
     /// Interface that reaches the target, or tcp:HOST:PORT where it listens; may be repeated: all
     /// are used as one. By default every interface that is up, except members of a bridge or bond.
-    #[arg(long = "link", value_name = "INTERFACE")]
+    #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     pub(crate) links: Vec<String>,
 
     /// The target's Ethernet address; by default it is asked for by broadcast.

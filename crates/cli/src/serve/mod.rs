@@ -23,6 +23,7 @@ use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 use uuid::Uuid;
 
+use crate::complete;
 use crate::control;
 use crate::error::{Code, Context, Error, Result};
 use crate::handover::HandOverArgs;
@@ -70,7 +71,7 @@ pub(crate) struct ServeArgs {
 
     /// Interface to serve on, or tcp:ADDRESS:PORT to listen at; may be repeated. By default all
     /// interfaces that are up, except members of a bridge or bond.
-    #[arg(long = "link", value_name = "INTERFACE")]
+    #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
     /// Name of this target, for people. Two targets on one machine need two names.

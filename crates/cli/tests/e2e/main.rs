@@ -7,6 +7,7 @@
 
 mod bench;
 mod channels;
+mod complete;
 mod cuts;
 mod demo;
 mod disks;
