@@ -40,7 +40,7 @@ fn names_of_exports_sessions_targets_and_interfaces_are_completed() {
     for words in [&["disconnect", "di"][..], &["link", "add", "di"], &["stats", "di"]] {
         assert_eq!(host(words), [DISK], "{words:?}");
     }
-    assert_eq!(host(&["link", "add", DISK, ""]), [link]);
+    assert_eq!(host(&["link", "add", DISK, "ty"]), [link]);
     assert_eq!(host(&["stats", "e"]), ["e2e"]);
     session.disconnect();
 }

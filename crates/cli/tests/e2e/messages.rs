@@ -70,6 +70,17 @@ fn values_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn a_path_too_narrow_for_any_frame_is_named_with_the_mtu_here() {
+    let rig = rig!(1500);
+    rig.cable.insert_bridge(1500, 1000);
+    let _target = rig.serve_file(64 * MIB);
+    let link = rig.cable.link(Side::Host);
+    let args = ["connect", DISK, "--link", link, "--timeout", "2"];
+    let mtu = format!("that of {link} is 1500");
+    refused(&rig, Side::Host, &args, 6, &["no frame of 1294 bytes", &mtu]);
+}
+
+#[test]
 fn a_discovery_that_finds_nothing_says_so() {
     let rig = rig!(1500);
     let link = rig.cable.link(Side::Host);
