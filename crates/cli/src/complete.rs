@@ -1,7 +1,7 @@
 //! What shells complete: the names of what there is at this moment.
 //!
-//! A shell's script calls the program itself, with [`VARIABLE`] set. Nothing here fails: who may not
-//! look is offered nothing.
+//! A shell's script calls the program itself, with [`VARIABLE`] set. Nothing here fails: who may
+//! not look is offered nothing.
 
 use std::path::Path;
 use std::time::Duration;

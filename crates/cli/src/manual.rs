@@ -2,6 +2,7 @@
 //! by which shells complete.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
@@ -17,7 +18,7 @@ use crate::output::{Format, show};
 const SECTION: &str = "8";
 /// What is typed.
 const PROGRAM: &str = "tyche";
-/// zsh reads the script from its function path when something is to be completed for the first time.
+/// zsh reads the script from its function path when it completes for the first time: then already.
 const ZSH_AUTOLOADED: &str =
     "if [ \"$funcstack[1]\" = \"_tyche\" ]; then _clap_dynamic_completer_tyche; fi\n";
 
@@ -33,17 +34,20 @@ pub(crate) struct CompletionsArgs {
 }
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
-    let mut script = Vec::new();
-    let (shells, name) = (Shells::builtins(), args.shell.to_string());
-    let shell = shells.completer(&name).expect("both are of the same library");
-    shell
-        .write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)
-        .context(Code::Other, &name)?;
-    if args.shell == Shell::Zsh {
-        script.extend(ZSH_AUTOLOADED.bytes());
-    }
+    let script = script(args.shell).context(Code::Other, args.shell)?;
     show(Format::Text, Default::default, || String::from_utf8_lossy(&script).into_owned());
     Ok(())
+}
+
+fn script(shell: Shell) -> io::Result<Vec<u8>> {
+    let mut script = Vec::new();
+    let shells = Shells::builtins();
+    let writer = shells.completer(&shell.to_string()).expect("both are of the same library");
+    writer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    if shell == Shell::Zsh {
+        script.extend(ZSH_AUTOLOADED.bytes());
+    }
+    Ok(script)
 }
 
 /// Write the manual pages, one for each command.
@@ -62,7 +66,7 @@ pub(crate) fn write(args: &ManArgs, mut command: Command) -> Result<()> {
 }
 
 /// The page of a command, and those of the commands below it.
-fn write_pages(dir: &Path, command: &Command) -> std::io::Result<()> {
+fn write_pages(dir: &Path, command: &Command) -> io::Result<()> {
     // Built commands know their whole name, such as `tyche-link-add`.
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     let man = Man::new(command.clone()).section(SECTION);
@@ -75,7 +79,7 @@ fn write_pages(dir: &Path, command: &Command) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, ValueEnum};
 
     use super::*;
     use crate::Cli;
@@ -90,6 +94,14 @@ mod tests {
         assert!(page("tyche-link-add.8").contains("interface"));
         assert!(!dir.path().join("tyche-man.8").exists());
         assert!(!dir.path().join("tyche-help.8").exists());
+    }
+
+    #[test]
+    fn every_shell_has_a_script_that_asks_the_program() {
+        for shell in Shell::value_variants() {
+            let script = String::from_utf8(script(*shell).unwrap()).unwrap();
+            assert!(script.contains(VARIABLE) && script.contains(PROGRAM), "{script}");
+        }
     }
 
     #[test]

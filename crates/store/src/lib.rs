@@ -54,8 +54,8 @@ pub trait Store: Send + Sync {
     /// See [`ResizeError`]; the size has not changed then.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError>;
 
-    /// Looks whether what holds the blocks is still there, and as large as the disk. Never waits for
-    /// a medium.
+    /// Looks whether what holds the blocks is still there, and as large as the disk. Never waits
+    /// for a medium.
     ///
     /// # Errors
     /// See [`BackingError`].
