@@ -33,7 +33,8 @@ pub(crate) struct LinkArgs {
 
     /// Spin for up to this many microseconds for more work before sleeping, while that pays.
     /// Lowers latency, takes a core. By default 50 where there are more than 2 cores, else 0.
-    #[arg(long, value_name = "MICROSECONDS")]
+    #[arg(long, value_name = "MICROSECONDS",
+        value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     spin: Option<u64>,
 
     /// How what this side sends shares frames.
@@ -168,6 +169,22 @@ impl Opened {
     }
 }
 
+/// The MTU of an interface whose longest frames have so many bytes.
+pub(crate) fn mtu(frame_len: u64) -> u64 {
+    /// Two addresses and the EtherType.
+    const ETHERNET_HEADER: u64 = 14;
+    frame_len.saturating_sub(ETHERNET_HEADER)
+}
+
+/// The MTUs of the interfaces named, or of all that are running, in words.
+pub(crate) fn mtus(named: &[String]) -> String {
+    let mut interfaces = interfaces().unwrap_or_default();
+    interfaces.retain(|it| if named.is_empty() { it.running } else { named.contains(&it.name) });
+    let mtus = interfaces.iter().map(|it| format!("that of {} is {}", it.name, it.mtu));
+    let mtus: Vec<_> = mtus.collect();
+    format!("something on the way has a smaller MTU than this end: {}", mtus.join(", "))
+}
+
 /// Writes warnings to the log.
 pub(crate) fn log_warnings(warnings: &[String]) {
     for warning in warnings {
@@ -176,7 +193,7 @@ pub(crate) fn log_warnings(warnings: &[String]) {
 }
 
 /// The interfaces that a user who names none means.
-fn candidates() -> Result<Vec<InterfaceInfo>> {
+pub(crate) fn candidates() -> Result<Vec<InterfaceInfo>> {
     let mut interfaces = interfaces()?;
     interfaces.retain(|it| {
         let is_member = it.running && is_member(it.index).unwrap_or(false);
@@ -186,6 +203,13 @@ fn candidates() -> Result<Vec<InterfaceInfo>> {
         it.running && !is_member
     });
     Ok(interfaces)
+}
+
+/// The links on all interfaces that can be used, as they are without options.
+pub(crate) fn open_usable() -> Vec<Box<dyn Link>> {
+    let names = candidates().unwrap_or_default().into_iter().map(|it| it.name);
+    let links = names.filter_map(|name| PacketLink::open(&PacketOptions::new(&name)).ok());
+    links.map(|link| Box::new(link) as Box<dyn Link>).collect()
 }
 
 /// Warnings of interfaces that share an address: a switch delivers frames for it to one of them.

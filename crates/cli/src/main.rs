@@ -4,6 +4,7 @@
 
 mod attach;
 mod bench;
+mod complete;
 mod connect;
 mod connect_all;
 mod control;
@@ -13,6 +14,7 @@ mod error;
 mod export;
 mod fault;
 mod handover;
+mod health;
 mod identity;
 mod link;
 mod links;
@@ -25,6 +27,7 @@ mod serve;
 mod sessions;
 mod sim;
 mod state;
+mod stats;
 mod tab;
 mod units;
 
@@ -76,7 +79,7 @@ enum Command {
     Link(link::LinkCommand),
     Export(export::ExportCommand),
     List(sessions::ListArgs),
-    Stats(sessions::StatsArgs),
+    Stats(stats::StatsArgs),
     Bench(bench::BenchArgs),
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
@@ -98,11 +101,11 @@ impl Command {
             Self::Link(args) => link::run(args),
             Self::Export(args) => export::run(args),
             Self::List(args) => sessions::list(args),
-            Self::Stats(args) => sessions::stats(args),
+            Self::Stats(args) => stats::stats(args),
             Self::Bench(args) => bench::run(args),
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),
-            Self::Completions(args) => manual::completions(args, &mut Cli::command()),
+            Self::Completions(args) => manual::completions(args),
             Self::Man(args) => manual::write(args, Cli::command()),
             Self::GenerateUnits(args) => units::generate(args),
         }
@@ -155,6 +158,7 @@ impl std::io::Write for LogLine {
 
 fn main() -> ExitCode {
     tyche_attach::serve_claims();
+    complete::answer_shell(Cli::command);
     let cli = Cli::parse();
     let level = match cli.command {
         Command::Serve(_) | Command::Connect(_) => "info",

@@ -10,9 +10,12 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::attach::{Lasting, clean_stale};
+use crate::complete;
 use crate::connect::{forget_device, positive};
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
+use crate::health;
+use crate::links::mtu;
 use crate::output::{Format, Table, bytes, show};
 use crate::report::add;
 use crate::runtime::{self, CONTROL};
@@ -37,26 +40,11 @@ pub(crate) struct ListArgs {
     pub(crate) output: Format,
 }
 
-/// Show counters of sessions and targets of this machine: requests, frames, losses, rejects.
-#[derive(Args, Debug)]
-pub(crate) struct StatsArgs {
-    /// Only this one: an export, a session, a device or a target.
-    name: Option<String>,
-
-    /// Show them again every second until interrupted.
-    #[arg(short, long)]
-    watch: bool,
-
-    /// How to print.
-    #[arg(short, long, default_value_t)]
-    pub(crate) output: Format,
-}
-
 /// End a session: the device goes away.
 #[derive(Args, Debug)]
 pub(crate) struct DisconnectArgs {
     /// The export, the session's UUID (or how it begins), or the device.
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present = "all", add = complete::connected())]
     name: Option<String>,
 
     /// All sessions of this machine.
@@ -217,7 +205,9 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
             if !targets.is_empty() {
                 text += &target_table(&targets);
             }
-            text
+            let of_sessions = sessions.iter().flat_map(|it| health::of_session(&it.report));
+            let notes = of_sessions.chain(targets.iter().flat_map(health::of_target));
+            notes.fold(text, |text, note| text + &note + "\n")
         },
     );
     Ok(())
@@ -229,9 +219,10 @@ fn session_table(sessions: &[Session]) -> String {
         let links = session.report["links"].as_array().map_or(&[][..], Vec::as_slice);
         let links = links.iter().map(|link| {
             let name = link["interface"].as_str().unwrap_or_default();
-            match link["problem"].as_str() {
-                Some(problem) => format!("{name} ({problem})"),
-                None => format!("{name} ({} B frames)", link["frame_len"]),
+            match (link["problem"].as_str(), narrowed(link)) {
+                (Some(problem), _) => format!("{name} ({problem})"),
+                (None, Some(narrowed)) => format!("{name} ({narrowed})"),
+                (None, None) => format!("{name} ({} B frames)", link["frame_len"]),
             }
         });
         table.row([
@@ -246,8 +237,14 @@ fn session_table(sessions: &[Session]) -> String {
     table.to_string()
 }
 
+/// What is said of a link whose path takes only shorter frames than its interface.
+fn narrowed(link: &Value) -> Option<String> {
+    let (found, own) = (link["frame_len"].as_u64()?, link["frame_len_max"].as_u64()?);
+    (found < own).then(|| format!("{found} B frames, though its MTU is {}", mtu(own)))
+}
+
 /// The state for people, with the time that a lost target has left.
-fn state(report: &Value) -> String {
+pub(crate) fn state(report: &Value) -> String {
     let state = report["state"].as_str().unwrap_or_default();
     match (state, report["lost_for_s"].as_f64(), report["time_left_s"].as_f64()) {
         ("lost", Some(lost), Some(left)) => {
@@ -276,97 +273,6 @@ fn target_table(targets: &[Value]) -> String {
         }
     }
     table.to_string()
-}
-
-pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
-    loop {
-        let named = |name: &str| args.name.as_ref().is_none_or(|wanted| wanted == name);
-        let sessions: Vec<_> = sessions()?
-            .into_iter()
-            .filter(|it| args.name.as_ref().is_none_or(|name| it.is_named(name)))
-            .map(|it| it.report)
-            .collect();
-        let targets: Vec<_> = targets()?
-            .into_iter()
-            .map(|(_, report)| report)
-            .filter(|it| named(it["name"].as_str().unwrap_or_default()))
-            .collect();
-        if let Some(name) = args.name.as_ref().filter(|_| sessions.is_empty() && targets.is_empty())
-        {
-            return Err(not_found(name));
-        }
-        show(
-            args.output,
-            || json!({ "schema": "tyche.stats/1", "sessions": sessions, "targets": targets }),
-            || {
-                let clear = if args.watch { "\x1b[H\x1b[2J" } else { "" };
-                let blocks = sessions.iter().chain(&targets).map(stats_text);
-                clear.to_owned() + &blocks.collect::<Vec<_>>().join("\n")
-            },
-        );
-        if !args.watch {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_secs(1));
-    }
-}
-
-/// All counters of a session or target, one a line.
-fn stats_text(report: &Value) -> String {
-    let name = report["export"].as_str().or(report["name"].as_str()).unwrap_or_default();
-    let mut text = format!("{name} {}\n", state(report)).replace(" \n", "\n");
-    text += &counters("requests", &report["requests"]);
-    for kind in ["reads", "writes"] {
-        for when in ["all", "recent"] {
-            text += &counters(&format!("latency {kind} {when}"), &report["latency"][kind][when]);
-        }
-    }
-    for part in ["channel", "rejects"] {
-        text += &counters(part, &report[part]);
-    }
-    for link in report["links"].as_array().map_or(&[][..], Vec::as_slice) {
-        let name = link["interface"].as_str().unwrap_or_default();
-        text += &counters(&format!("link {name}"), link);
-        for part in ["channel", "rejects"] {
-            text += &counters(&format!("link {name} {part}"), &link[part]);
-        }
-        text += &places(&format!("link {name}"), &link["numa"]);
-    }
-    text += &places("numa", &report["numa"]);
-    text + &format!("  {:32} {}\n", "cpu seconds", report["cpu_s"])
-}
-
-fn counters(part: &str, counters: &Value) -> String {
-    let Some(counters) = counters.as_object() else { return String::new() };
-    counters
-        .iter()
-        .filter(|(_, value)| value.is_number())
-        .map(|(name, value)| {
-            let value = match value.as_f64().filter(|_| value.is_f64()) {
-                Some(share) => format!("{share:.4}"),
-                None => value.to_string(),
-            };
-            format!("  {:32} {value}\n", format!("{part} {}", name.replace('_', " ")))
-        })
-        .collect()
-}
-
-/// Where things are, one a line; what nobody knows is left out.
-fn places(part: &str, places: &Value) -> String {
-    let Some(places) = places.as_object() else { return String::new() };
-    let said = places.iter().filter_map(|(name, value)| {
-        let value = match value {
-            Value::Null => "none".to_owned(),
-            Value::String(text) => text.clone(),
-            Value::Array(values) => {
-                values.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
-            }
-            value => value.to_string(),
-        };
-        let name = format!("{part} {}", name.replace('_', " "));
-        (!value.is_empty()).then(|| format!("  {name:32} {value}\n"))
-    });
-    said.collect()
 }
 
 pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
@@ -405,6 +311,12 @@ fn end_by(session: &Session, force: bool, deadline: Instant) -> Result<()> {
     }
 }
 
+/// What is known of the sessions that are called that, or of all.
+pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<Value>> {
+    let named = sessions()?.into_iter().filter(|it| name.is_none_or(|name| it.is_named(name)));
+    Ok(named.map(|it| it.report).collect())
+}
+
 /// The one session that is called that.
 fn one(name: &str) -> Result<Session> {
     let mut named: Vec<_> = sessions()?.into_iter().filter(|it| it.is_named(name)).collect();
@@ -434,7 +346,7 @@ pub(crate) fn refusal(answer: &Value) -> Option<Error> {
     Some(Error::new(Code::from_name(answer["code"].as_str().unwrap_or_default()), message))
 }
 
-fn not_found(name: &str) -> Error {
+pub(crate) fn not_found(name: &str) -> Error {
     let message = format!("nothing here is called `{name}`; `tyche list` shows what there is");
     Error::new(Code::NotFound, message)
 }

@@ -20,6 +20,7 @@
 //! would have. Requests that fail at once go through the ring as well, so that it alone tells
 //! what is ready.
 
+mod backing;
 mod buffers;
 mod error;
 mod identity;
@@ -36,7 +37,7 @@ use std::time::Duration;
 
 use tyche_block::Geometry;
 
-use crate::{Queue, ResizeError, Store};
+use crate::{BackingError, Queue, ResizeError, Store};
 use opened::Opened;
 use queue::RingQueue;
 
@@ -120,9 +121,13 @@ impl Store for FileStore {
     }
 
     /// A file is made larger. A device is as large as it is: it may only be looked at again. What
-    /// has shrunk keeps its size here, and fails beyond its end with `EIO`.
+    /// has shrunk keeps its size here, fails beyond its end with `EIO`, and is not resized.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         self.opened.resize(size)
+    }
+
+    fn check_backing(&self) -> Result<(), BackingError> {
+        self.opened.check_backing()
     }
 
     /// Of this boot of the machine: what was written lives on in the kernel when the process

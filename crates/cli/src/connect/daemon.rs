@@ -252,7 +252,6 @@ impl Session {
         let identity = former.as_ref().map_or(id, |former| former.lasting.identity);
         options.session.device = identity;
         options.session.resumes = former.as_ref().map(|former| former.known.0);
-        warnings.extend(compromise);
         log_warnings(&warnings);
         let (sender, inputs) = channel();
         let notices = sender.clone();
@@ -267,7 +266,11 @@ impl Session {
         let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
         let wish = wish(args, kind, identity, dir.path());
-        let (attachment, lasting) = match make_device(&wish, &host, former.as_ref()) {
+        let made = make_device(&wish, &host, former.as_ref());
+        // Not before: `--retry` comes here once, and tries to connect many times.
+        log_warnings(compromise.as_slice());
+        warnings.extend(compromise);
+        let (attachment, lasting) = match made {
             Err(error) if former.is_some() => {
                 // The host's thread may serve the device, and would be waited for.
                 std::mem::forget(host);
@@ -584,11 +587,17 @@ fn await_connection(
                     return Err(error);
                 }
                 if Instant::now() >= deadline {
-                    return Err(args.unreachable(problem));
+                    return Err(args.unreachable(problem.or_else(|| unheard(host))));
                 }
             }
         }
     }
+}
+
+/// Whether nothing was heard so far on any link.
+fn unheard(host: &Host) -> Option<Problem> {
+    let links = host.control().report()?.links;
+    links.iter().all(|link| link.channels.is_empty()).then_some(Problem::NoOffer)
 }
 
 /// What the last attempt to connect failed with.

@@ -21,10 +21,11 @@ use clap::Args;
 use serde_json::Value;
 
 pub(crate) use device_name::forget_device;
-pub(crate) use session::{SessionArgs, positive};
+pub(crate) use session::{SessionArgs, ctrl_loss_tmo, positive};
 
 use crate::attach::Kind;
 use crate::error::{Code, Context, Error, Result};
+use crate::links::mtu;
 use crate::output::{Format, show};
 use crate::tab::{self, Tab};
 
@@ -189,9 +190,10 @@ fn narrow_links(session: &Value) -> Vec<String> {
         let (found, own) = (link["frame_len"].as_u64()?, link["frame_len_max"].as_u64()?);
         (found > 0 && found < own).then(|| {
             format!(
-                "{interface} takes frames of {own} bytes, but the way to the target drops those \
-                 longer than {found}: the target's interface or a switch has a smaller MTU. \
-                 Frames of {found} bytes are used instead, which costs speed"
+                "{interface} has an MTU of {} (frames of {own} bytes), but the way to the target \
+                 drops frames longer than {found}: the target's interface or a switch has a \
+                 smaller MTU. Frames of {found} bytes are used instead, which costs speed",
+                mtu(own)
             )
         })
     };

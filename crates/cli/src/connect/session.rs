@@ -13,10 +13,11 @@ use tyche_proto::{
 };
 use uuid::Uuid;
 
+use crate::complete;
 use crate::error::{Code, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::identity;
-use crate::links::{End, LinkArgs, Opened};
+use crate::links::{End, LinkArgs, Opened, mtus};
 use crate::placement::PlacementArgs;
 
 /// Memory for the data of requests.
@@ -31,11 +32,12 @@ const LOOK_AROUND: Duration = Duration::from_millis(500);
 pub(crate) struct SessionArgs {
     /// The export: its name, as `tyche discover` lists it, or its UUID. Where several targets offer
     /// one of that name: TARGET/EXPORT, with the target's name or UUID.
+    #[arg(add = complete::exports())]
     pub(crate) export: String,
 
     /// Interface that reaches the target, or tcp:HOST:PORT where it listens; may be repeated: all
     /// are used as one. By default every interface that is up, except members of a bridge or bond.
-    #[arg(long = "link", value_name = "INTERFACE")]
+    #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     pub(crate) links: Vec<String>,
 
     /// The target's Ethernet address; by default it is asked for by broadcast.
@@ -60,7 +62,8 @@ pub(crate) struct SessionArgs {
     pub(crate) reconnect_delay: f64,
 
     /// How long requests wait for a lost target before they fail with EIO; -1: for ever.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, allow_negative_numbers = true,
+        value_parser = ctrl_loss_tmo)]
     pub(crate) ctrl_loss_tmo: i64,
 
     /// Channels for each pair of a local interface and one of the target's, 1 to 16.
@@ -81,7 +84,7 @@ pub(crate) struct SessionArgs {
     pub(crate) no_checksum: bool,
 
     /// Be this host rather than this machine.
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, value_name = "UUID", value_parser = identity::parse_host)]
     pub(crate) host_id: Option<Uuid>,
 
     /// Name of this host that the target shows to others.
@@ -133,6 +136,14 @@ fn keep_alive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if (0.1..=60.0).contains(&number) => Ok(number),
         _ => Err("0.1 to 60 seconds".into()),
+    }
+}
+
+/// Seconds, or -1: for ever.
+pub(crate) fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(seconds) if (-1..=1_000_000_000).contains(&seconds) => Ok(seconds),
+        _ => Err("0 to 1000000000 seconds, or -1: for ever".into()),
     }
 }
 
@@ -249,8 +260,15 @@ impl SessionArgs {
 
     /// The target does not answer in time.
     pub(crate) fn unreachable(&self, problem: Option<Problem>) -> Error {
-        let why = problem.map(|it| it.to_string());
-        let why = why.unwrap_or_else(|| "it does not answer in time".into());
+        let why = match problem {
+            Some(Problem::NoOffer) => format!("no target is heard on {}", self.links_in_words()),
+            // Frames that are too long for something on the way.
+            Some(problem @ (Problem::NoHello | Problem::Stall | Problem::Narrowed)) => {
+                format!("{problem}; {}", mtus(&self.links))
+            }
+            Some(problem) => problem.to_string(),
+            None => "it does not answer in time".into(),
+        };
         let remedy = match self.links.first() {
             Some(link) if Place::is_named_by(link) => {
                 format!("check that `tyche serve` listens at {link}")
@@ -264,6 +282,13 @@ impl SessionArgs {
         let message =
             format!("cannot connect `{}` within {} s: {why}; {remedy}", self.export, self.timeout);
         Error::new(Code::Unreachable, message)
+    }
+
+    fn links_in_words(&self) -> String {
+        match self.links.as_slice() {
+            [] => "any interface that is up".into(),
+            links => links.join(", "),
+        }
     }
 
     /// The target refused.

@@ -1,15 +1,18 @@
 //! What a target exports and how: from the command line for one disk, from a TOML file for many.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, IgnoredAny};
+use toml::Spanned;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 
 /// The configuration file.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     /// Name of the target; the host's by default.
@@ -26,14 +29,17 @@ pub(crate) struct Config {
 }
 
 /// What connections may take of the target's memory.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
-    /// Channels of all hosts together.
+    /// Channels of all hosts together, 1 to 65535.
+    #[serde(deserialize_with = "channels")]
     pub(crate) channels: usize,
     /// Requests in flight on each, 1 to 1024.
+    #[serde(deserialize_with = "queue_size")]
     pub(crate) queue_size: u16,
-    /// Memory for the data of each, at least 1 MiB.
+    /// Memory for the data of each, 1 MiB to 4 GiB.
+    #[serde(deserialize_with = "data_queue")]
     pub(crate) data_queue: ByteSize,
 }
 
@@ -43,8 +49,53 @@ impl Default for Limits {
     }
 }
 
+fn channels<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    within(usize::deserialize(from)?, 1..=65535)
+}
+
+fn queue_size<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
+    within(u16::deserialize(from)?, 1..=1024)
+}
+
+fn data_queue<'de, D: Deserializer<'de>>(from: D) -> Result<ByteSize, D::Error> {
+    within(ByteSize::deserialize(from)?, ByteSize::mib(1)..=ByteSize::gib(4))
+}
+
+/// A value that is not adjusted in silence.
+fn within<T, E>(value: T, range: RangeInclusive<T>) -> Result<T, E>
+where
+    T: PartialOrd + Display,
+    E: serde::de::Error,
+{
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(E::custom(format!("write {} to {}", range.start(), range.end())))
+}
+
+/// Where an export is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Place {
+    #[default]
+    CommandLine,
+    File {
+        path: PathBuf,
+        line: usize,
+    },
+}
+
+impl Place {
+    /// What a mistake there ends with.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::CommandLine => Code::Usage,
+            Self::File { .. } => Code::Config,
+        }
+    }
+}
+
 /// One disk.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Export {
     /// What hosts call it.
@@ -67,6 +118,9 @@ pub(crate) struct Export {
     /// The hosts that may connect, by UUID; empty: all.
     #[serde(default)]
     pub(crate) hosts: Vec<Uuid>,
+    /// Where all of that is written.
+    #[serde(skip)]
+    pub(crate) place: Place,
 }
 
 impl Config {
@@ -77,7 +131,7 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let wrong = |what: &str| Error::new(Code::Config, format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-        toml::from_str(&text).map_err(|error| {
+        let parsed = toml::from_str(&text).map_err(|error| {
             let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
             let key = error
                 .span()
@@ -88,8 +142,25 @@ impl Config {
                 })
                 .unwrap_or_default();
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
-        })
+        });
+        let mut config: Self = parsed?;
+        for (export, line) in config.export.iter_mut().zip(lines_of_exports(&text)) {
+            export.place = Place::File { path: path.to_owned(), line };
+        }
+        Ok(config)
     }
+}
+
+/// The lines that the exports of a file begin at.
+fn lines_of_exports(text: &str) -> Vec<usize> {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Exports {
+        export: Vec<Spanned<IgnoredAny>>,
+    }
+    let exports: Exports = toml::from_str(text).unwrap_or_default();
+    let line = |it: Spanned<IgnoredAny>| text[..it.span().start].matches('\n').count() + 1;
+    exports.export.into_iter().map(line).collect()
 }
 
 /// Where an export's blocks are.
@@ -119,9 +190,21 @@ impl Export {
             block_size: None,
             shared: false,
             hosts: Vec::new(),
+            place: Place::CommandLine,
         };
         export.source()?;
         Ok(export)
+    }
+
+    /// The export by what it is and where that is written.
+    pub(crate) fn described(&self) -> String {
+        let Self { name, path, .. } = self;
+        match &self.place {
+            Place::CommandLine => format!("`--export {name}={path}`"),
+            Place::File { path: file, line } => {
+                format!("line {line} of {} (`{name}`, {path})", file.display())
+            }
+        }
     }
 
     /// What `path` means.
@@ -168,12 +251,43 @@ mod tests {
         assert!(Export::parse("a").is_err());
     }
 
+    fn read(text: &str) -> Result<Config> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("target.toml");
+        std::fs::write(&path, text).unwrap();
+        Config::read(&path)
+    }
+
     #[test]
     fn a_wrong_file_is_named_with_line_and_key() {
-        let dir = std::env::temp_dir().join(format!("tyche-config-{}", std::process::id()));
-        std::fs::write(&dir, "name = \"a\"\n\n[[export]]\nname = \"b\"\nread_only = 3\n").unwrap();
-        let error = Config::read(&dir).unwrap_err().message;
-        std::fs::remove_file(&dir).unwrap();
-        assert!(error.contains("line 5: `read_only = 3`"), "{error}");
+        let error = read("name = \"a\"\n\n[[export]]\nname = \"b\"\nread_only = 3\n").unwrap_err();
+        assert!(error.message.contains("line 5: `read_only = 3`"), "{error}");
+    }
+
+    #[test]
+    fn limits_that_make_no_sense_are_refused_with_line_and_range() {
+        for (key, range) in [
+            ("channels = 0", "write 1 to 65535"),
+            ("queue_size = 0", "write 1 to 1024"),
+            ("queue_size = 1025", "write 1 to 1024"),
+            ("data_queue = \"4kiB\"", "write 1.0 MiB to 4.0 GiB"),
+            ("data_queue = \"5GiB\"", "write 1.0 MiB to 4.0 GiB"),
+        ] {
+            let error = read(&format!("[limits]\n{key}\n")).unwrap_err();
+            let wanted = format!("target.toml: line 2: `{key}`: {range}");
+            assert!(error.message.ends_with(&wanted), "{error}");
+        }
+        assert_eq!(read("[limits]\nchannels = 1\n").unwrap().limits.channels, 1);
+    }
+
+    #[test]
+    fn exports_know_their_lines() {
+        let table = "[[export]]\nname = \"b\"\npath = \"/dev/b\"\n";
+        let config = read(&format!("name = \"a\"\n\n{table}\n{table}")).unwrap();
+        let line = |export: &Export| match export.place {
+            Place::File { line, .. } => line,
+            Place::CommandLine => 0,
+        };
+        assert_eq!(config.export.iter().map(line).collect::<Vec<_>>(), [3, 7]);
     }
 }

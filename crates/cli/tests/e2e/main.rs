@@ -7,8 +7,10 @@
 
 mod bench;
 mod channels;
+mod complete;
 mod cuts;
 mod demo;
+mod disks;
 mod fault;
 mod files;
 mod filesystem;
@@ -20,6 +22,7 @@ mod links;
 mod load;
 mod loss;
 mod memory;
+mod messages;
 mod nbd;
 mod placement;
 mod refusals;

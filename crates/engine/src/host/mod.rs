@@ -21,6 +21,7 @@ pub use inline::{ConnectError, InlineHost};
 pub use latency::{LatencyFigures, LatencyReport};
 pub use thread::{Host, HostControl};
 
+use crate::errors::ErrorCounts;
 use crate::placed::{self, LinkNodes, SessionNodes};
 use crate::port::PortStats;
 
@@ -181,5 +182,5 @@ pub struct RequestCounts {
     /// Discards and write-zeroes answered.
     pub others: u64,
     /// Requests that ended with an error.
-    pub errors: u64,
+    pub errors: ErrorCounts,
 }

@@ -6,22 +6,28 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
-use tyche_store::{Loan, Queue, Store};
+use tyche_store::{Loan, Queue};
+
+use super::exported::Exported;
+use crate::errors::OperationKind;
 
 /// Requests that one loop has with one store at once; more wait in the loop.
 pub(super) const DEPTH: usize = 1024;
+/// Tokens have so many bits. What a request wanted is above them at the store: its completion does
+/// not say.
+const TOKEN_BITS: u32 = 48;
 
 /// See the module. Opened when the first channel needs it.
 pub(super) struct Disk {
-    store: Arc<dyn Store>,
+    exported: Arc<Exported>,
     queue: Option<Box<dyn Queue>>,
     /// Requests that the queue had no room for.
     waiting: VecDeque<(u64, Request)>,
 }
 
 impl Disk {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, queue: None, waiting: VecDeque::new() }
+    pub(super) fn new(exported: Arc<Exported>) -> Self {
+        Self { exported, queue: None, waiting: VecDeque::new() }
     }
 
     /// Requests will come with memory of this arena.
@@ -31,7 +37,7 @@ impl Disk {
     pub(super) fn register(&mut self, arena: &Arena) -> io::Result<()> {
         let queue = match self.queue.take() {
             Some(queue) => queue,
-            None => self.store.queue(DEPTH)?,
+            None => self.exported.store.queue(DEPTH)?,
         };
         self.queue.insert(queue).register(arena);
         Ok(())
@@ -47,9 +53,10 @@ impl Disk {
     /// Whether the disk can do it.
     pub(super) fn check(&self, request: &Request) -> Result<(), Errno> {
         if self.queue.is_none() {
+            self.exported.failed(request.operation.into(), Errno::IO);
             return Err(Errno::IO);
         }
-        self.store.geometry().check(request)
+        self.exported.store.geometry().check(request)
     }
 
     /// Answers a read that was checked, if the store can without a copy.
@@ -58,9 +65,10 @@ impl Disk {
         queue.lend(request.offset, request.len as usize)
     }
 
-    /// Takes a request that was checked.
+    /// Takes a request that was checked. Its token has at most [`TOKEN_BITS`].
     pub(super) fn submit(&mut self, token: u64, request: Request) {
         let queue = self.queue.as_mut().expect("open while a channel needs it");
+        let token = labelled(token, request.operation.into());
         if queue.in_flight() < DEPTH {
             queue.submit(token, request);
         } else {
@@ -79,13 +87,31 @@ impl Disk {
             return;
         }
         if let Err(error) = queue.kick() {
-            tracing::error!(%error, "cannot hand requests to the store, trying again");
+            self.exported.jammed(&error);
         }
+        let before = done.len();
         queue.reap(done);
+        for completion in &mut done[before..] {
+            let (token, operation) = unlabelled(completion.token);
+            completion.token = token;
+            if let Err(errno) = completion.result {
+                self.exported.failed(operation, errno);
+            }
+        }
     }
 
     /// What to wait for.
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue.as_ref()?.wait_fd()
     }
+}
+
+fn labelled(token: u64, operation: OperationKind) -> u64 {
+    debug_assert!(token < 1 << TOKEN_BITS, "a token is a channel and a tag");
+    (operation as u64) << TOKEN_BITS | token
+}
+
+fn unlabelled(token: u64) -> (u64, OperationKind) {
+    let operation = OperationKind::ALL[(token >> TOKEN_BITS) as usize];
+    (token & ((1 << TOKEN_BITS) - 1), operation)
 }

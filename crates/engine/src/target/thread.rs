@@ -12,12 +12,12 @@ use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_proto::wire::{self, ChannelId, Data, Event, Mac, Tag, Uuid};
 use tyche_proto::{Action, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing};
-use tyche_store::Store;
 use tyche_wake::Spin;
 
 use super::TargetLinkReport;
 use super::channels::{Channel, Channels};
 use super::disk::{DEPTH, Disk};
+use super::exported::Exported;
 use super::shared::Shared;
 use crate::clock::{self, now};
 use crate::conversion::{block_operation, status};
@@ -40,7 +40,7 @@ pub(super) struct Site {
     pub(super) ethertype: u16,
     pub(super) home: Home,
     /// By export.
-    pub(super) stores: Vec<Arc<dyn Store>>,
+    pub(super) exports: Vec<Arc<Exported>>,
     /// How long to spin before sleeping.
     pub(super) spin: Duration,
     pub(super) shared: Arc<Shared>,
@@ -128,7 +128,7 @@ struct TargetLoop {
 
 impl TargetLoop {
     fn new(site: Site, target: Uuid, commands: Receiver<Command>) -> Self {
-        let Site { index, link, ethertype, home, stores, spin, shared } = site;
+        let Site { index, link, ethertype, home, exports, spin, shared } = site;
         let port = Port::new(link, ethertype, home);
         let config = ListenerConfig {
             link: index,
@@ -140,7 +140,7 @@ impl TargetLoop {
             port,
             shared,
             index,
-            disks: stores.into_iter().map(Disk::new).collect(),
+            disks: exports.into_iter().map(Disk::new).collect(),
             channels: Channels::default(),
             commands,
             out: Outgoing::new(),
