@@ -16,6 +16,7 @@ mod foreground;
 mod garbage;
 mod handover;
 mod idle;
+mod leaks;
 mod links;
 mod load;
 mod loss;

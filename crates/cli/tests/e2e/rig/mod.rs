@@ -207,6 +207,16 @@ impl Rig {
         });
     }
 
+    /// Ends all sessions in good order.
+    pub(crate) fn disconnect_all(&self) {
+        run(&mut self.tyche(Side::Host, &["disconnect", "--all"]));
+    }
+
+    /// The processes of the test's daemons and their helpers.
+    pub(crate) fn living(&self) -> Vec<i32> {
+        self.daemons.living().into_iter().map(Pid::as_raw_pid).collect()
+    }
+
     /// The logs of the daemons.
     pub(crate) fn logs(&self) -> String {
         let mut text = fs::read_to_string(self.path("target.log")).unwrap_or_default();
