@@ -148,7 +148,7 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
         Kind::Auto => unreachable!("it was resolved to another kind"),
         Kind::Ublk => wish.ublk(disk, host)?,
         Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options())?),
-        Kind::Loop => Box::new(LoopAttachment::start(disk, &dir.join("loop"))?),
+        Kind::Loop => Box::new(LoopAttachment::start(disk, &file_name(export))?),
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk)?),
         Kind::NbdSocket => {
             let socket = wish.socket.map_or_else(|| dir.join("nbd.sock"), Path::to_owned);
@@ -166,9 +166,14 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
     })
 }
 
+/// What lists of loop devices show as the file of an export's.
+fn file_name(export: &str) -> String {
+    format!("tyche-{}", runtime::plain(export))
+}
+
 /// Where the socket of a virtual machine's disk is unless the user says.
 fn default_socket(export: &str) -> PathBuf {
-    runtime::sockets().join(format!("{}.sock", export.replace('/', "_")))
+    runtime::sockets().join(format!("{}.sock", runtime::plain(export)))
 }
 
 fn remove_ublk(identity: Uuid, force: bool) -> std::result::Result<Stopped, tyche_attach::Error> {
@@ -179,7 +184,6 @@ fn remove_ublk(identity: Uuid, force: bool) -> std::result::Result<Stopped, tych
 /// of that identity, which nobody can take over or has ever been told of. Whether that is all gone.
 pub(crate) fn clean_stale(dir: &Path, identity: Uuid) -> bool {
     let cleaned = [
-        LoopAttachment::clean_stale(&dir.join("loop")).map(drop),
         FuseMount::clean_stale(&dir.join("fuse")).map(drop),
         remove_ublk(identity, true).map(drop),
         NbdDevice::remove_orphan(&backend(identity), true).map(drop),

@@ -37,6 +37,11 @@ fn root() -> PathBuf {
     std::env::var_os(ROOT_VARIABLE).map_or_else(|| ROOT.into(), PathBuf::from)
 }
 
+/// An export's name as the name of a file.
+pub(crate) fn plain(export: &str) -> String {
+    export.replace('/', "_")
+}
+
 /// The directory of the sessions.
 pub(crate) fn sessions() -> PathBuf {
     root().join("sessions")
@@ -137,7 +142,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
     let dir = root().join("exports");
     create(&dir)?;
-    let file = dir.join(format!("{host}-{}.lock", export.replace('/', "_")));
+    let file = dir.join(format!("{host}-{}.lock", plain(export)));
     let lock = lock_file(&file);
     let lock = lock.context(Code::Permission, format_args!("lock {}", file.display()))?;
     lock.ok_or_else(|| {
