@@ -18,7 +18,7 @@ use tyche_engine::Host;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
-use crate::runtime;
+use crate::{presence, runtime};
 
 /// Queues that a virtual machine may have at least. It takes as many as it has processors, and
 /// those that it does not use cost nothing.
@@ -54,6 +54,11 @@ impl Kind {
     /// Whether this machine's kernel is what makes requests, and may cache what it has to write.
     pub(crate) fn is_of_this_kernel(self) -> bool {
         !matches!(self, Self::NbdSocket | Self::VhostUser)
+    }
+
+    /// Whether it is a block device.
+    pub(crate) fn is_block_device(self) -> bool {
+        matches!(self, Self::Ublk | Self::Nbd | Self::Loop)
     }
 
     /// What `auto` means here, and why, if it is not the best.
@@ -298,6 +303,11 @@ impl Lasting {
 
 /// Somebody uses the device.
 pub(crate) fn in_use(device: &Path) -> Error {
-    let message = format!("{} is in use: unmount it first, or use --force", device.display());
+    let unmounts = presence::unmounts(device);
+    let (device, how) = (device.display(), unmounts.join("`, `"));
+    let message = match unmounts.len() {
+        0 => format!("{device} is in use: close it first, or use --force"),
+        _ => format!("{device} is in use: unmount it first (`{how}`), or use --force"),
+    };
     Error::new(Code::Device, message)
 }

@@ -9,6 +9,8 @@ mod former;
 mod orders;
 mod retry;
 mod session;
+mod signals;
+mod why;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
