@@ -65,7 +65,8 @@ pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
     let directory = runtime::logs();
     let (place, name, has_clock) = match &directory {
         None if Path::new(JOURNAL).exists() => {
-            let journal = Journal::open(export, session).context(Code::Other, JOURNAL)?;
+            let journal = Journal::open(Path::new(JOURNAL), export, session);
+            let journal = journal.context(Code::Other, JOURNAL)?;
             let name = format!("journalctl TYCHE_SESSION={session}");
             (Place::Journal(journal), name, true)
         }
@@ -142,9 +143,9 @@ struct Journal {
 }
 
 impl Journal {
-    fn open(export: &str, session: Uuid) -> io::Result<Self> {
+    fn open(path: &Path, export: &str, session: Uuid) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        socket.connect(JOURNAL)?;
+        socket.connect(path)?;
         let mut fields = Vec::new();
         field(&mut fields, "SYSLOG_IDENTIFIER", b"tyche");
         field(&mut fields, "TYCHE_EXPORT", export.as_bytes());
@@ -245,9 +246,23 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_the_journal_may_have_several_lines() {
-        let mut entry = Vec::new();
-        field(&mut entry, "MESSAGE", b"a\nb");
-        assert_eq!(entry, b"MESSAGE\n\x03\0\0\0\0\0\0\0a\nb\n");
+    fn an_entry_of_the_journal_names_the_session_and_may_have_several_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let journald = UnixDatagram::bind(&path).unwrap();
+        let session = Uuid::nil().to_string();
+        let journal = Journal::open(&path, "vm1", Uuid::nil()).unwrap();
+        journal.write(Level::WARN, b" WARN a\nb\n").unwrap();
+        let mut entry = [0; 1024];
+        let len = journald.recv(&mut entry).unwrap();
+        let wanted = [
+            &b"SYSLOG_IDENTIFIER\n\x05\0\0\0\0\0\0\0tyche\n"[..],
+            b"TYCHE_EXPORT\n\x03\0\0\0\0\0\0\0vm1\n",
+            b"TYCHE_SESSION\n\x24\0\0\0\0\0\0\0",
+            session.as_bytes(),
+            b"\nPRIORITY\n\x01\0\0\0\0\0\0\x004\n",
+            b"MESSAGE\n\x08\0\0\0\0\0\0\0WARN a\nb\n",
+        ];
+        assert_eq!(entry[..len], wanted.concat());
     }
 }

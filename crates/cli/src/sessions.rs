@@ -391,7 +391,13 @@ pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
     let (mut ended, mut failed) = (Vec::new(), None);
     for session in &chosen {
         match end_by(session, args.force, deadline) {
-            Ok(()) => ended.push(session.text("session")),
+            Ok(()) => {
+                ended.push(session.text("session"));
+                // By force, for others may use the device.
+                if let Some(left) = self::session(session.dir.clone()).as_ref().and_then(remark) {
+                    eprint!("tyche: still in use: {left}");
+                }
+            }
             // The others are disconnected all the same; the first failure is reported.
             Err(error) if failed.is_some() => eprintln!("tyche: {error}"),
             Err(error) => failed = Some(error),
@@ -492,7 +498,7 @@ fn kill(session: &Session) -> Result<()> {
     let process = pid.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     // Whoever holds the lock is the process that has written its number beside it.
     if let Some(Ok(process)) = process.filter(|_| is_running(&session.dir)) {
-        tracing::warn!(pid, "killed: it does not end");
+        eprintln!("tyche: the daemon of {} does not end: killed", session.text("device"));
         let killed = pidfd_send_signal(process, Signal::KILL);
         killed.map_err(std::io::Error::from).context(Code::Permission, "kill the daemon")?;
     }

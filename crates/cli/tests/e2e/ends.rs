@@ -116,9 +116,10 @@ fn what_force_leaves_mounted_is_listed_until_it_is_unmounted() {
     let session = rig.connect(&[]);
     make_file_system(&session.device);
     rig.mount(&session.device, "ro");
-    let device = session.device.clone();
-    session.disconnect_by_force();
-    assert!(bound(&device));
+    let done = finish(&mut rig.tyche(Side::Host, &["disconnect", DISK, "--force"]), PATIENCE);
+    assert!(done.success() && done.stderr.contains("still in use"), "{}", done.stderr);
+    assert!(done.stderr.contains("umount"), "{}", done.stderr);
+    assert!(bound(&session.device));
     let left = list(&rig)[0].clone();
     assert_eq!((&left["state"], &left["ended"]), (&"dead".into(), &true.into()), "{left}");
     // It was ended already: this has nothing to do with it.
