@@ -9,6 +9,8 @@ mod former;
 mod orders;
 mod retry;
 mod session;
+mod signals;
+mod why;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -155,6 +157,9 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
 /// # Errors
 /// What it says when it is not.
 pub(crate) fn start_daemon(arguments: impl IntoIterator<Item = OsString>) -> Result<Value> {
+    // Of our caller's descriptors the daemon has the standard streams alone, and those until it has
+    // answered: who waits for a pipe to end, or for a lock, does not wait for the daemon.
+    tyche_attach::keep_from_children().context(Code::Other, "close_range")?;
     let mut arguments = arguments.into_iter();
     let mut child = Command::new(program())
         .arg0("tyche")

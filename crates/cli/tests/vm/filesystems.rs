@@ -73,7 +73,7 @@ pub(crate) fn resize(attachment: Attachment) {
     }
     rig.tyche(&["export", "resize", DISK, &SIZE.to_string()]);
     if let Some(words) = attachment.why_rigid() {
-        session.wait_until(&format!("grep -q '{words}' /run/tyche/sessions/*/daemon.log"));
+        session.wait_until(&format!("grep -q '{words}' /var/log/tyche/*.log"));
         session.run("umount /mnt");
         session.disconnect();
         session = Session::connect(&guest, attachment, "");

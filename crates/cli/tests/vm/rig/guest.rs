@@ -189,7 +189,7 @@ impl Drop for Guest {
         if thread::panicking() {
             // What hangs, and where.
             let look = self.try_start(
-                "echo w >/proc/sysrq-trigger; tyche stats; tail -n 50 /run/tyche/*/*/*.log",
+                "echo w >/proc/sysrq-trigger; tyche stats; tail -n 50 /var/log/tyche/*.log",
             );
             let said = look.map(|look| {
                 let _ = look.code(LOOK);
