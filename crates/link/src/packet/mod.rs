@@ -3,9 +3,9 @@
 //! A socket is bound to one interface and one EtherType, so the kernel's own demultiplexer
 //! keeps everything else away. What comes in: frames to the interface's address and broadcasts;
 //! no promiscuous mode, no multicast; nothing that is for a VLAN or a macvlan on the interface,
-//! which are interfaces of their own ([the filter](filter)). The kernel puts it into a ring that we share, so receiving
-//! needs no system call. What goes out is copied by `sendmmsg`, and bypasses the traffic control
-//! layer (qdisc) unless told otherwise: one lock and one queue less for a frame.
+//! which are interfaces of their own (`filter`). The kernel puts it into a ring that we share, so
+//! receiving needs no system call. What goes out is copied by `sendmmsg`, and bypasses the traffic
+//! control layer (qdisc) unless told otherwise: one lock and one queue less for a frame.
 //!
 //! # When the interface changes
 //! - *Down, or no carrier to send on*: calls fail with `NetworkDown`. *Removed*: `NotFound`.

@@ -1,8 +1,8 @@
 //! How an interface stands to others, as rtnetlink tells: the bridge, bond or the like that it is a
 //! member of, and the VLAN that it is.
 //!
-//! What arrives on a member is its master's ([the filter](super::filter)). sysfs tells the same, but
-//! of the network namespace that it was mounted in, which need not be ours.
+//! What arrives on a member is its master's (`filter`). sysfs tells the same, but of the network
+//! namespace that it was mounted in, which need not be ours.
 
 use std::io;
 
