@@ -9,10 +9,11 @@ use std::time::Duration;
 use clap::Command;
 use clap_complete::env::CompleteEnv;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
+use tyche_link::packet::usable_interfaces;
 use tyche_proto::wire::{ETHERTYPE, Name};
 
 use crate::identity;
-use crate::links::{candidates, open_usable};
+use crate::links::open_usable;
 use crate::output::bytes;
 use crate::sessions;
 use crate::state::State;
@@ -75,7 +76,7 @@ pub(crate) fn connected_or_served() -> ArgValueCandidates {
 /// The Ethernet interfaces of this machine.
 pub(crate) fn interfaces() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let interfaces = candidates().unwrap_or_default();
+        let interfaces = usable_interfaces().unwrap_or_default();
         interfaces.iter().filter_map(|it| named(&it.name, &format!("MTU {}", it.mtu))).collect()
     })
 }

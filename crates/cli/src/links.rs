@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_link::Link;
-use tyche_link::packet::{InterfaceInfo, PacketLink, PacketOptions, interfaces, is_member};
+use tyche_link::packet::{
+    InterfaceInfo, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
+};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
 use tyche_numa::Placement;
 use tyche_proto::BatchPolicy;
@@ -139,7 +141,7 @@ impl LinkArgs {
     /// opened is told of, unless that is all.
     fn open_every(&self, end: End, placement: &Placement) -> Result<Opened> {
         let (mut links, mut errors) = (Vec::new(), Vec::new());
-        for InterfaceInfo { name, .. } in candidates()? {
+        for InterfaceInfo { name, .. } in usable_interfaces()? {
             match self.open(&name, end, placement) {
                 Ok(link) => links.push(link),
                 Err(error) => errors.push(error),
@@ -192,22 +194,9 @@ pub(crate) fn log_warnings(warnings: &[String]) {
     }
 }
 
-/// The interfaces that a user who names none means.
-pub(crate) fn candidates() -> Result<Vec<InterfaceInfo>> {
-    let mut interfaces = interfaces()?;
-    interfaces.retain(|it| {
-        let is_member = it.running && is_member(it.index).unwrap_or(false);
-        if is_member {
-            tracing::debug!(interface = it.name, "part of another interface, which is used");
-        }
-        it.running && !is_member
-    });
-    Ok(interfaces)
-}
-
 /// The links on all interfaces that can be used, as they are without options.
 pub(crate) fn open_usable() -> Vec<Box<dyn Link>> {
-    let names = candidates().unwrap_or_default().into_iter().map(|it| it.name);
+    let names = usable_interfaces().unwrap_or_default().into_iter().map(|it| it.name);
     let links = names.filter_map(|name| PacketLink::open(&PacketOptions::new(&name)).ok());
     links.map(|link| Box::new(link) as Box<dyn Link>).collect()
 }
@@ -216,8 +205,9 @@ pub(crate) fn open_usable() -> Vec<Box<dyn Link>> {
 fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
     let mut warnings = Vec::new();
     for (index, link) in links.iter().enumerate() {
-        let mut before = links[..index].iter();
-        let first = before.find(|it| it.mac() == link.mac()).map(|it| it.name());
+        // A VLAN has the address of the interface that it is on, and a segment of its own.
+        let mut same = links[..index].iter().filter(|it| it.mac() == link.mac());
+        let first = same.find(|it| vlan(it.name()) == vlan(link.name())).map(|it| it.name());
         // All TCP links look alike, and are told apart by their streams.
         let Some(first) = first.filter(|name| !Place::is_named_by(name)) else { continue };
         let (second, mac) = (link.name(), Mac(link.mac()));
@@ -227,6 +217,12 @@ fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// The VLAN that an interface is, if it is one.
+fn vlan(interface: &str) -> Option<u16> {
+    let found = interfaces().ok()?.into_iter().find(|it| it.name == interface)?;
+    relations(found.index).ok()?.vlan
 }
 
 fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>> {

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use tyche_engine::{HostLink, HostOptions, identity};
-use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
+use tyche_link::packet::{PacketLink, PacketOptions, usable_interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions};
 use tyche_link::{Link, handover};
 use tyche_numa::Placement;
@@ -108,8 +108,8 @@ impl Options {
     pub fn open(&self) -> Result<Volume, OpenError> {
         let mut links = self.links.clone();
         if links.is_empty() {
-            let all = interfaces().map_err(OpenError::System)?;
-            links.extend(all.into_iter().filter(|it| it.running).map(|it| it.name));
+            let all = usable_interfaces().map_err(OpenError::System)?;
+            links.extend(all.into_iter().map(|it| it.name));
         }
         if links.is_empty() {
             let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
