@@ -11,6 +11,10 @@ use crate::time::Instant;
 /// bytes: small requests that follow each other then share frames.
 const STICKY: u64 = 32 << 10;
 
+/// A channel that has not answered for so long, though it was asked for a sign of life, takes no
+/// turn while others can.
+const UNANSWERED: Duration = Duration::from_millis(200);
+
 /// Seconds of rest that count, at most: after as many, a channel is tried again however bad it was,
 /// for 2 to the power of that is more than what lies between links that are used together.
 const RESTED_MAX: u64 = 16;
@@ -96,8 +100,14 @@ impl Chooser {
         let has_room = |&path: &usize| paths[path].live().is_some_and(|it| it.has_room(data_len));
         let chosen = match self.choice {
             ChannelChoice::RoundRobin => {
+                // One that was asked for a sign of life in vain waits until it is given up or heard.
+                let answers = |&path: &usize| {
+                    let asked_for = paths[path].live().map(|it| it.channel.asked_for(now));
+                    asked_for.is_some_and(|asked_for| asked_for < UNANSWERED)
+                };
                 let mut order = (1..=paths.len()).map(|i| (self.last + i) % paths.len());
-                order.find(has_room)?
+                let both = order.clone().find(|path| has_room(path) && answers(path));
+                both.or_else(|| order.find(has_room))?
             }
             ChannelChoice::LeastOutstanding => self.fastest(now, paths, cost, None)?,
             ChannelChoice::Node => {
@@ -135,7 +145,10 @@ impl Chooser {
             let rate = initiator.load.rate().unwrap_or(unknown);
             let queued = initiator.load.time_for(cost, rate);
             let slack = Duration::from_nanos(STICKY * 1_000_000_000 / rate.max(1));
-            let time = queued + initiator.channel.rtt_least() + initiator.silent_for(now);
+            // One that was asked for a sign of life in vain is as good as silent, though nothing
+            // was to be done on it.
+            let silent = initiator.silent_for(now).max(initiator.channel.asked_for(now));
+            let time = queued + initiator.channel.rtt_least() + silent;
             // A channel that is not chosen is not measured: it is believed to be twice as good
             // for every second, until it is tried.
             let rested = initiator.load.rested(now).as_secs().min(RESTED_MAX);
