@@ -5,12 +5,16 @@
 //! Two images: what reads see, and what would be left after a loss of the cache. Without a cache
 //! they are always the same. Between the two, sectors are written back whenever it pleases the
 //! disk.
+//!
+//! Unlike a real one it does not write zeroes where it is told to, nor where it is told to discard,
+//! but content that says which operation it was. So the checker can tell a late repetition of one
+//! from what the host asked for last, as it can for writes. The protocol does not look at data.
 
 use std::collections::BTreeSet;
 
 use tyche_wire::{Command, CommandFlags, Opcode};
 
-use crate::content::{Content, SECTOR, examine};
+use crate::content::{Content, SECTOR, examine, fill};
 use crate::plan::DiskPlan;
 use crate::random::Random;
 
@@ -26,9 +30,13 @@ pub(crate) struct Disk {
     random: Random,
 }
 
-/// How far a write has got: the sectors that are still to be written.
+/// How far an operation that modifies has got.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(Vec<u64>);
+pub(crate) struct Progress {
+    stamp: u64,
+    /// Sectors that are still to be written.
+    left: Vec<u64>,
+}
 
 /// The sectors of a command.
 pub(crate) fn sectors(command: &Command) -> std::ops::Range<u64> {
@@ -80,31 +88,27 @@ impl Disk {
         examine(&self.durable[Self::range(sector)], sector)
     }
 
-    /// Begins a command that modifies.
-    pub(crate) fn begin(&self, command: &Command) -> Progress {
-        if command.opcode.modifies() {
-            Progress(sectors(command).collect())
-        } else {
-            Progress::default()
-        }
+    /// Begins a command; `stamp`: that of the operation, if it modifies.
+    pub(crate) fn begin(&self, command: &Command, stamp: u64) -> Progress {
+        let modifies = command.opcode.modifies();
+        Progress { stamp, left: if modifies { sectors(command).collect() } else { Vec::new() } }
     }
 
     /// Writes some of what is left of a write, from where its data lie now.
     pub(crate) fn advance(&mut self, command: &Command, progress: &mut Progress, data: &[u8]) {
-        let all = std::mem::take(&mut progress.0);
-        for sector in all {
+        for sector in std::mem::take(&mut progress.left) {
             if self.random.chance(0.5) {
-                self.put(command, sector, data);
+                self.put(command, progress.stamp, sector, data);
             } else {
-                progress.0.push(sector);
+                progress.left.push(sector);
             }
         }
     }
 
     /// Finishes a write, a flush, or whatever else is not a read.
     pub(crate) fn finish(&mut self, command: &Command, progress: Progress, data: &[u8]) {
-        for sector in progress.0 {
-            self.put(command, sector, data);
+        for sector in progress.left {
+            self.put(command, progress.stamp, sector, data);
         }
         let fua = command.flags.contains(CommandFlags::FUA);
         if fua {
@@ -125,16 +129,16 @@ impl Disk {
         data.copy_from_slice(&self.seen[first..first + data.len()]);
     }
 
-    fn put(&mut self, command: &Command, sector: u64, data: &[u8]) {
+    fn put(&mut self, command: &Command, stamp: u64, sector: u64, data: &[u8]) {
         let range = Self::range(sector);
         match command.opcode {
             Opcode::Write => {
                 let at = range.start - command.offset as usize;
                 self.seen[range].copy_from_slice(&data[at..at + SECTOR]);
             }
-            // A discarded sector reads as zeroes or as before; this disk does either.
+            // A discarded sector reads as before or as anything else; this disk does either.
             Opcode::Discard if self.random.chance(0.5) => return,
-            _ => self.seen[range].fill(0),
+            _ => fill(&mut self.seen[range], stamp, sector),
         }
         self.dirty.insert(sector);
         if !self.plan.write_cache || self.random.chance(0.1) {

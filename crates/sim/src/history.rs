@@ -15,6 +15,9 @@ use tyche_wire::{CommandFlags, Opcode, Status};
 use crate::content::{Content, SECTOR, examine};
 use crate::disk::Disk;
 
+#[cfg(test)]
+mod tests;
+
 /// A step of the run.
 type Step = u64;
 
@@ -43,7 +46,7 @@ pub(crate) struct Submitted {
     pub(crate) flags: CommandFlags,
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    /// What a write puts into its sectors; zero for all others.
+    /// Tells it from all others if it modifies; else zero.
     pub(crate) stamp: u64,
     began: Step,
 }
@@ -52,10 +55,6 @@ impl Submitted {
     fn sectors(&self) -> std::ops::Range<u64> {
         let first = self.offset / SECTOR as u64;
         first..first + u64::from(self.len) / SECTOR as u64
-    }
-
-    fn content(&self) -> Content {
-        if self.opcode == Opcode::Write { Content::Stamp(self.stamp) } else { Content::Zero }
     }
 }
 
@@ -67,7 +66,7 @@ pub(crate) struct History {
     write_cache: bool,
     /// Operations in progress, by session and name.
     open: BTreeMap<(u64, OpId), Submitted>,
-    /// Stamps of writes that have ended, for their hosts.
+    /// Stamps of operations that have ended, for their hosts.
     acknowledged: BTreeSet<u64>,
     /// Sectors with acknowledged writes that no flush has covered.
     unflushed: BTreeSet<u64>,
@@ -104,7 +103,7 @@ impl History {
         self.step
     }
 
-    /// A stamp that no write had before.
+    /// A stamp that no operation had before.
     pub(crate) fn stamp(&mut self) -> u64 {
         self.stamps += 1;
         self.stamps
@@ -115,7 +114,7 @@ impl History {
         self.open.len()
     }
 
-    /// Whether the write of this stamp is over for its host.
+    /// Whether the operation of this stamp is over for its host.
     pub(crate) fn is_acknowledged(&self, stamp: u64) -> bool {
         self.acknowledged.contains(&stamp)
     }
@@ -136,7 +135,7 @@ impl History {
         }
         if opcode.modifies() {
             let value = Value {
-                content: submitted.content(),
+                content: Content::Stamp(stamp),
                 session,
                 began,
                 ended: NEVER,
@@ -204,9 +203,7 @@ impl History {
         status: Status,
         disk: &Disk,
     ) -> Result<(), String> {
-        if done.opcode == Opcode::Write {
-            self.acknowledged.insert(done.stamp);
-        }
+        self.acknowledged.insert(done.stamp);
         let known = status == Status::Success && done.opcode != Opcode::Discard;
         let fua = done.flags.contains(CommandFlags::FUA);
         let reads = self.open.values().filter(|open| open.opcode == Opcode::Read);

@@ -56,7 +56,7 @@ pub(crate) struct Job {
     pub(crate) command: Command,
     pub(crate) begun: Instant,
     pub(crate) progress: Progress,
-    /// The stamp of a write's data, else zero.
+    /// The stamp of the operation, if it modifies; else zero.
     pub(crate) stamp: u64,
 }
 

@@ -12,14 +12,14 @@ mod orders;
 mod outages;
 mod requests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::time::Duration;
 
 use tyche_proto::{
     ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound, Writer,
 };
-use tyche_wire::{HEAD_LEN, Header, Kind, Status, Uuid};
+use tyche_wire::{Cookie, HEAD_LEN, Header, Kind, Status, Uuid};
 
 use crate::disk::Disk;
 use crate::history::History;
@@ -80,6 +80,11 @@ pub struct World<R: Rules = Sound> {
     last_granted: Option<Writer>,
     /// The frame that the target handles is a connect that the network repeats.
     repeated: bool,
+    /// The cookie of the frame that the target handles.
+    handled: Option<Cookie>,
+    /// Which operation hosts have sent by which request: stamps, by the cookie of the channel's
+    /// frames to the target and the request's tag.
+    sent: HashMap<(u64, u32), u64>,
     /// Who does nothing at the moment.
     freezer: Freezer,
     /// The target dies when its disk has executed another request that modifies.
@@ -127,6 +132,8 @@ impl<R: Rules> World<R> {
             former_writers: BTreeSet::new(),
             last_granted: None,
             repeated: false,
+            handled: None,
+            sent: HashMap::new(),
             freezer: Freezer::default(),
             dies_unanswered: false,
             frames_in_flight: 0,

@@ -25,6 +25,7 @@ impl<R: Rules> World<R> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
         self.repeated = frame.only_in.is_some();
+        self.handled = frame.cookie();
         process.listeners[link].handle_frame(now, frame.head(), frame.payload());
         self.drive_target(frame.payload())
     }
@@ -153,12 +154,14 @@ impl<R: Rules> World<R> {
         let (session, writer) = (owner.session, owner.writer);
         let memory = process.memory.get_mut(&(link, channel)).ok_or("a request of no channel")?;
         let mut stamp = 0;
+        if command.opcode.modifies() {
+            let sent =
+                self.handled.and_then(|cookie| self.sent.get(&(cookie.0, command.tag.to_bits())));
+            stamp =
+                *sent.ok_or_else(|| format!("{command:?} is executed, which no host has sent"))?;
+        }
         if command.opcode == Opcode::Write {
-            let first =
-                memory.data(command.tag.slot).get(..SECTOR).ok_or("a write without data")?;
-            if let Content::Stamp(found) = examine(first, command.offset / SECTOR_LEN) {
-                stamp = found;
-            }
+            check_data(&command, stamp, memory.data(command.tag.slot))?;
         }
         let refused = if command.opcode.modifies() && !writer {
             Some(Status::ReadOnly)
@@ -169,7 +172,7 @@ impl<R: Rules> World<R> {
         };
         self.jobs += 1;
         let id = self.jobs;
-        let progress = self.disk.begin(&command);
+        let progress = self.disk.begin(&command, stamp);
         let begun = self.now;
         process.jobs.insert(id, Job { link, channel, session, command, begun, progress, stamp });
         self.note(Happening::Execute { link, channel: channel.0, command, stamp });
@@ -197,7 +200,7 @@ impl<R: Rules> World<R> {
     fn check_begin(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
         let Job { command, session, stamp, .. } = &process.jobs[&id];
-        if *stamp != 0 && self.history.is_acknowledged(*stamp) {
+        if self.history.is_acknowledged(*stamp) {
             return Err(format!("{command:?} is executed, but was answered before"));
         }
         if !command.opcode.modifies() {
@@ -310,4 +313,18 @@ impl<R: Rules> World<R> {
         }
         Ok(sent)
     }
+}
+
+/// A write is executed with its own data, and with all of them.
+fn check_data(command: &Command, stamp: u64, data: &[u8]) -> Result<(), String> {
+    if data.len() != command.len as usize {
+        return Err(format!("{command:?} is executed with {} bytes", data.len()));
+    }
+    for (sector, bytes) in (command.offset / SECTOR_LEN..).zip(data.chunks_exact(SECTOR)) {
+        let found = examine(bytes, sector);
+        if found != Content::Stamp(stamp) {
+            return Err(format!("{command:?} of stamp {stamp} is executed with {found:?}"));
+        }
+    }
+    Ok(())
 }
