@@ -1,7 +1,7 @@
 //! Broken on purpose: runs in which one rule is off. A checker that catches none of them would
 //! not catch a mistake either.
 
-use tyche_proto::Rules;
+use tyche_proto::{Rules, Sound};
 
 use crate::plan::{Plan, Profile};
 use crate::report::Violation;
@@ -42,7 +42,7 @@ broken! {
     ForgetsFormerBoot: REMEMBER_FORMER_BOOT;
 }
 
-const CANARIES: [&str; 11] = [
+const CANARIES: [&str; 12] = [
     "duplicates",
     "completions",
     "cookie",
@@ -54,6 +54,7 @@ const CANARIES: [&str; 11] = [
     "former-channels",
     "former-boot",
     "flush",
+    "outcomes",
 ];
 
 /// The names of all canaries.
@@ -77,12 +78,15 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "lost-cache" => run_with::<ForgetsLostCache>,
         "former-channels" => run_with::<ResumesBesideFormer>,
         "former-boot" => run_with::<ForgetsFormerBoot>,
-        "flush" => run_with::<tyche_proto::Sound>,
+        "flush" | "outcomes" => run_with::<Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),
     };
-    let lies: fn(&mut Plan) = |plan| plan.disk.flush_lies = true;
+    let adjust: Option<fn(&mut Plan)> = match name {
+        "flush" => Some(|plan| plan.disk.flush_lies = true),
+        "outcomes" => Some(|plan| plan.promises.outcomes = true),
+        _ => None,
+    };
     (first..first + seeds).find_map(|seed| {
-        let adjust = (name == "flush").then_some(lies);
         let options = Options { profile, adjust, ..Options::default() };
         let violation = *run_one(seed, options).err()?;
         Some(Caught { seed, violation })

@@ -4,8 +4,14 @@
 //! step between its submission and its end; if it fails, or its host dies, it may have taken
 //! effect or not. Of each sector the checker keeps the values that a read could return now
 //! (`live`), and those that could be left if the target's cache were lost now (`durable`, which
-//! includes all live ones). A value goes when a write that began after the value's own end is
-//! known to have taken effect: acknowledged, or seen by a read.
+//! includes all live ones). A value goes when one that is newer is known to have taken effect:
+//! acknowledged, or seen by a read. Newer is what began after the value's own end, and what a read
+//! saw that began after another read that saw the value had ended: what was overwritten does not
+//! come back, whoever looks ([`value`]).
+//!
+//! An operation that was not answered may be executed twice where who remembers it has died: by the
+//! next run of the target, or for the next program that serves the device. The values of all that
+//! were in progress at such a moment may come back until those are over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +20,13 @@ use tyche_wire::{CommandFlags, Opcode, Status};
 
 use crate::content::{Content, SECTOR, examine};
 use crate::disk::Disk;
+use crate::plan::{DiskPlan, Promises};
 
 #[cfg(test)]
 mod tests;
+mod value;
+
+use value::Value;
 
 /// A step of the run.
 type Step = u64;
@@ -24,19 +34,9 @@ type Step = u64;
 /// Not yet.
 const NEVER: Step = Step::MAX;
 
-#[derive(Clone, Copy, Debug)]
-struct Value {
-    content: Content,
-    session: u64,
-    began: Step,
-    ended: Step,
-    /// Acknowledged, and its session has not been told that it may be lost.
-    owed: bool,
-    live: bool,
-    durable: bool,
-    /// When it ceased to be live.
-    died: Step,
-}
+/// Why a value cannot be where it is.
+const IMPOSSIBLE: &str = "where it cannot be";
+const OVERWRITTEN: &str = "seen on both sides of another";
 
 /// An operation of a host, as the checker knows it.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +64,7 @@ pub(crate) struct History {
     step: Step,
     stamps: u64,
     write_cache: bool,
+    promises: Promises,
     /// Operations in progress, by session and name.
     open: BTreeMap<(u64, OpId), Submitted>,
     /// Stamps of operations that have ended, for their hosts.
@@ -75,22 +76,14 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(crate) fn new(size: u64, write_cache: bool) -> Self {
-        let zero = Value {
-            content: Content::Zero,
-            session: 0,
-            began: 0,
-            ended: 0,
-            owed: false,
-            live: true,
-            durable: true,
-            died: NEVER,
-        };
+    pub(crate) fn new(disk: &DiskPlan, promises: Promises) -> Self {
+        let zero = Value::found(Content::Zero, 0);
         Self {
-            sectors: vec![vec![zero]; size as usize / SECTOR],
+            sectors: vec![vec![zero]; disk.size as usize / SECTOR],
             step: 1,
             stamps: 0,
-            write_cache,
+            write_cache: disk.write_cache,
+            promises,
             open: BTreeMap::new(),
             acknowledged: BTreeSet::new(),
             unflushed: BTreeSet::new(),
@@ -134,16 +127,8 @@ impl History {
             return Err(format!("{op:?} was given out twice"));
         }
         if opcode.modifies() {
-            let value = Value {
-                content: Content::Stamp(stamp),
-                session,
-                began,
-                ended: NEVER,
-                owed: false,
-                live: true,
-                durable: true,
-                died: NEVER,
-            };
+            let repeats = !self.promises.outcomes;
+            let value = Value::new(Content::Stamp(stamp), session, began, repeats);
             for sector in submitted.sectors() {
                 if let Some(values) = self.sectors.get_mut(sector as usize) {
                     values.push(value);
@@ -182,16 +167,12 @@ impl History {
         for (sector, bytes) in read.sectors().zip(data.chunks_exact(SECTOR)) {
             let content = examine(bytes, sector);
             let values = &mut self.sectors[sector as usize];
-            let mut possible = values
-                .iter()
-                .filter(|value| value.content == content && (value.live || value.died >= began));
-            let Some(value) = possible.next().copied() else {
-                return Err(wrong("a read returned", sector, content, values));
-            };
-            let unique = possible.next().is_none();
-            if unique && self.lost < began {
-                supersede(values, value.began, now);
+            if self.lost < began {
+                observe(values, content, began, now)
+            } else {
+                find(values, content, began).map(drop)
             }
+            .map_err(|why| wrong("a read returned", (content, sector), why, values))?;
         }
         Ok(())
     }
@@ -210,31 +191,31 @@ impl History {
         let oldest_read = reads.map(|read| read.began).min().unwrap_or(now);
         for sector in done.sectors() {
             let Some(values) = self.sectors.get_mut(sector as usize) else { continue };
-            let own = values.iter_mut().find(|v| v.began == done.began && v.ended == NEVER);
+            let own = values.iter().position(|v| v.began == done.began && v.ended == NEVER);
             let own = own.ok_or("a write ended twice")?;
-            own.ended = now;
-            if !known {
-                continue;
-            }
-            own.owed = self.write_cache && !fua;
-            if own.owed {
-                self.unflushed.insert(sector);
-            }
             // A cache that was lost meanwhile may have held it: look whether it is there.
             let seen = disk.seen(sector);
             let gone = self.lost > done.began
                 && values.iter().any(|v| v.content == seen && v.ended < done.began);
+            values[own].ended = now;
+            values[own].close(now, known && !gone);
+            if !known {
+                continue;
+            }
+            values[own].owed = self.write_cache && !fua;
+            if values[own].owed {
+                self.unflushed.insert(sector);
+            }
             if !gone {
-                supersede(values, done.began, now);
+                let content = values[own].content;
+                take_effect(values, own, now)
+                    .map_err(|why| wrong("a write left", (content, sector), why, values))?;
             }
             if !self.write_cache || fua {
-                supersede_durable(values, done.began);
-                let left = disk.durable(sector);
-                if !values.iter().any(|value| value.durable && value.content == left) {
-                    return Err(wrong("a durable write left", sector, left, values));
-                }
+                last(values, own);
+                check_durable("a durable write left", sector, values, disk)?;
             }
-            values.retain(|value| value.live || value.durable || value.died >= oldest_read);
+            values.retain(|value| value.matters(oldest_read));
         }
         Ok(())
     }
@@ -253,20 +234,22 @@ impl History {
         let mut rest = BTreeSet::new();
         for sector in std::mem::take(&mut self.unflushed) {
             let values = &mut self.sectors[sector as usize];
-            let mut newest = None;
-            for value in values.iter_mut().filter(|value| value.owed) {
+            let mut covered = false;
+            for index in 0..values.len() {
+                let value = &mut values[index];
+                if !value.owed {
+                    continue;
+                }
                 if value.session == flush.session && value.ended < flush.began {
                     value.owed = false;
-                    newest = newest.max(Some(value.began));
+                    covered = true;
+                    last(values, index);
                 } else {
                     rest.insert(sector);
                 }
             }
-            let Some(began) = newest else { continue };
-            supersede_durable(values, began);
-            let left = disk.durable(sector);
-            if !values.iter().any(|value| value.durable && value.content == left) {
-                return Err(wrong("a flush succeeded and left", sector, left, values));
+            if covered {
+                check_durable("a flush succeeded and left", sector, values, disk)?;
             }
         }
         self.unflushed = rest;
@@ -308,8 +291,10 @@ impl History {
 
     /// A session takes the place of another of its host: what that one is owed, it is owed.
     pub(crate) fn succeed(&mut self, former: u64, session: u64) {
+        let now = self.tick();
         for value in self.sectors.iter_mut().flatten().filter(|it| it.session == former) {
             value.session = session;
+            value.lose_memory(now, false);
         }
     }
 
@@ -337,51 +322,89 @@ impl History {
         keys.len()
     }
 
-    /// The target's cache was lost.
-    pub(crate) fn lose_cache(&mut self) {
+    /// The target has died, with the cache of its disk or without.
+    pub(crate) fn lose_target(&mut self, with_cache: bool) {
         let now = self.tick();
-        self.lost = now;
         for value in self.sectors.iter_mut().flatten() {
-            if value.durable && !value.live {
-                (value.live, value.died) = (true, NEVER);
+            if with_cache {
+                value.lose_cache(now);
+            } else {
+                value.lose_memory(now, true);
             }
+        }
+        if with_cache {
+            self.lost = now;
         }
     }
 
     /// At the end: what the disk holds must be possible everywhere.
-    pub(crate) fn check_disk(&self, disk: &Disk) -> Result<(), String> {
-        for (sector, values) in (0..).zip(&self.sectors) {
+    pub(crate) fn check_disk(&mut self, disk: &Disk) -> Result<(), String> {
+        let now = self.tick();
+        for (sector, values) in (0..).zip(&mut self.sectors) {
             let seen = disk.seen(sector);
-            if !values.iter().any(|value| value.live && value.content == seen) {
-                return Err(wrong("at the end the disk holds", sector, seen, values));
-            }
+            observe(values, seen, now, now)
+                .map_err(|why| wrong("at the end the disk holds", (seen, sector), why, values))?;
         }
         Ok(())
     }
 }
 
-/// A write that began at `began` took effect: what had ended before is no more.
-fn supersede(values: &mut [Value], began: Step, now: Step) {
-    for value in values.iter_mut().filter(|value| value.live && value.ended < began) {
-        (value.live, value.died) = (false, now);
+/// The value of that content, if a read that began then may have returned it.
+fn find(values: &[Value], content: Content, began: Step) -> Result<usize, &'static str> {
+    let possible = |value: &Value| value.content == content && value.is_possible(began);
+    values.iter().position(possible).ok_or(IMPOSSIBLE)
+}
+
+/// A read that began then and ends now has seen a value.
+fn observe(
+    values: &mut [Value],
+    content: Content,
+    began: Step,
+    now: Step,
+) -> Result<(), &'static str> {
+    let index = find(values, content, began)?;
+    values[index].see(began, now);
+    take_effect(values, index, now)
+}
+
+/// A value is known to have taken effect: what is older is no more.
+fn take_effect(values: &mut [Value], index: usize, now: Step) -> Result<(), &'static str> {
+    let newest = values[index];
+    for (other, value) in values.iter_mut().enumerate() {
+        if other == index {
+            continue;
+        }
+        if value.contradicts(&newest) {
+            return Err(OVERWRITTEN);
+        }
+        value.give_way(&newest, now);
+    }
+    Ok(())
+}
+
+/// A value is on the medium: what is older will not come back.
+fn last(values: &mut [Value], index: usize) {
+    let newest = values[index];
+    for (other, value) in values.iter_mut().enumerate() {
+        if other != index {
+            value.give_way_for_good(&newest);
+        }
     }
 }
 
-/// A write that began at `began` lasts: what had ended before will not come back.
-fn supersede_durable(values: &mut [Value], began: Step) {
-    for value in values.iter_mut().filter(|value| value.ended < began) {
-        value.durable = false;
+fn check_durable(who: &str, sector: u64, values: &[Value], disk: &Disk) -> Result<(), String> {
+    let left = disk.durable(sector);
+    if values.iter().any(|value| value.durable && value.content == left) {
+        return Ok(());
     }
+    Err(wrong(who, (left, sector), IMPOSSIBLE, values))
 }
 
-fn wrong(what: &str, sector: u64, content: Content, values: &[Value]) -> String {
+fn wrong(what: &str, (content, sector): (Content, u64), why: &str, values: &[Value]) -> String {
     use std::fmt::Write;
-    let mut text = format!("{what} {content:?} in sector {sector}; possible were");
+    let mut text = format!("{what} {content:?} in sector {sector}, {why}; there were");
     for value in values {
-        let Value { content, session, began, ended, .. } = value;
-        let (live, durable) = (value.live, value.durable);
-        let _ = write!(text, " [{content:?} of session {session} in {began}..{ended}");
-        let _ = write!(text, " live={live} durable={durable}]");
+        let _ = write!(text, " {value}");
     }
     text
 }

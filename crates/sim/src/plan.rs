@@ -3,6 +3,7 @@
 //! al. 2012): with everything on at once, some bugs never get far enough to show.
 
 mod incidents;
+mod promises;
 mod topology;
 
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tyche_wire::ETHERNET_LEN;
 use crate::random::Random;
 
 pub use incidents::Incidents;
+pub use promises::Promises;
 use topology::Topology;
 pub use topology::{Faults, LinkPlan, SegmentPlan};
 
@@ -59,6 +61,8 @@ pub struct Plan {
     /// The longest time that an operation may take for each outage that it meets, if there is such
     /// a limit.
     pub stall_max: Option<Duration>,
+    /// What the checker insists on.
+    pub promises: Promises,
 }
 
 /// A target.
@@ -176,6 +180,7 @@ impl Plan {
             segments: Vec::new(),
             incidents: Incidents::default(),
             stall_max: None,
+            promises: Promises::KEPT,
         };
         plan.add_segment(9000);
         plan
@@ -223,7 +228,19 @@ impl Plan {
             hosts.iter_mut().for_each(HostPlan::be_modest);
         }
         let segments = topology.segments;
-        Self { seed, profile, operations, target, hosts, segments, incidents, disk, stall_max }
+        let promises = Promises::KEPT;
+        Self {
+            seed,
+            profile,
+            operations,
+            target,
+            disk,
+            hosts,
+            segments,
+            incidents,
+            stall_max,
+            promises,
+        }
     }
 }
 

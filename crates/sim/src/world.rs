@@ -123,7 +123,7 @@ impl<R: Rules> World<R> {
             process: Some(Process::new(&plan.target, exported, &mut random)),
             target_alarm: None,
             disk: Disk::new(plan.disk.clone(), random.fork()),
-            history: History::new(plan.disk.size, plan.disk.write_cache),
+            history: History::new(&plan.disk, plan.promises),
             trace: Trace::new(verbose),
             out: Outgoing::new(),
             jobs: 0,
@@ -371,7 +371,7 @@ impl<R: Rules> World<R> {
     }
 
     /// The last check: what the disk holds at the end.
-    pub(crate) fn check_end(&self) -> Result<(), String> {
+    pub(crate) fn check_end(&mut self) -> Result<(), String> {
         self.history.check_disk(&self.disk)
     }
 }

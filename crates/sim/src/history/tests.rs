@@ -19,8 +19,9 @@ impl Bench {
     /// With a cache: nothing is compared with what is durable.
     fn new() -> Self {
         let plan = DiskPlan { size: SIZE, write_cache: true, ..Plan::clean(1).disk };
-        let disk = Disk::new(plan, Random::new(1));
-        Self { history: History::new(SIZE, true), disk, ops: 0 }
+        let promises = Promises { outcomes: true };
+        let history = History::new(&plan, promises);
+        Self { history, disk: Disk::new(plan, Random::new(1)), ops: 0 }
     }
 
     /// An operation on the first sector begins; returns its name and stamp.
@@ -83,4 +84,75 @@ fn a_discarded_sector_is_as_before_or_not_but_never_as_long_before() {
     let discard = bench.done(Opcode::Discard);
     bench.sees(discard).unwrap();
     bench.sees(third).unwrap_err();
+}
+
+#[test]
+fn what_one_read_saw_overwritten_no_later_one_sees() {
+    let mut bench = Bench::new();
+    let (first, second) = (bench.begin(Opcode::Write), bench.begin(Opcode::Write));
+    bench.end(second);
+    bench.end(first);
+    bench.sees(second.1).unwrap();
+    bench.sees(first.1).unwrap_err();
+}
+
+#[test]
+fn reads_at_the_same_time_agree_on_what_was_written_last_before_both() {
+    let mut bench = Bench::new();
+    let (first, second) = (bench.begin(Opcode::Write), bench.begin(Opcode::Write));
+    bench.end(first);
+    bench.end(second);
+    let reads = [bench.begin(Opcode::Read), bench.begin(Opcode::Read)];
+    bench.saw(reads[0], second.1).unwrap();
+    assert!(bench.saw(reads[1], first.1).unwrap_err().contains(OVERWRITTEN));
+}
+
+#[test]
+fn reads_at_the_same_time_as_two_writes_may_see_them_in_any_order() {
+    let mut bench = Bench::new();
+    let (first, second) = (bench.begin(Opcode::Write), bench.begin(Opcode::Write));
+    let reads = [bench.begin(Opcode::Read), bench.begin(Opcode::Read)];
+    bench.end(first);
+    bench.end(second);
+    bench.saw(reads[0], second.1).unwrap();
+    bench.saw(reads[1], first.1).unwrap();
+}
+
+#[test]
+fn a_write_that_failed_without_effect_has_none_later() {
+    let mut bench = Bench::new();
+    let before = bench.done(Opcode::Write);
+    let failed = bench.begin(Opcode::Write);
+    bench.history.complete(HOST, failed.0, Status::Io, &[], &bench.disk).unwrap();
+    bench.sees(before).unwrap();
+    bench.sees(failed.1).unwrap_err();
+}
+
+#[test]
+fn what_was_in_progress_when_its_memory_died_may_come_back_until_it_is_over() {
+    let deaths: [fn(&mut Bench); 2] =
+        [|bench| bench.history.lose_target(false), |bench| bench.history.succeed(HOST, HOST)];
+    for death in deaths {
+        let mut bench = Bench::new();
+        let (first, second) = (bench.begin(Opcode::Write), bench.begin(Opcode::Write));
+        bench.sees(first.1).unwrap();
+        bench.end(second);
+        bench.sees(second.1).unwrap();
+        death(&mut bench);
+        bench.sees(first.1).unwrap();
+        bench.end(first);
+        bench.sees(first.1).unwrap();
+        bench.sees(second.1).unwrap_err();
+    }
+}
+
+#[test]
+fn of_the_values_that_a_lost_cache_may_leave_one_is_left() {
+    for last in 0..2 {
+        let mut bench = Bench::new();
+        let values = [bench.done(Opcode::Write), bench.done(Opcode::Write)];
+        bench.history.lose_target(true);
+        bench.sees(values[last]).unwrap();
+        bench.sees(values[1 - last]).unwrap_err();
+    }
 }

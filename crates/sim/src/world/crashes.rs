@@ -74,7 +74,7 @@ impl<R: Rules> World<R> {
     /// another process may open the disk; a cache is lost if the machine goes down with it.
     pub(super) fn crash_target(&mut self, lossy: bool) {
         let Some(process) = self.process.take() else { return };
-        let Process { listeners, registry, mut memory, jobs } = process;
+        let Process { listeners, registry, mut memory, jobs, .. } = process;
         self.exported.last_writer = registry.last_writer(0);
         for mut job in jobs.into_values() {
             if let Some(memory) = memory.get_mut(&(job.link, job.channel)) {
@@ -86,9 +86,9 @@ impl<R: Rules> World<R> {
             self.past_stats += listener.stats();
         }
         let lossy = lossy && self.exported.write_cache;
+        self.history.lose_target(lossy);
         if lossy {
             self.disk.lose_cache();
-            self.history.lose_cache();
             self.exported.boot += 1;
             self.report.caches_lost += 1;
         }

@@ -195,15 +195,20 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Nothing may be executed that its host knows the end of, nor for anyone but the one host
-    /// that writes.
+    /// Nothing may be executed that its host knows the end of, nor twice, nor for anyone but the one
+    /// host that writes.
     fn check_begin(&mut self, id: u64) -> Result<(), String> {
-        let Some(process) = &self.process else { return Ok(()) };
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let modifies = process.jobs[&id].command.opcode.modifies();
+        let again = modifies && process.is_repeated(id);
         let Job { command, session, stamp, .. } = &process.jobs[&id];
         if self.history.is_acknowledged(*stamp) {
             return Err(format!("{command:?} is executed, but was answered before"));
         }
-        if !command.opcode.modifies() {
+        if again && self.plan.promises.outcomes {
+            return Err(format!("{command:?} of stamp {stamp} is executed twice"));
+        }
+        if !modifies {
             return Ok(());
         }
         let mut writers = process.registry.sessions(0).iter().filter(|session| session.writer);
