@@ -42,7 +42,7 @@ broken! {
     ForgetsFormerBoot: REMEMBER_FORMER_BOOT;
 }
 
-const CANARIES: [&str; 12] = [
+const CANARIES: [&str; 13] = [
     "duplicates",
     "completions",
     "cookie",
@@ -54,6 +54,7 @@ const CANARIES: [&str; 12] = [
     "former-channels",
     "former-boot",
     "flush",
+    "sync-error",
     "outcomes",
 ];
 
@@ -78,11 +79,12 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "lost-cache" => run_with::<ForgetsLostCache>,
         "former-channels" => run_with::<ResumesBesideFormer>,
         "former-boot" => run_with::<ForgetsFormerBoot>,
-        "flush" | "outcomes" => run_with::<Sound>,
+        "flush" | "sync-error" | "outcomes" => run_with::<Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),
     };
     let adjust: Option<fn(&mut Plan)> = match name {
         "flush" => Some(|plan| plan.disk.flush_lies = true),
+        "sync-error" => Some(|plan| plan.disk.errors_forgotten = true),
         "outcomes" => Some(|plan| plan.promises.outcomes = true),
         _ => None,
     };

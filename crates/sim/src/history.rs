@@ -337,13 +337,34 @@ impl History {
         }
     }
 
-    /// At the end: what the disk holds must be possible everywhere.
+    /// The machine goes down while a value is being written: what is there now is neither that nor
+    /// what was before. Returns the stamp of it.
+    pub(crate) fn tear(&mut self, sector: u64, content: Content) -> Option<u64> {
+        let (now, stamp) = (self.tick(), self.stamp());
+        let values = &mut self.sectors[sector as usize];
+        let whole = values[find(values, content, now).ok()?];
+        let torn = Value::torn(Content::Stamp(stamp), &whole, now);
+        replace(values, torn, now);
+        Some(stamp)
+    }
+
+    /// A sector has become something else by itself. Returns the stamp of it.
+    pub(crate) fn rot(&mut self, sector: u64) -> u64 {
+        let (now, stamp) = (self.tick(), self.stamp());
+        let rotten = Value::found(Content::Stamp(stamp), now);
+        replace(&mut self.sectors[sector as usize], rotten, now);
+        stamp
+    }
+
+    /// At the end: what the disk holds must be possible everywhere, and what would be left without
+    /// its cache.
     pub(crate) fn check_disk(&mut self, disk: &Disk) -> Result<(), String> {
         let now = self.tick();
         for (sector, values) in (0..).zip(&mut self.sectors) {
             let seen = disk.seen(sector);
             observe(values, seen, now, now)
                 .map_err(|why| wrong("at the end the disk holds", (seen, sector), why, values))?;
+            check_durable("at the end the medium holds", sector, values, disk)?;
         }
         Ok(())
     }
@@ -380,6 +401,12 @@ fn take_effect(values: &mut [Value], index: usize, now: Step) -> Result<(), &'st
         value.give_way(&newest, now);
     }
     Ok(())
+}
+
+/// A value takes the place of all others by itself.
+fn replace(values: &mut Vec<Value>, value: Value, now: Step) {
+    values.iter_mut().for_each(|older| older.give_way(&value, now));
+    values.push(value);
 }
 
 /// A value is on the medium: what is older will not come back.

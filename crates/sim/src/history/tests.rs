@@ -156,3 +156,29 @@ fn of_the_values_that_a_lost_cache_may_leave_one_is_left() {
         bench.sees(values[1 - last]).unwrap_err();
     }
 }
+
+#[test]
+fn what_is_torn_is_there_until_it_is_written_again() {
+    let mut bench = Bench::new();
+    let before = bench.done(Opcode::Write);
+    let write = bench.begin(Opcode::Write);
+    bench.history.lose_target(false);
+    let torn = bench.history.tear(0, Content::Stamp(write.1)).unwrap();
+    bench.sees(torn).unwrap();
+    bench.sees(before).unwrap_err();
+    bench.end(write);
+    bench.sees(torn).unwrap_err();
+    bench.sees(write.1).unwrap();
+}
+
+#[test]
+fn what_rots_stays_so_until_it_is_written() {
+    let mut bench = Bench::new();
+    let write = bench.done(Opcode::Write);
+    let rotten = bench.history.rot(0);
+    bench.sees(rotten).unwrap();
+    bench.sees(write).unwrap_err();
+    let write = bench.done(Opcode::Write);
+    bench.sees(write).unwrap();
+    bench.sees(rotten).unwrap_err();
+}

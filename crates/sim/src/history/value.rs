@@ -57,9 +57,16 @@ impl Value {
         }
     }
 
-    /// What is there at a step without any operation.
+    /// What is there at a step without any operation. It began before all of them: one that has
+    /// ended for its host only may still take effect.
     pub(super) fn found(content: Content, at: Step) -> Self {
-        Self { ended: at, deadline: at, settled: at, ..Self::new(content, 0, at, false) }
+        let (ended, deadline, settled, current) = (at, at, at, at);
+        Self { ended, deadline, settled, current, ..Self::new(content, 0, 0, false) }
+    }
+
+    /// What is there when the whole was being written; it goes when the whole is.
+    pub(super) fn torn(content: Content, whole: &Self, now: Step) -> Self {
+        Self { began: whole.began, ended: whole.began - 1, ..Self::found(content, now) }
     }
 
     fn may_come_back(&self) -> bool {

@@ -19,6 +19,8 @@ pub struct Incidents {
     pub host_freeze: Option<Duration>,
     /// The disk ends no request for a while.
     pub disk_stall: Option<Duration>,
+    /// A sector of the disk changes by itself.
+    pub rot: Option<Duration>,
     /// A host dies, and comes back as another session.
     pub host_crash: Option<Duration>,
     /// The program that serves a host's device dies, and another takes the device over.
@@ -71,6 +73,12 @@ impl Incidents {
         drawn.moves = if random.chance(0.5) { 0.5 } else { 0.0 };
         drawn.fence_cut = if random.chance(0.3) { 0.3 } else { 0.0 };
         drawn
+    }
+
+    /// What happens to the disk by itself.
+    pub(super) fn draw_faults(&mut self, random: &mut Random) {
+        let mean = Duration::from_millis(random.pick(&[50, 1000]));
+        self.rot = random.chance(0.1).then_some(mean);
     }
 
     /// Nothing that could stop a host for longer than the loss of a link does, while `segment`

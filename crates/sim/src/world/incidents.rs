@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tyche_proto::Rules;
-use tyche_wire::Event as ExportEvent;
+use tyche_wire::{Event as ExportEvent, SECTOR_LEN};
 
 use super::freezer::Part;
 use super::{Event, World};
@@ -19,6 +19,7 @@ pub(super) enum Incident {
     TargetFreeze,
     HostFreeze,
     DiskStall,
+    Rot,
     HostCrash,
     DaemonDeath,
     Disconnect,
@@ -37,12 +38,13 @@ pub(super) enum Incident {
 }
 
 impl Incident {
-    const RECURRING: [Self; 14] = [
+    const RECURRING: [Self; 15] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
         Self::HostFreeze,
         Self::DiskStall,
+        Self::Rot,
         Self::HostCrash,
         Self::DaemonDeath,
         Self::Disconnect,
@@ -70,6 +72,7 @@ impl<R: Rules> World<R> {
             Incident::TargetFreeze => plan.target_freeze,
             Incident::HostFreeze => plan.host_freeze,
             Incident::DiskStall => plan.disk_stall,
+            Incident::Rot => plan.rot,
             Incident::HostCrash => plan.host_crash,
             Incident::DaemonDeath => plan.daemon_death,
             Incident::Disconnect => plan.disconnect,
@@ -112,6 +115,7 @@ impl<R: Rules> World<R> {
                 self.freeze(Part::Station(Station::Host(host)));
             }
             Incident::DiskStall => self.freeze(Part::Disk),
+            Incident::Rot => self.rot(),
             Incident::HostCrash => {
                 let host = self.draw_host();
                 self.crash_host(host);
@@ -145,6 +149,16 @@ impl<R: Rules> World<R> {
     fn freeze(&mut self, part: Part) {
         let time = Duration::from_millis(self.random.pick(&[20, 200, 700, 2500]));
         self.freeze_part(part, time);
+    }
+
+    /// A sector holds something else all at once. Neither side can notice: it is not data that the
+    /// network has damaged, which must not be read. To the checker it is a write of nobody's.
+    fn rot(&mut self) {
+        let sector = self.random.below(self.plan.disk.size / SECTOR_LEN);
+        let stamp = self.history.rot(sector);
+        self.disk.spoil(sector, stamp);
+        self.report.rotten += 1;
+        self.note(Happening::Incident(format!("sector {sector} rots, to stamp {stamp}")));
     }
 
     fn resize_randomly(&mut self) -> Result<(), String> {

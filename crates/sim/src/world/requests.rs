@@ -20,6 +20,9 @@ const ALARM_DELAY: Duration = Duration::from_micros(1);
 /// and again, for longer than a channel may be silent.
 const HICCUPS_MS: [u64; 4] = [20, 100, 500, 2000];
 
+/// What a request takes that hangs, on average: a drive, or a path to it, that is reset.
+const HANG: Duration = Duration::from_secs(30);
+
 impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
@@ -187,7 +190,9 @@ impl<R: Rules> World<R> {
         } else {
             self.disk.plan().latency
         };
-        let time = self.random.around(mean);
+        let hang = !self.calm && self.random.hits(self.disk.plan().hangs);
+        self.report.hangs += u64::from(hang);
+        let time = self.random.around(if hang { HANG } else { mean });
         if self.random.chance(0.5) {
             self.plan_in(time / 2, Event::DiskMid(id));
         }
@@ -260,12 +265,13 @@ impl<R: Rules> World<R> {
                 self.disk.read(&job.command, data);
             }
             let progress = std::mem::take(&mut job.progress);
-            self.disk.finish(&job.command, progress, data);
+            let status = self.disk.finish(&job.command, progress, data, !self.calm);
+            self.report.sync_errors += u64::from(status != Status::Success);
             if self.dies_unanswered && job.command.opcode.modifies() {
                 self.report.unanswered += 1;
                 return self.die_unanswered(id);
             }
-            self.end_job(id, Status::Success)?;
+            self.end_job(id, status)?;
         }
         self.drive_target(&[])
     }
