@@ -97,6 +97,17 @@ impl Disk {
             && len.is_multiple_of(block)
     }
 
+    /// What is on the medium.
+    pub(crate) fn image(&self) -> Box<[u8]> {
+        self.durable.clone()
+    }
+
+    /// The medium holds that, and nothing is cached.
+    pub(crate) fn restore(&mut self, image: Box<[u8]>) {
+        (self.seen, self.durable) = (image.clone(), image);
+        (self.dirty, self.adrift) = (BTreeSet::new(), BTreeSet::new());
+    }
+
     fn range(sector: u64) -> std::ops::Range<usize> {
         let first = sector as usize * SECTOR;
         first..first + SECTOR

@@ -11,7 +11,9 @@
 //!
 //! An operation that was not answered may be executed twice where who remembers it has died: by the
 //! next run of the target, or for the next program that serves the device. The values of all that
-//! were in progress at such a moment may come back until those are over.
+//! were in progress at such a moment may come back until those are over. If the target's disk becomes what
+//! it was some time before, all else is impossible, but each session that lives on must be told of it
+//! before it is promised anything again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,6 +75,8 @@ pub(crate) struct History {
     unflushed: BTreeSet<u64>,
     /// When the cache was last lost.
     lost: Step,
+    /// Sessions that have not been told that the disk has become another.
+    untold: BTreeSet<u64>,
 }
 
 impl History {
@@ -88,6 +92,7 @@ impl History {
             acknowledged: BTreeSet::new(),
             unflushed: BTreeSet::new(),
             lost: 0,
+            untold: BTreeSet::new(),
         }
     }
 
@@ -187,11 +192,14 @@ impl History {
         self.acknowledged.insert(done.stamp);
         let known = status == Status::Success && done.opcode != Opcode::Discard;
         let fua = done.flags.contains(CommandFlags::FUA);
+        if known && !self.write_cache {
+            self.check_told(done)?;
+        }
         let reads = self.open.values().filter(|open| open.opcode == Opcode::Read);
         let oldest_read = reads.map(|read| read.began).min().unwrap_or(now);
         for sector in done.sectors() {
             let Some(values) = self.sectors.get_mut(sector as usize) else { continue };
-            let own = values.iter().position(|v| v.began == done.began && v.ended == NEVER);
+            let own = values.iter().position(|v| v.began == done.began && v.is_open());
             let own = own.ok_or("a write ended twice")?;
             // A cache that was lost meanwhile may have held it: look whether it is there.
             let seen = disk.seen(sector);
@@ -229,8 +237,10 @@ impl History {
     ) -> Result<(), String> {
         if status != Status::Success {
             self.forgive(flush.session, now);
+            self.untold.remove(&flush.session);
             return Ok(());
         }
+        self.check_told(flush)?;
         let mut rest = BTreeSet::new();
         for sector in std::mem::take(&mut self.unflushed) {
             let values = &mut self.sectors[sector as usize];
@@ -254,6 +264,18 @@ impl History {
         }
         self.unflushed = rest;
         Ok(())
+    }
+
+    /// What a session was told to last may be gone: it must know when it is told so again.
+    fn check_told(&self, done: &Submitted) -> Result<(), String> {
+        let Submitted { session, opcode, offset, len, .. } = done;
+        if !self.untold.contains(session) {
+            return Ok(());
+        }
+        Err(format!(
+            "{opcode:?} {offset}+{len} succeeded for session {session}, which has not been \
+                     told that the target was restored from a snapshot"
+        ))
     }
 
     /// The session is told that what it wrote may not last, or it is over and nobody is left to
@@ -292,6 +314,9 @@ impl History {
     /// A session takes the place of another of its host: what that one is owed, it is owed.
     pub(crate) fn succeed(&mut self, former: u64, session: u64) {
         let now = self.tick();
+        if self.untold.remove(&former) {
+            self.untold.insert(session);
+        }
         for value in self.sectors.iter_mut().flatten().filter(|it| it.session == former) {
             value.session = session;
             value.lose_memory(now, false);
@@ -313,6 +338,7 @@ impl History {
     pub(crate) fn vanish(&mut self, session: u64) -> usize {
         let now = self.tick();
         self.forgive(session, now);
+        self.untold.remove(&session);
         let keys: Vec<_> =
             self.open.range((session, OpId(0))..=(session, OpId(u32::MAX))).map(|x| *x.0).collect();
         for key in &keys {
@@ -334,6 +360,22 @@ impl History {
         }
         if with_cache {
             self.lost = now;
+        }
+    }
+
+    /// The target has died, and its disk has become what it was before; `sessions` live on.
+    pub(crate) fn restore(&mut self, disk: &Disk, sessions: impl Iterator<Item = u64>) {
+        let now = self.tick();
+        self.lost = now;
+        self.untold.extend(sessions);
+        self.unflushed.clear();
+        for (sector, values) in (0..).zip(&mut self.sectors) {
+            let content = disk.seen(sector);
+            values.retain(|value| value.content != content || value.is_open());
+            values.iter_mut().for_each(|value| value.lose_disk(now));
+            if values.iter().all(|value| value.content != content) {
+                values.push(Value::found(content, now));
+            }
         }
     }
 

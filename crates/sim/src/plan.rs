@@ -100,7 +100,7 @@ pub struct DiskPlan {
     pub hiccups: f64,
     /// How often a request takes half a minute.
     pub hangs: f64,
-    /// How often a flush or a write with FUA fails, and with it some of what was to be written back.
+    /// How often a flush or a write with FUA fails, and loses some of what was to be written back.
     pub sync_errors: f64,
     /// How many of the sectors that are being written when the machine goes down are torn.
     pub tears: f64,

@@ -65,6 +65,8 @@ pub struct Report {
     pub torn: u64,
     /// Sectors that changed by themselves.
     pub rotten: u64,
+    /// Times that the target's machine was restored from a snapshot.
+    pub restores: u64,
     /// Deaths of the target between the execution of a request and its answer.
     pub unanswered: u64,
     /// Times that the target came back with other addresses.
@@ -149,6 +151,7 @@ impl std::ops::AddAssign for Report {
         self.hangs += other.hangs;
         self.torn += other.torn;
         self.rotten += other.rotten;
+        self.restores += other.restores;
         self.unanswered += other.unanswered;
         self.moves += other.moves;
         self.freezes += other.freezes;

@@ -8,6 +8,7 @@ mod crashes;
 mod freezer;
 mod hosts;
 mod incidents;
+mod kept;
 mod orders;
 mod outages;
 mod requests;
@@ -34,6 +35,7 @@ use crate::trace::{Happening, Trace};
 
 use freezer::{Freezer, Part};
 use incidents::Incident;
+use kept::Snapshot;
 
 /// Frames in flight at once, beyond which somebody floods the network.
 const FRAMES_MAX: usize = 200_000;
@@ -89,6 +91,10 @@ pub struct World<R: Rules = Sound> {
     freezer: Freezer,
     /// The target dies when its disk has executed another request that modifies.
     dies_unanswered: bool,
+    /// What the target's machine may be restored from.
+    snapshot: Option<Snapshot>,
+    /// The target can keep nothing.
+    state_full: bool,
     frames_in_flight: usize,
     spins: u32,
     /// Operations that busy hosts may still submit.
@@ -136,6 +142,8 @@ impl<R: Rules> World<R> {
             sent: HashMap::new(),
             freezer: Freezer::default(),
             dies_unanswered: false,
+            snapshot: None,
+            state_full: false,
             frames_in_flight: 0,
             spins: 0,
             allowance: plan.operations,

@@ -19,7 +19,7 @@ impl Bench {
     /// With a cache: nothing is compared with what is durable.
     fn new() -> Self {
         let plan = DiskPlan { size: SIZE, write_cache: true, ..Plan::clean(1).disk };
-        let promises = Promises { outcomes: true };
+        let promises = Promises { outcomes: true, ..Promises::KEPT };
         let history = History::new(&plan, promises);
         Self { history, disk: Disk::new(plan, Random::new(1)), ops: 0 }
     }
@@ -181,4 +181,19 @@ fn what_rots_stays_so_until_it_is_written() {
     let write = bench.done(Opcode::Write);
     bench.sees(write).unwrap();
     bench.sees(rotten).unwrap_err();
+}
+
+#[test]
+fn a_session_must_be_told_of_a_restored_target_before_a_flush_succeeds() {
+    let mut bench = Bench::new();
+    let (write, open) = (bench.done(Opcode::Write), bench.begin(Opcode::Write));
+    bench.history.restore(&bench.disk, [HOST].into_iter());
+    bench.sees(write).unwrap_err();
+    bench.sees(0).unwrap();
+    bench.sees(open.1).unwrap();
+    let flushes = [(); 3].map(|()| bench.begin(Opcode::Flush).0);
+    let mut end = |flush, status| bench.history.complete(HOST, flush, status, &[], &bench.disk);
+    end(flushes[0], Status::Success).unwrap_err();
+    end(flushes[1], Status::Io).unwrap();
+    end(flushes[2], Status::Success).unwrap();
 }

@@ -69,6 +69,11 @@ impl Value {
         Self { began: whole.began, ended: whole.began - 1, ..Self::found(content, now) }
     }
 
+    /// Whether its operation is in progress.
+    pub(super) fn is_open(&self) -> bool {
+        self.ended == NEVER
+    }
+
     fn may_come_back(&self) -> bool {
         self.repeats && self.deadline == NEVER
     }
@@ -91,7 +96,7 @@ impl Value {
     /// The target or the host's program is gone, and what it knew of the operation: if that is in
     /// progress, it will be executed again. `is_target`: nobody else's is executed any more.
     pub(super) fn lose_memory(&mut self, now: Step, is_target: bool) {
-        if self.ended == NEVER {
+        if self.is_open() {
             (self.repeats, self.live, self.durable, self.died) = (true, true, true, NEVER);
             self.forget_sightings();
         } else if is_target {
@@ -102,11 +107,22 @@ impl Value {
     /// The cache is lost: the values that may be left count as written by that, one of them.
     pub(super) fn lose_cache(&mut self, now: Step) {
         self.lose_memory(now, true);
-        if self.ended != NEVER {
+        if !self.is_open() {
             (self.settled, self.current, self.deadline) = (NEVER, now, now);
         }
         if self.durable {
             (self.live, self.died) = (true, NEVER);
+        }
+    }
+
+    /// The disk has become another: nothing but what is in progress may be seen again.
+    pub(super) fn lose_disk(&mut self, now: Step) {
+        self.lose_memory(now, true);
+        if !self.is_open() {
+            (self.owed, self.durable) = (false, false);
+            if self.live {
+                (self.live, self.died) = (false, now);
+            }
         }
     }
 
@@ -117,7 +133,7 @@ impl Value {
 
     /// Whether it may still be found or come back, given when the oldest read began.
     pub(super) fn matters(&self, oldest_read: Step) -> bool {
-        self.ended == NEVER || self.durable || self.is_possible(oldest_read)
+        self.is_open() || self.durable || self.is_possible(oldest_read)
     }
 
     /// A read that began then and ends now returns it.

@@ -7,9 +7,15 @@ pub struct Promises {
     /// Fences say how requests have ended: within a run of the target, no operation of a session
     /// is executed twice.
     pub outcomes: bool,
+    /// The generation of what a target serves is that of its machine: a session that lives on when
+    /// the target was restored from a snapshot learns of it before it is told again that anything
+    /// lasts.
+    pub generations: bool,
+    /// A target that cannot keep who writes lets nobody else in to write.
+    pub writers: bool,
 }
 
 impl Promises {
     /// What is promised today.
-    pub const KEPT: Self = Self { outcomes: false };
+    pub const KEPT: Self = Self { outcomes: false, generations: false, writers: false };
 }

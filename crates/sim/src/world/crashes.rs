@@ -75,8 +75,7 @@ impl<R: Rules> World<R> {
     /// another process may open the disk; a cache is lost if the machine goes down with it.
     pub(super) fn crash_target(&mut self, lossy: bool) {
         let Some(process) = self.process.take() else { return };
-        let Process { listeners, registry, mut memory, jobs, .. } = process;
-        self.exported.last_writer = registry.last_writer(0);
+        let Process { listeners, mut memory, jobs, .. } = process;
         let mut torn = Vec::new();
         for mut job in jobs.into_values() {
             if let Some(memory) = memory.get_mut(&(job.link, job.channel)) {

@@ -20,6 +20,11 @@ pub(super) enum Incident {
     HostFreeze,
     DiskStall,
     Rot,
+    Snapshot,
+    /// The target's machine is what it was at the snapshot.
+    Restore,
+    StateFull,
+    StateFree,
     HostCrash,
     DaemonDeath,
     Disconnect,
@@ -38,13 +43,15 @@ pub(super) enum Incident {
 }
 
 impl Incident {
-    const RECURRING: [Self; 15] = [
+    const RECURRING: [Self; 17] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
         Self::HostFreeze,
         Self::DiskStall,
         Self::Rot,
+        Self::Snapshot,
+        Self::StateFull,
         Self::HostCrash,
         Self::DaemonDeath,
         Self::Disconnect,
@@ -65,7 +72,7 @@ impl<R: Rules> World<R> {
     }
 
     fn plan_next(&mut self, incident: Incident) {
-        let plan = &self.plan.incidents;
+        let (plan, promises) = (&self.plan.incidents, self.plan.promises);
         let mean = match incident {
             Incident::TargetCrash => plan.target_crash,
             Incident::Unanswered => plan.unanswered,
@@ -73,6 +80,8 @@ impl<R: Rules> World<R> {
             Incident::HostFreeze => plan.host_freeze,
             Incident::DiskStall => plan.disk_stall,
             Incident::Rot => plan.rot,
+            Incident::Snapshot => plan.restore.filter(|_| promises.generations),
+            Incident::StateFull => plan.state_full.filter(|_| promises.writers),
             Incident::HostCrash => plan.host_crash,
             Incident::DaemonDeath => plan.daemon_death,
             Incident::Disconnect => plan.disconnect,
@@ -83,6 +92,8 @@ impl<R: Rules> World<R> {
             Incident::Relink => plan.relink,
             Incident::Resize => plan.resize,
             Incident::TargetRestart
+            | Incident::Restore
+            | Incident::StateFree
             | Incident::Again(..)
             | Incident::Repair(_)
             | Incident::Plug(..) => None,
@@ -99,6 +110,7 @@ impl<R: Rules> World<R> {
                 self.move_target_perhaps();
                 return self.restart_target();
             }
+            Incident::StateFree => self.set_state_full(false),
             Incident::Repair(segment) => self.repair(segment),
             Incident::Plug(host, link) => self.add_link_to(host, link)?,
             _ if self.calm => {}
@@ -116,6 +128,17 @@ impl<R: Rules> World<R> {
             }
             Incident::DiskStall => self.freeze(Part::Disk),
             Incident::Rot => self.rot(),
+            Incident::Snapshot => {
+                self.take_snapshot();
+                let pause = Duration::from_millis(self.random.pick(&[20, 300, 2000]));
+                self.plan_in(pause, Event::Incident(Incident::Restore));
+            }
+            Incident::Restore => self.restore_target(),
+            Incident::StateFull => {
+                self.set_state_full(true);
+                let pause = Duration::from_millis(self.random.pick(&[50, 1000]));
+                self.plan_in(pause, Event::Incident(Incident::StateFree));
+            }
             Incident::HostCrash => {
                 let host = self.draw_host();
                 self.crash_host(host);

@@ -97,6 +97,7 @@ impl<R: Rules> World<R> {
                 self.report.channels += 1;
                 self.check_takeover(link, channel)?;
                 self.note_grant(link, channel);
+                self.keep_writer();
                 let port = self.network.port(Station::Target, link);
                 self.network.release_late(self.now, port, Some(channel.0));
                 self.plan_deliveries()
@@ -200,8 +201,8 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Nothing may be executed that its host knows the end of, nor twice, nor for anyone but the one
-    /// host that writes.
+    /// Nothing may be executed that its host knows the end of, nor twice, nor for anyone but the
+    /// one host that writes.
     fn check_begin(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let modifies = process.jobs[&id].command.opcode.modifies();
