@@ -162,10 +162,13 @@ fn what_is_torn_is_there_until_it_is_written_again() {
     let mut bench = Bench::new();
     let before = bench.done(Opcode::Write);
     let write = bench.begin(Opcode::Write);
+    let overwritten = bench.begin(Opcode::Write);
     bench.history.lose_target(false);
     let torn = bench.history.tear(0, Content::Stamp(write.1)).unwrap();
     bench.sees(torn).unwrap();
     bench.sees(before).unwrap_err();
+    bench.end(overwritten);
+    bench.sees(torn).unwrap();
     bench.end(write);
     bench.sees(torn).unwrap_err();
     bench.sees(write.1).unwrap();

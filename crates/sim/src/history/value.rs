@@ -20,6 +20,8 @@ pub(super) struct Value {
     pub(super) content: Content,
     pub(super) session: u64,
     pub(super) began: Step,
+    /// When the operation began of which it is a torn part.
+    whole: Step,
     /// When its host was told, or was gone.
     pub(super) ended: Step,
     /// If it takes effect at all, then before that.
@@ -45,6 +47,7 @@ impl Value {
             content,
             session,
             began,
+            whole: NEVER,
             ended: NEVER,
             deadline: NEVER,
             settled: NEVER,
@@ -66,7 +69,7 @@ impl Value {
 
     /// What is there when the whole was being written; it goes when the whole is.
     pub(super) fn torn(content: Content, whole: &Self, now: Step) -> Self {
-        Self { began: whole.began, ended: whole.began - 1, ..Self::found(content, now) }
+        Self { whole: whole.began, ..Self::found(content, now) }
     }
 
     /// Whether its operation is in progress.
@@ -149,7 +152,9 @@ impl Value {
     /// Whether it was there before the other, which has taken effect, and is not now.
     fn is_older(&self, other: &Self) -> bool {
         let settled = self.settled.min(self.deadline);
-        self.ended < other.began || (settled < other.current && !self.may_come_back())
+        self.ended < other.began
+            || (self.whole == other.began && !other.is_open())
+            || (settled < other.current && !self.may_come_back())
     }
 
     /// Whether each was there before the other.
