@@ -203,8 +203,8 @@ impl History {
             let own = own.ok_or("a write ended twice")?;
             // A cache that was lost meanwhile may have held it: look whether it is there.
             let seen = disk.seen(sector);
-            let gone = self.lost > done.began
-                && values.iter().any(|v| v.content == seen && v.ended < done.began);
+            let left = |value: &Value| value.content == seen && value.is_without(done.began);
+            let gone = self.lost > done.began && values.iter().any(left);
             values[own].ended = now;
             values[own].close(now, known && !gone);
             if !known {

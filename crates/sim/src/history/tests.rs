@@ -200,3 +200,15 @@ fn a_session_must_be_told_of_a_restored_target_before_a_flush_succeeds() {
     end(flushes[1], Status::Io).unwrap();
     end(flushes[2], Status::Success).unwrap();
 }
+
+#[test]
+fn an_answer_that_was_on_its_way_says_nothing_of_what_was_torn_meanwhile() {
+    let mut bench = Bench::new();
+    let write = bench.begin(Opcode::Write);
+    bench.history.lose_target(true);
+    let torn = bench.history.tear(0, Content::Stamp(write.1)).unwrap();
+    bench.disk.spoil(0, torn);
+    bench.end(write);
+    bench.sees(torn).unwrap();
+    bench.sees(write.1).unwrap_err();
+}

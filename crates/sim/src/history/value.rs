@@ -162,6 +162,11 @@ impl Value {
         self.settled < other.current && other.settled < self.current
     }
 
+    /// Whether it is there only where the operation that began then has left nothing whole.
+    pub(super) fn is_without(&self, began: Step) -> bool {
+        self.ended < began || self.whole == began
+    }
+
     /// The other has taken effect: the value is gone if it is older.
     pub(super) fn give_way(&mut self, other: &Self, now: Step) {
         if self.live && self.is_older(other) {
