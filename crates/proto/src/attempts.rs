@@ -5,16 +5,20 @@
 //! So nothing is forgotten early: if there is no room, new attempts are not taken.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tyche_wire::{Mac, Reject, Rejection};
 
 use crate::ticket::LIFE;
 use crate::time::Instant;
 
+/// How long an attempt is remembered from its ticket on: a bit longer than the ticket is good, for
+/// a connect may wait a moment between the two.
+const REMEMBERED: Duration = Duration::from_millis(LIFE.as_millis() as u64 + 1000);
 /// Attempts that are remembered at once on a link.
 const ATTEMPTS_MAX: usize = 1024;
 /// Attempts of one address among them: nobody takes the room of all others.
-const ATTEMPTS_PER_ADDRESS_MAX: usize = 128;
+const ATTEMPTS_PER_ADDRESS_MAX: usize = 256;
 
 /// What was decided about an attempt.
 pub(crate) enum Verdict {
@@ -49,7 +53,7 @@ impl Attempts {
         (src, number): (Mac, u64),
         issued: Instant,
     ) -> Result<&mut Verdict, Reject> {
-        self.0.retain(|attempt| now.since(attempt.issued) < LIFE);
+        self.0.retain(|attempt| now.since(attempt.issued) < REMEMBERED);
         let known = self.0.iter().position(|it| (it.src, it.number) == (src, number));
         let index = match known {
             Some(index) => index,
@@ -100,7 +104,7 @@ mod tests {
         }
         assert!(full(attempts.verdict(issued, (mac(ATTEMPTS_MAX), 0), issued)));
         assert!(attempts.verdict(issued, (mac(0), 0), issued).is_ok(), "known ones are answered");
-        let later = issued + LIFE;
+        let later = issued + REMEMBERED;
         assert!(attempts.verdict(later, (mac(0), u64::MAX), later).is_ok());
     }
 }

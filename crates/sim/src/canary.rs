@@ -1,7 +1,22 @@
 //! Broken on purpose: runs in which one rule is off. A checker that catches none of them would
 //! not catch a mistake either.
+//!
+//! | check | canaries that it catches, as a rule |
+//! |---|---|
+//! | a read returns what it can: [`history`](crate::history) | duplicates |
+//! | what is durable is there: the same | lost-cache, former-boot, flush, sync-error |
+//! | a session is told of a restored target: the same | generation |
+//! | a write is executed with its own data | payload |
+//! | nothing is executed that was answered | completions, cookie |
+//! | nothing is answered while it is executed | fence, fenced-open, fenced-busy |
+//! | nothing is executed twice in a run of the target | outcomes |
+//! | one session writes, until another does | former-channels |
+//! | who was not followed is let in again | writers |
+//!
+//! The last three canaries break nothing: they insist on what is not promised yet
+//! ([`Promises`](crate::Promises)). What is promised one day needs a rule that can be off instead.
 
-use tyche_proto::Rules;
+use tyche_proto::{Rules, Sound};
 
 use crate::plan::{Plan, Profile};
 use crate::report::Violation;
@@ -42,7 +57,7 @@ broken! {
     ForgetsFormerBoot: REMEMBER_FORMER_BOOT;
 }
 
-const CANARIES: [&str; 11] = [
+const CANARIES: [&str; 15] = [
     "duplicates",
     "completions",
     "cookie",
@@ -54,6 +69,10 @@ const CANARIES: [&str; 11] = [
     "former-channels",
     "former-boot",
     "flush",
+    "sync-error",
+    "outcomes",
+    "generation",
+    "writers",
 ];
 
 /// The names of all canaries.
@@ -77,12 +96,18 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "lost-cache" => run_with::<ForgetsLostCache>,
         "former-channels" => run_with::<ResumesBesideFormer>,
         "former-boot" => run_with::<ForgetsFormerBoot>,
-        "flush" => run_with::<tyche_proto::Sound>,
+        "flush" | "sync-error" | "outcomes" | "generation" | "writers" => run_with::<Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),
     };
-    let lies: fn(&mut Plan) = |plan| plan.disk.flush_lies = true;
+    let adjust: Option<fn(&mut Plan)> = match name {
+        "flush" => Some(|plan| plan.disk.flush_lies = true),
+        "sync-error" => Some(|plan| plan.disk.errors_forgotten = true),
+        "generation" => Some(|plan| plan.promises.generations = true),
+        "writers" => Some(|plan| plan.promises.writers = true),
+        "outcomes" => Some(|plan| plan.promises.outcomes = true),
+        _ => None,
+    };
     (first..first + seeds).find_map(|seed| {
-        let adjust = (name == "flush").then_some(lies);
         let options = Options { profile, adjust, ..Options::default() };
         let violation = *run_one(seed, options).err()?;
         Some(Caught { seed, violation })

@@ -1,7 +1,8 @@
-//! What sectors hold: every sector of every write is told apart from all others by its content,
-//! and a single wrong bit in it shows.
+//! What sectors hold: every sector of every operation that modifies is told apart from all others
+//! by its content, and a single wrong bit in it shows. That of a write comes with it; what
+//! write-zeroes and discard leave is made up by the disk, with the stamp of the operation.
 //!
-//! A written sector is its write's stamp, its own number, and 62 words that follow from these.
+//! A written sector is its operation's stamp, its own number, and 62 words that follow from these.
 
 use tyche_wire::SECTOR_LEN;
 
@@ -15,9 +16,9 @@ const HEAD_WORDS: u64 = 2;
 /// What a sector was found to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Nothing but zeroes.
+    /// Nothing but zeroes: never written.
     Zero,
-    /// What the write of this stamp put here.
+    /// What the operation of this stamp put here.
     Stamp(u64),
     /// Nothing that anybody ever wrote here.
     Garbage,

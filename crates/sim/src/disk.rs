@@ -5,12 +5,20 @@
 //! Two images: what reads see, and what would be left after a loss of the cache. Without a cache
 //! they are always the same. Between the two, sectors are written back whenever it pleases the
 //! disk.
+//!
+//! A flush or a write with FUA may fail. Then some of what was to be written back never is, though
+//! reads see it and the kernel has no more to say about it. So from then on every such step fails,
+//! until the target's process has ended; and the next one serves another generation.
+//!
+//! Unlike a real one it does not write zeroes where it is told to, nor where it is told to discard,
+//! but content that says which operation it was. So the checker can tell a late repetition of one
+//! from what the host asked for last, as it can for writes. The protocol does not look at data.
 
 use std::collections::BTreeSet;
 
-use tyche_wire::{Command, CommandFlags, Opcode};
+use tyche_wire::{Command, CommandFlags, Opcode, Status};
 
-use crate::content::{Content, SECTOR, examine};
+use crate::content::{Content, SECTOR, examine, fill};
 use crate::plan::DiskPlan;
 use crate::random::Random;
 
@@ -23,12 +31,27 @@ pub(crate) struct Disk {
     durable: Box<[u8]>,
     /// Sectors in which the two may differ.
     dirty: BTreeSet<u64>,
+    /// Others in which they differ: no step writes them back.
+    adrift: BTreeSet<u64>,
+    /// A step that was to make something durable has failed in this run of the target.
+    failed: bool,
     random: Random,
 }
 
-/// How far a write has got: the sectors that are still to be written.
+/// How far an operation that modifies has got.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(Vec<u64>);
+pub(crate) struct Progress {
+    stamp: u64,
+    /// Sectors that are still to be written.
+    left: Vec<u64>,
+}
+
+impl Progress {
+    /// What is still to be written, and with which stamp.
+    pub(crate) fn left(&self) -> impl Iterator<Item = (u64, Content)> {
+        self.left.iter().map(|&sector| (sector, Content::Stamp(self.stamp)))
+    }
+}
 
 /// The sectors of a command.
 pub(crate) fn sectors(command: &Command) -> std::ops::Range<u64> {
@@ -40,7 +63,16 @@ impl Disk {
     pub(crate) fn new(plan: DiskPlan, random: Random) -> Self {
         let image: Box<[u8]> = vec![0; plan.size as usize].into();
         let size = plan.size;
-        Self { durable: image.clone(), seen: image, dirty: BTreeSet::new(), size, plan, random }
+        Self {
+            durable: image.clone(),
+            seen: image,
+            dirty: BTreeSet::new(),
+            adrift: BTreeSet::new(),
+            failed: false,
+            size,
+            plan,
+            random,
+        }
     }
 
     pub(crate) fn plan(&self) -> &DiskPlan {
@@ -65,6 +97,17 @@ impl Disk {
             && len.is_multiple_of(block)
     }
 
+    /// What is on the medium.
+    pub(crate) fn image(&self) -> Box<[u8]> {
+        self.durable.clone()
+    }
+
+    /// The medium holds that, and nothing is cached.
+    pub(crate) fn restore(&mut self, image: Box<[u8]>) {
+        (self.seen, self.durable) = (image.clone(), image);
+        (self.dirty, self.adrift) = (BTreeSet::new(), BTreeSet::new());
+    }
+
     fn range(sector: u64) -> std::ops::Range<usize> {
         let first = sector as usize * SECTOR;
         first..first + SECTOR
@@ -80,43 +123,69 @@ impl Disk {
         examine(&self.durable[Self::range(sector)], sector)
     }
 
-    /// Begins a command that modifies.
-    pub(crate) fn begin(&self, command: &Command) -> Progress {
-        if command.opcode.modifies() {
-            Progress(sectors(command).collect())
-        } else {
-            Progress::default()
-        }
+    /// Begins a command; `stamp`: that of the operation, if it modifies.
+    pub(crate) fn begin(&self, command: &Command, stamp: u64) -> Progress {
+        let modifies = command.opcode.modifies();
+        Progress { stamp, left: if modifies { sectors(command).collect() } else { Vec::new() } }
     }
 
     /// Writes some of what is left of a write, from where its data lie now.
     pub(crate) fn advance(&mut self, command: &Command, progress: &mut Progress, data: &[u8]) {
-        let all = std::mem::take(&mut progress.0);
-        for sector in all {
+        for sector in std::mem::take(&mut progress.left) {
             if self.random.chance(0.5) {
-                self.put(command, sector, data);
+                self.put(command, progress.stamp, sector, data);
             } else {
-                progress.0.push(sector);
+                progress.left.push(sector);
             }
         }
     }
 
-    /// Finishes a write, a flush, or whatever else is not a read.
-    pub(crate) fn finish(&mut self, command: &Command, progress: Progress, data: &[u8]) {
-        for sector in progress.0 {
-            self.put(command, sector, data);
+    /// Finishes a write, a flush, or whatever else is not a read; it may fail only if `faulty`.
+    pub(crate) fn finish(
+        &mut self,
+        command: &Command,
+        progress: Progress,
+        data: &[u8],
+        faulty: bool,
+    ) -> Status {
+        for sector in progress.left {
+            self.put(command, progress.stamp, sector, data);
         }
         let fua = command.flags.contains(CommandFlags::FUA);
+        let flush = command.opcode == Opcode::Flush && !self.plan.flush_lies;
+        if !fua && !flush {
+            return Status::Success;
+        }
+        if faulty && self.random.hits(self.plan.sync_errors) {
+            self.fail_write_back();
+            return Status::Io;
+        }
+        if self.failed && !self.plan.errors_forgotten {
+            return Status::Io;
+        }
         if fua {
-            for sector in sectors(command) {
-                self.write_back(sector);
-            }
+            sectors(command).for_each(|sector| self.write_back(sector));
+        } else {
+            std::mem::take(&mut self.dirty).into_iter().for_each(|it| self.write_back(it));
         }
-        if command.opcode == Opcode::Flush && !self.plan.flush_lies {
-            for sector in std::mem::take(&mut self.dirty) {
-                self.write_back(sector);
-            }
+        Status::Success
+    }
+
+    pub(crate) fn set_sync_errors(&mut self, probability: f64) {
+        self.plan.sync_errors = probability;
+    }
+
+    fn fail_write_back(&mut self) {
+        self.failed = true;
+        for sector in std::mem::take(&mut self.dirty) {
+            let kept = self.random.chance(0.5);
+            if kept { &mut self.dirty } else { &mut self.adrift }.insert(sector);
         }
+    }
+
+    /// The target's process has ended; says whether what it served has to get another generation.
+    pub(crate) fn end_run(&mut self) -> bool {
+        std::mem::take(&mut self.failed) && !self.plan.errors_forgotten
     }
 
     /// Reads.
@@ -125,18 +194,19 @@ impl Disk {
         data.copy_from_slice(&self.seen[first..first + data.len()]);
     }
 
-    fn put(&mut self, command: &Command, sector: u64, data: &[u8]) {
+    fn put(&mut self, command: &Command, stamp: u64, sector: u64, data: &[u8]) {
         let range = Self::range(sector);
         match command.opcode {
             Opcode::Write => {
                 let at = range.start - command.offset as usize;
                 self.seen[range].copy_from_slice(&data[at..at + SECTOR]);
             }
-            // A discarded sector reads as zeroes or as before; this disk does either.
+            // A discarded sector reads as before or as anything else; this disk does either.
             Opcode::Discard if self.random.chance(0.5) => return,
-            _ => self.seen[range].fill(0),
+            _ => fill(&mut self.seen[range], stamp, sector),
         }
         self.dirty.insert(sector);
+        self.adrift.remove(&sector);
         if !self.plan.write_cache || self.random.chance(0.1) {
             self.write_back(sector);
         }
@@ -146,17 +216,40 @@ impl Disk {
         let range = Self::range(sector);
         self.durable[range.clone()].copy_from_slice(&self.seen[range]);
         self.dirty.remove(&sector);
+        self.adrift.remove(&sector);
     }
 
-    /// The cache is lost: each sector of it may or may not have been written back.
-    pub(crate) fn lose_cache(&mut self) {
+    /// The cache is lost: each sector of it may or may not have been written back. Returns those
+    /// that were being written at that moment.
+    pub(crate) fn lose_cache(&mut self) -> Vec<u64> {
+        let mut torn = Vec::new();
         for sector in std::mem::take(&mut self.dirty) {
             if self.random.chance(0.3) {
                 self.write_back(sector);
+                if self.tears() {
+                    torn.push(sector);
+                }
             } else {
-                let range = Self::range(sector);
-                self.seen[range.clone()].copy_from_slice(&self.durable[range]);
+                self.revert(sector);
             }
         }
+        std::mem::take(&mut self.adrift).into_iter().for_each(|sector| self.revert(sector));
+        torn
+    }
+
+    fn revert(&mut self, sector: u64) {
+        let range = Self::range(sector);
+        self.seen[range.clone()].copy_from_slice(&self.durable[range]);
+    }
+
+    /// Draws whether a sector that is being written is torn when the machine goes down.
+    pub(crate) fn tears(&mut self) -> bool {
+        self.random.hits(self.plan.tears)
+    }
+
+    /// A sector holds something else all at once, and on the medium.
+    pub(crate) fn spoil(&mut self, sector: u64, stamp: u64) {
+        fill(&mut self.seen[Self::range(sector)], stamp, sector);
+        self.write_back(sector);
     }
 }

@@ -4,8 +4,16 @@
 //! step between its submission and its end; if it fails, or its host dies, it may have taken
 //! effect or not. Of each sector the checker keeps the values that a read could return now
 //! (`live`), and those that could be left if the target's cache were lost now (`durable`, which
-//! includes all live ones). A value goes when a write that began after the value's own end is
-//! known to have taken effect: acknowledged, or seen by a read.
+//! includes all live ones). A value goes when one that is newer is known to have taken effect:
+//! acknowledged, or seen by a read. Newer is what began after the value's own end, and what a read
+//! saw that began after another read that saw the value had ended: what was overwritten does not
+//! come back, whoever looks ([`value`]).
+//!
+//! An operation that was not answered may be executed twice where who remembers it has died: by the
+//! next run of the target, or for the next program that serves the device. The values of all that
+//! were in progress at such a moment may come back until those are over. If the target's disk
+//! becomes what it was some time before, all else is impossible, but each session that lives on must
+//! be told of it before it is promised anything again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +22,13 @@ use tyche_wire::{CommandFlags, Opcode, Status};
 
 use crate::content::{Content, SECTOR, examine};
 use crate::disk::Disk;
+use crate::plan::{DiskPlan, Promises};
+
+#[cfg(test)]
+mod tests;
+mod value;
+
+use value::Value;
 
 /// A step of the run.
 type Step = u64;
@@ -21,19 +36,9 @@ type Step = u64;
 /// Not yet.
 const NEVER: Step = Step::MAX;
 
-#[derive(Clone, Copy, Debug)]
-struct Value {
-    content: Content,
-    session: u64,
-    began: Step,
-    ended: Step,
-    /// Acknowledged, and its session has not been told that it may be lost.
-    owed: bool,
-    live: bool,
-    durable: bool,
-    /// When it ceased to be live.
-    died: Step,
-}
+/// Why a value cannot be where it is.
+const IMPOSSIBLE: &str = "where it cannot be";
+const OVERWRITTEN: &str = "seen on both sides of another";
 
 /// An operation of a host, as the checker knows it.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +48,7 @@ pub(crate) struct Submitted {
     pub(crate) flags: CommandFlags,
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    /// What a write puts into its sectors; zero for all others.
+    /// Tells it from all others if it modifies; else zero.
     pub(crate) stamp: u64,
     began: Step,
 }
@@ -53,10 +58,6 @@ impl Submitted {
         let first = self.offset / SECTOR as u64;
         first..first + u64::from(self.len) / SECTOR as u64
     }
-
-    fn content(&self) -> Content {
-        if self.opcode == Opcode::Write { Content::Stamp(self.stamp) } else { Content::Zero }
-    }
 }
 
 /// See the module.
@@ -65,37 +66,33 @@ pub(crate) struct History {
     step: Step,
     stamps: u64,
     write_cache: bool,
+    promises: Promises,
     /// Operations in progress, by session and name.
     open: BTreeMap<(u64, OpId), Submitted>,
-    /// Stamps of writes that have ended, for their hosts.
+    /// Stamps of operations that have ended, for their hosts.
     acknowledged: BTreeSet<u64>,
     /// Sectors with acknowledged writes that no flush has covered.
     unflushed: BTreeSet<u64>,
     /// When the cache was last lost.
     lost: Step,
+    /// Sessions that have not been told that the disk has become another.
+    untold: BTreeSet<u64>,
 }
 
 impl History {
-    pub(crate) fn new(size: u64, write_cache: bool) -> Self {
-        let zero = Value {
-            content: Content::Zero,
-            session: 0,
-            began: 0,
-            ended: 0,
-            owed: false,
-            live: true,
-            durable: true,
-            died: NEVER,
-        };
+    pub(crate) fn new(disk: &DiskPlan, promises: Promises) -> Self {
+        let zero = Value::found(Content::Zero, 0);
         Self {
-            sectors: vec![vec![zero]; size as usize / SECTOR],
+            sectors: vec![vec![zero]; disk.size as usize / SECTOR],
             step: 1,
             stamps: 0,
-            write_cache,
+            write_cache: disk.write_cache,
+            promises,
             open: BTreeMap::new(),
             acknowledged: BTreeSet::new(),
             unflushed: BTreeSet::new(),
             lost: 0,
+            untold: BTreeSet::new(),
         }
     }
 
@@ -104,7 +101,7 @@ impl History {
         self.step
     }
 
-    /// A stamp that no write had before.
+    /// A stamp that no operation had before.
     pub(crate) fn stamp(&mut self) -> u64 {
         self.stamps += 1;
         self.stamps
@@ -115,7 +112,7 @@ impl History {
         self.open.len()
     }
 
-    /// Whether the write of this stamp is over for its host.
+    /// Whether the operation of this stamp is over for its host.
     pub(crate) fn is_acknowledged(&self, stamp: u64) -> bool {
         self.acknowledged.contains(&stamp)
     }
@@ -135,16 +132,8 @@ impl History {
             return Err(format!("{op:?} was given out twice"));
         }
         if opcode.modifies() {
-            let value = Value {
-                content: submitted.content(),
-                session,
-                began,
-                ended: NEVER,
-                owed: false,
-                live: true,
-                durable: true,
-                died: NEVER,
-            };
+            let repeats = !self.promises.outcomes;
+            let value = Value::new(Content::Stamp(stamp), session, began, repeats);
             for sector in submitted.sectors() {
                 if let Some(values) = self.sectors.get_mut(sector as usize) {
                     values.push(value);
@@ -183,16 +172,12 @@ impl History {
         for (sector, bytes) in read.sectors().zip(data.chunks_exact(SECTOR)) {
             let content = examine(bytes, sector);
             let values = &mut self.sectors[sector as usize];
-            let mut possible = values
-                .iter()
-                .filter(|value| value.content == content && (value.live || value.died >= began));
-            let Some(value) = possible.next().copied() else {
-                return Err(wrong("a read returned", sector, content, values));
-            };
-            let unique = possible.next().is_none();
-            if unique && self.lost < began {
-                supersede(values, value.began, now);
+            if self.lost < began {
+                observe(values, content, began, now)
+            } else {
+                find(values, content, began).map(drop)
             }
+            .map_err(|why| wrong("a read returned", (content, sector), why, values))?;
         }
         Ok(())
     }
@@ -204,40 +189,41 @@ impl History {
         status: Status,
         disk: &Disk,
     ) -> Result<(), String> {
-        if done.opcode == Opcode::Write {
-            self.acknowledged.insert(done.stamp);
-        }
+        self.acknowledged.insert(done.stamp);
         let known = status == Status::Success && done.opcode != Opcode::Discard;
         let fua = done.flags.contains(CommandFlags::FUA);
+        if known && !self.write_cache {
+            self.check_told(done)?;
+        }
         let reads = self.open.values().filter(|open| open.opcode == Opcode::Read);
         let oldest_read = reads.map(|read| read.began).min().unwrap_or(now);
         for sector in done.sectors() {
             let Some(values) = self.sectors.get_mut(sector as usize) else { continue };
-            let own = values.iter_mut().find(|v| v.began == done.began && v.ended == NEVER);
+            let own = values.iter().position(|v| v.began == done.began && v.is_open());
             let own = own.ok_or("a write ended twice")?;
-            own.ended = now;
+            // A cache that was lost meanwhile may have held it: look whether it is there.
+            let seen = disk.seen(sector);
+            let left = |value: &Value| value.content == seen && value.is_without(done.began);
+            let gone = self.lost > done.began && values.iter().any(left);
+            values[own].ended = now;
+            values[own].close(now, known && !gone);
             if !known {
                 continue;
             }
-            own.owed = self.write_cache && !fua;
-            if own.owed {
+            values[own].owed = self.write_cache && !fua;
+            if values[own].owed {
                 self.unflushed.insert(sector);
             }
-            // A cache that was lost meanwhile may have held it: look whether it is there.
-            let seen = disk.seen(sector);
-            let gone = self.lost > done.began
-                && values.iter().any(|v| v.content == seen && v.ended < done.began);
             if !gone {
-                supersede(values, done.began, now);
+                let content = values[own].content;
+                take_effect(values, own, now)
+                    .map_err(|why| wrong("a write left", (content, sector), why, values))?;
             }
             if !self.write_cache || fua {
-                supersede_durable(values, done.began);
-                let left = disk.durable(sector);
-                if !values.iter().any(|value| value.durable && value.content == left) {
-                    return Err(wrong("a durable write left", sector, left, values));
-                }
+                last(values, own);
+                check_durable("a durable write left", sector, values, disk)?;
             }
-            values.retain(|value| value.live || value.durable || value.died >= oldest_read);
+            values.retain(|value| value.matters(oldest_read));
         }
         Ok(())
     }
@@ -251,29 +237,46 @@ impl History {
     ) -> Result<(), String> {
         if status != Status::Success {
             self.forgive(flush.session, now);
+            self.untold.remove(&flush.session);
             return Ok(());
         }
+        self.check_told(flush)?;
         let mut rest = BTreeSet::new();
         for sector in std::mem::take(&mut self.unflushed) {
             let values = &mut self.sectors[sector as usize];
-            let mut newest = None;
-            for value in values.iter_mut().filter(|value| value.owed) {
+            let mut covered = false;
+            for index in 0..values.len() {
+                let value = &mut values[index];
+                if !value.owed {
+                    continue;
+                }
                 if value.session == flush.session && value.ended < flush.began {
                     value.owed = false;
-                    newest = newest.max(Some(value.began));
+                    covered = true;
+                    last(values, index);
                 } else {
                     rest.insert(sector);
                 }
             }
-            let Some(began) = newest else { continue };
-            supersede_durable(values, began);
-            let left = disk.durable(sector);
-            if !values.iter().any(|value| value.durable && value.content == left) {
-                return Err(wrong("a flush succeeded and left", sector, left, values));
+            if covered {
+                check_durable("a flush succeeded and left", sector, values, disk)?;
             }
         }
         self.unflushed = rest;
         Ok(())
+    }
+
+    /// What a session was told to last may be gone: it must know when it is told so again. An
+    /// answer to what it asked before may have been on its way.
+    fn check_told(&self, done: &Submitted) -> Result<(), String> {
+        let Submitted { session, opcode, offset, len, began, .. } = done;
+        if !self.untold.contains(session) || *began < self.lost {
+            return Ok(());
+        }
+        Err(format!(
+            "{opcode:?} {offset}+{len} succeeded for session {session}, which has not been \
+                     told that the target was restored from a snapshot"
+        ))
     }
 
     /// The session is told that what it wrote may not last, or it is over and nobody is left to
@@ -309,10 +312,21 @@ impl History {
         }
     }
 
+    /// Whether the operation of that stamp was in progress when the target lost its cache: what was
+    /// done of it may be done again.
+    pub(crate) fn is_done_again(&self, stamp: u64) -> bool {
+        self.open.values().any(|open| open.stamp == stamp && open.began < self.lost)
+    }
+
     /// A session takes the place of another of its host: what that one is owed, it is owed.
     pub(crate) fn succeed(&mut self, former: u64, session: u64) {
+        let now = self.tick();
+        if self.untold.remove(&former) {
+            self.untold.insert(session);
+        }
         for value in self.sectors.iter_mut().flatten().filter(|it| it.session == former) {
             value.session = session;
+            value.lose_memory(now, false);
         }
     }
 
@@ -331,6 +345,7 @@ impl History {
     pub(crate) fn vanish(&mut self, session: u64) -> usize {
         let now = self.tick();
         self.forgive(session, now);
+        self.untold.remove(&session);
         let keys: Vec<_> =
             self.open.range((session, OpId(0))..=(session, OpId(u32::MAX))).map(|x| *x.0).collect();
         for key in &keys {
@@ -340,51 +355,132 @@ impl History {
         keys.len()
     }
 
-    /// The target's cache was lost.
-    pub(crate) fn lose_cache(&mut self) {
+    /// The target has died, with the cache of its disk or without.
+    pub(crate) fn lose_target(&mut self, with_cache: bool) {
+        let now = self.tick();
+        for value in self.sectors.iter_mut().flatten() {
+            if with_cache {
+                value.lose_cache(now);
+            } else {
+                value.lose_memory(now, true);
+            }
+        }
+        if with_cache {
+            self.lost = now;
+        }
+    }
+
+    /// The target has died, and its disk has become what it was before; `sessions` live on.
+    pub(crate) fn restore(&mut self, disk: &Disk, sessions: impl Iterator<Item = u64>) {
         let now = self.tick();
         self.lost = now;
-        for value in self.sectors.iter_mut().flatten() {
-            if value.durable && !value.live {
-                (value.live, value.died) = (true, NEVER);
+        self.untold.extend(sessions);
+        self.unflushed.clear();
+        for (sector, values) in (0..).zip(&mut self.sectors) {
+            let content = disk.seen(sector);
+            values.retain(|value| value.content != content || value.is_open());
+            values.iter_mut().for_each(|value| value.lose_disk(now));
+            if values.iter().all(|value| value.content != content) {
+                values.push(Value::found(content, now));
             }
         }
     }
 
-    /// At the end: what the disk holds must be possible everywhere.
-    pub(crate) fn check_disk(&self, disk: &Disk) -> Result<(), String> {
-        for (sector, values) in (0..).zip(&self.sectors) {
+    /// The machine goes down while a value is being written: what is there now is neither that nor
+    /// what was before. Returns the stamp of it.
+    pub(crate) fn tear(&mut self, sector: u64, content: Content) -> Option<u64> {
+        let (now, stamp) = (self.tick(), self.stamp());
+        let values = &mut self.sectors[sector as usize];
+        let whole = values[find(values, content, now).ok()?];
+        let torn = Value::torn(Content::Stamp(stamp), &whole, now);
+        replace(values, torn, now);
+        Some(stamp)
+    }
+
+    /// A sector has become something else by itself. Returns the stamp of it.
+    pub(crate) fn rot(&mut self, sector: u64) -> u64 {
+        let (now, stamp) = (self.tick(), self.stamp());
+        let rotten = Value::found(Content::Stamp(stamp), now);
+        replace(&mut self.sectors[sector as usize], rotten, now);
+        stamp
+    }
+
+    /// At the end: what the disk holds must be possible everywhere, and what would be left without
+    /// its cache.
+    pub(crate) fn check_disk(&mut self, disk: &Disk) -> Result<(), String> {
+        let now = self.tick();
+        for (sector, values) in (0..).zip(&mut self.sectors) {
             let seen = disk.seen(sector);
-            if !values.iter().any(|value| value.live && value.content == seen) {
-                return Err(wrong("at the end the disk holds", sector, seen, values));
-            }
+            observe(values, seen, now, now)
+                .map_err(|why| wrong("at the end the disk holds", (seen, sector), why, values))?;
+            check_durable("at the end the medium holds", sector, values, disk)?;
         }
         Ok(())
     }
 }
 
-/// A write that began at `began` took effect: what had ended before is no more.
-fn supersede(values: &mut [Value], began: Step, now: Step) {
-    for value in values.iter_mut().filter(|value| value.live && value.ended < began) {
-        (value.live, value.died) = (false, now);
+/// The value of that content, if a read that began then may have returned it.
+fn find(values: &[Value], content: Content, began: Step) -> Result<usize, &'static str> {
+    let possible = |value: &Value| value.content == content && value.is_possible(began);
+    values.iter().position(possible).ok_or(IMPOSSIBLE)
+}
+
+/// A read that began then and ends now has seen a value.
+fn observe(
+    values: &mut [Value],
+    content: Content,
+    began: Step,
+    now: Step,
+) -> Result<(), &'static str> {
+    let index = find(values, content, began)?;
+    values[index].see(began, now);
+    take_effect(values, index, now)
+}
+
+/// A value is known to have taken effect: what is older is no more.
+fn take_effect(values: &mut [Value], index: usize, now: Step) -> Result<(), &'static str> {
+    let newest = values[index];
+    for (other, value) in values.iter_mut().enumerate() {
+        if other == index {
+            continue;
+        }
+        if value.contradicts(&newest) {
+            return Err(OVERWRITTEN);
+        }
+        value.give_way(&newest, now);
+    }
+    Ok(())
+}
+
+/// A value takes the place of all others by itself.
+fn replace(values: &mut Vec<Value>, value: Value, now: Step) {
+    values.iter_mut().for_each(|older| older.give_way(&value, now));
+    values.push(value);
+}
+
+/// A value is on the medium: what is older will not come back.
+fn last(values: &mut [Value], index: usize) {
+    let newest = values[index];
+    for (other, value) in values.iter_mut().enumerate() {
+        if other != index {
+            value.give_way_for_good(&newest);
+        }
     }
 }
 
-/// A write that began at `began` lasts: what had ended before will not come back.
-fn supersede_durable(values: &mut [Value], began: Step) {
-    for value in values.iter_mut().filter(|value| value.ended < began) {
-        value.durable = false;
+fn check_durable(who: &str, sector: u64, values: &[Value], disk: &Disk) -> Result<(), String> {
+    let left = disk.durable(sector);
+    if values.iter().any(|value| value.durable && value.content == left) {
+        return Ok(());
     }
+    Err(wrong(who, (left, sector), IMPOSSIBLE, values))
 }
 
-fn wrong(what: &str, sector: u64, content: Content, values: &[Value]) -> String {
+fn wrong(what: &str, (content, sector): (Content, u64), why: &str, values: &[Value]) -> String {
     use std::fmt::Write;
-    let mut text = format!("{what} {content:?} in sector {sector}; possible were");
+    let mut text = format!("{what} {content:?} in sector {sector}, {why}; there were");
     for value in values {
-        let Value { content, session, began, ended, .. } = value;
-        let (live, durable) = (value.live, value.durable);
-        let _ = write!(text, " [{content:?} of session {session} in {began}..{ended}");
-        let _ = write!(text, " live={live} durable={durable}]");
+        let _ = write!(text, " {value}");
     }
     text
 }

@@ -27,6 +27,8 @@ pub(crate) fn export_name() -> Name {
 /// An operation in progress.
 pub(crate) struct Pending {
     pub(crate) operation: Operation,
+    /// Tells it from all others if it modifies, else zero.
+    pub(crate) stamp: u64,
     pub(crate) memory: Vec<u8>,
     pub(crate) submitted: Instant,
     /// Outages before it.
@@ -266,7 +268,7 @@ impl Pending {
         if operation.opcode == Opcode::Write {
             fill(&mut memory, stamp, operation.offset / SECTOR_LEN);
         }
-        Self { operation, memory, submitted: now, outages }
+        Self { operation, stamp, memory, submitted: now, outages }
     }
 
     /// How long it has been in progress.

@@ -11,7 +11,7 @@ mod ports;
 use std::time::Duration;
 
 use tyche_proto::Instant;
-use tyche_wire::{ETHERNET_LEN, HEAD_LEN, Header, Kind, Mac};
+use tyche_wire::{Cookie, ETHERNET_LEN, HEAD_LEN, Header, Kind, Mac};
 
 use crate::plan::{LinkPlan, Plan, SegmentPlan};
 use crate::random::Random;
@@ -38,6 +38,11 @@ impl Delivery {
     /// What kind of frame it is, if that can be read.
     pub(crate) fn kind(&self) -> Option<Kind> {
         Header::parse(self.head()).ok().map(|header| header.kind)
+    }
+
+    /// The cookie of the channel that it is for, if that can be read.
+    pub(crate) fn cookie(&self) -> Option<Cookie> {
+        Header::parse(self.head()).ok().map(|header| header.cookie)
     }
 
     pub(crate) fn payload(&self) -> &[u8] {

@@ -3,6 +3,7 @@
 //! al. 2012): with everything on at once, some bugs never get far enough to show.
 
 mod incidents;
+mod promises;
 mod topology;
 
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tyche_wire::ETHERNET_LEN;
 use crate::random::Random;
 
 pub use incidents::Incidents;
+pub use promises::Promises;
 use topology::Topology;
 pub use topology::{Faults, LinkPlan, SegmentPlan};
 
@@ -26,6 +28,9 @@ const BATCH: [BatchPolicy; 4] =
 
 const CHOICE: [ChannelChoice; 3] =
     [ChannelChoice::LeastOutstanding, ChannelChoice::LeastOutstanding, ChannelChoice::RoundRobin];
+
+/// Makes another stream of chance of a seed, for what the disk does wrong.
+const FAULTS_OF_DISK: u64 = 0x6469_736b;
 
 /// Which worlds seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +64,8 @@ pub struct Plan {
     /// The longest time that an operation may take for each outage that it meets, if there is such
     /// a limit.
     pub stall_max: Option<Duration>,
+    /// What the checker insists on.
+    pub promises: Promises,
 }
 
 /// A target.
@@ -91,8 +98,16 @@ pub struct DiskPlan {
     pub errors: f64,
     /// How often a request takes up to some seconds.
     pub hiccups: f64,
+    /// How often a request takes half a minute.
+    pub hangs: f64,
+    /// How often a flush or a write with FUA fails, and loses some of what was to be written back.
+    pub sync_errors: f64,
+    /// How many of the sectors that are being written when the machine goes down are torn.
+    pub tears: f64,
     /// Flushes succeed without doing anything: broken on purpose.
     pub flush_lies: bool,
+    /// A flush succeeds after one that failed: broken on purpose.
+    pub errors_forgotten: bool,
 }
 
 /// A host.
@@ -170,12 +185,17 @@ impl Plan {
                 latency: Duration::from_micros(80),
                 errors: 0.0,
                 hiccups: 0.0,
+                hangs: 0.0,
+                sync_errors: 0.0,
+                tears: 0.0,
                 flush_lies: false,
+                errors_forgotten: false,
             },
             hosts: vec![HostPlan::quiet()],
             segments: Vec::new(),
             incidents: Incidents::default(),
             stall_max: None,
+            promises: Promises::KEPT,
         };
         plan.add_segment(9000);
         plan
@@ -223,7 +243,23 @@ impl Plan {
             hosts.iter_mut().for_each(HostPlan::be_modest);
         }
         let segments = topology.segments;
-        Self { seed, profile, operations, target, hosts, segments, incidents, disk, stall_max }
+        // Chance of its own: what else a seed stands for stays the same.
+        let mut of_disk = Random::new(seed ^ FAULTS_OF_DISK);
+        disk.draw_faults(&mut of_disk, steady);
+        incidents.draw_faults(&mut of_disk);
+        let promises = Promises::KEPT;
+        Self {
+            seed,
+            profile,
+            operations,
+            target,
+            disk,
+            hosts,
+            segments,
+            incidents,
+            stall_max,
+            promises,
+        }
     }
 }
 
@@ -248,8 +284,20 @@ impl DiskPlan {
             latency: Duration::from_micros(random.pick(&[20, 100, 1000, 10_000])),
             errors: if random.chance(0.2) { 0.002 } else { 0.0 },
             hiccups: if random.chance(0.5) { random.pick(&[0.01, 0.05, 0.2]) } else { 0.0 },
+            hangs: 0.0,
+            sync_errors: 0.0,
+            tears: 0.0,
             flush_lies: false,
+            errors_forgotten: false,
         }
+    }
+
+    /// What goes wrong on it, but for single errors.
+    fn draw_faults(&mut self, random: &mut Random, steady: bool) {
+        let mut sometimes = |often, rate| if random.chance(often) { rate } else { 0.0 };
+        self.hangs = sometimes(if steady { 0.0 } else { 0.1 }, 0.002);
+        self.sync_errors = sometimes(0.3, 0.1);
+        self.tears = sometimes(0.5, 0.3);
     }
 }
 

@@ -57,6 +57,16 @@ pub struct Report {
     pub shut_out: u64,
     /// Requests that the disk failed.
     pub disk_errors: u64,
+    /// Requests that it failed because what was to last was lost, then or before.
+    pub sync_errors: u64,
+    /// Requests that hung.
+    pub hangs: u64,
+    /// Sectors that were torn when the target's machine went down.
+    pub torn: u64,
+    /// Sectors that changed by themselves.
+    pub rotten: u64,
+    /// Times that the target's machine was restored from a snapshot.
+    pub restores: u64,
     /// Deaths of the target between the execution of a request and its answer.
     pub unanswered: u64,
     /// Times that the target came back with other addresses.
@@ -137,6 +147,11 @@ impl std::ops::AddAssign for Report {
         self.reissued += other.reissued;
         self.shut_out += other.shut_out;
         self.disk_errors += other.disk_errors;
+        self.sync_errors += other.sync_errors;
+        self.hangs += other.hangs;
+        self.torn += other.torn;
+        self.rotten += other.rotten;
+        self.restores += other.restores;
         self.unanswered += other.unanswered;
         self.moves += other.moves;
         self.freezes += other.freezes;

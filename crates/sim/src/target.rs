@@ -2,6 +2,7 @@
 //! and the requests that its disk has.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use tyche_proto::{
     ChannelRef, ExportConfig, Instant, Listener, ListenerConfig, Registry, Rules, SessionInfo,
@@ -56,7 +57,7 @@ pub(crate) struct Job {
     pub(crate) command: Command,
     pub(crate) begun: Instant,
     pub(crate) progress: Progress,
-    /// The stamp of a write's data, else zero.
+    /// The stamp of the operation, if it modifies; else zero.
     pub(crate) stamp: u64,
 }
 
@@ -66,6 +67,8 @@ pub(crate) struct Process<R> {
     pub(crate) registry: Registry,
     pub(crate) memory: BTreeMap<(usize, ChannelId), Memory>,
     pub(crate) jobs: BTreeMap<u64, Job>,
+    /// What was begun of each operation of a session that modifies, in bytes of the disk.
+    executed: BTreeMap<(Uuid, u64), Vec<Range<u64>>>,
 }
 
 /// What the process is told about its export when it starts.
@@ -111,7 +114,13 @@ impl<R: Rules> Process<R> {
             hosts: Vec::new(),
         });
         registry.restore_last_writer(0, exported.last_writer);
-        Self { listeners, registry, memory: BTreeMap::new(), jobs: BTreeMap::new() }
+        Self {
+            listeners,
+            registry,
+            memory: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            executed: BTreeMap::new(),
+        }
     }
 
     /// The session that a channel belongs to.
@@ -119,6 +128,17 @@ impl<R: Rules> Process<R> {
         let wanted = ChannelRef { link, channel };
         let mut sessions = self.registry.sessions(0).iter();
         sessions.find(|session| session.channels().any(|(channel, _)| channel == wanted))
+    }
+
+    /// Remembers that the disk begins a request that modifies; says whether this run has begun some
+    /// of the same before.
+    pub(crate) fn is_repeated(&mut self, job: u64) -> bool {
+        let Job { session, stamp, command, .. } = &self.jobs[&job];
+        let range = command.offset..command.offset + u64::from(command.len);
+        let executed = self.executed.entry((*session, *stamp)).or_default();
+        let again = executed.iter().any(|it| it.start < range.end && range.start < it.end);
+        executed.push(range);
+        again
     }
 
     /// When a listener has something to do if nothing happens before.

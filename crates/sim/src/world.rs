@@ -8,16 +8,17 @@ mod crashes;
 mod freezer;
 mod hosts;
 mod incidents;
+mod kept;
 mod orders;
 mod outages;
 mod requests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::time::Duration;
 
 use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound};
-use tyche_wire::{HEAD_LEN, Header, Kind, Status, Uuid};
+use tyche_wire::{Cookie, HEAD_LEN, Header, Kind, Status, Uuid};
 
 use crate::disk::Disk;
 use crate::history::History;
@@ -32,6 +33,7 @@ use crate::trace::{Happening, Trace};
 
 use freezer::{Freezer, Part};
 use incidents::Incident;
+use kept::Snapshot;
 
 /// Frames in flight at once, beyond which somebody floods the network.
 const FRAMES_MAX: usize = 200_000;
@@ -74,10 +76,19 @@ pub struct World<R: Rules = Sound> {
     /// The session that was the last to modify the disk, and those that did before others.
     last_writer: Option<Uuid>,
     former_writers: BTreeSet<Uuid>,
+    /// The cookie of the frame that the target handles.
+    handled: Option<Cookie>,
+    /// Which operation hosts have sent by which request: stamps, by the cookie of the channel's
+    /// frames to the target and the request's tag.
+    sent: HashMap<(u64, u32), u64>,
     /// Who does nothing at the moment.
     freezer: Freezer,
     /// The target dies when its disk has executed another request that modifies.
     dies_unanswered: bool,
+    /// What the target's machine may be restored from.
+    snapshot: Option<Snapshot>,
+    /// The target can keep nothing.
+    state_full: bool,
     frames_in_flight: usize,
     spins: u32,
     /// Operations that busy hosts may still submit.
@@ -112,15 +123,19 @@ impl<R: Rules> World<R> {
             process: Some(Process::new(&plan.target, exported, &mut random)),
             target_alarm: None,
             disk: Disk::new(plan.disk.clone(), random.fork()),
-            history: History::new(plan.disk.size, plan.disk.write_cache),
+            history: History::new(&plan.disk, plan.promises),
             trace: Trace::new(verbose),
             out: Outgoing::new(),
             jobs: 0,
             sessions: 0,
             last_writer: None,
             former_writers: BTreeSet::new(),
+            handled: None,
+            sent: HashMap::new(),
             freezer: Freezer::default(),
             dies_unanswered: false,
+            snapshot: None,
+            state_full: false,
             frames_in_flight: 0,
             spins: 0,
             allowance: plan.operations,
@@ -355,7 +370,7 @@ impl<R: Rules> World<R> {
     }
 
     /// The last check: what the disk holds at the end.
-    pub(crate) fn check_end(&self) -> Result<(), String> {
+    pub(crate) fn check_end(&mut self) -> Result<(), String> {
         self.history.check_disk(&self.disk)
     }
 }

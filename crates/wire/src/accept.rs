@@ -4,7 +4,7 @@
 //! off len field
 //!   0   8 attempt       of the connect
 //!   8  16 target        UUID of the target
-//!  24  16 boot          UUID of this run of the target
+//!  24  16 boot          changes whenever completed writes may have been lost
 //!  40  16 export        UUID of the export
 //!  56   8 size          bytes
 //!  64   8 cookie        of the frames to the target
@@ -53,7 +53,8 @@ pub struct Accept {
     pub attempt: u64,
     /// Identity of the target.
     pub target: Uuid,
-    /// Identity of this run of the target: another one means that unflushed writes may be lost.
+    /// Identity of the time in which completed writes survive: another one means that they may be
+    /// lost.
     pub boot: Uuid,
     /// Identity of the export.
     pub export: Uuid,
@@ -102,6 +103,7 @@ impl Accept {
         fields.end()?;
         check_sizes(this.queue_size, this.frame_len, this.keep_alive_ms)?;
         if !(256..=1 << 20).contains(&this.damq_pages)
+            || this.cookie.0 == 0
             || !matches!(this.block_size, 512 | 4096)
             || !this.size.is_multiple_of(u64::from(this.block_size))
         {

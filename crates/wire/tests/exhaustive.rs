@@ -213,6 +213,7 @@ const BODIES: &[Bad] = &[
     (Reject::Range, "connect", &[Put(268, &[99, 0])], Checksums),
     (Reject::Range, "connect", &[Put(268, &[0x61, 0xea, 0, 0])], Checksums),
     (Reject::Range, "accept", &[Put(120, &[1])], Checksums),
+    (Reject::Range, "accept", &[Put(128, &[0; 8])], Checksums),
     (Reject::Range, "accept", &[Put(138, &[0, 0])], Checksums),
     (Reject::Range, "accept", &[Put(140, &[17, 0])], Checksums),
     (Reject::Range, "accept", &[Put(142, &[0, 0])], Checksums),

@@ -131,7 +131,7 @@ fn connect() -> impl Strategy<Value = Control> {
 
 fn accept() -> impl Strategy<Value = Control> {
     let names = (uuid(), uuid(), uuid());
-    let addresses = (any::<u64>(), cookie(), channel());
+    let addresses = (any::<u64>(), own_cookie(), channel());
     let disk = (any::<u64>(), block_size(), 0..32u32);
     (names, addresses, rings(), sizes(), 256..=1u32 << 20, disk).prop_map(
         |(names, addresses, rings, sizes, damq_pages, (size, block_size, flags))| {

@@ -13,7 +13,7 @@ use crate::attempts::Verdict;
 use crate::channel::ChannelConfig;
 use crate::registry::{ChannelRef, FenceAnswer, Registry};
 use crate::rules::Rules;
-use crate::target::Outcomes;
+use crate::target::TargetChannel;
 use crate::time::Instant;
 
 /// What hosts ask that takes the registry.
@@ -101,11 +101,9 @@ impl<R: Rules> Listener<R> {
         for (index, slot) in self.channels.iter_mut().enumerate() {
             if let Some(open) = slot.take_if(|open| open.is_over()) {
                 let channel = ChannelId(index as u16);
-                let outcomes = match &open.target {
-                    _ if open.is_done => None,
-                    Some(target) => Some(target.outcomes()),
-                    None => Some(Outcomes::default()),
-                };
+                // A channel that no frame came for has no outcomes: they would drive out others'.
+                let target = open.target.as_ref().filter(|_| !open.is_done);
+                let outcomes = target.map(TargetChannel::outcomes);
                 let reference = ChannelRef { link: self.config.link, channel };
                 registry.closed(open.grant.export, reference, outcomes);
                 if let Some(target) = open.target {

@@ -192,6 +192,10 @@ impl<R: Rules> TargetChannel<R> {
     /// Whether what a frame carries can be taken.
     fn check(&self, header: &Header, body: &Body<'_>) -> Result<(), Reject> {
         match body {
+            // A target asks for no farewell, and so awaits no answer to one.
+            Body::Empty if header.kind == Kind::Disconnect && header.flags == Flags::REPLY => {
+                Err(Reject::Unexpected)
+            }
             Body::Empty => Ok(()),
             Body::Control(_) if matches!(header.kind, Kind::Ack | Kind::Fence) => Ok(()),
             Body::Echo { echo, .. } if !header.flags.contains(Flags::REPLY) => {

@@ -3,7 +3,7 @@
 use tyche_wire::{Fate, Tag};
 
 /// See the module: of each slot, the last use and how it ended.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Outcomes(Box<[(u16, Fate)]>);
 
 impl Outcomes {
@@ -14,9 +14,8 @@ impl Outcomes {
     /// The fate of a request. A host asks about the last use of a slot only, for it uses a slot
     /// again only when it has the completion of the use before.
     pub(crate) fn fate(&self, tag: Tag) -> Fate {
-        // A channel that never had a frame has no slots, and has executed nothing.
         let Some(&(generation, fate)) = self.0.get(usize::from(tag.slot)) else {
-            return Fate::NotExecuted;
+            return Fate::Unknown;
         };
         match tag.generation.wrapping_sub(generation) {
             0 => fate,
@@ -41,6 +40,6 @@ mod tests {
         assert_eq!(fate(0, 0), Fate::NotExecuted, "a later use, over the edge");
         assert_eq!(fate(0, 0xfffe), Fate::Unknown, "an earlier one");
         assert_eq!(fate(1, 3), Fate::NotExecuted);
-        assert_eq!(fate(7, 1), Fate::NotExecuted, "a slot that was never used");
+        assert_eq!(fate(7, 1), Fate::Unknown, "no such slot");
     }
 }

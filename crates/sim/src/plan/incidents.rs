@@ -19,6 +19,14 @@ pub struct Incidents {
     pub host_freeze: Option<Duration>,
     /// The disk ends no request for a while.
     pub disk_stall: Option<Duration>,
+    /// A sector of the disk changes by itself.
+    pub rot: Option<Duration>,
+    /// The target's machine is what it was some time before, with its disk and all that the target
+    /// has kept; if [`Promises::generations`](super::Promises::generations).
+    pub restore: Option<Duration>,
+    /// The target cannot keep anything for a while; if
+    /// [`Promises::writers`](super::Promises::writers).
+    pub state_full: Option<Duration>,
     /// A host dies, and comes back as another session.
     pub host_crash: Option<Duration>,
     /// The program that serves a host's device dies, and another takes the device over.
@@ -71,6 +79,16 @@ impl Incidents {
         drawn.moves = if random.chance(0.5) { 0.5 } else { 0.0 };
         drawn.fence_cut = if random.chance(0.3) { 0.3 } else { 0.0 };
         drawn
+    }
+
+    /// What happens to what the target's machine has on its disks.
+    pub(super) fn draw_faults(&mut self, random: &mut Random) {
+        let mean = Duration::from_millis(random.pick(&[50, 1000]));
+        self.rot = random.chance(0.1).then_some(mean);
+        let steady = self.steady.is_some();
+        let mean = Duration::from_millis(random.pick(&[500, 3000]));
+        self.restore = (random.chance(0.1) && !steady).then_some(mean);
+        self.state_full = random.chance(0.2).then_some(mean);
     }
 
     /// Nothing that could stop a host for longer than the loss of a link does, while `segment`

@@ -6,6 +6,7 @@ use tyche_proto::Rules;
 
 use super::incidents::Incident;
 use super::{Event, World};
+use crate::content::Content;
 use crate::host::{Left, Running};
 use crate::target::Process;
 use crate::trace::Happening;
@@ -75,27 +76,44 @@ impl<R: Rules> World<R> {
     pub(super) fn crash_target(&mut self, lossy: bool) {
         let Some(process) = self.process.take() else { return };
         let Process { listeners, mut memory, jobs, .. } = process;
+        let mut torn = Vec::new();
         for mut job in jobs.into_values() {
             if let Some(memory) = memory.get_mut(&(job.link, job.channel)) {
                 let data = memory.data(job.command.tag.slot);
                 self.disk.advance(&job.command, &mut job.progress, data);
+                torn.extend(job.progress.left().filter(|_| lossy && self.disk.tears()));
             }
         }
         for listener in &listeners {
             self.past_stats += listener.stats();
         }
         let lossy = lossy && self.exported.write_cache;
+        self.history.lose_target(lossy);
         if lossy {
-            self.disk.lose_cache();
-            self.history.lose_cache();
-            self.exported.boot += 1;
+            let sectors = self.disk.lose_cache();
+            torn.extend(sectors.into_iter().map(|sector| (sector, self.disk.seen(sector))));
             self.report.caches_lost += 1;
         }
+        if self.disk.end_run() || lossy {
+            self.exported.boot += 1;
+        }
+        self.tear(torn);
         self.target_alarm = None;
         self.dies_unanswered = false;
         self.report.target_crashes += 1;
         let loss = if lossy { ", and its disk's cache is lost" } else { "" };
         self.note(Happening::Incident(format!("the target dies{loss}")));
+    }
+
+    /// Sectors that were being written when the machine went down hold neither what they were to
+    /// hold nor what they held.
+    fn tear(&mut self, torn: Vec<(u64, Content)>) {
+        for (sector, content) in torn {
+            let Some(stamp) = self.history.tear(sector, content) else { continue };
+            self.disk.spoil(sector, stamp);
+            self.report.torn += 1;
+            self.note(Happening::Incident(format!("sector {sector} is torn, to stamp {stamp}")));
+        }
     }
 
     pub(super) fn restart_target(&mut self) -> Result<(), String> {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tyche_proto::{
-    Exchange, Failure, Instant, OpId, Operation, Rules, SessionEvent, SubmitError, Writer,
+    Exchange, Failure, Instant, OpId, Operation, Outgoing, Rules, SessionEvent, SubmitError, Writer,
 };
-use tyche_wire::{ChannelId, Data, Kind, Mac, Opcode, Reason, Status};
+use tyche_wire::{ChannelId, Command, Data, Entry, Kind, Mac, Opcode, Reason, Status};
 
 use super::{Event, World};
 use crate::frame::seal;
@@ -214,7 +214,7 @@ impl<R: Rules> World<R> {
             Err(SubmitError::Over) => return Err("a session is over and says nothing".into()),
         };
         let Operation { opcode, flags, offset, len } = operation;
-        let stamp = if opcode == Opcode::Write { self.history.stamp() } else { 0 };
+        let stamp = if opcode.modifies() { self.history.stamp() } else { 0 };
         self.history.submit(running.number, op, (opcode, flags), (offset, len), stamp)?;
         let outages = self.report.outages();
         running.pending.insert(op, Pending::new(operation, stamp, now, outages));
@@ -240,6 +240,13 @@ impl<R: Rules> World<R> {
                 }
                 let from = self.network.port(Station::Host(index), link);
                 let channel = self.out.channel.unwrap_or(ChannelId::NONE);
+                for command in commands(&self.out).filter(|it| it.opcode.modifies()) {
+                    let found = running.session.locate(channel, command.tag.slot);
+                    let (op, _) = found.ok_or("a command of a slot that carries nothing")?;
+                    let pending = running.pending.get(&op).ok_or("a command of no operation")?;
+                    let sent = (self.out.header.cookie.0, command.tag.to_bits());
+                    self.sent.insert(sent, pending.stamp);
+                }
                 let append = |data: &Data, frame: &mut Vec<u8>| {
                     let found = running.session.locate(channel, data.tag.slot);
                     let (op, base) = found.ok_or("data of a slot that carries nothing")?;
@@ -315,6 +322,14 @@ impl<R: Rules> World<R> {
     pub fn lost_since(&self, host: usize) -> Option<Instant> {
         self.hosts[host].running.as_ref().and_then(|running| running.session.lost_since())
     }
+}
+
+/// The requests of a frame.
+fn commands(out: &Outgoing) -> impl Iterator<Item = &Command> {
+    out.entries.iter().filter_map(|entry| match entry {
+        Entry::Command(command) => Some(command),
+        _ => None,
+    })
 }
 
 /// A session is shut out only if another was let in for writing since it was, or, if it takes the

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tyche_proto::Rules;
-use tyche_wire::Event as ExportEvent;
+use tyche_wire::{Event as ExportEvent, SECTOR_LEN};
 
 use super::freezer::Part;
 use super::{Event, World};
@@ -19,6 +19,12 @@ pub(super) enum Incident {
     TargetFreeze,
     HostFreeze,
     DiskStall,
+    Rot,
+    Snapshot,
+    /// The target's machine is what it was at the snapshot.
+    Restore,
+    StateFull,
+    StateFree,
     HostCrash,
     DaemonDeath,
     Disconnect,
@@ -37,12 +43,15 @@ pub(super) enum Incident {
 }
 
 impl Incident {
-    const RECURRING: [Self; 14] = [
+    const RECURRING: [Self; 17] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
         Self::HostFreeze,
         Self::DiskStall,
+        Self::Rot,
+        Self::Snapshot,
+        Self::StateFull,
         Self::HostCrash,
         Self::DaemonDeath,
         Self::Disconnect,
@@ -63,13 +72,16 @@ impl<R: Rules> World<R> {
     }
 
     fn plan_next(&mut self, incident: Incident) {
-        let plan = &self.plan.incidents;
+        let (plan, promises) = (&self.plan.incidents, self.plan.promises);
         let mean = match incident {
             Incident::TargetCrash => plan.target_crash,
             Incident::Unanswered => plan.unanswered,
             Incident::TargetFreeze => plan.target_freeze,
             Incident::HostFreeze => plan.host_freeze,
             Incident::DiskStall => plan.disk_stall,
+            Incident::Rot => plan.rot,
+            Incident::Snapshot => plan.restore.filter(|_| promises.generations),
+            Incident::StateFull => plan.state_full.filter(|_| promises.writers),
             Incident::HostCrash => plan.host_crash,
             Incident::DaemonDeath => plan.daemon_death,
             Incident::Disconnect => plan.disconnect,
@@ -80,6 +92,8 @@ impl<R: Rules> World<R> {
             Incident::Relink => plan.relink,
             Incident::Resize => plan.resize,
             Incident::TargetRestart
+            | Incident::Restore
+            | Incident::StateFree
             | Incident::Again(..)
             | Incident::Repair(_)
             | Incident::Plug(..) => None,
@@ -96,6 +110,7 @@ impl<R: Rules> World<R> {
                 self.move_target_perhaps();
                 return self.restart_target();
             }
+            Incident::StateFree => self.set_state_full(false),
             Incident::Repair(segment) => self.repair(segment),
             Incident::Plug(host, link) => self.add_link_to(host, link)?,
             _ if self.calm => {}
@@ -112,6 +127,18 @@ impl<R: Rules> World<R> {
                 self.freeze(Part::Station(Station::Host(host)));
             }
             Incident::DiskStall => self.freeze(Part::Disk),
+            Incident::Rot => self.rot(),
+            Incident::Snapshot => {
+                self.take_snapshot();
+                let pause = Duration::from_millis(self.random.pick(&[20, 300, 2000]));
+                self.plan_in(pause, Event::Incident(Incident::Restore));
+            }
+            Incident::Restore => self.restore_target(),
+            Incident::StateFull => {
+                self.set_state_full(true);
+                let pause = Duration::from_millis(self.random.pick(&[50, 1000]));
+                self.plan_in(pause, Event::Incident(Incident::StateFree));
+            }
             Incident::HostCrash => {
                 let host = self.draw_host();
                 self.crash_host(host);
@@ -145,6 +172,16 @@ impl<R: Rules> World<R> {
     fn freeze(&mut self, part: Part) {
         let time = Duration::from_millis(self.random.pick(&[20, 200, 700, 2500]));
         self.freeze_part(part, time);
+    }
+
+    /// A sector holds something else all at once. Neither side can notice: it is not data that the
+    /// network has damaged, which must not be read. To the checker it is a write of nobody's.
+    fn rot(&mut self) {
+        let sector = self.random.below(self.plan.disk.size / SECTOR_LEN);
+        let stamp = self.history.rot(sector);
+        self.disk.spoil(sector, stamp);
+        self.report.rotten += 1;
+        self.note(Happening::Incident(format!("sector {sector} rots, to stamp {stamp}")));
     }
 
     fn resize_randomly(&mut self) -> Result<(), String> {

@@ -101,6 +101,11 @@ impl<R: Rules> World<R> {
         self.freeze_part(Part::Disk, time);
     }
 
+    /// Changes how often a flush or a write with FUA fails, and loses what was to be written back.
+    pub fn set_sync_errors(&mut self, probability: f64) {
+        self.disk.set_sync_errors(probability);
+    }
+
     /// Changes how many frames are lost on a segment.
     pub fn set_loss(&mut self, segment: usize, probability: f64) {
         self.network.set_loss(segment, probability);

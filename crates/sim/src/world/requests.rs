@@ -20,10 +20,14 @@ const ALARM_DELAY: Duration = Duration::from_micros(1);
 /// and again, for longer than a channel may be silent.
 const HICCUPS_MS: [u64; 4] = [20, 100, 500, 2000];
 
+/// What a request takes that hangs, on average: a drive, or a path to it, that is reset.
+const HANG: Duration = Duration::from_secs(30);
+
 impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
+        self.handled = frame.cookie();
         process.listeners[link].handle_frame(now, frame.head(), frame.payload());
         self.drive_target(frame.payload())
     }
@@ -74,8 +78,11 @@ impl<R: Rules> World<R> {
             }
         }
         while let Some((export, writer)) = registry.unkept() {
-            registry.kept(export, writer, Ok(()));
-            self.exported.last_writer = Some(writer);
+            let result = if self.state_full { Err("no space is left") } else { Ok(()) };
+            registry.kept(export, writer, result);
+            if result.is_ok() {
+                self.exported.last_writer = Some(writer);
+            }
         }
         Ok(asked)
     }
@@ -146,17 +153,19 @@ impl<R: Rules> World<R> {
         }
         let memory = process.memory.get_mut(&(link, channel)).ok_or("a request of no channel")?;
         let mut stamp = 0;
+        if command.opcode.modifies() {
+            let sent =
+                self.handled.and_then(|cookie| self.sent.get(&(cookie.0, command.tag.to_bits())));
+            stamp =
+                *sent.ok_or_else(|| format!("{command:?} is executed, which no host has sent"))?;
+        }
         if command.opcode == Opcode::Write {
-            let first =
-                memory.data(command.tag.slot).get(..SECTOR).ok_or("a write without data")?;
-            if let Content::Stamp(found) = examine(first, command.offset / SECTOR_LEN) {
-                stamp = found;
-            }
+            check_data(&command, stamp, memory.data(command.tag.slot))?;
         }
         let refused = (!self.disk.takes(&command)).then_some(Status::Invalid);
         self.jobs += 1;
         let id = self.jobs;
-        let progress = self.disk.begin(&command);
+        let progress = self.disk.begin(&command, stamp);
         let begun = self.now;
         process.jobs.insert(id, Job { link, channel, session, command, begun, progress, stamp });
         self.note(Happening::Execute { link, channel: channel.0, command, stamp });
@@ -171,7 +180,9 @@ impl<R: Rules> World<R> {
         } else {
             self.disk.plan().latency
         };
-        let time = self.random.around(mean);
+        let hang = !self.calm && self.random.hits(self.disk.plan().hangs);
+        self.report.hangs += u64::from(hang);
+        let time = self.random.around(if hang { HANG } else { mean });
         if self.random.chance(0.5) {
             self.plan_in(time / 2, Event::DiskMid(id));
         }
@@ -179,15 +190,20 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Nothing may be executed that its host knows the end of, nor for anyone but the one host
-    /// that writes.
+    /// Nothing may be executed that its host knows the end of, nor twice, nor for anyone but the
+    /// one host that writes.
     fn check_begin(&mut self, id: u64) -> Result<(), String> {
-        let Some(process) = &self.process else { return Ok(()) };
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let modifies = process.jobs[&id].command.opcode.modifies();
+        let again = modifies && process.is_repeated(id);
         let Job { command, session, stamp, .. } = &process.jobs[&id];
-        if *stamp != 0 && self.history.is_acknowledged(*stamp) {
+        if self.history.is_acknowledged(*stamp) {
             return Err(format!("{command:?} is executed, but was answered before"));
         }
-        if !command.opcode.modifies() {
+        if again && self.plan.promises.outcomes && !self.history.is_done_again(*stamp) {
+            return Err(format!("{command:?} of stamp {stamp} is executed twice"));
+        }
+        if !modifies {
             return Ok(());
         }
         let mut writers = process.registry.sessions(0).iter().filter(|session| session.writer);
@@ -239,12 +255,13 @@ impl<R: Rules> World<R> {
                 self.disk.read(&job.command, data);
             }
             let progress = std::mem::take(&mut job.progress);
-            self.disk.finish(&job.command, progress, data);
+            let status = self.disk.finish(&job.command, progress, data, !self.calm);
+            self.report.sync_errors += u64::from(status != Status::Success);
             if self.dies_unanswered && job.command.opcode.modifies() {
                 self.report.unanswered += 1;
                 return self.die_unanswered(id);
             }
-            self.end_job(id, Status::Success)?;
+            self.end_job(id, status)?;
         }
         self.drive_target(&[])
     }
@@ -297,4 +314,18 @@ impl<R: Rules> World<R> {
         }
         Ok(sent)
     }
+}
+
+/// A write is executed with its own data, and with all of them.
+fn check_data(command: &Command, stamp: u64, data: &[u8]) -> Result<(), String> {
+    if data.len() != command.len as usize {
+        return Err(format!("{command:?} is executed with {} bytes", data.len()));
+    }
+    for (sector, bytes) in (command.offset / SECTOR_LEN..).zip(data.chunks_exact(SECTOR)) {
+        let found = examine(bytes, sector);
+        if found != Content::Stamp(stamp) {
+            return Err(format!("{command:?} of stamp {stamp} is executed with {found:?}"));
+        }
+    }
+    Ok(())
 }

@@ -1,0 +1,70 @@
+//! Directed scenarios of disks that fail.
+
+#![allow(clippy::unwrap_used)]
+
+mod drive;
+
+use tyche_proto::wire::{CommandFlags, Opcode, Status};
+use tyche_proto::{Operation, SessionEvent, Sound};
+use tyche_sim::{Plan, World};
+
+use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
+
+/// A host that has written what no flush has covered.
+fn with_unflushed() -> World<Sound> {
+    let mut plan = Plan::clean(1);
+    plan.disk.write_cache = true;
+    let mut world = connected(plan);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    world
+}
+
+fn flush(world: &mut World<Sound>) -> Status {
+    perform(world, operation(Opcode::Flush, 0, 0))
+}
+
+#[test]
+fn after_a_flush_that_failed_none_succeeds_before_the_host_knows() {
+    let mut world = with_unflushed();
+    world.set_sync_errors(1.0);
+    assert_eq!(flush(&mut world), Status::Io);
+    world.set_sync_errors(0.0);
+    assert_eq!(flush(&mut world), Status::Io, "what it was to write back is still missing");
+    world.kill_target(false);
+    world.start_target().unwrap();
+    assert_eq!(flush(&mut world), Status::Io, "another generation");
+    assert!(has(&world, 0, &SessionEvent::CacheLost));
+    assert_eq!(flush(&mut world), Status::Success);
+    world.kill_target(true);
+    world.start_target().unwrap();
+    world.audit().unwrap();
+}
+
+#[test]
+fn a_write_with_fua_that_failed_does_not_hide_what_else_was_lost() {
+    let mut world = with_unflushed();
+    world.set_sync_errors(1.0);
+    let write = operation(Opcode::Write, 2 * u64::from(MIB), 4096);
+    let fua = Operation { flags: CommandFlags::FUA, ..write };
+    assert_eq!(perform(&mut world, fua), Status::Io);
+    world.set_sync_errors(0.0);
+    assert_eq!(flush(&mut world), Status::Io);
+    world.audit().unwrap();
+}
+
+#[test]
+fn what_a_crash_tears_is_written_again() {
+    for seed in 0..10 {
+        let mut plan = Plan::clean(seed);
+        plan.disk.tears = 0.5;
+        let mut world = connected(plan);
+        let many = submit_many(&mut world, 60);
+        world.run_for(SECOND / 5000).unwrap();
+        world.kill_target(true);
+        assert!(world.report().torn > 0, "seed {seed}");
+        world.start_target().unwrap();
+        let answered = |world: &World| world.answers(0).count() == many;
+        assert!(world.run_until(3 * SECOND, answered).unwrap());
+        world.audit().unwrap();
+    }
+}
