@@ -7,7 +7,7 @@
 //!
 //! Two ways to get an extent: [`Arena::alloc`] finds free pages (the host's side, where requests
 //! start), [`Arena::claim`] takes the very pages that somebody else chose (the target's `damq`,
-//! whose pages the *host* hands out: PROTOCOL.md, "Placement").
+//! whose pages the *host* hands out: PROTOCOL.md, "Slots, tags and placement").
 //!
 //! An arena may be [spread](Arena::spread) over NUMA nodes: each has a part of it, and whoever
 //! wants an extent gets one of the node that it runs on, as long as there is one.

@@ -1,7 +1,7 @@
 //! What a session knows of the target's volatile cache: whether a flush may succeed.
 //!
 //! A flush promises that everything completed before it will last. If the target has lost some of
-//! that, the next flush must fail, once: that is how a disk tells. PROTOCOL.md, "Flush and FUA".
+//! that, the next flush must fail, once: that is how a disk tells. PROTOCOL.md, "Lost writes".
 
 use tyche_wire::{Opcode, Status, Uuid};
 

@@ -129,16 +129,21 @@ fn the_table_of_limits_has_the_constants() {
         ("ENTRY_LEN", ENTRY_LEN),
         ("ENTRIES_MAX", ENTRIES_MAX),
         ("BODY_LEN_MAX", Control::LEN_MAX),
+        ("HELLO_LEN_MIN", HEAD_LEN + Hello::FIELDS_LEN),
+        ("TICKET_LEN", Ticket::LEN),
         ("PAGE_LEN", PAGE_LEN),
+        ("PART_UNIT", PART_UNIT as usize),
         ("SECTOR_LEN", SECTOR_LEN as usize),
         ("REQUEST_LEN_MAX", REQUEST_LEN_MAX as usize),
         ("FRAME_LEN_MIN", FRAME_LEN_MIN),
         ("FRAME_LEN_MAX", FRAME_LEN_MAX),
+        ("KEEP_ALIVE_MS_MAX", KEEP_ALIVE_MS_MAX as usize),
         ("RECORDS_MAX", RECORDS_MAX),
         ("TAGS_MAX", TAGS_MAX),
         ("OUTCOMES_MAX", OUTCOMES_MAX),
         ("BITMAP_WORDS_MAX", BITMAP_WORDS_MAX),
         ("ECHO_REPLIES_MAX", ECHO_REPLIES_MAX.into()),
+        ("ECHO_LEN_MIN", Echo::LEN_MIN),
     ];
     let limits = limits.map(|(name, value)| (name, value.to_string()));
     let limits: Vec<_> = limits.iter().map(|(name, value)| (*name, &value[..])).collect();
