@@ -58,28 +58,61 @@ impl Allocator {
 }
 
 /// The target's side: which slot holds which page.
-pub(crate) struct Owners(Box<[Option<u16>]>);
+pub(crate) struct Owners {
+    slots: Box<[Option<u16>]>,
+    /// The number of the frame that claimed the page last.
+    claims: Box<[u32]>,
+}
 
 impl Owners {
     pub(crate) fn new(pages: u32) -> Self {
-        Self(vec![None; pages as usize].into())
+        let pages = pages as usize;
+        Self { slots: vec![None; pages].into(), claims: vec![0; pages].into() }
     }
 
-    /// The slots that hold any page of the run, with repetitions.
-    pub(crate) fn of(&self, first: u32, len: u32) -> Result<impl Iterator<Item = u16>, Reject> {
-        let first = first as usize;
-        let run = self.0.get(first..first + pages(len)).ok_or(Reject::Placement)?;
-        Ok(run.iter().filter_map(|&owner| owner))
+    /// Claims a run of pages for a request of that frame. They must exist, and belong neither to a
+    /// slot that is busy nor to another request of the frame.
+    ///
+    /// # Errors
+    /// `Placement`.
+    pub(crate) fn claim(
+        &mut self,
+        first: u32,
+        len: u32,
+        frame: u32,
+        is_busy: impl Fn(u16) -> bool,
+    ) -> Result<(), Reject> {
+        let run = first as usize..first as usize + pages(len);
+        let owners = self.slots.get(run.clone()).ok_or(Reject::Placement)?;
+        let claims = &mut self.claims[run];
+        for (owner, claim) in owners.iter().zip(claims) {
+            if *claim == frame || owner.is_some_and(&is_busy) {
+                return Err(Reject::Placement);
+            }
+            *claim = frame;
+        }
+        Ok(())
+    }
+
+    /// No page was claimed by any frame.
+    pub(crate) fn forget_claims(&mut self) {
+        self.claims.fill(0);
+    }
+
+    /// A slot that holds any page of a run that was claimed.
+    pub(crate) fn any_of(&self, first: u32, len: u32) -> Option<u16> {
+        let run = &self.slots[first as usize..first as usize + pages(len)];
+        run.iter().find_map(|&owner| owner)
     }
 
     pub(crate) fn take(&mut self, first: u32, len: u32, slot: u16) {
-        let run = &mut self.0[first as usize..first as usize + pages(len)];
+        let run = &mut self.slots[first as usize..first as usize + pages(len)];
         assert!(run.iter().all(Option::is_none), "page has two owners");
         run.fill(Some(slot));
     }
 
     pub(crate) fn give_back(&mut self, first: u32, len: u32) {
-        self.0[first as usize..first as usize + pages(len)].fill(None);
+        self.slots[first as usize..first as usize + pages(len)].fill(None);
     }
 }
 
@@ -140,9 +173,15 @@ mod tests {
 
     #[test]
     fn runs_outside_of_the_queue_are_refused() {
-        let owners = Owners::new(10);
-        assert!(owners.of(9, 4096).is_ok());
-        assert_eq!(owners.of(9, 4097).err(), Some(Reject::Placement));
-        assert_eq!(owners.of(u32::MAX, 1 << 20).err(), Some(Reject::Placement));
+        let mut owners = Owners::new(10);
+        let free = |_| false;
+        assert_eq!(owners.claim(9, 4096, 1, free), Ok(()));
+        assert_eq!(owners.claim(9, 4097, 2, free), Err(Reject::Placement));
+        assert_eq!(owners.claim(u32::MAX, 1 << 20, 3, free), Err(Reject::Placement));
+        assert_eq!(owners.claim(8, 8192, 1, free), Err(Reject::Placement), "in the same frame");
+        assert_eq!(owners.claim(8, 8192, 4, free), Ok(()));
+        owners.take(8, 8192, 5);
+        assert_eq!(owners.claim(9, 4096, 6, |owner| owner == 5), Err(Reject::Placement));
+        assert_eq!(owners.any_of(7, 3 * 4096), Some(5));
     }
 }

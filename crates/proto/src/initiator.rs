@@ -17,7 +17,7 @@ use crate::channel::{Channel, ChannelConfig};
 use crate::damq::Allocator;
 use crate::load::{Load, cost};
 use crate::outgoing::Outgoing;
-use crate::received::{Parts, Received};
+use crate::received::Received;
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::stages::{Exchange, Exchanges};
@@ -66,6 +66,8 @@ struct Slot {
     moved: u32,
     /// The request succeeded, but not all of its data are here.
     succeeded: bool,
+    /// The number of the frame that completes it, and how, while that frame is being checked.
+    noted: Option<(u32, Status)>,
 }
 
 /// See the module.
@@ -77,6 +79,9 @@ pub(crate) struct Initiator<R> {
     damq: Allocator,
     /// What of each page's data has come.
     received: Received,
+    /// The number of the frame that is being checked, from 1, and its entries.
+    frame: u32,
+    entries: ArrayVec<Entry, ENTRIES_MAX>,
     /// Slots whose command has to be sent, and carries no data.
     commands: VecDeque<u16>,
     /// Slots of writes with data to be sent; the first part takes the command along.
@@ -100,6 +105,7 @@ impl<R: Rules> Initiator<R> {
             damq_page: 0,
             moved: 0,
             succeeded: false,
+            noted: None,
         };
         Self {
             exchanges: config.stages.then(|| Exchanges::new(queue_size)),
@@ -109,6 +115,8 @@ impl<R: Rules> Initiator<R> {
             free: (0..queue_size).collect(),
             damq: Allocator::new(damq_pages),
             received: Received::new(damq_pages),
+            frame: 0,
+            entries: ArrayVec::new(),
             commands: VecDeque::with_capacity(queue_size.into()),
             writes: Turns::new(queue_size.into()),
             event_at: None,
@@ -174,7 +182,7 @@ impl<R: Rules> Initiator<R> {
         let slot = &mut self.slots[usize::from(slot)];
         slot.generation = slot.generation.wrapping_add(1);
         (slot.piece, slot.damq_page) = (Some(piece), damq_page);
-        (slot.moved, slot.succeeded) = (0, false);
+        (slot.moved, slot.succeeded, slot.noted) = (0, false, None);
         true
     }
 
@@ -211,13 +219,13 @@ impl<R: Rules> Initiator<R> {
                 self.channel.echoes.answered();
                 arrived(Arrived::Echo(*echo));
             }
-            Body::Entries { entries, .. } => self.take(now, header, entries, &mut arrived),
+            Body::Entries { .. } => self.take(now, header, &mut arrived),
         }
         Ok(())
     }
 
     /// Whether what a frame carries can be taken.
-    fn check(&self, header: &Header, body: &Body<'_>) -> Result<(), Reject> {
+    fn check(&mut self, header: &Header, body: &Body<'_>) -> Result<(), Reject> {
         let is_reply = header.flags.contains(Flags::REPLY);
         match body {
             Body::Empty => Ok(()),
@@ -228,81 +236,99 @@ impl<R: Rules> Initiator<R> {
         }
     }
 
-    /// Whether all entries of a frame can be taken one after the other. Nothing is changed, so what
-    /// those before mean to those behind is remembered on the side.
-    fn check_entries(&self, entries: &Entries<'_>) -> Result<(), Reject> {
-        let mut parts = Parts::default();
-        let mut completed: ArrayVec<(Tag, Status), ENTRIES_MAX> = ArrayVec::new();
+    /// Whether all entries of a frame can be taken one after the other. What those before mean to
+    /// those behind is noted with the number of the frame.
+    fn check_entries(&mut self, entries: &Entries<'_>) -> Result<(), Reject> {
+        self.frame = self.frame.wrapping_add(1);
+        if self.frame == 0 {
+            // Notes from 2³² frames ago must not be taken for those of this one.
+            self.slots.iter_mut().for_each(|slot| slot.noted = None);
+        }
+        self.entries.clear();
         for entry in entries.iter() {
-            let tag = match &entry {
-                Entry::Command(_) => return Err(Reject::Unexpected),
-                Entry::Event(_) => continue,
-                Entry::Completion(completion) => completion.tag,
-                Entry::Data(data) => data.tag,
-            };
-            let (slot, piece) = self.slot_of(tag)?;
-            let before =
-                completed.iter().find(|(other, _)| *other == tag).map(|(_, status)| status);
-            match &entry {
-                Entry::Data(data) => {
-                    if piece.opcode != Opcode::Read || data.total != piece.len {
-                        return Err(Reject::Mismatch);
-                    }
-                    if before.is_some_and(|&status| status != Status::Success) {
-                        return Err(Reject::Tag);
-                    }
-                    if self.received.overlaps(slot.damq_page, data.offset, data.len) {
-                        return Err(Reject::Mismatch);
-                    }
-                    parts.add(tag.slot, data.offset, data.len)?;
-                }
-                Entry::Completion(completion) => {
-                    if slot.succeeded || before.is_some() {
-                        return Err(Reject::Mismatch);
-                    }
-                    self.check_completion(completion, slot, &piece)?;
-                    completed.push((tag, completion.status));
-                }
-                Entry::Command(_) | Entry::Event(_) => {}
+            if let Err(reject) = self.check_entry(&entry) {
+                self.undo_check();
+                return Err(reject);
             }
+            self.entries.push(entry);
         }
         Ok(())
     }
 
-    fn check_completion(
-        &self,
-        completion: &Completion,
-        slot: &Slot,
-        piece: &Piece,
-    ) -> Result<(), Reject> {
-        if self.exchanges.is_none() && completion.times != Times::ZERO {
+    fn check_entry(&mut self, entry: &Entry) -> Result<(), Reject> {
+        match entry {
+            Entry::Command(_) => Err(Reject::Unexpected),
+            Entry::Event(_) => Ok(()),
+            Entry::Data(data) => self.check_data(data),
+            Entry::Completion(completion) => self.check_completion(completion),
+        }
+    }
+
+    fn check_data(&mut self, data: &Data) -> Result<(), Reject> {
+        let frame = self.frame;
+        let (slot, piece) = self.slot_of(data.tag)?;
+        if piece.opcode != Opcode::Read || data.total != piece.len || data.damq_page != 0 {
+            return Err(Reject::Mismatch);
+        }
+        let noted = slot.noted.filter(|(number, _)| *number == frame);
+        if noted.is_some_and(|(_, status)| status != Status::Success) {
+            return Err(Reject::Tag);
+        }
+        // Marked here, where two parts of the same frame meet too; a frame that is not taken has
+        // its marks removed.
+        let page = slot.damq_page;
+        let fresh = self.received.mark(page, data.offset, data.len);
+        if fresh { Ok(()) } else { Err(Reject::Mismatch) }
+    }
+
+    fn check_completion(&mut self, completion: &Completion) -> Result<(), Reject> {
+        let (frame, is_timed) = (self.frame, self.exchanges.is_some());
+        let (slot, piece) = self.slot_of(completion.tag)?;
+        if slot.succeeded || slot.noted.is_some_and(|(number, _)| number == frame) {
+            return Err(Reject::Mismatch);
+        }
+        if !is_timed && completion.times != Times::ZERO {
             return Err(Reject::Unexpected);
         }
         // Data that were not sent can't have been written.
         let wrote = piece.opcode == Opcode::Write && completion.status == Status::Success;
-        if wrote && slot.moved < piece.len { Err(Reject::Mismatch) } else { Ok(()) }
+        if wrote && slot.moved < piece.len {
+            return Err(Reject::Mismatch);
+        }
+        slot.noted = Some((frame, completion.status));
+        Ok(())
+    }
+
+    /// Takes back what checking the entries before the one that is wrong has marked.
+    fn undo_check(&mut self) {
+        for entry in std::mem::take(&mut self.entries) {
+            let slot = match &entry {
+                Entry::Data(Data { tag, .. }) | Entry::Completion(Completion { tag, .. }) => {
+                    &mut self.slots[usize::from(tag.slot)]
+                }
+                Entry::Command(_) | Entry::Event(_) => continue,
+            };
+            slot.noted = None;
+            if let Entry::Data(data) = entry {
+                self.received.unmark(slot.damq_page, data.offset, data.len);
+            }
+        }
     }
 
     /// Finds the request that the peer speaks of.
-    fn slot_of(&self, tag: Tag) -> Result<(&Slot, Piece), Reject> {
-        let slot = self.slots.get(usize::from(tag.slot)).ok_or(Reject::Tag)?;
+    fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {
+        let slot = self.slots.get_mut(usize::from(tag.slot)).ok_or(Reject::Tag)?;
         match slot.piece {
             Some(piece) if slot.generation == tag.generation => Ok((slot, piece)),
             _ => Err(Reject::Tag),
         }
     }
 
-    /// Takes entries that were checked.
-    fn take(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        entries: &Entries<'_>,
-        arrived: &mut impl FnMut(Arrived),
-    ) {
+    /// Takes the entries that were checked.
+    fn take(&mut self, now: Instant, header: &Header, arrived: &mut impl FnMut(Arrived)) {
         let mut source = 0;
-        for entry in entries.iter() {
-            match entry {
+        for index in 0..self.entries.len() {
+            match self.entries[index] {
                 Entry::Command(_) => unreachable!("checked before"),
                 Entry::Completion(completion) => self.take_completion(now, completion, arrived),
                 Entry::Data(data) => {
@@ -331,7 +357,6 @@ impl<R: Rules> Initiator<R> {
         let slot = &mut self.slots[usize::from(data.tag.slot)];
         let piece = slot.piece.expect("checked before");
         let Data { offset, len, .. } = *data;
-        self.received.mark(slot.damq_page, offset, len);
         slot.moved += len;
         let is_over = slot.succeeded && slot.moved == piece.len;
         arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });

@@ -3,8 +3,7 @@
 //! Data lie in pages of the `damq`, and come in parts whose offsets and lengths are multiples of
 //! 64 bytes: a page is 64 such units, and what has come of it is one word.
 
-use arrayvec::ArrayVec;
-use tyche_wire::{ENTRIES_MAX, PAGE_LEN, PART_UNIT, Reject};
+use tyche_wire::{PAGE_LEN, PART_UNIT};
 
 /// See the module.
 pub(crate) struct Received(Box<[u64]>);
@@ -33,37 +32,18 @@ impl Received {
         self.0[first as usize..first as usize + pages].fill(0);
     }
 
-    /// Whether any of that part has come.
-    pub(crate) fn overlaps(&self, first: u32, offset: u32, len: u32) -> bool {
-        words(first, offset, len).any(|(word, bits)| self.0[word] & bits != 0)
+    /// That part has come; false, with nothing changed, if some of it had come before.
+    pub(crate) fn mark(&mut self, first: u32, offset: u32, len: u32) -> bool {
+        let fresh = words(first, offset, len).all(|(word, bits)| self.0[word] & bits == 0);
+        if fresh {
+            words(first, offset, len).for_each(|(word, bits)| self.0[word] |= bits);
+        }
+        fresh
     }
 
-    /// That part has come.
-    pub(crate) fn mark(&mut self, first: u32, offset: u32, len: u32) {
-        for (word, bits) in words(first, offset, len) {
-            self.0[word] |= bits;
-        }
-    }
-}
-
-/// The parts of a frame that is being checked: no two of a request may overlap.
-#[derive(Default)]
-pub(crate) struct Parts(ArrayVec<(u16, u32, u32), ENTRIES_MAX>);
-
-impl Parts {
-    /// Adds `len` bytes at `offset` of the request in that slot.
-    ///
-    /// # Errors
-    /// `Mismatch` if some of them are there already.
-    pub(crate) fn add(&mut self, slot: u16, offset: u32, len: u32) -> Result<(), Reject> {
-        let end = offset + len;
-        let overlaps =
-            |&(other, from, until): &(u16, u32, u32)| other == slot && from < end && offset < until;
-        if self.0.iter().any(overlaps) {
-            return Err(Reject::Mismatch);
-        }
-        self.0.push((slot, offset, end));
-        Ok(())
+    /// That part has not come after all.
+    pub(crate) fn unmark(&mut self, first: u32, offset: u32, len: u32) {
+        words(first, offset, len).for_each(|(word, bits)| self.0[word] &= !bits);
     }
 }
 
@@ -85,34 +65,27 @@ mod tests {
             let (offset, len) = (offset * PART_UNIT, len * PART_UNIT);
             let bytes = &mut map[offset as usize..(offset + len) as usize];
             let overlaps = bytes.iter().any(|&byte| byte);
-            assert_eq!(received.overlaps(3, offset, len), overlaps, "{offset}+{len}");
+            assert_eq!(received.mark(3, offset, len), !overlaps, "{offset}+{len}");
             if !overlaps {
                 bytes.fill(true);
-                received.mark(3, offset, len);
+            }
+            if random.is_multiple_of(7) && !overlaps {
+                bytes.fill(false);
+                received.unmark(3, offset, len);
             }
         }
         received.clear(3, 1 << 20);
-        assert!(!received.overlaps(3, 0, 1 << 20));
+        assert!(received.mark(3, 0, 1 << 20));
     }
 
     #[test]
     fn neighbours_are_left_alone() {
         let mut received = Received::new(4);
-        received.mark(1, 0, 8192);
+        assert!(received.mark(1, 0, 8192));
         assert_eq!(*received.0, [0, u64::MAX, u64::MAX, 0]);
         received.clear(2, 512);
         assert_eq!(*received.0, [0, u64::MAX, 0, 0]);
-        received.mark(2, 64, 64);
+        assert!(received.mark(2, 64, 64));
         assert_eq!(received.0[2], 0b10);
-    }
-
-    #[test]
-    fn parts_of_a_frame_are_apart() {
-        let mut parts = Parts::default();
-        assert_eq!(parts.add(1, 0, 512), Ok(()));
-        assert_eq!(parts.add(2, 0, 512), Ok(()), "another request's");
-        assert_eq!(parts.add(1, 512, 512), Ok(()));
-        assert_eq!(parts.add(1, 960, 128), Err(Reject::Mismatch));
-        assert_eq!(parts.add(1, 64, 64), Err(Reject::Mismatch));
     }
 }

@@ -9,9 +9,10 @@ mod outcomes;
 
 use std::collections::VecDeque;
 
+use arrayvec::ArrayVec;
 use tyche_wire::{
-    Body, Command, Completion, Data, Entries, Entry, Event, Fate, Flags, Header, Kind, Opcode,
-    Reject, Ring, Status, Tag, Times,
+    Body, Command, Completion, Data, ENTRIES_MAX, Entries, Entry, Event, Fate, Flags, Header, Kind,
+    Opcode, Reject, Ring, Status, Tag, Times,
 };
 
 use crate::channel::{Channel, ChannelConfig};
@@ -23,7 +24,7 @@ use crate::rules::Rules;
 use crate::stages::Answers;
 use crate::time::Instant;
 use crate::turns::Turns;
-use check::Check;
+use check::Noted;
 pub(crate) use outcomes::Outcomes;
 
 /// What the owner of the memory and of the disk has to do, in this order.
@@ -87,6 +88,8 @@ struct Slot {
     moved: u32,
     /// How it ended, once it has.
     status: Status,
+    /// What the frame that is being checked means to it.
+    noted: Noted,
 }
 
 impl Slot {
@@ -105,6 +108,10 @@ pub(crate) struct TargetChannel<R> {
     owners: Owners,
     /// What of each page has come.
     received: Received,
+    /// The number of the frame that is being checked, from 1.
+    frame: u32,
+    /// Entries of that frame.
+    entries: ArrayVec<Entry, ENTRIES_MAX>,
     /// The host may write.
     writer: bool,
     /// Reads whose data are being sent.
@@ -131,6 +138,7 @@ impl<R: Rules> TargetChannel<R> {
             state: State::Done,
             generation: R::GENERATION_FIRST,
             status: Status::Success,
+            noted: Noted::NONE,
             command: None,
             page: 0,
             held: 0,
@@ -143,6 +151,8 @@ impl<R: Rules> TargetChannel<R> {
             slots: (0..queue_size).map(slot).collect(),
             owners: Owners::new(damq_pages),
             received: Received::new(damq_pages),
+            frame: 0,
+            entries: ArrayVec::new(),
             writer,
             sending: Turns::new(slots),
             completions: VecDeque::with_capacity(slots),
@@ -184,13 +194,13 @@ impl<R: Rules> TargetChannel<R> {
         match body {
             Body::Empty | Body::Control(_) => {}
             Body::Echo { echo, .. } => self.channel.echoes.answer(*echo),
-            Body::Entries { entries, .. } => self.take(entries, &mut act),
+            Body::Entries { .. } => self.take(&mut act),
         }
         checked
     }
 
     /// Whether what a frame carries can be taken.
-    fn check(&self, header: &Header, body: &Body<'_>) -> Result<(), Reject> {
+    fn check(&mut self, header: &Header, body: &Body<'_>) -> Result<(), Reject> {
         match body {
             // A target asks for no farewell, and so awaits no answer to one.
             Body::Empty if header.kind == Kind::Disconnect && header.flags == Flags::REPLY => {
@@ -203,25 +213,40 @@ impl<R: Rules> TargetChannel<R> {
                 if fits { Ok(()) } else { Err(Reject::Range) }
             }
             Body::Control(_) | Body::Echo { .. } => Err(Reject::Unexpected),
-            Body::Entries { entries, .. } => Check::new(self).entries(entries),
+            Body::Entries { entries, .. } => self.check_entries(entries),
         }
     }
 
-    /// Takes entries that were checked.
-    fn take(&mut self, entries: &Entries<'_>, act: &mut impl FnMut(Action)) {
-        let mut source = 0;
+    /// Looks at all entries of a frame. A build that takes frames in part leaves out what is wrong.
+    fn check_entries(&mut self, entries: &Entries<'_>) -> Result<(), Reject> {
+        self.begin_check();
+        self.entries.clear();
+        let mut result = Ok(());
         for entry in entries.iter() {
-            // A build that takes frames in part looks at each by itself.
-            let taken = R::TAKE_FRAMES_WHOLE || Check::new(self).entry(&entry).is_ok();
-            match entry {
-                Entry::Command(command) if taken => self.take_command(command, act),
+            match self.check_entry(&entry) {
+                Ok(()) => self.entries.push(entry),
+                Err(reject) if R::TAKE_FRAMES_WHOLE => {
+                    let checked = std::mem::take(&mut self.entries);
+                    self.undo_check(checked.iter());
+                    return Err(reject);
+                }
+                Err(reject) => result = Err(reject),
+            }
+        }
+        result
+    }
+
+    /// Takes the entries that were checked.
+    fn take(&mut self, act: &mut impl FnMut(Action)) {
+        let mut source = 0;
+        for index in 0..self.entries.len() {
+            match self.entries[index] {
+                Entry::Command(command) => self.take_command(command, act),
                 Entry::Data(data) => {
-                    if taken {
-                        self.take_data(&data, source, act);
-                    }
+                    self.take_data(&data, source, act);
                     source += data.len;
                 }
-                _ => {}
+                Entry::Completion(_) | Entry::Event(_) => unreachable!("checked before"),
             }
         }
     }
@@ -250,8 +275,7 @@ impl<R: Rules> TargetChannel<R> {
 
     fn take_data(&mut self, data: &Data, source: u32, act: &mut impl FnMut(Action)) {
         self.gather(data.tag, data.damq_page, data.total, act);
-        let Data { tag, offset, len, damq_page, .. } = *data;
-        self.received.mark(damq_page, offset, len);
+        let Data { tag, offset, len, .. } = *data;
         let slot = &mut self.slots[usize::from(tag.slot)];
         slot.moved = (slot.moved + len).min(slot.held);
         act(Action::Place { slot: tag.slot, offset, len, source });
@@ -278,12 +302,10 @@ impl<R: Rules> TargetChannel<R> {
     /// Gives the pages to the slot. The host hands out pages again once it has the answer to
     /// the request that held them, so pages of answered requests are taken over.
     fn claim(&mut self, index: u16, page: u32, len: u32, act: &mut impl FnMut(Action)) {
-        let owner = |owners: &Owners| owners.of(page, len).expect("checked before").next();
-        while let Some(owner) = owner(&self.owners) {
+        while let Some(owner) = self.owners.any_of(page, len) {
             self.release(owner, act);
         }
         self.owners.take(page, len, index);
-        self.received.clear(page, len);
         act(Action::Claim { slot: index, page, len });
     }
 
