@@ -44,12 +44,14 @@ impl Disk {
         }
     }
 
-    /// Whether the disk can do it.
+    /// Whether the disk can do it. Past the end is invalid on the wire, whatever the operation:
+    /// `NOSPC` is what Linux says to local writers, and here means a full medium.
     pub(super) fn check(&self, request: &Request) -> Result<(), Errno> {
         if self.queue.is_none() {
             return Err(Errno::IO);
         }
-        self.store.geometry().check(request)
+        let checked = self.store.geometry().check(request);
+        checked.map_err(|errno| if errno == Errno::NOSPC { Errno::INVAL } else { errno })
     }
 
     /// Answers a read that was checked, if the store can without a copy.
@@ -87,5 +89,26 @@ impl Disk {
     /// What to wait for.
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue.as_ref()?.wait_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_store::null::NullStore;
+
+    use super::*;
+
+    #[test]
+    fn past_the_end_is_invalid_whatever_the_operation() {
+        let mut disk = Disk::new(Arc::new(NullStore::new(4096, 512).unwrap()));
+        disk.register(&Arena::new(1)).unwrap();
+        let zeroes = Operation::WriteZeroes { fua: false, may_unmap: true };
+        let write = Operation::Write { fua: false };
+        for operation in [Operation::Read, write, zeroes, Operation::Discard] {
+            for offset in [3584, 4096, u64::MAX - 511] {
+                let request = Request { operation, offset, len: 1024, buffer: None };
+                assert_eq!(disk.check(&request), Err(Errno::INVAL), "{operation:?} at {offset}");
+            }
+        }
     }
 }
