@@ -35,7 +35,7 @@ pub use placed::{LinkNodes, SessionNodes};
 pub use port::PortStats;
 pub use stages::{Stage, StageTimes};
 pub use target::{
-    RememberWriter, SessionReport, Target, TargetExport, TargetLinkReport, TargetOptions,
-    TargetReport,
+    RememberWriter, RenewGeneration, SessionReport, Target, TargetExport, TargetLinkReport,
+    TargetOptions, TargetReport,
 };
 pub use volume::Volume;

@@ -85,6 +85,7 @@ fn target(interface: &str) -> Target {
         exports: vec![TargetExport {
             name: name("disk"),
             uuid: Uuid::from_u128(7),
+            generation: Uuid::from_u128(8),
             store: Arc::new(MemoryStore::new(16 << 20, 4096).unwrap()),
             shared: false,
             hosts: Vec::new(),
@@ -94,7 +95,8 @@ fn target(interface: &str) -> Target {
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
-        remember_writer: Box::new(|_, _| ()),
+        remember_writer: Box::new(|_, _| Ok(())),
+        renew_generation: Box::new(|_| Uuid::from_u128(9)),
     })
     .unwrap()
 }

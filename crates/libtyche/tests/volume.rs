@@ -38,6 +38,7 @@ fn target(link: Box<dyn Link>) -> Target {
         exports: vec![TargetExport {
             name: name("disk"),
             uuid: Uuid::from_u128(7),
+            generation: Uuid::from_u128(8),
             store: Arc::new(MemoryStore::new(SIZE, 512).unwrap()),
             shared: false,
             hosts: Vec::new(),
@@ -47,7 +48,8 @@ fn target(link: Box<dyn Link>) -> Target {
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
-        remember_writer: Box::new(|_, _| ()),
+        remember_writer: Box::new(|_, _| Ok(())),
+        renew_generation: Box::new(|_| Uuid::from_u128(9)),
     })
     .unwrap()
 }

@@ -56,8 +56,8 @@ impl Store for HandOverStore {
         self.inner.resize(size)
     }
 
-    fn generation(&self) -> u64 {
-        self.inner.generation()
+    fn losses(&self) -> u64 {
+        self.inner.losses()
     }
 }
 

@@ -146,8 +146,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .zip(&exports)
         .map(|(config, export)| lasting(config).then_some(export.uuid));
     let remember_writer = writers::rememberer(lasting.collect());
-    let options =
-        TargetOptions { target, exports, links, placement, ethertype, spin, remember_writer };
+    let options = TargetOptions {
+        target,
+        exports,
+        links,
+        placement,
+        ethertype,
+        spin,
+        remember_writer,
+        renew_generation: Box::new(|_| Uuid::new_v4()),
+    };
     let target = Arc::new(Target::start(options)?);
     let (answering, answers) = (Arc::downgrade(&target), Answers::new(&name, &config.export));
     control::serve(&dir.path().join(runtime::CONTROL), move |request| match answering.upgrade() {
@@ -198,7 +206,8 @@ fn open_exports(exports: &[Export]) -> Result<Vec<TargetExport>> {
         let uuid = export.uuid.unwrap_or(uuid);
         let (shared, hosts) = (export.shared, export.hosts.clone());
         let last_writer = writers::recall(uuid)?;
-        opened.push(TargetExport { name, uuid, store, shared, hosts, last_writer });
+        let generation = Uuid::new_v4();
+        opened.push(TargetExport { name, uuid, generation, store, shared, hosts, last_writer });
     }
     Ok(opened)
 }
@@ -229,7 +238,7 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
                 ..FileOptions::default()
             };
             let store = FileStore::open(path, &options)?;
-            let uuid = identity::derived("export", &store.uuid_seed().to_be_bytes());
+            let uuid = identity::derived("export", store.identity().unwrap_or_default().as_bytes());
             (Arc::new(store), uuid)
         }
     })

@@ -45,11 +45,8 @@ fn parse(text: &str) -> std::result::Result<Writer, uuid::Error> {
 /// Keeps the writers of the exports that are named.
 pub(super) fn rememberer(exports: Vec<Option<Uuid>>) -> RememberWriter {
     Box::new(move |export, writer| {
-        let Some(path) = exports[export].map(path) else { return };
-        if let Err(error) = keep(&path, writer) {
-            tracing::error!(path = %path.display(), %error,
-                "cannot keep who writes: after a restart a stale host could get back in");
-        }
+        let Some(path) = exports[export].map(path) else { return Ok(()) };
+        keep(&path, writer).map_err(|error| format!("{}: {error}", path.display()))
     })
 }
 

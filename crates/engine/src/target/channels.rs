@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 
 use tyche_block::{Arena, Extent};
 use tyche_numa::Node;
-use tyche_proto::wire::{ChannelId, Data};
+use tyche_proto::wire::{ChannelId, Data, Uuid};
 use tyche_store::Loan;
 
 use crate::stages::TargetStages;
@@ -23,6 +23,8 @@ struct Slot {
 pub(super) struct Channel {
     pub(super) export: usize,
     pub(super) writer: bool,
+    /// That of the export when the channel was opened, as its host was told.
+    pub(super) generation: Uuid,
     /// The `damq`.
     pub(super) arena: Arena,
     slots: Box<[Slot]>,
@@ -32,7 +34,7 @@ pub(super) struct Channel {
 
 impl Channel {
     pub(super) fn new(
-        export: usize,
+        (export, generation): (usize, Uuid),
         writer: bool,
         arena: Arena,
         queue_size: u16,
@@ -41,6 +43,7 @@ impl Channel {
         Self {
             export,
             writer,
+            generation,
             arena,
             slots: (0..queue_size).map(|_| Slot::default()).collect(),
             stages: stages.then(|| TargetStages::new(queue_size)),

@@ -6,7 +6,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
+use tyche_proto::wire::Uuid;
 use tyche_store::{Loan, Queue, Store};
+
+use super::shared::Shared;
 
 /// Requests that one loop has with one store at once; more wait in the loop.
 pub(super) const DEPTH: usize = 1024;
@@ -17,11 +20,26 @@ pub(super) struct Disk {
     queue: Option<Box<dyn Queue>>,
     /// Requests that the queue had no room for.
     waiting: VecDeque<(u64, Request)>,
+    /// The generation that this loop knows, and the losses that it stands for.
+    generation: Uuid,
+    losses: Option<u64>,
 }
 
 impl Disk {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, queue: None, waiting: VecDeque::new() }
+        let (generation, losses) = (Uuid::nil(), None);
+        Self { store, queue: None, waiting: VecDeque::new(), generation, losses }
+    }
+
+    /// The generation now. If the store has lost more than this loop knows of, it is another one,
+    /// and on stable storage.
+    pub(super) fn generation(&mut self, export: usize, shared: &Shared) -> Uuid {
+        let losses = shared.losses(export);
+        if self.losses != Some(losses) {
+            self.generation = shared.generation(export, losses);
+            self.losses = Some(losses);
+        }
+        self.generation
     }
 
     /// Requests will come with memory of this arena.

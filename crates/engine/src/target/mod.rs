@@ -38,6 +38,8 @@ pub struct TargetExport {
     pub name: Name,
     /// Its identity, the same as long as it is the same disk.
     pub uuid: Uuid,
+    /// Names the time in which its completed writes survive.
+    pub generation: Uuid,
     /// Its blocks.
     pub store: Arc<dyn Store>,
     /// Several hosts may write at once.
@@ -55,7 +57,7 @@ impl TargetExport {
         ExportConfig {
             name: self.name,
             uuid: self.uuid,
-            boot: Uuid::from_u128(self.store.generation().into()),
+            boot: self.generation,
             size,
             block_size,
             read_only,
@@ -69,8 +71,13 @@ impl TargetExport {
 }
 
 /// Keeps, over restarts, who was last let in to write an export (by index). Called before that
-/// session learns that it is in, and may wait for a disk.
-pub type RememberWriter = Box<dyn FnMut(usize, Writer) + Send>;
+/// session learns that it is in, and may wait for a disk. If it can't be kept, the error says what
+/// is wrong and what to do, in 120 bytes at most.
+pub type RememberWriter = Box<dyn FnMut(usize, Writer) -> Result<(), String> + Send>;
+
+/// Gives an export (by index) another generation, which outlives the process from then on. Called
+/// before any host learns that writes may be lost, and may wait for a disk.
+pub type RenewGeneration = Box<dyn FnMut(usize) -> Uuid + Send>;
 
 /// How to run a target.
 pub struct TargetOptions {
@@ -88,6 +95,8 @@ pub struct TargetOptions {
     pub spin: Duration,
     /// Keeps who wrote last.
     pub remember_writer: RememberWriter,
+    /// Makes another generation when completed writes may be lost.
+    pub renew_generation: RenewGeneration,
 }
 
 /// The running target. Dropping it stops it: channels are closed once their requests are back
@@ -105,7 +114,8 @@ impl Target {
     /// What the system says when there is no thread or no eventfd to be had.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
         let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
-        let remember_writer = options.remember_writer;
+        let (remember_writer, renew_generation) =
+            (options.remember_writer, options.renew_generation);
         let identity = target.uuid;
         let mut registry = Registry::new(target);
         let (mut stores, mut remembered) = (Vec::new(), Vec::new());
@@ -115,8 +125,10 @@ impl Target {
             remembered.push(export.last_writer);
             stores.push(export.store);
         }
-        let admissions = Admissions { registry, remember_writer, remembered };
-        let shared = Arc::new(Shared::new(admissions, links.len())?);
+        let losses = stores.iter().map(|store| store.losses()).collect();
+        let admissions =
+            Admissions { registry, remember_writer, remembered, renew_generation, losses };
+        let shared = Arc::new(Shared::new(admissions, stores.clone(), links.len())?);
         let threads = links.into_iter().enumerate().map(|(index, link)| {
             let home = placed::home(&placement, &*link);
             let (stores, shared) = (stores.clone(), Arc::clone(&shared));
@@ -131,6 +143,13 @@ impl Target {
     pub fn report(&self) -> TargetReport {
         let links = self.threads.iter().filter_map(LinkThread::report).collect();
         TargetReport::new(&self.shared.lock().registry, links)
+    }
+
+    /// All exports may have lost anything, and who wrote last is not known any more: the machine has
+    /// gone back to an earlier state. Flushes fail until hosts connect anew, and no session that was
+    /// away is let in again to write; `nobody` is what is kept as the last writer.
+    pub fn distrust(&self, nobody: Writer) {
+        self.shared.distrust(nobody);
     }
 
     /// Makes an export `size` bytes large, or as large as what it is kept in has become, and tells

@@ -1,17 +1,23 @@
 //! What the threads of a target share: who is let in, and how to reach each other.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tyche_proto::wire::Uuid;
 use tyche_proto::{Registry, Writer};
+use tyche_store::Store;
 use tyche_wake::Doorbell;
 
-use super::RememberWriter;
+use super::{RememberWriter, RenewGeneration};
 
 /// See the module.
 pub(super) struct Shared {
     admissions: Mutex<Admissions>,
+    /// By export.
+    stores: Vec<Arc<dyn Store>>,
+    /// How often everything was distrusted.
+    distrusts: AtomicU64,
     /// By link.
     callers: Box<[Caller]>,
 }
@@ -22,6 +28,9 @@ pub(super) struct Admissions {
     pub(super) remember_writer: RememberWriter,
     /// What was remembered last, by export.
     pub(super) remembered: Vec<Option<Writer>>,
+    pub(super) renew_generation: RenewGeneration,
+    /// The losses that the generations in the registry know of, by export.
+    pub(super) losses: Vec<u64>,
 }
 
 impl Admissions {
@@ -30,10 +39,21 @@ impl Admissions {
         for (export, remembered) in self.remembered.iter_mut().enumerate() {
             let last = self.registry.last_writer(export);
             if let Some(writer) = last.filter(|_| last != *remembered) {
-                (self.remember_writer)(export, writer);
-                *remembered = last;
+                match (self.remember_writer)(export, writer) {
+                    Ok(()) => *remembered = last,
+                    Err(error) => tracing::error!(%error, "cannot keep who writes"),
+                }
             }
         }
+    }
+
+    /// Gives an export another generation, if it has lost more than the present one knows of.
+    fn renew(&mut self, export: usize, losses: u64) -> Uuid {
+        if self.losses[export] != losses {
+            self.losses[export] = losses;
+            self.registry.renew(export, (self.renew_generation)(export));
+        }
+        self.registry.export(export).boot
     }
 }
 
@@ -57,9 +77,35 @@ impl Caller {
 }
 
 impl Shared {
-    pub(super) fn new(admissions: Admissions, links: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        admissions: Admissions,
+        stores: Vec<Arc<dyn Store>>,
+        links: usize,
+    ) -> io::Result<Self> {
         let callers = (0..links).map(|_| Caller::new()).collect::<io::Result<_>>()?;
-        Ok(Self { admissions: Mutex::new(admissions), callers })
+        let (admissions, distrusts) = (Mutex::new(admissions), AtomicU64::new(0));
+        Ok(Self { admissions, stores, distrusts, callers })
+    }
+
+    /// How often completed writes of an export may have been lost.
+    pub(super) fn losses(&self, export: usize) -> u64 {
+        self.stores[export].losses() + self.distrusts.load(Ordering::Acquire)
+    }
+
+    /// The generation of an export that knows of so many losses. It is on stable storage.
+    pub(super) fn generation(&self, export: usize, losses: u64) -> Uuid {
+        self.lock().renew(export, losses)
+    }
+
+    /// See [`Target::distrust`](super::Target::distrust).
+    pub(super) fn distrust(&self, nobody: Writer) {
+        self.distrusts.fetch_add(1, Ordering::AcqRel);
+        let mut admissions = self.lock();
+        for export in 0..self.stores.len() {
+            admissions.registry.restore_last_writer(export, Some(nobody));
+            admissions.renew(export, self.losses(export));
+        }
+        admissions.remember();
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Admissions> {
@@ -72,8 +118,12 @@ impl Shared {
 
     /// Lets a link's loop `serve` with the registry: its channels that are to be closed, and hosts
     /// that want in. Remembers the writers, and calls the links whose channels have to give way.
+    /// Nobody is let in with a generation that does not know of a loss.
     pub(super) fn admit(&self, link: usize, serve: impl FnOnce(&mut Registry)) {
         let mut admissions = self.lock();
+        for export in 0..self.stores.len() {
+            admissions.renew(export, self.losses(export));
+        }
         self.callers[link].displaced.store(false, Ordering::Relaxed);
         serve(&mut admissions.registry);
         admissions.remember();

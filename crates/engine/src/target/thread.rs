@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tyche_block::{Completion, Errno, Request};
+use tyche_block::{Completion, Errno, Operation, Request};
 use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_proto::wire::{self, ChannelId, Data, Event, Mac, Tag, Uuid};
@@ -112,6 +112,8 @@ struct TargetLoop {
     index: usize,
     /// By export.
     disks: Vec<Disk>,
+    /// By export: what the hosts were told that were let in last.
+    told: Vec<Uuid>,
     channels: Channels,
     commands: Receiver<Command>,
     out: Outgoing,
@@ -141,6 +143,7 @@ impl TargetLoop {
             shared,
             index,
             disks: stores.into_iter().map(Disk::new).collect(),
+            told: Vec::new(),
             channels: Channels::default(),
             commands,
             out: Outgoing::new(),
@@ -226,7 +229,8 @@ impl TargetLoop {
                     stages,
                 } => {
                     let arena = placed::channel_arena(self.port.home(), damq_pages as usize);
-                    let opened = Channel::new(export, writer, arena, queue_size, stages);
+                    let told = (export, self.told[export]);
+                    let opened = Channel::new(told, writer, arena, queue_size, stages);
                     self.open(channel, opened);
                 }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
@@ -288,9 +292,16 @@ impl TargetLoop {
             len: command.len,
             buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
         };
-        let disk = &mut self.disks[channel.export];
+        let export = channel.export;
+        let disk = &mut self.disks[export];
         let checked = if command.opcode.modifies() && !channel.writer {
             Err(Errno::ROFS)
+        } else if is_durable(&request)
+            && channel.generation != disk.generation(export, &self.shared)
+        {
+            // It would say that all that completed before is durable. Some of it may be lost, and
+            // the host does not know as yet.
+            Err(Errno::IO)
         } else {
             disk.check(&request)
         };
@@ -310,8 +321,14 @@ impl TargetLoop {
 
     /// Moves requests through the stores, and answers those that are done.
     fn execute(&mut self) -> bool {
-        for disk in &mut self.disks {
+        for (export, disk) in self.disks.iter_mut().enumerate() {
+            let before = self.done.len();
             disk.work(&mut self.done);
+            if self.done[before..].iter().any(|completion| completion.result.is_err()) {
+                // A loss is on stable storage before anybody is told of the failure: it would be
+                // forgotten if the target died now, and the host asked again.
+                disk.generation(export, &self.shared);
+            }
         }
         let worked = !self.done.is_empty();
         self.requests += self.done.len() as u64;
@@ -337,7 +354,12 @@ impl TargetLoop {
         let worked = displaced || self.listener.has_requests();
         if worked {
             let listener = &mut self.listener;
-            self.shared.admit(self.index, |registry| listener.serve_requests(now, registry));
+            let told = &mut self.told;
+            self.shared.admit(self.index, |registry| {
+                listener.serve_requests(now, registry);
+                told.clear();
+                told.extend(registry.exports().map(|export| export.boot));
+            });
             self.settle(None);
         }
         worked
@@ -395,6 +417,16 @@ impl TargetLoop {
             },
         }
     }
+}
+
+/// Whether success would mean that something is on stable storage.
+fn is_durable(request: &Request) -> bool {
+    matches!(
+        request.operation,
+        Operation::Flush
+            | Operation::Write { fua: true }
+            | Operation::WriteZeroes { fua: true, .. }
+    )
 }
 
 /// Names a request of a channel at its store.
