@@ -7,16 +7,9 @@ use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 
-pub(crate) use identity::derived;
-
 /// This machine's UUID as a host.
 pub(crate) fn host() -> Result<Uuid> {
     explain(identity::host())
-}
-
-/// The UUID of the target of that name on this machine.
-pub(crate) fn target(name: &str) -> Result<Uuid> {
-    explain(identity::target(name))
 }
 
 /// The name that others see.

@@ -64,7 +64,8 @@ Exit codes:
 
 Environment:
   RUST_LOG           what to log: error, warn (default), info, debug
-  TYCHE_RUNTIME_DIR  where running sessions and targets are found; /run/tyche by default";
+  TYCHE_RUNTIME_DIR  where running sessions and targets are found; /run/tyche by default
+  TYCHE_STATE_DIR    what must outlive a restart of the machine; /var/lib/tyche by default";
 
 #[derive(Subcommand, Debug)]
 enum Command {

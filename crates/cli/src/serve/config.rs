@@ -1,9 +1,11 @@
 //! What a target exports and how: from the command line for one disk, from a TOML file for many.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
 use serde::Deserialize;
+use toml::Spanned;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
@@ -51,7 +53,7 @@ pub(crate) struct Export {
     pub(crate) name: String,
     /// A file, a block device, `mem:SIZE`, `sparse:SIZE` or `null:SIZE`.
     pub(crate) path: String,
-    /// Its identity; by default derived from the file or device.
+    /// Its identity; by default one that is made when it is first served, and kept.
     pub(crate) uuid: Option<Uuid>,
     /// Refuse writes.
     #[serde(default)]
@@ -77,7 +79,7 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let wrong = |what: &str| Error::new(Code::Config, format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-        toml::from_str(&text).map_err(|error| {
+        let config = toml::from_str(&text).map_err(|error| {
             let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
             let key = error
                 .span()
@@ -88,8 +90,39 @@ impl Config {
                 })
                 .unwrap_or_default();
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
-        })
+        })?;
+        doubles(&text).map_err(|message| wrong(&message))?;
+        Ok(config)
     }
+
+    /// Whether there is an export of that name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.export.iter().any(|export| export.name == name)
+    }
+}
+
+/// Refuses what only one export can have, naming both lines. `text` is a valid file.
+fn doubles(text: &str) -> Result<(), String> {
+    #[derive(Deserialize)]
+    struct Lines {
+        #[serde(default)]
+        export: Vec<Line>,
+    }
+    #[derive(Deserialize)]
+    struct Line {
+        uuid: Option<Spanned<Uuid>>,
+    }
+    let lines: Lines = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+    let line = |uuid: &Spanned<Uuid>| text[..uuid.span().start].matches('\n').count() + 1;
+    let mut seen = BTreeMap::new();
+    for uuid in lines.export.iter().filter_map(|export| export.uuid.as_ref()) {
+        let now = line(uuid);
+        if let Some(before) = seen.insert(*uuid.get_ref(), now) {
+            let uuid = uuid.get_ref();
+            return Err(format!("lines {before} and {now}: two exports have the UUID {uuid}"));
+        }
+    }
+    Ok(())
 }
 
 /// Where an export's blocks are.
@@ -166,6 +199,18 @@ mod tests {
         assert!(Export::parse("a=mem:lots").is_err());
         assert!(Export::parse("=mem:1G").is_err());
         assert!(Export::parse("a").is_err());
+    }
+
+    #[test]
+    fn a_uuid_belongs_to_one_export() {
+        let uuid = "11111111-2222-4333-8444-555555555555";
+        let export = |name: &str, uuid: &str| {
+            format!("[[export]]\nname = \"{name}\"\npath = \"mem:1M\"\nuuid = \"{uuid}\"\n")
+        };
+        let other = "11111111-2222-4333-8444-555555555556";
+        assert_eq!(doubles(&(export("a", uuid) + &export("b", other))), Ok(()));
+        let error = doubles(&(export("a", uuid) + &export("b", &uuid.to_uppercase()))).unwrap_err();
+        assert!(error.contains("lines 4 and 8") && error.contains(uuid), "{error}");
     }
 
     #[test]

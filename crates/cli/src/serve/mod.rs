@@ -2,10 +2,10 @@
 
 mod answers;
 mod config;
-mod writers;
+mod state;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -19,7 +19,6 @@ use tyche_store::Store;
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
-use uuid::Uuid;
 
 use crate::control;
 use crate::error::{Code, Context, Error, Result};
@@ -31,6 +30,7 @@ use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
 use answers::Answers;
 use config::{Config, Export, Source};
+use state::{Disk, State};
 
 pub(crate) use config::binary;
 
@@ -50,6 +50,9 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   read_only = false
 ///   block_size = 4096          # or 512
 ///   hosts = ["UUID"]           # default: everybody
+///
+/// What an export is and who wrote it last is kept in /var/lib/tyche. An export whose file or device
+/// is not the one that it was is refused, until --accept-changed-disk says that it is meant.
 ///
 /// SIGHUP makes it look at the sizes of its files again and tell the hosts; `tyche export resize`
 /// makes one larger.
@@ -88,6 +91,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES")]
     block_size: Option<u32>,
 
+    /// Serve this export though its file or device is not the one that it was, once; hosts that
+    /// were connected to it lose their device. May be repeated.
+    #[arg(long = "accept-changed-disk", value_name = "NAME")]
+    accepted: Vec<String>,
+
     #[command(flatten)]
     link: LinkArgs,
 
@@ -111,9 +119,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         let message = "nothing to export: give --export NAME=PATH or --config FILE";
         return Err(Error::new(Code::Usage, message));
     }
+    if let Some(name) = args.accepted.iter().find(|name| !config.has(name)) {
+        let message = format!("--accept-changed-disk {name}: there is no such export");
+        return Err(Error::new(Code::Usage, message));
+    }
     let name = args.name.clone().or(config.name).unwrap_or_else(identity::host_name);
+    let dir = RuntimeDir::take(
+        runtime::targets().join(name.replace('/', "_")),
+        &format!("a target named {name} (give another --name)"),
+    )?;
+    let mut state = State::open(&name);
     let target = TargetConfig {
-        uuid: identity::target(&name)?,
+        uuid: state.target(&name)?,
         name: checked_name(&name)?,
         queue_size_max: config.limits.queue_size.clamp(1, 1024),
         damq_pages_max: data_queue_pages(config.limits.data_queue.as_u64()),
@@ -121,12 +138,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         batch: args.link.batch(),
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let dir = RuntimeDir::take(
-        runtime::targets().join(name.replace('/', "_")),
-        &format!("a target named {name} (give another --name)"),
-    )?;
     let (ethertype, spin) = (args.link.ethertype, args.link.spin());
-    let mut exports = open_exports(&config.export)?;
+    let mut exports = open_exports(&config.export, &args.accepted, &mut state)?;
     for export in &mut exports {
         export.store = args.hand_over.store(Arc::clone(&export.store), spin);
     }
@@ -138,14 +151,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let links = args.link.open_all(&config.link, End::Target, &placement)?.logged();
     let links = args.hand_over.links(links, spin)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
-    // What is gone with the process cannot be overwritten by a stale host after it.
-    let lasting = |config: &Export| matches!(config.source(), Ok(Source::File(_)));
-    let lasting = config
-        .export
-        .iter()
-        .zip(&exports)
-        .map(|(config, export)| lasting(config).then_some(export.uuid));
-    let remember_writer = writers::rememberer(lasting.collect());
+    let state = Arc::new(Mutex::new(state));
+    let (keeps_writers, keeps_generations) = (Arc::clone(&state), state);
     let options = TargetOptions {
         target,
         exports,
@@ -153,10 +160,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         placement,
         ethertype,
         spin,
-        remember_writer,
-        renew_generation: Box::new(|_| Uuid::new_v4()),
+        remember_writer: Box::new(move |export, writer| {
+            locked(&keeps_writers).remember(export, writer)
+        }),
+        renew_generation: Box::new(move |export| locked(&keeps_generations).renew(export)),
     };
     let target = Arc::new(Target::start(options)?);
+    watch_generation(&target);
     let (answering, answers) = (Arc::downgrade(&target), Answers::new(&name, &config.export));
     control::serve(&dir.path().join(runtime::CONTROL), move |request| match answering.upgrade() {
         Some(target) => answers.to(&target, &request),
@@ -194,7 +204,29 @@ fn data_queue_pages(bytes: u64) -> u32 {
     (bytes / 4096).clamp(256, 1 << 20) as u32
 }
 
-fn open_exports(exports: &[Export]) -> Result<Vec<TargetExport>> {
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the target doubt everything when its machine is put back to an earlier state.
+fn watch_generation(target: &Arc<Target>) {
+    let target = Arc::downgrade(target);
+    let watched = state::watch_generation(move || {
+        if let Some(target) = target.upgrade() {
+            tracing::warn!("this machine was put back to an earlier state: hosts are told");
+            target.distrust(state::nobody());
+        }
+    });
+    if let Err(error) = watched {
+        tracing::warn!(%error, "snapshots of this machine that are restored go unnoticed");
+    }
+}
+
+fn open_exports(
+    exports: &[Export],
+    accepted: &[String],
+    state: &mut State,
+) -> Result<Vec<TargetExport>> {
     let mut opened = Vec::<TargetExport>::new();
     for export in exports {
         let name = checked_name(&export.name)?;
@@ -202,18 +234,37 @@ fn open_exports(exports: &[Export]) -> Result<Vec<TargetExport>> {
             let message = format!("two exports have the name `{name}`");
             return Err(Error::new(Code::Config, message));
         }
-        let (store, uuid) = open_store(export)?;
-        let uuid = export.uuid.unwrap_or(uuid);
-        let (shared, hosts) = (export.shared, export.hosts.clone());
-        let last_writer = writers::recall(uuid)?;
-        let generation = Uuid::new_v4();
-        opened.push(TargetExport { name, uuid, generation, store, shared, hosts, last_writer });
+        let source = export.source().map_err(|message| Error::new(Code::Config, message))?;
+        let lasts = matches!(source, Source::File(_));
+        let (store, identity) = open_store(export, source)?;
+        let cached = store.geometry().write_cache;
+        let known = if lasts {
+            state.add(&Disk {
+                name: &export.name,
+                path: &export.path,
+                identity: identity.as_deref(),
+                uuid: export.uuid,
+                cached,
+                accepted: accepted.contains(&export.name),
+            })?
+        } else {
+            state.add_passing(export.uuid, cached)
+        };
+        opened.push(TargetExport {
+            name,
+            uuid: known.uuid,
+            generation: known.generation,
+            store,
+            shared: export.shared,
+            hosts: export.hosts.clone(),
+            last_writer: known.writer,
+        });
     }
     Ok(opened)
 }
 
-fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
-    let source = export.source().map_err(|message| Error::new(Code::Config, message))?;
+/// Opens where an export's blocks are, and says what its disk says of itself.
+fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option<String>)> {
     let block_size = export.block_size.unwrap_or(512);
     let about = format!("export {}", export.name);
     Ok(match source {
@@ -223,12 +274,12 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
                 populate(&store, &about)?;
             }
             let store = if export.read_only { store.read_only() } else { store };
-            (Arc::new(store), Uuid::new_v4())
+            (Arc::new(store), None)
         }
         Source::Null(size) => {
             let store = NullStore::new(size, block_size).context(Code::Config, about)?;
             let store = if export.read_only { store.read_only() } else { store };
-            (Arc::new(store), Uuid::new_v4())
+            (Arc::new(store), None)
         }
         Source::File(path) => {
             let options = FileOptions {
@@ -238,8 +289,8 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
                 ..FileOptions::default()
             };
             let store = FileStore::open(path, &options)?;
-            let uuid = identity::derived("export", store.identity().unwrap_or_default().as_bytes());
-            (Arc::new(store), uuid)
+            let identity = store.identity().map(str::to_owned);
+            (Arc::new(store), identity)
         }
     })
 }
