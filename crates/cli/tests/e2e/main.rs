@@ -26,4 +26,5 @@ mod refusals;
 mod resize;
 mod rig;
 mod stages;
+mod state;
 mod tcp;
