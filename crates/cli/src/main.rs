@@ -59,7 +59,7 @@ Exit codes:
   5  the interface cannot be used (down, MTU too small), or the TCP port (taken)
   6  the target does not answer
   7  the target refused (held by another host, denied)
-  8  the configuration file is wrong
+  8  the configuration file is wrong, or a disk is not the one that it was
   9  the disk, or the device that presents it, cannot be used
 
 Environment:

@@ -95,9 +95,19 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether there is an export of that name.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.export.iter().any(|export| export.name == name)
+    /// Checks that there are exports of the names given with `--accept-changed-disk`.
+    ///
+    /// # Errors
+    /// `Usage`, with the name that no export has.
+    pub(crate) fn check_names(&self, accepted: &[String]) -> Result<()> {
+        let is_unknown = |name: &&String| self.export.iter().all(|export| export.name != **name);
+        match accepted.iter().find(is_unknown) {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!("--accept-changed-disk {name}: there is no such export");
+                Err(Error::new(Code::Usage, message))
+            }
+        }
     }
 }
 

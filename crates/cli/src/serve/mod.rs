@@ -5,7 +5,7 @@ mod config;
 mod state;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -119,10 +119,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         let message = "nothing to export: give --export NAME=PATH or --config FILE";
         return Err(Error::new(Code::Usage, message));
     }
-    if let Some(name) = args.accepted.iter().find(|name| !config.has(name)) {
-        let message = format!("--accept-changed-disk {name}: there is no such export");
-        return Err(Error::new(Code::Usage, message));
-    }
+    config.check_names(&args.accepted)?;
     let name = args.name.clone().or(config.name).unwrap_or_else(identity::host_name);
     let dir = RuntimeDir::take(
         runtime::targets().join(name.replace('/', "_")),
@@ -151,8 +148,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let links = args.link.open_all(&config.link, End::Target, &placement)?.logged();
     let links = args.hand_over.links(links, spin)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
-    let state = Arc::new(Mutex::new(state));
-    let (keeps_writers, keeps_generations) = (Arc::clone(&state), state);
+    let (remember_writer, renew_generation) = state.into_callbacks();
     let options = TargetOptions {
         target,
         exports,
@@ -160,10 +156,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         placement,
         ethertype,
         spin,
-        remember_writer: Box::new(move |export, writer| {
-            locked(&keeps_writers).remember(export, writer)
-        }),
-        renew_generation: Box::new(move |export| locked(&keeps_generations).renew(export)),
+        remember_writer,
+        renew_generation,
     };
     let target = Arc::new(Target::start(options)?);
     watch_generation(&target);
@@ -202,10 +196,6 @@ fn checked_name(name: &str) -> Result<Name> {
 /// Pages of a channel's data queue: enough for the largest request, and what the wire can say.
 fn data_queue_pages(bytes: u64) -> u32 {
     (bytes / 4096).clamp(256, 1 << 20) as u32
-}
-
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has the target doubt everything when its machine is put back to an earlier state.

@@ -95,7 +95,9 @@ fn a_file_that_was_replaced_is_a_question() {
     let rig = rig!(1500);
     let target = rig.serve_file(SIZE);
     let session = rig.connect_as("fuse", &[]);
-    let uuid = rig.ask(&["list"])["sessions"][0]["uuid"].take();
+    let uuid = || rig.ask(&["list"])["sessions"][0]["disk"]["uuid"].take();
+    let before = uuid();
+    assert!(before.is_string());
     write(&session, 0, 1);
     target.kill();
     let (disk, copy) = (rig.path("disk.img"), rig.path("copy.img"));
@@ -112,7 +114,7 @@ fn a_file_that_was_replaced_is_a_question() {
     wait_until("the device of the other disk has failed", || state(&rig) == "failed");
     session.disconnect_by_force();
     let session = rig.connect_as("fuse", &[]);
-    assert_eq!(rig.ask(&["list"])["sessions"][0]["uuid"], uuid, "it is the export that it was");
+    assert_eq!(uuid(), before, "it is the export that it was");
     session.disconnect();
     target.kill();
     rig.serve(&["--export", &export]).kill();

@@ -21,9 +21,10 @@ mod record;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tyche_engine::identity;
+use tyche_engine::{RememberWriter, RenewGeneration, identity};
 use tyche_proto::Writer;
 use uuid::Uuid;
 
@@ -159,6 +160,16 @@ impl State {
         Ok(Known { uuid, generation, writer: Some(writer) })
     }
 
+    /// What a running target calls: [`remember`](Self::remember) and [`renew`](Self::renew).
+    pub(super) fn into_callbacks(self) -> (RememberWriter, RenewGeneration) {
+        let state = Arc::new(Mutex::new(self));
+        let also = Arc::clone(&state);
+        (
+            Box::new(move |export, writer| locked(&state).remember(export, writer)),
+            Box::new(move |export| locked(&also).renew(export)),
+        )
+    }
+
     /// Keeps who was let in to write an export.
     ///
     /// # Errors
@@ -188,6 +199,10 @@ impl State {
         }
         generation
     }
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Kept {
