@@ -47,9 +47,10 @@ impl Admissions {
         }
     }
 
-    /// Gives an export another generation, if it has lost more than the present one knows of.
+    /// Gives an export another generation, if it has lost more than the present one knows of. Who
+    /// has counted fewer losses than somebody else meanwhile gets the one that knows of all.
     fn renew(&mut self, export: usize, losses: u64) -> Uuid {
-        if self.losses[export] != losses {
+        if self.losses[export] < losses {
             self.losses[export] = losses;
             self.registry.renew(export, (self.renew_generation)(export));
         }
@@ -132,5 +133,61 @@ impl Shared {
             self.callers[link].displaced.store(true, Ordering::Relaxed);
             self.callers[link].doorbell.ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_proto::wire::Name;
+    use tyche_proto::{BatchPolicy, ExportConfig, TargetConfig};
+
+    use super::*;
+
+    fn admissions() -> Admissions {
+        let name = Name::new("a").expect("a name");
+        let mut registry = Registry::new(TargetConfig {
+            uuid: Uuid::nil(),
+            name,
+            queue_size_max: 1,
+            damq_pages_max: 256,
+            channels_max: 1,
+            batch: BatchPolicy::default(),
+        });
+        registry.add_export(ExportConfig {
+            name,
+            uuid: Uuid::nil(),
+            boot: Uuid::nil(),
+            size: 512,
+            block_size: 512,
+            read_only: false,
+            write_cache: true,
+            discard: false,
+            rotational: false,
+            shared: false,
+            hosts: Vec::new(),
+        });
+        let mut generations = 0;
+        Admissions {
+            registry,
+            remember_writer: Box::new(|_, _| Ok(())),
+            remembered: vec![None],
+            renew_generation: Box::new(move |_| {
+                generations += 1;
+                Uuid::from_u128(generations)
+            }),
+            losses: vec![0],
+        }
+    }
+
+    #[test]
+    fn a_loss_has_one_generation_in_whatever_order_threads_learn_of_it() {
+        let mut admissions = admissions();
+        let mut renew = |losses| admissions.renew(0, losses).as_u128();
+        assert_eq!(renew(0), 0);
+        assert_eq!(renew(2), 1);
+        assert_eq!(renew(1), 1, "late, and known");
+        assert_eq!(renew(2), 1);
+        assert_eq!(renew(3), 2);
+        assert_eq!(admissions.registry.export(0).boot, Uuid::from_u128(2));
     }
 }
