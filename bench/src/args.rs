@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::floor;
 use crate::peer::Programs;
 use crate::plan::{Suite, Wanted};
+use crate::soak::SoakArgs;
 
 /// Measure Tyche next to the same protocol over TCP, to NBD and to bare frames, in one run.
 ///
@@ -77,12 +78,14 @@ pub(crate) struct Args {
     scratch: PathBuf,
 }
 
-/// What this program runs in the namespaces.
+/// What this program does beside comparing.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Side {
-    /// One side of a measurement of bare frames.
+    /// One side of a measurement of bare frames, in its namespace.
     #[command(subcommand, hide = true)]
     Floor(floor::Command),
+    #[command(hide = true)]
+    Soak(SoakArgs),
 }
 
 impl Args {

@@ -9,6 +9,8 @@
 //! ```
 //!
 //! Nothing in the report is typed by hand: `--redraw` makes it anew from `results.json`.
+//!
+//! `cargo xtask soak` is here as well ([`soak`]): it needs the same networks and programs.
 
 mod args;
 mod bars;
@@ -24,6 +26,7 @@ mod plot;
 mod process;
 mod report;
 mod result;
+mod soak;
 mod table;
 
 use std::fs;
@@ -58,11 +61,15 @@ fn main() -> ExitCode {
             }
         };
     }
-    match compare(&args) {
+    let (name, done) = match &args.side {
+        Some(Side::Soak(args)) => ("soak", soak::run(args)),
+        _ => ("bench", compare(&args)),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
-            eprintln!("bench: {failure}");
+            eprintln!("{name}: {failure}");
             ExitCode::from(if matches!(failure, Failure::Interrupted) { INTERRUPTED } else { 1 })
         }
     }

@@ -39,6 +39,9 @@ pub(crate) enum Side {
     Target,
 }
 
+/// Both ends.
+pub(crate) const SIDES: [Side; 2] = [Side::Host, Side::Target];
+
 /// What the links are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
@@ -157,7 +160,7 @@ impl Network {
         let tag = format!("tyche-bench-{}", std::process::id());
         // From here on, what there is of it goes when it is dropped.
         let mut network = Self { tag, link, offloads: None, subflows: 0, _hysteresis: None };
-        for side in [Side::Host, Side::Target] {
+        for side in SIDES {
             ip(&["netns", "add", &network.namespace(side)], stop)?;
         }
         for cable in 0..link.cables {
@@ -165,7 +168,7 @@ impl Network {
         }
         if let Some(Odd { cable, loss: loss @ 1.., .. }) = link.odd {
             let rule = format!("numgen random mod 10000 < {loss} drop");
-            network.filter("loss", &[cable], &rule, stop)?;
+            network.filter("loss", &SIDES, &[cable], &rule, stop)?;
         }
         // Not before the module is there, which comes with the first link.
         if link.rate.is_some() && link.shaper == Shaper::Bursts {
@@ -180,7 +183,7 @@ impl Network {
         let mtu = self.link.mtu.to_string();
         let add = ["-n", &host, "link", "add", interface, "mtu", &mtu, "type", "veth", "peer"];
         ip(&[&add[..], &["name", interface, "mtu", &mtu, "netns", &target]].concat(), stop)?;
-        for side in [Side::Host, Side::Target] {
+        for side in SIDES {
             let namespace = self.namespace(side);
             let set = ["-n", &namespace, "link", "set", interface];
             // No IPv6: nothing is to be on the cable but what is measured.
@@ -224,24 +227,34 @@ impl Network {
         }
     }
 
-    /// What is done with frames that arrive over these cables, at both ends, until
+    /// What is done with frames that arrive over these cables at these ends, until
     /// [`unfilter`](Self::unfilter) of the same name.
-    fn filter(&self, name: &str, cables: &[u16], rule: &str, stop: &Stop) -> Result<()> {
+    pub(crate) fn filter(
+        &self,
+        name: &str,
+        sides: &[Side],
+        cables: &[u16],
+        rule: &str,
+        stop: &Stop,
+    ) -> Result<()> {
         let devices: Vec<_> = cables.iter().map(|cable| interface(*cable)).collect();
         let rules = format!(
             "add table netdev {name}; add chain netdev {name} frames {{ type filter hook ingress \
              devices = {{ {} }} priority 0; }}; add rule netdev {name} frames {rule}",
             devices.join(", ")
         );
-        for side in [Side::Host, Side::Target] {
-            run(self.inside(side, "nft").arg(&rules), stop)?;
+        for side in sides {
+            run(self.inside(*side, "nft").arg(&rules), stop)?;
         }
         Ok(())
     }
 
-    fn unfilter(&self, name: &str, stop: &Stop) -> Result<()> {
-        for side in [Side::Host, Side::Target] {
-            run(self.inside(side, "nft").args(["delete", "table", "netdev", name]), stop)?;
+    /// Undoes what [`filter`](Self::filter) has done, if anything.
+    pub(crate) fn unfilter(&self, name: &str, sides: &[Side], stop: &Stop) -> Result<()> {
+        // What is not there can't be deleted.
+        let rules = format!("add table netdev {name}; delete table netdev {name}");
+        for side in sides {
+            run(self.inside(*side, "nft").arg(&rules), stop)?;
         }
         Ok(())
     }
@@ -249,23 +262,30 @@ impl Network {
     /// Cuts cables.
     pub(crate) fn cut(&self, cables: &[u16], how: Cut, stop: &Stop) -> Result<()> {
         match how {
-            Cut::Down => self.set_links(cables, "down", stop),
-            Cut::Silent => self.filter("cut", cables, "drop", stop),
+            Cut::Down => self.set_links(Side::Host, cables, "down", stop),
+            Cut::Silent => self.filter("cut", &SIDES, cables, "drop", stop),
         }
     }
 
     /// Mends what [`cut`](Self::cut) has cut.
     pub(crate) fn mend(&self, cables: &[u16], how: Cut, stop: &Stop) -> Result<()> {
         match how {
-            Cut::Down => self.set_links(cables, "up", stop),
-            Cut::Silent => self.unfilter("cut", stop),
+            Cut::Down => self.set_links(Side::Host, cables, "up", stop),
+            Cut::Silent => self.unfilter("cut", &SIDES, stop),
         }
     }
 
-    fn set_links(&self, cables: &[u16], state: &str, stop: &Stop) -> Result<()> {
-        let host = self.namespace(Side::Host);
+    /// Sets interfaces of one end up or down.
+    pub(crate) fn set_links(
+        &self,
+        side: Side,
+        cables: &[u16],
+        state: &str,
+        stop: &Stop,
+    ) -> Result<()> {
+        let namespace = self.namespace(side);
         for cable in cables {
-            ip(&["-n", &host, "link", "set", &interface(*cable), state], stop)?;
+            ip(&["-n", &namespace, "link", "set", &interface(*cable), state], stop)?;
         }
         Ok(())
     }
@@ -276,7 +296,7 @@ impl Network {
         if self.subflows == cables {
             return Ok(());
         }
-        for side in [Side::Host, Side::Target] {
+        for side in SIDES {
             let limits = ["subflow", SUBFLOWS_MAX, "add_addr_accepted", SUBFLOWS_MAX];
             let set = ["-n", &self.namespace(side), "mptcp", "limits", "set"];
             ip(&[&set[..], &limits].concat(), stop)?;
@@ -300,7 +320,7 @@ impl Network {
         }
         let setting = if on { "on" } else { "off" };
         for interface in self.link.interfaces() {
-            for side in [Side::Host, Side::Target] {
+            for side in SIDES {
                 let mut ethtool = self.inside(side, "ethtool");
                 ethtool.args(["-K", &interface, "tso", setting, "gso", setting]);
                 if !on {
@@ -342,7 +362,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for side in [Side::Host, Side::Target] {
+        for side in SIDES {
             let name = self.namespace(side);
             if !fs::exists(format!("/run/netns/{name}")).unwrap_or(false) {
                 continue;

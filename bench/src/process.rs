@@ -127,9 +127,9 @@ impl Stop {
 
 /// What a program left: its end, what it printed, and what it cost.
 pub(crate) struct Finished {
-    status: ExitStatus,
+    pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
-    stderr: String,
+    pub(crate) stderr: String,
     /// Seconds of CPU time of all its threads.
     pub(crate) cpu_s: f64,
 }
@@ -191,6 +191,13 @@ impl Running {
         let ticks = cpu_ticks(&stat);
         let ticks = ticks.ok_or_else(|| Failure::Failed(format!("{path}: not understood")))?;
         Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+
+    /// Ends it at once. What it has printed to its standard error.
+    pub(crate) fn kill(mut self) -> Result<String> {
+        self.child.kill().doing("kill a program")?;
+        self.child.wait().doing("wait for a program")?;
+        read(&self.stderr)
     }
 
     /// Waits for its end.

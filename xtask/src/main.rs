@@ -10,6 +10,7 @@ mod library;
 mod lint;
 mod numa;
 mod packages;
+mod soak;
 mod suite;
 mod tidy;
 mod vm;
@@ -33,6 +34,8 @@ usage: cargo xtask COMMAND
   install-lib --prefix DIR
                   build the library for C, and install it with header and pkg-config file
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
+  soak [ARGS..]   look for what must never happen, for as long as you like: seeds of the simulator
+                  from random starts, and faults on real interfaces (as root; `.. soak --help`)
   numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
   deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
                   and remove it in a clean Debian 12 (as root)
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
     let done = match command.to_str() {
         Some("demo") => demo(&rest),
         Some("bench") => bench::run(&rest),
+        Some("soak") => soak::run(&rest),
         Some("deb") if deb::is_usage(&rest) => deb::run(&rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),

@@ -64,7 +64,7 @@ pub fn serve_claims() {
     // For who looks at a list of processes.
     let _ = rustix::thread::set_name(c"tyche-claim");
     // SAFETY: nothing was opened yet.
-    let private = unsafe { descriptors::make_private() };
+    let private = unsafe { descriptors::close_inherited() };
     let device = args.next().unwrap_or_default();
     let file = private.and_then(|()| claim_and_sync(Path::new(&device), parent_id()));
     // Whoever asked may be gone.

@@ -9,7 +9,7 @@
 //! | [`nbd::NbdDevice`] | `/dev/nbdN` | root, the kernel's nbd driver |
 //! | [`vhost_user::VhostUserBlk`] | a virtio disk of a virtual machine | memory that it shares |
 //! | [`fuse::FuseMount`] | a file `disk` | root, FUSE |
-//! | [`LoopAttachment`] | `/dev/loopN` over that file | root, FUSE, loop devices |
+//! | [`LoopAttachment`] | `/dev/loopN` over such a file | root, FUSE, loop devices |
 //! | [`ublk::UblkDevice`] | `/dev/ublkbN` | root, the ublk driver of Linux 6.5 |
 //! | [`growable::GrowableUblk`] | `/dev/dm-N` over that | the device mapper as well |
 //!
@@ -36,6 +36,7 @@ pub mod vhost_user;
 use std::path::Path;
 
 pub use claim::serve_claims;
+pub use descriptors::keep_from_children;
 pub use error::Error;
 pub use loop_attachment::LoopAttachment;
 pub use reclaim::{avoid_reclaim_io, lock_memory};

@@ -1,21 +1,20 @@
 //! A loop device over a FUSE file: a disk becomes `/dev/loopN`.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::warn;
 use tyche_block::Disk;
 
-use crate::fuse::FuseMount;
+use crate::fuse::FuseSession;
 use crate::loopdev::LoopDevice;
 use crate::{Attachment, Error, Stopped};
 
-/// Directory below the runtime directory where the file is mounted.
-const MOUNTPOINT: &str = "fuse";
-
 /// A disk as a loop device. Dropping it stops it by force.
+///
+/// The file system below it is mounted at no path, so nobody else can use it, copy it to another
+/// mount namespace, or find it after this process.
 ///
 /// What the device still needs is taken away last: without force the file system stays until the
 /// device is gone. With force it is aborted first, so that nothing can wait for it.
@@ -24,40 +23,26 @@ pub struct LoopAttachment {
     device_path: PathBuf,
     /// `None` once it was let go.
     device: Option<LoopDevice>,
-    fuse: FuseMount,
-    runtime_dir: PathBuf,
+    fuse: FuseSession,
+    /// The file system that has the device's file.
+    _mount: OwnedFd,
 }
 
 impl LoopAttachment {
-    /// Makes `disk` a loop device. `runtime_dir` is created if need be; it belongs to this
-    /// attachment alone, and what a killed process has left there is cleaned up.
+    /// Makes `disk` a loop device. `name` is what lists of loop devices show as its file.
     ///
     /// # Errors
     /// Without root, FUSE, or a free loop device; the message says what to do. If the disk does
     /// not answer within half a minute.
-    pub fn start(disk: Arc<dyn Disk>, runtime_dir: &Path) -> Result<Self, Error> {
-        DirBuilder::new().recursive(true).mode(0o700).create(runtime_dir).map_err(|error| {
-            Error::new(format!("create the directory {}", runtime_dir.display()), error)
-        })?;
+    pub fn start(disk: Arc<dyn Disk>, name: &str) -> Result<Self, Error> {
         let geometry = disk.geometry();
-        // If the device can't be had, dropping the mount aborts whatever it still waits for.
-        let fuse = FuseMount::start(&runtime_dir.join(MOUNTPOINT), disk)?;
-        let device = LoopDevice::attach(fuse.device_path(), &geometry)?;
-        Ok(Self {
-            device_path: device.path().to_owned(),
-            device: Some(device),
-            fuse,
-            runtime_dir: runtime_dir.to_owned(),
-        })
-    }
-
-    /// Takes away what a killed process has left below `runtime_dir`. Returns whether there was
-    /// something. Its loop device needs no cleaning up.
-    ///
-    /// # Errors
-    /// As [`FuseMount::clean_stale`].
-    pub fn clean_stale(runtime_dir: &Path) -> Result<bool, Error> {
-        FuseMount::clean_stale(&runtime_dir.join(MOUNTPOINT))
+        // If the device can't be had, dropping the session aborts whatever it still waits for.
+        let (fuse, mount) = FuseSession::start(disk, name)?;
+        // A path, for it is to be opened by a thread that shares no descriptors with this one.
+        let file = PathBuf::from(format!("/proc/self/fd/{}/{name}", mount.as_raw_fd()));
+        let device = LoopDevice::attach(&file, &geometry)?;
+        let device_path = device.path().to_owned();
+        Ok(Self { device_path, device: Some(device), fuse, _mount: mount })
     }
 
     fn force_stop(&mut self) -> Result<Stopped, Error> {
@@ -72,19 +57,14 @@ impl LoopAttachment {
                     in_use = Stopped::InUse;
                 }
             }
-            let aborted = self.fuse.stop(true);
+            let ended = self.fuse.end();
             if !device.abandon() {
                 warn!(device = %self.device_path.display(), "still waits for I/O");
             }
-            let _ = aborted?;
+            ended?;
         }
-        let _ = self.fuse.stop(true)?;
+        self.fuse.end()?;
         Ok(in_use)
-    }
-
-    fn remove_dir(&self) {
-        // It stays if it is not empty, which is up to whoever put something there.
-        let _ = fs::remove_dir(&self.runtime_dir);
     }
 }
 
@@ -99,9 +79,7 @@ impl Attachment for LoopAttachment {
 
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
         if force {
-            let stopped = self.force_stop()?;
-            self.remove_dir();
-            return Ok(stopped);
+            return self.force_stop();
         }
         if let Some(device) = &mut self.device {
             if device.detach(false)? == Stopped::InUse {
@@ -109,11 +87,8 @@ impl Attachment for LoopAttachment {
             }
             self.device = None;
         }
-        let stopped = self.fuse.stop(false)?;
-        if stopped == Stopped::Gone {
-            self.remove_dir();
-        }
-        Ok(stopped)
+        self.fuse.end()?;
+        Ok(Stopped::Gone)
     }
 }
 

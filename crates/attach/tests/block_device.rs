@@ -115,8 +115,7 @@ fn a_file_system_lives_on_the_loop_device() {
     for block_size in [512, 4096] {
         let disk = MemoryDisk::new(64 * MIB, block_size);
         let rig = Rig::new();
-        let mut attachment =
-            LoopAttachment::start(disk.dyn_disk(), &rig.dir().join("run")).unwrap();
+        let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
         let device = attachment.device_path().to_owned();
         rig.watch(&device);
         let name = device.to_str().unwrap();
@@ -160,7 +159,7 @@ fn direct_io_discard_and_zeroes_on_the_loop_device() {
     let content = pattern(13, 32 * MIB);
     disk.write(0, &content);
     let rig = Rig::new();
-    let attachment = LoopAttachment::start(disk.dyn_disk(), &rig.dir().join("run")).unwrap();
+    let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     let device = attachment.device_path().to_owned();
     rig.watch(&device);
     let name = device.to_str().unwrap();
@@ -208,7 +207,7 @@ fn direct_io_with_buffers_that_begin_anywhere() {
     skip_without_kernel!();
     let disk = MemoryDisk::new(16 * MIB, 4096);
     let rig = Rig::new();
-    let attachment = LoopAttachment::start(disk.dyn_disk(), &rig.dir().join("run")).unwrap();
+    let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     let device = attachment.device_path().to_owned();
     rig.watch(&device);
     let file = direct(&device);
@@ -246,7 +245,7 @@ fn a_disk_without_discard_is_zeroed_by_writing() {
     let content = pattern(1, 4 * MIB);
     disk.write(0, &content);
     let rig = Rig::new();
-    let attachment = LoopAttachment::start(disk.dyn_disk(), &rig.dir().join("run")).unwrap();
+    let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     rig.watch(attachment.device_path());
     let name = attachment.device_path().to_str().unwrap();
     // The kernel lets the first discard pass, although it did nothing, and then offers no more.
@@ -262,15 +261,12 @@ fn read_only_disks_cannot_be_written() {
     skip_without_kernel!();
     let disk = MemoryDisk::with(4 * MIB, 512, 4096, |geometry| geometry.read_only = true);
     let rig = Rig::new();
-    let attachment = LoopAttachment::start(disk.dyn_disk(), &rig.dir().join("run")).unwrap();
+    let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     let device = attachment.device_path().to_owned();
     rig.watch(&device);
     assert_eq!(run("blockdev", &["--getro", device.to_str().unwrap()]).trim(), "1");
     let error = OpenOptions::new().write(true).open(&device).and_then(|f| f.write_at(&[0; 512], 0));
     assert!(matches!(error.unwrap_err().raw_os_error(), Some(libc::EPERM | libc::EACCES)));
-    let file = rig.dir().join("run/fuse/disk");
-    let error = OpenOptions::new().write(true).open(&file).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(libc::EROFS));
     let mut bytes = vec![1; 4096];
     File::open(&device).unwrap().read_exact(&mut bytes).unwrap();
     assert_eq!(bytes, vec![0; 4096]);
@@ -282,7 +278,7 @@ fn a_grown_disk_is_a_grown_device() {
     skip_without_kernel!();
     let disk = MemoryDisk::new(4 * MIB, 512);
     let rig = Rig::new();
-    let mut attachment = LoopAttachment::start(disk.dyn_disk(), &rig.dir().join("run")).unwrap();
+    let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     let device = attachment.device_path().to_owned();
     rig.watch(&device);
     disk.grow(6 * MIB);
@@ -301,7 +297,7 @@ fn cached_writes_reach_the_disk_before_the_device_goes() {
     skip_without_kernel!();
     let disk = MemoryDisk::new(4 * MIB, 512);
     let rig = Rig::new();
-    let mut attachment = LoopAttachment::start(disk.dyn_disk(), &rig.dir().join("run")).unwrap();
+    let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     let device = attachment.device_path().to_owned();
     rig.watch(&device);
     let data = pattern(19, 2 * MIB);
@@ -315,7 +311,7 @@ fn force_ends_a_disk_that_does_not_answer() {
     skip_without_kernel!();
     let disk = MemoryDisk::new(4 * MIB, 512);
     let rig = Rig::new();
-    let mut attachment = LoopAttachment::start(disk.dyn_disk(), &rig.dir().join("run")).unwrap();
+    let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     let device = attachment.device_path().to_owned();
     rig.watch(&device);
     // A cached write that will be in the way of the last close, and a reader that waits.
@@ -345,7 +341,7 @@ fn force_on_a_mounted_device_leaves_errors_and_then_nothing() {
     skip_without_kernel!();
     let disk = MemoryDisk::new(64 * MIB, 4096);
     let rig = Rig::new();
-    let mut attachment = LoopAttachment::start(disk.dyn_disk(), &rig.dir().join("run")).unwrap();
+    let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     let device = attachment.device_path().to_owned();
     rig.watch(&device);
     run("mkfs.ext4", &["-q", device.to_str().unwrap()]);
@@ -374,23 +370,55 @@ fn mounts_are_replaced_only_when_dead() {
     assert!(!path.exists());
 }
 
+/// A process in a mount namespace of its own has a copy of each mount, which is there until it ends.
+#[test]
+fn a_copy_of_the_mount_elsewhere_holds_up_nothing() {
+    skip_without_kernel!();
+    let disk = MemoryDisk::new(MIB, 512);
+    let rig = Rig::new();
+    let path = rig.dir().join("mnt");
+    for force in [false, true] {
+        let mut mount = FuseMount::start(&path, disk.dyn_disk()).unwrap();
+        let _elsewhere = rig::Elsewhere::start("exec sleep 600");
+        let start = Instant::now();
+        assert_eq!(mount.stop(force).unwrap(), Stopped::Gone);
+        assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_file_that_is_open_elsewhere_is_in_use_and_force_ends_it() {
+    skip_without_kernel!();
+    let disk = MemoryDisk::new(MIB, 512);
+    let rig = Rig::new();
+    let path = rig.dir().join("mnt");
+    let mut mount = FuseMount::start(&path, disk.dyn_disk()).unwrap();
+    let script = format!("exec 7<{}/disk; echo open; read -r end; cat <&7", path.display());
+    let elsewhere = rig::Elsewhere::start(&script);
+    assert_eq!(mount.stop(false).unwrap(), Stopped::InUse);
+    assert!(path.join("disk").exists(), "nothing has changed");
+    assert_eq!(mount.stop(true).unwrap(), Stopped::Gone);
+    assert!(!elsewhere.end().success(), "the file can't be read any more");
+}
+
 /// What the unprivileged process runs.
 #[test]
 fn start_without_privileges() {
-    let Some(dir) = std::env::var_os("TYCHE_ATTACH_UNPRIVILEGED") else { return };
+    if std::env::var_os("TYCHE_ATTACH_UNPRIVILEGED").is_none() {
+        return;
+    }
     let disk = MemoryDisk::new(MIB, 512);
-    let error = LoopAttachment::start(disk.dyn_disk(), dir.as_ref()).unwrap_err();
+    let error = LoopAttachment::start(disk.dyn_disk(), "disk").unwrap_err();
     println!("error={error}");
 }
 
 #[test]
 fn without_root_the_error_says_so() {
     skip_without_kernel!();
-    let dir = tempfile::tempdir().unwrap();
-    std::os::unix::fs::chown(dir.path(), Some(65534), None).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "start_without_privileges", "--nocapture"])
-        .env("TYCHE_ATTACH_UNPRIVILEGED", dir.path().join("run"))
+        .env("TYCHE_ATTACH_UNPRIVILEGED", "1")
         .uid(65534)
         .output()
         .unwrap();
@@ -401,9 +429,9 @@ fn without_root_the_error_says_so() {
 /// What the killed process runs: see the tests below.
 #[test]
 fn serve_until_killed() {
-    let Some(dir) = std::env::var_os("TYCHE_ATTACH_SERVE") else { return };
+    let Ok(name) = std::env::var("TYCHE_ATTACH_SERVE") else { return };
     let disk = MemoryDisk::new(64 * MIB, 512);
-    let attachment = LoopAttachment::start(disk.dyn_disk(), dir.as_ref()).unwrap();
+    let attachment = LoopAttachment::start(disk.dyn_disk(), &name).unwrap();
     let device = attachment.device_path().to_str().unwrap().to_owned();
     println!("serving={device}");
     let mut line = String::new();
@@ -422,9 +450,8 @@ fn serve_until_killed() {
 fn a_killed_process_leaves_nobody_waiting() {
     skip_without_kernel!();
     let rig = Rig::new();
-    let dir = rig.dir().join("run");
     for busy in [false, true] {
-        let mut server = rig::Server::start(&dir);
+        let mut server = rig::Server::start(rig.name());
         let device = server.device.clone();
         rig.watch(&device);
         // Dirty pages in the cache of the device, which the dying process is the last to close.
@@ -452,23 +479,14 @@ fn a_killed_process_leaves_nobody_waiting() {
             assert!(!status.unwrap().success());
         }
         rig::wait_until("the device is gone", || !rig.is_bound(&device));
-        assert!(LoopAttachment::clean_stale(&dir).unwrap(), "there is a dead mount");
-        assert!(!LoopAttachment::clean_stale(&dir).unwrap());
     }
-    // A server that finds what the one before has left starts all the same.
-    rig::Server::start(&dir).kill();
-    let mut server = rig::Server::start(&dir);
-    rig.watch(&server.device.clone());
-    server.kill();
-    assert!(LoopAttachment::clean_stale(&dir).unwrap());
 }
 
 #[test]
 fn a_process_killed_below_a_mounted_file_system_leaves_nobody_waiting() {
     skip_without_kernel!();
     let rig = Rig::new();
-    let dir = rig.dir().join("run");
-    let mut server = rig::Server::start(&dir);
+    let mut server = rig::Server::start(rig.name());
     let device = server.device.clone();
     rig.watch(&device);
     run("mkfs.ext4", &["-q", device.to_str().unwrap()]);
@@ -478,5 +496,4 @@ fn a_process_killed_below_a_mounted_file_system_leaves_nobody_waiting() {
     let _ = File::create(mnt.join("other")).and_then(|file| file.sync_all()).unwrap_err();
     rig.unmount(&mnt);
     rig::wait_until("the device is gone", || !rig.is_bound(&device));
-    assert!(LoopAttachment::clean_stale(&dir).unwrap());
 }

@@ -192,6 +192,7 @@ fn fio_with_verification() {
     let text = client_ok!(
         "fio",
         "--name=mixed",
+        "--verify_state_save=0",
         "--ioengine=nbd",
         &uri,
         "--rw=randwrite",

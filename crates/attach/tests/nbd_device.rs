@@ -238,7 +238,7 @@ fn serve_until_killed() {
 fn a_new_process_serves_what_the_dead_one_owes() {
     skip_without_nbd!();
     for identity in ["successor", "successors"] {
-        let mut dead = Server::start(identity.as_ref());
+        let mut dead = Server::start(identity);
         let path = dead.device.clone();
         // Waits until the kernel has looked for partitions, which needs answers.
         let file = Arc::new(open(&path, libc::O_DIRECT));
@@ -289,7 +289,7 @@ fn a_new_process_serves_what_the_dead_one_owes() {
 #[test]
 fn what_a_dead_process_has_left_can_be_taken_away() {
     skip_without_nbd!();
-    let mut dead = Server::start("departed".as_ref());
+    let mut dead = Server::start("departed");
     // Waits until the kernel has looked for partitions, which needs answers.
     drop(open(&dead.device, 0));
     dead.tell("hold");

@@ -8,13 +8,14 @@ mod guest;
 
 use std::num::NonZeroU16;
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 
 use tyche_attach::vhost_user::VhostUserBlk;
 use tyche_attach::{Attachment, Stopped};
 use tyche_block::{Errno, Operation};
 
-use crate::disk::{MemoryDisk, pattern};
+use crate::disk::{MemoryDisk, PATIENCE, pattern};
 use crate::guest::{Descriptor, FEATURE_FLUSH, Guest, IO_ERROR, OK, UNSUPPORTED};
 
 const MIB: usize = 1 << 20;
@@ -223,4 +224,20 @@ fn a_front_end_may_stop_a_queue_and_leave() {
         releaser.join().unwrap();
         assert_eq!(attachment.counts().connected, u64::from(round));
     }
+}
+
+#[test]
+fn a_queue_that_feeds_itself_can_be_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.sock");
+    let disk = MemoryDisk::new(MIB, 512);
+    let mut attachment = start(&disk, &path);
+    let mut guest = Guest::connect(&path, !0, false);
+    guest.feed_from_itself(0);
+    let (sender, stopped) = mpsc::channel();
+    thread::spawn(move || {
+        let base = guest.stop(0);
+        sender.send((base, attachment.stop(true).unwrap()))
+    });
+    assert_eq!(stopped.recv_timeout(PATIENCE), Ok((1, Stopped::Gone)));
 }

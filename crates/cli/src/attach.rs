@@ -18,7 +18,7 @@ use tyche_engine::Host;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
-use crate::runtime;
+use crate::{presence, runtime};
 
 /// Queues that a virtual machine may have at least. It takes as many as it has processors, and
 /// those that it does not use cost nothing.
@@ -54,6 +54,11 @@ impl Kind {
     /// Whether this machine's kernel is what makes requests, and may cache what it has to write.
     pub(crate) fn is_of_this_kernel(self) -> bool {
         !matches!(self, Self::NbdSocket | Self::VhostUser)
+    }
+
+    /// Whether it is a block device.
+    pub(crate) fn is_block_device(self) -> bool {
+        matches!(self, Self::Ublk | Self::Nbd | Self::Loop)
     }
 
     /// What `auto` means here, and why, if it is not the best.
@@ -148,7 +153,7 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
         Kind::Auto => unreachable!("it was resolved to another kind"),
         Kind::Ublk => wish.ublk(disk, host)?,
         Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options())?),
-        Kind::Loop => Box::new(LoopAttachment::start(disk, &dir.join("loop"))?),
+        Kind::Loop => Box::new(LoopAttachment::start(disk, &file_name(export))?),
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk)?),
         Kind::NbdSocket => {
             let socket = wish.socket.map_or_else(|| dir.join("nbd.sock"), Path::to_owned);
@@ -166,9 +171,14 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
     })
 }
 
+/// What lists of loop devices show as the file of an export's.
+fn file_name(export: &str) -> String {
+    format!("tyche-{}", runtime::plain(export))
+}
+
 /// Where the socket of a virtual machine's disk is unless the user says.
 fn default_socket(export: &str) -> PathBuf {
-    runtime::sockets().join(format!("{}.sock", export.replace('/', "_")))
+    runtime::sockets().join(format!("{}.sock", runtime::plain(export)))
 }
 
 fn remove_ublk(identity: Uuid, force: bool) -> std::result::Result<Stopped, tyche_attach::Error> {
@@ -179,7 +189,6 @@ fn remove_ublk(identity: Uuid, force: bool) -> std::result::Result<Stopped, tych
 /// of that identity, which nobody can take over or has ever been told of. Whether that is all gone.
 pub(crate) fn clean_stale(dir: &Path, identity: Uuid) -> bool {
     let cleaned = [
-        LoopAttachment::clean_stale(&dir.join("loop")).map(drop),
         FuseMount::clean_stale(&dir.join("fuse")).map(drop),
         remove_ublk(identity, true).map(drop),
         NbdDevice::remove_orphan(&backend(identity), true).map(drop),
@@ -294,6 +303,11 @@ impl Lasting {
 
 /// Somebody uses the device.
 pub(crate) fn in_use(device: &Path) -> Error {
-    let message = format!("{} is in use: unmount it first, or use --force", device.display());
+    let unmounts = presence::unmounts(device);
+    let (device, how) = (device.display(), unmounts.join("`, `"));
+    let message = match unmounts.len() {
+        0 => format!("{device} is in use: close it first, or use --force"),
+        _ => format!("{device} is in use: unmount it first (`{how}`), or use --force"),
+    };
     Error::new(Code::Device, message)
 }

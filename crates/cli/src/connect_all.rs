@@ -24,7 +24,7 @@ use crate::tab::{self, Line, Tab};
 pub(crate) struct ConnectAllArgs {
     /// The file that lists them; tychetab(5) describes it.
     #[arg(long, value_name = "FILE", default_value = tab::PATH)]
-    config: PathBuf,
+    tab: PathBuf,
 
     /// How to print.
     #[arg(short, long, default_value_t)]
@@ -40,10 +40,10 @@ struct Outcome {
 
 pub(crate) fn run(args: &ConnectAllArgs) -> Result<()> {
     let connected = sessions::connected()?;
-    let wanted = Tab::read(&args.config)?.into_lines().into_iter().filter(is_wanted);
+    let wanted = Tab::read(&args.tab)?.into_lines().into_iter().filter(is_wanted);
     let (already, missing): (Vec<_>, Vec<_>) =
         wanted.partition(|line| connected.contains(&line.export));
-    let outcomes = connect(missing, &args.config);
+    let outcomes = connect(missing, &args.tab);
     for Outcome { export, result } in &outcomes {
         if let Err(error) = result {
             eprintln!("tyche: {export}: {error}");

@@ -4,30 +4,33 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tyche_engine::Found;
+use tyche_engine::{Foreign, Found};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ExportFlags, ExportInfo, Name};
 use uuid::Uuid;
 
-use crate::error::Result;
+use crate::complete;
+use crate::connect::positive;
+use crate::error::{Code, Error, Result};
 use crate::identity;
 use crate::links::{End, LinkArgs};
 use crate::output::{Format, Table, bytes, show};
 
-/// List the targets that answer, and their exports.
+/// List the targets that answer, and their exports. The exit code is 3 if there are none, but 0
+/// with JSON, which has an empty list then.
 #[derive(Args, Debug)]
 pub(crate) struct DiscoverArgs {
     /// Interface to ask on, or tcp:HOST:PORT of a target; may be repeated. By default all
     /// interfaces that are up, except members of a bridge or bond.
-    #[arg(long = "link", value_name = "INTERFACE")]
+    #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
     /// How long to listen for answers.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = positive)]
     timeout: f64,
 
     /// Ask as this host rather than as this machine.
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, value_name = "UUID", value_parser = identity::parse_host)]
     host_id: Option<Uuid>,
 
     #[command(flatten)]
@@ -42,11 +45,21 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
     let placement = Placement::default();
     let links = args.link.open_all(&args.links, End::Host, &placement)?.logged();
     let host = args.host_id.map_or_else(identity::host, Ok)?;
-    let timeout = Duration::try_from_secs_f64(args.timeout).unwrap_or(Duration::ZERO);
-    let found = tyche_engine::discover(links, args.link.ethertype, host, Name::EMPTY, timeout);
+    let timeout = Duration::from_secs_f64(args.timeout);
+    let asked: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
+    let ethertype = args.link.ethertype;
+    let discovery = tyche_engine::discover(links, ethertype, host, Name::EMPTY, timeout);
+    for foreign in &discovery.foreign {
+        let Foreign { link, mac, versions } = foreign;
+        tracing::warn!("the target at {mac} on {link} speaks {versions} of the protocol only");
+    }
+    let found = discovery.found;
     let exports = found
         .iter()
         .flat_map(|found| found.offer.exports.iter().map(move |export| (found, export)));
+    if exports.clone().next().is_none() && args.output == Format::Text {
+        return Err(nothing(&found, &asked, args.link.ethertype));
+    }
     show(
         args.output,
         || {
@@ -69,6 +82,23 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
         },
     );
     Ok(())
+}
+
+/// There is nothing to list.
+fn nothing(found: &[Found], asked: &[String], ethertype: u16) -> Error {
+    let message = match found.first() {
+        Some(found) => format!(
+            "target `{}` answers, and offers nothing to this host: see `hosts` in its \
+             configuration",
+            found.offer.name
+        ),
+        None => format!(
+            "no target answers on {}: check cables and VLAN, and that `tyche serve` runs on the \
+             same Ethernet with EtherType {ethertype:#06x}",
+            asked.join(", ")
+        ),
+    };
+    Error::new(Code::NotFound, message)
 }
 
 fn object(found: &Found, export: &ExportInfo) -> Value {

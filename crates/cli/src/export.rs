@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::complete;
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, bytes, show};
@@ -42,6 +43,7 @@ enum Action {
 #[derive(Args, Debug)]
 struct Resize {
     /// The export.
+    #[arg(add = complete::served_exports())]
     export: String,
 
     /// Bytes, or a size such as 20G (binary), in all. By default what its file or device has now.
@@ -49,7 +51,7 @@ struct Resize {
     size: Option<u64>,
 
     /// The target that exports it, if several on this machine do.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::served_targets())]
     target: Option<String>,
 }
 

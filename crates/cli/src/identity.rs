@@ -7,6 +7,13 @@ use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 
+/// Parses the UUID of a host that an option names.
+pub(crate) fn parse_host(text: &str) -> Result<Uuid, String> {
+    identity::parse_host(text).ok_or_else(|| {
+        "a host ID is a UUID, such as `uuidgen` prints, and not all zeroes".to_owned()
+    })
+}
+
 /// This machine's UUID as a host.
 pub(crate) fn host() -> Result<Uuid> {
     explain(identity::host())

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use crate::complete;
 use crate::control::Request;
 use crate::error::Result;
 use crate::output::{Format, show};
@@ -31,9 +32,11 @@ enum Action {
 #[derive(Args, Debug)]
 struct Place {
     /// The export, the session's UUID (or how it begins), or the device.
+    #[arg(add = complete::connected())]
     name: String,
 
     /// The interface, or tcp:HOST:PORT, as `tyche list` shows it.
+    #[arg(add = complete::interfaces())]
     link: String,
 }
 

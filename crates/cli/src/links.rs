@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_link::Link;
-use tyche_link::packet::{InterfaceInfo, PacketLink, PacketOptions, interfaces, is_member};
+use tyche_link::packet::{
+    InterfaceInfo, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
+};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
 use tyche_numa::Placement;
 use tyche_proto::BatchPolicy;
@@ -33,7 +35,8 @@ pub(crate) struct LinkArgs {
 
     /// Spin for up to this many microseconds for more work before sleeping, while that pays.
     /// Lowers latency, takes a core. By default 50 where there are more than 2 cores, else 0.
-    #[arg(long, value_name = "MICROSECONDS")]
+    #[arg(long, value_name = "MICROSECONDS",
+        value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     spin: Option<u64>,
 
     /// How what this side sends shares frames.
@@ -138,7 +141,7 @@ impl LinkArgs {
     /// opened is told of, unless that is all.
     fn open_every(&self, end: End, placement: &Placement) -> Result<Opened> {
         let (mut links, mut errors) = (Vec::new(), Vec::new());
-        for InterfaceInfo { name, .. } in candidates()? {
+        for InterfaceInfo { name, .. } in usable_interfaces()? {
             match self.open(&name, end, placement) {
                 Ok(link) => links.push(link),
                 Err(error) => errors.push(error),
@@ -168,6 +171,22 @@ impl Opened {
     }
 }
 
+/// The MTU of an interface whose longest frames have so many bytes.
+pub(crate) fn mtu(frame_len: u64) -> u64 {
+    /// Two addresses and the EtherType.
+    const ETHERNET_HEADER: u64 = 14;
+    frame_len.saturating_sub(ETHERNET_HEADER)
+}
+
+/// The MTUs of the interfaces named, or of all that are running, in words.
+pub(crate) fn mtus(named: &[String]) -> String {
+    let mut interfaces = interfaces().unwrap_or_default();
+    interfaces.retain(|it| if named.is_empty() { it.running } else { named.contains(&it.name) });
+    let mtus = interfaces.iter().map(|it| format!("that of {} is {}", it.name, it.mtu));
+    let mtus: Vec<_> = mtus.collect();
+    format!("something on the way has a smaller MTU than this end: {}", mtus.join(", "))
+}
+
 /// Writes warnings to the log.
 pub(crate) fn log_warnings(warnings: &[String]) {
     for warning in warnings {
@@ -175,25 +194,20 @@ pub(crate) fn log_warnings(warnings: &[String]) {
     }
 }
 
-/// The interfaces that a user who names none means.
-fn candidates() -> Result<Vec<InterfaceInfo>> {
-    let mut interfaces = interfaces()?;
-    interfaces.retain(|it| {
-        let is_member = it.running && is_member(it.index).unwrap_or(false);
-        if is_member {
-            tracing::debug!(interface = it.name, "part of another interface, which is used");
-        }
-        it.running && !is_member
-    });
-    Ok(interfaces)
+/// The links on all interfaces that can be used, as they are without options.
+pub(crate) fn open_usable() -> Vec<Box<dyn Link>> {
+    let names = usable_interfaces().unwrap_or_default().into_iter().map(|it| it.name);
+    let links = names.filter_map(|name| PacketLink::open(&PacketOptions::new(&name)).ok());
+    links.map(|link| Box::new(link) as Box<dyn Link>).collect()
 }
 
 /// Warnings of interfaces that share an address: a switch delivers frames for it to one of them.
 fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
     let mut warnings = Vec::new();
     for (index, link) in links.iter().enumerate() {
-        let mut before = links[..index].iter();
-        let first = before.find(|it| it.mac() == link.mac()).map(|it| it.name());
+        // A VLAN has the address of the interface that it is on, and a segment of its own.
+        let mut same = links[..index].iter().filter(|it| it.mac() == link.mac());
+        let first = same.find(|it| vlan(it.name()) == vlan(link.name())).map(|it| it.name());
         // All TCP links look alike, and are told apart by their streams.
         let Some(first) = first.filter(|name| !Place::is_named_by(name)) else { continue };
         let (second, mac) = (link.name(), Mac(link.mac()));
@@ -203,6 +217,12 @@ fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// The VLAN that an interface is, if it is one.
+fn vlan(interface: &str) -> Option<u16> {
+    let found = interfaces().ok()?.into_iter().find(|it| it.name == interface)?;
+    relations(found.index).ok()?.vlan
 }
 
 fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>> {

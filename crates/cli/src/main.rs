@@ -4,6 +4,7 @@
 
 mod attach;
 mod bench;
+mod complete;
 mod connect;
 mod connect_all;
 mod control;
@@ -13,24 +14,27 @@ mod error;
 mod export;
 mod fault;
 mod handover;
+mod health;
 mod identity;
+mod leftovers;
 mod link;
 mod links;
+mod log;
 mod manual;
 mod output;
 mod placement;
+mod presence;
 mod report;
 mod runtime;
 mod serve;
 mod sessions;
 mod sim;
 mod state;
+mod stats;
 mod tab;
 mod units;
 
-use std::fs::File;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use output::Format;
@@ -65,7 +69,8 @@ Exit codes:
 Environment:
   RUST_LOG           what to log: error, warn (default), info, debug
   TYCHE_RUNTIME_DIR  where running sessions and targets are found; /run/tyche by default
-  TYCHE_STATE_DIR    what must outlive a restart of the machine; /var/lib/tyche by default";
+  TYCHE_STATE_DIR    what must outlive a restart of the machine; /var/lib/tyche by default
+  TYCHE_LOG_DIR      where logs of sessions are kept; by default the journal, or /var/log/tyche";
 
 #[derive(Subcommand, Debug)]
 enum Command {
@@ -77,7 +82,7 @@ enum Command {
     Link(link::LinkCommand),
     Export(export::ExportCommand),
     List(sessions::ListArgs),
-    Stats(sessions::StatsArgs),
+    Stats(stats::StatsArgs),
     Bench(bench::BenchArgs),
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
@@ -99,11 +104,11 @@ impl Command {
             Self::Link(args) => link::run(args),
             Self::Export(args) => export::run(args),
             Self::List(args) => sessions::list(args),
-            Self::Stats(args) => sessions::stats(args),
+            Self::Stats(args) => stats::stats(args),
             Self::Bench(args) => bench::run(args),
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),
-            Self::Completions(args) => manual::completions(args, &mut Cli::command()),
+            Self::Completions(args) => manual::completions(args),
             Self::Man(args) => manual::write(args, Cli::command()),
             Self::GenerateUnits(args) => units::generate(args),
         }
@@ -129,33 +134,9 @@ impl Command {
     }
 }
 
-/// Where the log goes: the standard error stream until a daemon opens its own file.
-static LOG: Mutex<Option<Arc<File>>> = Mutex::new(None);
-
-/// Sends the log to a file from now on.
-fn log_to(file: File) {
-    *LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(file));
-}
-
-/// One line of the log.
-struct LogLine;
-
-impl std::io::Write for LogLine {
-    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        let file = LOG.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match file {
-            Some(file) => (&*file).write(line),
-            None => std::io::stderr().write(line),
-        }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 fn main() -> ExitCode {
     tyche_attach::serve_claims();
+    complete::answer_shell(Cli::command);
     let cli = Cli::parse();
     let level = match cli.command {
         Command::Serve(_) | Command::Connect(_) => "info",
@@ -163,8 +144,10 @@ fn main() -> ExitCode {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
-    log.with_ansi(false).with_writer(|| LogLine).init();
-    match cli.command.run() {
+    log.with_ansi(false).with_timer(log::Clock).with_writer(log::Log).init();
+    let result = cli.command.run();
+    log::flush();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error, cli.command.output());

@@ -1,34 +1,53 @@
-//! What the command's definition is good for besides the command: its manual pages, and what shells
-//! complete.
+//! What the command's definition is good for besides the command: its manual pages, and the scripts
+//! by which shells complete.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 use clap_mangen::Man;
 
+use crate::complete::VARIABLE;
 use crate::error::{Code, Context, Result};
 use crate::output::{Format, show};
 
 /// The section of commands for administrators.
 const SECTION: &str = "8";
+/// What is typed.
+const PROGRAM: &str = "tyche";
+/// zsh reads the script from its function path when it completes for the first time: then already.
+const ZSH_AUTOLOADED: &str =
+    "if [ \"$funcstack[1]\" = \"_tyche\" ]; then _clap_dynamic_completer_tyche; fi\n";
 
-/// Print what a shell needs to complete `tyche`'s commands and options.
+/// Print what a shell needs to complete commands, options, and the names of exports, sessions,
+/// targets and interfaces.
 ///
 /// In bash: `source <(tyche completions bash)`. The Debian package installs it for bash, zsh and
-/// fish.
+/// fish. It calls `tyche`, which asks targets for their exports if it may send frames.
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
     /// Which shell.
     shell: Shell,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs, command: &mut Command) -> Result<()> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, command, "tyche", &mut script);
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
+    let script = script(args.shell).context(Code::Other, args.shell)?;
     show(Format::Text, Default::default, || String::from_utf8_lossy(&script).into_owned());
     Ok(())
+}
+
+fn script(shell: Shell) -> io::Result<Vec<u8>> {
+    let mut script = Vec::new();
+    let shells = Shells::builtins();
+    let writer = shells.completer(&shell.to_string()).expect("both are of the same library");
+    writer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    if shell == Shell::Zsh {
+        script.extend(ZSH_AUTOLOADED.bytes());
+    }
+    Ok(script)
 }
 
 /// Write the manual pages, one for each command.
@@ -47,7 +66,7 @@ pub(crate) fn write(args: &ManArgs, mut command: Command) -> Result<()> {
 }
 
 /// The page of a command, and those of the commands below it.
-fn write_pages(dir: &Path, command: &Command) -> std::io::Result<()> {
+fn write_pages(dir: &Path, command: &Command) -> io::Result<()> {
     // Built commands know their whole name, such as `tyche-link-add`.
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     let man = Man::new(command.clone()).section(SECTION);
@@ -60,7 +79,7 @@ fn write_pages(dir: &Path, command: &Command) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, ValueEnum};
 
     use super::*;
     use crate::Cli;
@@ -75,6 +94,14 @@ mod tests {
         assert!(page("tyche-link-add.8").contains("interface"));
         assert!(!dir.path().join("tyche-man.8").exists());
         assert!(!dir.path().join("tyche-help.8").exists());
+    }
+
+    #[test]
+    fn every_shell_has_a_script_that_asks_the_program() {
+        for shell in Shell::value_variants() {
+            let script = String::from_utf8(script(*shell).unwrap()).unwrap();
+            assert!(script.contains(VARIABLE) && script.contains(PROGRAM), "{script}");
+        }
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tyche_engine::{HostReport, LatencyFigures, LatencyReport, LinkNodes, PortStats, TargetReport};
+use tyche_engine::{
+    ErrorCounts, HostReport, LatencyFigures, LatencyReport, LinkNodes, PortStats, TargetReport,
+};
 use tyche_numa::Node;
 use tyche_proto::wire::Reject;
 use tyche_proto::{ChannelStats, PathReport};
@@ -61,8 +63,9 @@ pub(crate) fn session(report: &HostReport) -> Value {
             "written_bytes": requests.written_bytes,
             "flushes": requests.flushes,
             "others": requests.others,
-            "errors": requests.errors,
-            "frames_per_io": ratio(frames(report), answered + requests.errors),
+            "errors": requests.errors.total(),
+            "errors_by_kind": errors(&requests.errors),
+            "frames_per_io": ratio(frames(report), answered + requests.errors.total()),
         },
         "latency": { "reads": latency(&report.reads), "writes": latency(&report.writes) },
         "channel": channel(&report.channel, sent),
@@ -111,7 +114,8 @@ fn path(path: &PathReport) -> Value {
 
 /// A target.
 pub(crate) fn target(report: &TargetReport) -> Value {
-    let exports = report.exports.iter().map(|export| {
+    let exports = report.exports.iter().map(|it| {
+        let export = &it.config;
         let sessions = report.sessions.iter().filter(|it| it.export == export.name.as_str());
         let sessions = sessions.map(|session| {
             json!({
@@ -129,6 +133,9 @@ pub(crate) fn target(report: &TargetReport) -> Value {
             "read_only": export.read_only,
             "write_cache": export.write_cache,
             "shared": export.shared,
+            "problem": it.problem,
+            "errors": it.errors.total(),
+            "errors_by_kind": errors(&it.errors),
             "sessions": sessions.collect::<Vec<_>>(),
         })
     });
@@ -165,6 +172,16 @@ pub(crate) fn target(report: &TargetReport) -> Value {
         "links": links.collect::<Vec<_>>(),
         "cpu_s": cpu_seconds(),
     })
+}
+
+/// Failed requests, by what they wanted and by the kind of error.
+fn errors(counts: &ErrorCounts) -> Value {
+    let mut operations = Map::new();
+    for (operation, class, count) in counts.iter() {
+        let classes = operations.entry(operation.name()).or_insert_with(|| json!({}));
+        add(classes, json!({ class.name(): count }));
+    }
+    operations.into()
 }
 
 /// Frames of a session in both directions.

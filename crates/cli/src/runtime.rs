@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! /run/tyche/targets/NAME/    lock, control.sock
-//! /run/tyche/sessions/UUID/   lock, session.json, control.sock, daemon.log, the attachment's own
+//! /run/tyche/sessions/UUID/   lock, session.json, control.sock, the attachment's own
 //! /run/tyche/sockets/         those that others are told of: EXPORT.sock
 //! /run/tyche/state/TARGET/    which version of what it keeps on disk is the last, by export
 //! /run/tyche/exports/         a lock for each export that has a daemon, or is about to
@@ -25,6 +25,11 @@ const ROOT: &str = "/run/tyche";
 /// Names another directory.
 const ROOT_VARIABLE: &str = "TYCHE_RUNTIME_DIR";
 
+/// The directory of logs where there is no journal.
+pub(crate) const LOGS: &str = "/var/log/tyche";
+/// Names another directory.
+const LOGS_VARIABLE: &str = "TYCHE_LOG_DIR";
+
 /// Name of the file that a running process holds locked, in its directory.
 const LOCK: &str = "lock";
 /// How often a lock is tried, and the pause between two tries.
@@ -36,6 +41,18 @@ pub(crate) const CONTROL: &str = "control.sock";
 
 fn root() -> PathBuf {
     std::env::var_os(ROOT_VARIABLE).map_or_else(|| ROOT.into(), PathBuf::from)
+}
+
+/// The directory of logs, if the environment says that there is one: the logs of what has its own
+/// run-time directory are not among those of others.
+pub(crate) fn logs() -> Option<PathBuf> {
+    let below_root = || Some(PathBuf::from(std::env::var_os(ROOT_VARIABLE)?).join("log"));
+    std::env::var_os(LOGS_VARIABLE).map(PathBuf::from).or_else(below_root)
+}
+
+/// An export's name as the name of a file.
+pub(crate) fn plain(export: &str) -> String {
+    export.replace('/', "_")
 }
 
 /// The directory of the sessions.
@@ -83,9 +100,10 @@ pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A directory of ours while we run; removed when dropped.
+/// A directory of ours while we run; removed when dropped, unless it is left.
 pub(crate) struct RuntimeDir {
     path: PathBuf,
+    is_left: bool,
     /// Held as long as we run.
     _lock: File,
 }
@@ -101,7 +119,7 @@ impl RuntimeDir {
         for _ in 0..LOOKS {
             create(&path)?;
             if let Some(lock) = lock(&path)? {
-                return Ok(Self { path, _lock: lock });
+                return Ok(Self { path, is_left: false, _lock: lock });
             }
         }
         Err(Error::new(Code::Usage, format!("{what} is running already")))
@@ -110,11 +128,21 @@ impl RuntimeDir {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// It stays, as that of a process that has died does.
+    pub(crate) fn leave(&mut self) {
+        self.is_left = true;
+    }
 }
 
 impl Drop for RuntimeDir {
     fn drop(&mut self) {
-        remove(&self.path);
+        if self.is_left {
+            // Nobody answers there any more.
+            let _ = fs::remove_file(self.path.join(CONTROL));
+        } else {
+            remove(&self.path);
+        }
     }
 }
 
@@ -130,7 +158,7 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
 }
 
 /// Whether an open file is the one of that name.
-fn is_at(file: &File, path: &Path) -> bool {
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let identity = |it: fs::Metadata| (it.dev(), it.ino());
     let (open, named) = (file.metadata().map(identity), fs::metadata(path).map(identity));
     open.ok().is_some_and(|open| named.is_ok_and(|named| named == open))
@@ -143,7 +171,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
     let dir = root().join("exports");
     create(&dir)?;
-    let file = dir.join(format!("{host}-{}.lock", export.replace('/', "_")));
+    let file = dir.join(format!("{host}-{}.lock", plain(export)));
     let lock = lock_file(&file);
     let lock = lock.context(Code::Permission, format_args!("lock {}", file.display()))?;
     lock.ok_or_else(|| {

@@ -6,17 +6,22 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::attach::{Lasting, clean_stale};
-use crate::connect::{forget_device, positive};
+use crate::attach::Lasting;
+use crate::complete;
+use crate::connect::positive;
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
+use crate::health;
+use crate::links::mtu;
 use crate::output::{Format, Table, bytes, show};
 use crate::report::add;
 use crate::runtime::{self, CONTROL};
 use crate::state::State;
+use crate::{leftovers, presence};
 
 /// How long a daemon may take to say how it is.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -37,26 +42,11 @@ pub(crate) struct ListArgs {
     pub(crate) output: Format,
 }
 
-/// Show counters of sessions and targets of this machine: requests, frames, losses, rejects.
-#[derive(Args, Debug)]
-pub(crate) struct StatsArgs {
-    /// Only this one: an export, a session, a device or a target.
-    name: Option<String>,
-
-    /// Show them again every second until interrupted.
-    #[arg(short, long)]
-    watch: bool,
-
-    /// How to print.
-    #[arg(short, long, default_value_t)]
-    pub(crate) output: Format,
-}
-
 /// End a session: the device goes away.
 #[derive(Args, Debug)]
 pub(crate) struct DisconnectArgs {
     /// The export, the session's UUID (or how it begins), or the device.
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present = "all", add = complete::connected())]
     name: Option<String>,
 
     /// All sessions of this machine.
@@ -101,8 +91,8 @@ impl Session {
     }
 }
 
-/// All sessions. What a daemon that died has left is reported once, and taken away, unless its
-/// device can be taken over.
+/// All sessions. That of a daemon that died is among them until it is disconnected, or its export
+/// is connected again.
 fn sessions() -> Result<Vec<Session>> {
     let dir = runtime::sessions();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
@@ -125,36 +115,35 @@ fn session(dir: PathBuf) -> Option<Session> {
         }
     }
     // If there is none it is starting or ending: not there yet, or no more.
-    let _lock =
-        Some(&dir).filter(|dir| !is_running(dir)).and_then(|dir| runtime::lock(dir).ok()?)?;
-    let state = State::load(&dir);
-    if state.is_none() && State::exists(&dir) {
-        // Of another version of this program. Its device is not forgotten.
-        tracing::warn!(dir = %dir.display(), "what a daemon has written down can't be read");
+    let _lock = leftovers::lock_dead(&dir)?;
+    let Some(state) = State::load(&dir) else {
+        if State::exists(&dir) {
+            // Of another version of this program. Its device is not forgotten.
+            tracing::warn!(dir = %dir.display(), "what a daemon has written down can't be read");
+        } else {
+            // It died while it started: nobody was told of its device.
+            leftovers::clear(&dir, None);
+        }
+        return None;
+    };
+    // One that can't be asked about is not forgotten either.
+    let left = state.lasting.clone().filter(|it| it.is_there().unwrap_or(true));
+    if state.ended && left.is_none() && !presence::is_there(&state) {
+        leftovers::clear(&dir, Some(&state));
         return None;
     }
-    // Nor is one that can't be asked about.
-    let is_left = |lasting: &Lasting| lasting.is_there().unwrap_or(true);
-    let left = state.as_ref().and_then(|it| it.lasting.clone()).filter(is_left);
-    if left.is_none() {
-        // Sessions that take over nobody's device have their own identity.
-        let identity = state.as_ref().and_then(|state| Some(state.lasting.as_ref()?.identity));
-        let name = || dir.file_name()?.to_str()?.parse().ok();
-        let is_clean = identity.or_else(name).is_none_or(|it| clean_stale(&dir, it));
-        if let Some(state) = &state {
-            forget_device(&state.device, state.session);
-        }
-        // As long as something is left, the next look tries again.
-        if is_clean {
-            runtime::remove(&dir);
-        }
-    }
-    let report = of_state(&state?, json!({ "state": "dead", "waits": left.is_some() }));
+    let more = json!({
+        "state": "dead",
+        "waits": left.is_some(),
+        "clear": leftovers::clearing(&state, left.is_some()),
+    });
+    let report = of_state(&state, more);
     Some(Session { dir, report, left })
 }
 
 fn is_nobody(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::NotFound)
+    use ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
+    matches!(kind, ConnectionRefused | ConnectionReset | NotFound)
 }
 
 /// Whether the process that made the directory is alive: it holds the lock.
@@ -183,17 +172,6 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Takes back what dead daemons have told of devices that are gone: others get their names.
-pub(crate) fn forget_gone() -> Result<()> {
-    for (dir, state) in State::all()? {
-        let is_left = |lasting: &Lasting| lasting.is_there().unwrap_or(true);
-        if !is_running(&dir) && !state.lasting.as_ref().is_some_and(is_left) {
-            forget_device(&state.device, state.session);
-        }
-    }
-    Ok(())
-}
-
 /// The exports that daemons of this machine have connected.
 pub(crate) fn connected() -> Result<BTreeSet<String>> {
     let running = State::all()?.into_iter().filter(|(dir, _)| is_running(dir));
@@ -213,11 +191,14 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
             let mut text = String::new();
             if !sessions.is_empty() || targets.is_empty() {
                 text += &session_table(&sessions);
+                text.extend(sessions.iter().filter_map(remark));
             }
             if !targets.is_empty() {
                 text += &target_table(&targets);
             }
-            text
+            let of_sessions = sessions.iter().flat_map(|it| health::of_session(&it.report));
+            let notes = of_sessions.chain(targets.iter().flat_map(health::of_target));
+            notes.fold(text, |text, note| text + &note + "\n")
         },
     );
     Ok(())
@@ -229,9 +210,10 @@ fn session_table(sessions: &[Session]) -> String {
         let links = session.report["links"].as_array().map_or(&[][..], Vec::as_slice);
         let links = links.iter().map(|link| {
             let name = link["interface"].as_str().unwrap_or_default();
-            match link["problem"].as_str() {
-                Some(problem) => format!("{name} ({problem})"),
-                None => format!("{name} ({} B frames)", link["frame_len"]),
+            match (link["problem"].as_str(), narrowed(link)) {
+                (Some(problem), _) => format!("{name} ({problem})"),
+                (None, Some(narrowed)) => format!("{name} ({narrowed})"),
+                (None, None) => format!("{name} ({} B frames)", link["frame_len"]),
             }
         });
         table.row([
@@ -246,8 +228,14 @@ fn session_table(sessions: &[Session]) -> String {
     table.to_string()
 }
 
+/// What is said of a link whose path takes only shorter frames than its interface.
+fn narrowed(link: &Value) -> Option<String> {
+    let (found, own) = (link["frame_len"].as_u64()?, link["frame_len_max"].as_u64()?);
+    (found < own).then(|| format!("{found} B frames, though its MTU is {}", mtu(own)))
+}
+
 /// The state for people, with the time that a lost target has left.
-fn state(report: &Value) -> String {
+pub(crate) fn state(report: &Value) -> String {
     let state = report["state"].as_str().unwrap_or_default();
     match (state, report["lost_for_s"].as_f64(), report["time_left_s"].as_f64()) {
         ("lost", Some(lost), Some(left)) => {
@@ -257,8 +245,29 @@ fn state(report: &Value) -> String {
         ("dead", ..) if report["waits"] == true => {
             "its daemon died: requests wait for another `tyche connect`".to_owned()
         }
+        ("dead", ..) if report["ended"] == true => "disconnected, still in use".to_owned(),
+        ("dead", ..) => "its daemon died".to_owned(),
         _ => state.to_owned(),
     }
+}
+
+/// A line below the table: what is wrong with a session, and what to do.
+fn remark(session: &Session) -> Option<String> {
+    let Session { report, .. } = session;
+    let name = session.text("export");
+    let device = session.text("device");
+    if session.is_dead() {
+        let log = report["log"].as_str().map(|log| format!("; its log: {log}"));
+        let commands = report["clear"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let commands = commands.map(|command| format!("`{command}`")).collect::<Vec<_>>();
+        let clear = match &commands[..] {
+            [] => "until the last program closes it".to_owned(),
+            commands => format!("to clear it: {}", commands.join(", ")),
+        };
+        return Some(format!("{name} ({device}): {clear}{}\n", log.unwrap_or_default()));
+    }
+    let problem = report["problem"].as_str()?;
+    Some(format!("{name} ({device}): {problem}\n"))
 }
 
 fn target_table(targets: &[Value]) -> String {
@@ -278,108 +287,23 @@ fn target_table(targets: &[Value]) -> String {
     table.to_string()
 }
 
-pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
-    loop {
-        let named = |name: &str| args.name.as_ref().is_none_or(|wanted| wanted == name);
-        let sessions: Vec<_> = sessions()?
-            .into_iter()
-            .filter(|it| args.name.as_ref().is_none_or(|name| it.is_named(name)))
-            .map(|it| it.report)
-            .collect();
-        let targets: Vec<_> = targets()?
-            .into_iter()
-            .map(|(_, report)| report)
-            .filter(|it| named(it["name"].as_str().unwrap_or_default()))
-            .collect();
-        if let Some(name) = args.name.as_ref().filter(|_| sessions.is_empty() && targets.is_empty())
-        {
-            return Err(not_found(name));
-        }
-        show(
-            args.output,
-            || json!({ "schema": "tyche.stats/1", "sessions": sessions, "targets": targets }),
-            || {
-                let clear = if args.watch { "\x1b[H\x1b[2J" } else { "" };
-                let blocks = sessions.iter().chain(&targets).map(stats_text);
-                clear.to_owned() + &blocks.collect::<Vec<_>>().join("\n")
-            },
-        );
-        if !args.watch {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_secs(1));
-    }
-}
-
-/// All counters of a session or target, one a line.
-fn stats_text(report: &Value) -> String {
-    let name = report["export"].as_str().or(report["name"].as_str()).unwrap_or_default();
-    let mut text = format!("{name} {}\n", state(report)).replace(" \n", "\n");
-    text += &counters("requests", &report["requests"]);
-    for kind in ["reads", "writes"] {
-        for when in ["all", "recent"] {
-            text += &counters(&format!("latency {kind} {when}"), &report["latency"][kind][when]);
-        }
-    }
-    for part in ["channel", "rejects"] {
-        text += &counters(part, &report[part]);
-    }
-    for link in report["links"].as_array().map_or(&[][..], Vec::as_slice) {
-        let name = link["interface"].as_str().unwrap_or_default();
-        text += &counters(&format!("link {name}"), link);
-        for part in ["channel", "rejects"] {
-            text += &counters(&format!("link {name} {part}"), &link[part]);
-        }
-        text += &places(&format!("link {name}"), &link["numa"]);
-    }
-    text += &places("numa", &report["numa"]);
-    text + &format!("  {:32} {}\n", "cpu seconds", report["cpu_s"])
-}
-
-fn counters(part: &str, counters: &Value) -> String {
-    let Some(counters) = counters.as_object() else { return String::new() };
-    counters
-        .iter()
-        .filter(|(_, value)| value.is_number())
-        .map(|(name, value)| {
-            let value = match value.as_f64().filter(|_| value.is_f64()) {
-                Some(share) => format!("{share:.4}"),
-                None => value.to_string(),
-            };
-            format!("  {:32} {value}\n", format!("{part} {}", name.replace('_', " ")))
-        })
-        .collect()
-}
-
-/// Where things are, one a line; what nobody knows is left out.
-fn places(part: &str, places: &Value) -> String {
-    let Some(places) = places.as_object() else { return String::new() };
-    let said = places.iter().filter_map(|(name, value)| {
-        let value = match value {
-            Value::Null => "none".to_owned(),
-            Value::String(text) => text.clone(),
-            Value::Array(values) => {
-                values.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
-            }
-            value => value.to_string(),
-        };
-        let name = format!("{part} {}", name.replace('_', " "));
-        (!value.is_empty()).then(|| format!("  {name:32} {value}\n"))
-    });
-    said.collect()
-}
-
 pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
     let chosen = match &args.name {
         None => sessions()?,
-        Some(name) => vec![one(name)?],
+        Some(name) => named(name)?,
     };
     // One deadline for all: a machine that shuts down has no time for each.
     let deadline = Instant::now() + Duration::from_secs_f64(args.wait.unwrap_or(0.0));
     let (mut ended, mut failed) = (Vec::new(), None);
     for session in &chosen {
         match end_by(session, args.force, deadline) {
-            Ok(()) => ended.push(session.text("session")),
+            Ok(()) => {
+                ended.push(session.text("session"));
+                // By force, for others may use the device.
+                if let Some(left) = self::session(session.dir.clone()).as_ref().and_then(remark) {
+                    eprint!("tyche: still in use: {left}");
+                }
+            }
             // The others are disconnected all the same; the first failure is reported.
             Err(error) if failed.is_some() => eprintln!("tyche: {error}"),
             Err(error) => failed = Some(error),
@@ -405,20 +329,31 @@ fn end_by(session: &Session, force: bool, deadline: Instant) -> Result<()> {
     }
 }
 
-/// The one session that is called that.
-fn one(name: &str) -> Result<Session> {
-    let mut named: Vec<_> = sessions()?.into_iter().filter(|it| it.is_named(name)).collect();
-    if named.len() > 1 {
-        let ids: Vec<_> = named.iter().map(|it| it.text("session")).collect();
-        let message = format!("`{name}` is several sessions: {}", ids.join(", "));
-        return Err(Error::new(Code::Usage, message));
+/// What is known of the sessions that are called that, or of all.
+pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<Value>> {
+    let named = sessions()?.into_iter().filter(|it| name.is_none_or(|name| it.is_named(name)));
+    Ok(named.map(|it| it.report).collect())
+}
+
+/// What is called that: the one session that has a daemon, or else all that had one.
+fn named(name: &str) -> Result<Vec<Session>> {
+    let named = sessions()?.into_iter().filter(|it| it.is_named(name));
+    let (dead, living): (Vec<_>, Vec<_>) = named.partition(Session::is_dead);
+    match (living.len(), dead.len()) {
+        (0, 0) => Err(not_found(name)),
+        (0, _) => Ok(dead),
+        (1, _) => Ok(living),
+        _ => {
+            let ids: Vec<_> = living.iter().map(|it| it.text("session")).collect();
+            let message = format!("`{name}` is several sessions: {}", ids.join(", "));
+            Err(Error::new(Code::Usage, message))
+        }
     }
-    named.pop().ok_or_else(|| not_found(name))
 }
 
 /// Gives an order to the session of that name, and waits until it is done.
 pub(crate) fn order(name: &str, request: &Request) -> Result<()> {
-    let session = one(name)?;
+    let session = named(name)?.pop().ok_or_else(|| not_found(name))?;
     match ask(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
         Ok(answer) => refusal(&answer).map_or(Ok(()), Err),
         Err(error) => {
@@ -434,16 +369,26 @@ pub(crate) fn refusal(answer: &Value) -> Option<Error> {
     Some(Error::new(Code::from_name(answer["code"].as_str().unwrap_or_default()), message))
 }
 
-fn not_found(name: &str) -> Error {
+pub(crate) fn not_found(name: &str) -> Error {
     let message = format!("nothing here is called `{name}`; `tyche list` shows what there is");
     Error::new(Code::NotFound, message)
 }
 
 fn end(session: &Session, force: bool) -> Result<()> {
     if session.is_dead() {
-        // Without a device, looking at it has taken away what was left.
-        return session.left.as_ref().map_or(Ok(()), |left| remove_left(&session.dir, left, force));
+        return match &session.left {
+            Some(left) => leftovers::remove_left(&session.dir, left, force),
+            None => leftovers::clear_dead(&session.dir, force),
+        };
     }
+    match end_daemon(session, force) {
+        Err(_) if force && is_running(&session.dir) => kill(session),
+        ended => ended,
+    }
+}
+
+/// Has a session's daemon end it.
+fn end_daemon(session: &Session, force: bool) -> Result<()> {
     let timeout = if force { FORCED_TIMEOUT } else { DISCONNECT_TIMEOUT };
     match ask(&session.dir.join(CONTROL), &Request::Disconnect { force }, timeout) {
         Ok(answer) => match refusal(&answer) {
@@ -459,23 +404,18 @@ fn end(session: &Session, force: bool) -> Result<()> {
     }
 }
 
-/// Removes the device that a dead daemon has left, unless another has taken it over meanwhile.
-fn remove_left(dir: &Path, left: &Lasting, force: bool) -> Result<()> {
-    let overtaken = || {
-        let device = left.device.display();
-        let message = format!("{device} has another daemon meanwhile: see `tyche list`");
-        Error::new(Code::Usage, message)
-    };
-    // Whoever takes it over holds the lock until the directory is gone.
-    if !dir.exists() {
-        return Err(overtaken());
+/// Ends a session whose daemon does not do it, be it stopped or stuck.
+fn kill(session: &Session) -> Result<()> {
+    let pid = session.report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let process = pid.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    // Whoever holds the lock is the process that has written its number beside it.
+    if let Some(Ok(process)) = process.filter(|_| is_running(&session.dir)) {
+        eprintln!("tyche: the daemon of {} does not end: killed", session.text("device"));
+        let killed = pidfd_send_signal(process, Signal::KILL);
+        killed.map_err(std::io::Error::from).context(Code::Permission, "kill the daemon")?;
     }
-    let _lock = runtime::lock(dir)?.ok_or_else(overtaken)?;
-    let state = State::load(dir).ok_or_else(overtaken)?;
-    left.remove(force)?;
-    forget_device(&state.device, state.session);
-    runtime::remove(dir);
-    Ok(())
+    await_end(session)?;
+    self::session(session.dir.clone()).map_or(Ok(()), |dead| end(&dead, true))
 }
 
 /// Waits until nothing of the session is left.

@@ -28,6 +28,13 @@ pub(crate) struct State {
     pub(crate) lasting: Option<Lasting>,
     /// What is known of the export.
     pub(crate) known: Option<Known>,
+    /// What tells the device from later ones of its name.
+    pub(crate) sequence: Option<u64>,
+    /// Where the log is: a file, or the command that shows it.
+    pub(crate) log: Option<String>,
+    /// The session was ended on purpose, and all that is left is a device that others still use.
+    #[serde(default)]
+    pub(crate) ended: bool,
 }
 
 impl State {
@@ -100,6 +107,9 @@ mod tests {
             pid: 7,
             lasting: None,
             known: None,
+            sequence: None,
+            log: None,
+            ended: false,
         };
         state.save(dir.path()).unwrap();
         assert_eq!(State::load(dir.path()).unwrap().session, state.session);

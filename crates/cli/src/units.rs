@@ -34,11 +34,11 @@ pub(crate) struct GenerateUnitsArgs {
 
     /// The file that lists the exports.
     #[arg(long, value_name = "FILE", default_value = tab::PATH)]
-    config: PathBuf,
+    tab: PathBuf,
 }
 
 pub(crate) fn generate(args: &GenerateUnitsArgs) -> Result<()> {
-    let tab = match Tab::read(&args.config) {
+    let tab = match Tab::read(&args.tab) {
         Err(error) if error.code == Code::NotFound => return Ok(()),
         tab => tab?,
     };
@@ -100,20 +100,20 @@ mod tests {
     #[test]
     fn lines_that_make_sense_are_wanted_whatever_the_others_say() {
         let dir = tempfile::tempdir().unwrap();
-        let config = dir.path().join("tychetab");
-        fs::write(&config, "vm1 - nonsense\nvm-2 eth0\nvm3 - noauto\nvm-2\n").unwrap();
+        let tab = dir.path().join("tychetab");
+        fs::write(&tab, "vm1 - nonsense\nvm-2 eth0\nvm3 - noauto\nvm-2\n").unwrap();
         let normal = dir.path().join("units");
         let args = || GenerateUnitsArgs {
             normal: normal.clone(),
             _early: None,
             _late: None,
-            config: config.clone(),
+            tab: tab.clone(),
         };
         assert_eq!(generate(&args()).unwrap_err().code, Code::Config);
         let entries = fs::read_dir(normal.join(WANTED_BY)).unwrap();
         let names: Vec<_> = entries.map(|it| it.unwrap().file_name()).collect();
         assert_eq!(names, [r"tyche@vm\x2d2.service"]);
-        fs::remove_file(&config).unwrap();
+        fs::remove_file(&tab).unwrap();
         generate(&args()).unwrap();
     }
 }

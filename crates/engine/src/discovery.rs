@@ -5,7 +5,9 @@ use std::time::Duration;
 use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_proto::Outgoing;
-use tyche_proto::wire::{Body, Control, Discover, Frame, Header, Kind, Mac, Name, Offer, Uuid};
+use tyche_proto::wire::{
+    Body, Control, Discover, Frame, Greeting, Header, Kind, Mac, Name, Offer, Uuid, Versions,
+};
 
 use crate::clock::now;
 use crate::port::Port;
@@ -22,50 +24,63 @@ pub struct Found {
     pub link: String,
     /// The target's address there.
     pub mac: Mac,
-    /// What it offers; a target with many exports sends several.
+    /// Up to ten of its exports; a target with more answers several times.
     pub offer: Offer,
 }
 
-/// Asks on every link for `export`, or for all exports if it is empty, and listens for
-/// `timeout`. Each answer is reported once.
+/// A target that speaks other versions of the protocol only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreign {
+    /// Name of the link that it was heard on.
+    pub link: String,
+    /// Its address there.
+    pub mac: Mac,
+    /// What it speaks.
+    pub versions: Versions,
+}
+
+/// Who answered.
+#[derive(Clone, Debug, Default)]
+pub struct Discovery {
+    /// Answers, each once.
+    pub found: Vec<Found>,
+    /// Targets of other versions, each once.
+    pub foreign: Vec<Foreign>,
+}
+
+/// Asks on every link for `export`, or for all exports if it is empty, and listens for `timeout`.
 pub fn discover(
     links: Vec<Box<dyn Link>>,
     ethertype: u16,
     host: Uuid,
     export: Name,
     timeout: Duration,
-) -> Vec<Found> {
+) -> Discovery {
     let mut ports: Vec<_> =
         links.into_iter().map(|link| Port::new(link, ethertype, Home::default())).collect();
-    let nonce = secrets()();
-    let (start, mut asked, mut found) = (now(), 0, Vec::<Found>::new());
+    let question = Discover {
+        nonce: secrets()(),
+        versions: Versions::OURS,
+        first: 0,
+        host,
+        target: Uuid::nil(),
+        uuid: Uuid::nil(),
+        name: export,
+    };
+    let (start, mut asked, mut discovery) = (now(), 0, Discovery::default());
     loop {
         let time = now();
         if time >= start + timeout {
-            return found;
+            return discovery;
         }
         let ask = asked < ASKS && time >= start + timeout / ASKS * asked;
         for port in &mut ports {
             if ask {
-                let question = Discover { nonce, host, export };
-                post(port, Control::Discover(question));
+                post(port, Mac::BROADCAST, question.clone());
             }
-            let name = port.link().name().to_owned();
-            for index in 0..port.receive(time) {
-                let frame = port.rx.frame(index);
-                if let Ok(Frame { body: Body::Control(pdu), .. }) =
-                    Frame::parse(frame.head, frame.payload)
-                    && let Control::Offer(offer) = pdu.decode()
-                    && offer.nonce == nonce
-                {
-                    let mac = Mac::source(frame.head);
-                    let known = found.iter().any(|it| it.link == name && it.offer == offer);
-                    if !known {
-                        found.push(Found { link: name.clone(), mac, offer });
-                    }
-                }
+            for (mac, rest) in discovery.hear(port, &question) {
+                post(port, mac, rest);
             }
-            port.rx.clear();
         }
         asked += u32::from(ask);
         let next = start + (timeout / ASKS * asked).min(timeout);
@@ -73,11 +88,46 @@ pub fn discover(
     }
 }
 
-fn post(port: &mut Port, control: Control) {
+impl Discovery {
+    /// Takes what a port has received. Returns questions for what did not fit into the answers.
+    fn hear(&mut self, port: &mut Port, question: &Discover) -> Vec<(Mac, Discover)> {
+        let link = port.link().name().to_owned();
+        let mut rest = Vec::new();
+        for index in 0..port.receive(now()) {
+            let frame = port.rx.frame(index);
+            let mac = Mac::source(frame.head);
+            if let Some(greeting) = Greeting::parse(frame.head, frame.payload) {
+                let foreign = Foreign { link: link.clone(), mac, versions: greeting.versions };
+                if greeting.nonce == question.nonce && !self.foreign.contains(&foreign) {
+                    self.foreign.push(foreign);
+                }
+                continue;
+            }
+            if let Ok(Frame { body: Body::Control(pdu), .. }) =
+                Frame::parse(frame.head, frame.payload)
+                && let Control::Offer(offer) = pdu.decode()
+                && offer.nonce == question.nonce
+            {
+                if self.found.iter().any(|it| it.link == link && it.offer == offer) {
+                    continue;
+                }
+                let first = offer.first + offer.exports.len() as u16;
+                if first < offer.total && !offer.exports.is_empty() {
+                    rest.push((mac, Discover { first, target: offer.target, ..question.clone() }));
+                }
+                self.found.push(Found { link: link.clone(), mac, offer });
+            }
+        }
+        port.rx.clear();
+        rest
+    }
+}
+
+fn post(port: &mut Port, to: Mac, question: Discover) {
     let mut out = Outgoing::new();
-    let mut control = Some(control);
+    let mut control = Some(Control::Discover(question));
     let poll = |out: &mut Outgoing| {
-        out.destination = Mac::BROADCAST;
+        out.destination = to;
         out.header = Header::new(Kind::Discover);
         out.control = control.take();
         out.control.is_some()

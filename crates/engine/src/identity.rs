@@ -2,7 +2,7 @@
 //! connects or exports.
 
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -30,35 +30,39 @@ pub fn derived(kind: &str, of: &[u8]) -> Uuid {
     Uuid::new_v5(&Uuid::new_v5(&NAMESPACE, kind.as_bytes()), of)
 }
 
+/// A UUID that can tell one host from another.
+pub fn parse_host(text: &str) -> Option<Uuid> {
+    Uuid::parse_str(text.trim()).ok().filter(|uuid| !uuid.is_nil())
+}
+
 /// This machine's UUID as a host.
 ///
 /// # Errors
-/// `InvalidData` if the administrator's file holds no UUID; what the system says when an identity
-/// cannot be kept.
+/// `InvalidData` if the administrator's file holds no UUID; what the system says when it can't be
+/// read, or an identity cannot be kept.
 pub fn host() -> io::Result<Uuid> {
-    if let Ok(text) = fs::read_to_string(HOST_ID) {
-        return Uuid::parse_str(text.trim()).map_err(|error| {
-            let message = format!("{HOST_ID}: write one UUID into it: {error}");
-            io::Error::new(io::ErrorKind::InvalidData, message)
-        });
+    match read(HOST_ID)? {
+        Some(text) => parse_host(&text).ok_or_else(|| {
+            let message = format!("{HOST_ID}: write one UUID into it, such as `uuidgen` prints");
+            io::Error::new(ErrorKind::InvalidData, message)
+        }),
+        None => Ok(derived("host", machine()?.as_bytes())),
     }
-    Ok(derived("host", machine()?.as_bytes()))
 }
 
 /// Tells this machine from the one that what is kept in a file may have been copied from; `None`
 /// where the machine has no identity.
 pub fn keeper() -> Option<Uuid> {
-    let id = fs::read_to_string(MACHINE_ID).ok()?;
-    Some(id.trim()).filter(|id| !id.is_empty()).map(|id| derived("keeper", id.as_bytes()))
+    let id = read(MACHINE_ID).ok()?.and_then(|text| machine_id(&text))?;
+    Some(derived("keeper", id.as_bytes()))
 }
 
 /// What tells this machine from all others.
 fn machine() -> io::Result<String> {
     let made = state_dir().join(HOST_ID_MADE);
     for path in [Path::new(MACHINE_ID), &made] {
-        match fs::read_to_string(path) {
-            Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
-            _ => {}
+        if let Some(id) = read(path)?.and_then(|text| machine_id(&text)) {
+            return Ok(id);
         }
     }
     let id = Uuid::new_v4().to_string();
@@ -68,4 +72,38 @@ fn machine() -> io::Result<String> {
         io::Error::new(error.kind(), message)
     })?;
     Ok(id)
+}
+
+/// An identity that is kept in a file, as it is written there. Machines that were never booted, or
+/// whose image was prepared for cloning, have `uninitialized` or nothing: that tells them from no
+/// other.
+fn machine_id(text: &str) -> Option<String> {
+    parse_host(text).map(|_| text.trim().to_owned())
+}
+
+/// `None` if there is no such file.
+fn read(path: impl AsRef<Path>) -> io::Result<Option<String>> {
+    let path = path.as_ref();
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_identity_is_not_taken_for_one() {
+        let id = "0123456789abcdef0123456789abcdef";
+        assert_eq!(machine_id(&format!("{id}\n")).as_deref(), Some(id));
+        for text in ["", "\n", "uninitialized\n", "host1", "00000000000000000000000000000000"] {
+            assert_eq!(machine_id(text), None, "{text:?}");
+            assert_eq!(parse_host(text), None, "{text:?}");
+        }
+        let uuid = "11111111-2222-4333-8444-555555555555";
+        assert_eq!(parse_host(&format!(" {uuid}\n")).unwrap().to_string(), uuid);
+    }
 }

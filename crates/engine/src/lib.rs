@@ -14,6 +14,7 @@
 mod clock;
 mod conversion;
 mod discovery;
+mod errors;
 mod histogram;
 mod host;
 pub mod identity;
@@ -25,7 +26,8 @@ mod target;
 mod volume;
 mod wait;
 
-pub use discovery::{Found, discover};
+pub use discovery::{Discovery, Foreign, Found, discover};
+pub use errors::{ErrorClass, ErrorCounts, OperationKind};
 pub use histogram::Histogram;
 pub use host::{
     ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, LatencyFigures,
@@ -35,7 +37,7 @@ pub use placed::{LinkNodes, SessionNodes};
 pub use port::PortStats;
 pub use stages::{Stage, StageTimes};
 pub use target::{
-    RememberWriter, RenewGeneration, SessionReport, Target, TargetExport, TargetLinkReport,
-    TargetOptions, TargetReport,
+    ExportReport, RememberWriter, RenewGeneration, SessionReport, Target, TargetExport,
+    TargetLinkReport, TargetOptions, TargetReport,
 };
 pub use volume::Volume;

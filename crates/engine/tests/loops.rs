@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rig::{Client, Data, PATIENCE, SIZE, Shared, exercise, target};
 use tyche_block::{Errno, Operation};
-use tyche_engine::Notice;
+use tyche_engine::{ErrorCounts, Notice};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
 use tyche_proto::wire::Uuid;
@@ -118,6 +118,38 @@ fn errors_of_the_store_reach_who_asked_and_nobody_else() {
     assert_eq!(client.read(1, 512), Err(Errno::INVAL));
     assert_eq!(client.read(SIZE, 512), Err(Errno::INVAL));
     assert_eq!(client.write(SIZE - 512, &[1; 1024]), Err(Errno::NOSPC));
+}
+
+#[test]
+fn errors_of_the_store_are_counted_by_kind_on_both_sides() {
+    let (a, b) = memory::pair(9014).unwrap();
+    let store = FaultStore::new(MemoryStore::new(SIZE, 512).unwrap());
+    let faults = store.faults();
+    let target = target(Box::new(a), Arc::new(store));
+    let client = Client::start(Box::new(b), PATIENCE).connected();
+    // ENODATA: a sector that can't be read. To the host it is an I/O error.
+    faults.add(Rule::fail(Errno(61)).on(Kind::Read).times(2));
+    faults.add(Rule::fail(Errno::NOSPC).on(Kind::Write).times(1));
+    faults.add(Rule::fail(Errno::IO).on(Kind::Flush).times(1));
+    client.read(0, 4096).unwrap_err();
+    client.read(0, 4096).unwrap_err();
+    client.write(0, &[1; 4096]).unwrap_err();
+    client.flush().unwrap_err();
+    client.write(0, &[1; 4096]).unwrap();
+    client.read(0, 4096).unwrap();
+    // No fault of the disk.
+    client.read(1, 512).unwrap_err();
+
+    let named = |counts: &ErrorCounts| -> Vec<_> {
+        counts.iter().map(|(kind, class, count)| (kind.name(), class.name(), count)).collect()
+    };
+    let export = &target.report().exports[0];
+    let disk = [("read", "medium", 2), ("write", "no_space", 1), ("flush", "io", 1)];
+    assert_eq!(named(&export.errors), disk);
+    assert_eq!(export.problem, None);
+    let host = client.host.control().report().unwrap().requests.errors;
+    let seen = [("read", "io", 2), ("read", "invalid", 1), ("write", "no_space", 1)];
+    assert_eq!(named(&host), [&seen[..], &[("flush", "io", 1)]].concat());
 }
 
 #[test]

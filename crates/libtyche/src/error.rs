@@ -56,8 +56,8 @@ impl OpenError {
             Self::Tcp(_) => libc::EHOSTUNREACH,
             Self::Identity(error) | Self::System(error) => return Errno::from_io(error),
             Self::Refused(Reason::UnknownExport, _) => libc::ENOENT,
-            Self::Refused(Reason::Held, _) => libc::EBUSY,
-            Self::Refused(Reason::Denied, _) => libc::EACCES,
+            Self::Refused(Reason::Held | Reason::Cloned, _) => libc::EBUSY,
+            Self::Refused(Reason::ReadOnly, _) => libc::EROFS,
             Self::Refused(..) | Self::Failed(_) => libc::ECONNREFUSED,
             Self::TimedOut(_) => libc::ETIMEDOUT,
         })
@@ -76,7 +76,7 @@ impl OpenError {
 impl From<ConnectError> for OpenError {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::Refused(notice) => Self::from_notice(notice),
+            ConnectError::Refused(notice) => Self::from_notice(*notice),
             ConnectError::TimedOut(problem) => {
                 Self::TimedOut(problem.map(|problem| problem.to_string()).unwrap_or_default())
             }

@@ -4,12 +4,12 @@ use std::io;
 use std::time::Duration;
 
 use tyche_engine::{HostLink, HostOptions, identity};
-use tyche_link::packet::{PacketLink, PacketOptions, interfaces};
+use tyche_link::packet::{PacketLink, PacketOptions, usable_interfaces};
 use tyche_link::tcp::{Place, TcpClient, TcpOptions};
 use tyche_link::{Link, handover};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Mac, Name};
-use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig, parse_export};
 use uuid::Uuid;
 
 use crate::error::OpenError;
@@ -67,7 +67,7 @@ pub struct Options {
     pub read_only: bool,
     /// How long opening may take; 10 s by default.
     pub timeout: Duration,
-    /// Silence after which the target is taken for lost, 0.1 s to an hour; 3 s by default.
+    /// Silence after which the target is taken for lost, 0.1 s to 60 s; 3 s by default.
     pub keep_alive: Duration,
     /// How long requests wait for a lost target before they fail with EIO; `None`: for ever. 600 s
     /// by default.
@@ -108,8 +108,8 @@ impl Options {
     pub fn open(&self) -> Result<Volume, OpenError> {
         let mut links = self.links.clone();
         if links.is_empty() {
-            let all = interfaces().map_err(OpenError::System)?;
-            links.extend(all.into_iter().filter(|it| it.running).map(|it| it.name));
+            let all = usable_interfaces().map_err(OpenError::System)?;
+            links.extend(all.into_iter().map(|it| it.name));
         }
         if links.is_empty() {
             let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
@@ -178,9 +178,9 @@ impl Options {
     }
 
     fn session(&self) -> Result<SessionConfig, OpenError> {
-        let export = Name::new(&self.export).filter(|name| !name.is_empty());
-        let export = export.ok_or_else(|| {
-            let message = "an export's name has 1 to 63 bytes and no control characters";
+        let (target, export) = parse_export(&self.export).ok_or_else(|| {
+            let message = "an export is [TARGET/]EXPORT, each a UUID or a name of 1 to 63 bytes \
+                           without control characters";
             OpenError::Option(message.to_owned())
         })?;
         let bounded = |right: bool, message: &str| {
@@ -189,8 +189,8 @@ impl Options {
         bounded((1..=1024).contains(&self.queue_size), "a queue size is 1 to 1024")?;
         bounded((1..=16).contains(&self.channels), "an interface has 1 to 16 channels")?;
         bounded((1..=MEMORY_MAX).contains(&self.memory), "memory is 1 byte to 64 GiB")?;
-        let keep_alive = Duration::from_millis(100)..=Duration::from_secs(3600);
-        bounded(keep_alive.contains(&self.keep_alive), "a keep-alive time is 0.1 s to an hour")?;
+        let keep_alive = Duration::from_millis(100)..=Duration::from_secs(60);
+        bounded(keep_alive.contains(&self.keep_alive), "a keep-alive time is 0.1 s to 60 s")?;
         let host_name = rustix::system::uname();
         let session = Uuid::new_v4();
         Ok(SessionConfig {
@@ -200,7 +200,7 @@ impl Options {
             device: session,
             resumes: None,
             export,
-            target: None,
+            target,
             queue_size: self.queue_size,
             damq_pages: DAMQ_PAGES,
             operations_max: REQUESTS_MAX as u32,

@@ -5,13 +5,13 @@
 mod harness;
 
 use std::collections::BTreeSet;
-use std::io::{Error, ErrorKind};
+use std::io::ErrorKind;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{
     BROADCAST, Cable, ETHERTYPE, NAMES, PATIENCE, contents, frame, privileged, receive_all,
-    send_all, wait,
+    send_all, send_raw, wait,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, REFRESH_EVERY, interfaces};
@@ -165,23 +165,6 @@ fn frames_of_a_wrong_length_are_dropped_and_counted() {
     assert_eq!(receive_all(&mut b, &mut batch, 2), [out[0].clone(), out[3].clone()]);
     assert_eq!((b.malformed().short, b.malformed().long), (1, 2));
     assert_eq!(b.overruns(), 0);
-}
-
-/// Sends a frame of any length, which no link would.
-fn send_raw(interface: &str, frame: &[u8]) {
-    let index = interfaces().unwrap().iter().find(|info| info.name == interface).unwrap().index;
-    // SAFETY: a socket is opened and closed here; address and frame outlive the call.
-    unsafe {
-        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
-        let mut address: libc::sockaddr_ll = std::mem::zeroed();
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = index;
-        let address_len = size_of_val(&address) as libc::socklen_t;
-        let address = (&raw const address).cast();
-        let sent = libc::sendto(fd, frame.as_ptr().cast(), frame.len(), 0, address, address_len);
-        assert_eq!(sent, frame.len() as isize, "{}", Error::last_os_error());
-        libc::close(fd);
-    }
 }
 
 #[test]

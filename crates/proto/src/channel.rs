@@ -1,12 +1,14 @@
 //! What a channel is to host and target alike: two rings each way, acks, nacks, retransmission,
 //! windows, keepalive, and echoes beside them. It carries entries and knows nothing of what they
-//! mean. PROTOCOL.md, "Rings and positions" to "Keepalive and disconnect", and "Echo frames".
+//! mean. A frame is first [checked](Channel::check) and then [taken](Channel::receive), so that
+//! who carries entries can check those between the two. PROTOCOL.md, "Rings and positions" to
+//! "Keepalive and disconnect", and "Echo frames".
 
 use std::time::Duration;
 
 use tyche_wire::{
-    Ack, ChannelId, Control, Cookie, Entry, Flags, Header, Kind, Mac, PacketNumber, Position,
-    Reject, Ring,
+    Ack, Body, ChannelId, Control, Cookie, ENTRY_LEN, Entry, Flags, HEAD_LEN, Header, Kind, Mac,
+    PacketNumber, Position, Reject, Ring,
 };
 
 use crate::batching::{BatchPolicy, Batching};
@@ -34,6 +36,13 @@ const RECEIVER_MIN: u16 = 16;
 /// that is longer. The peer may be heard all the while: a switch that has begun to drop long
 /// frames lets keepalives through. Lower: a channel is given up for a burst of losses.
 const STALL_NS_MIN: u64 = 2_000_000_000;
+/// How far a packet number may be behind the newest. A position comes again after 2³² frames, and
+/// frames take at least as many packet numbers as positions: what is farther behind than this can
+/// be a position of an earlier round. It is 16 s at a million frames a second, and no network
+/// holds a frame for longer that is not held for good.
+const PACKET_AGE_MAX: u64 = 1 << 24;
+/// How long to wait before a peer that was never heard is asked for a sign of life again.
+const UNHEARD_INTERVAL: Duration = Duration::from_millis(100);
 /// Timer expiries without progress after which the window is closed to its minimum. A flight that
 /// is larger than that closes it when it is given up, at the second: the frames go out again a few
 /// at a time, for they may be late rather than lost.
@@ -62,6 +71,19 @@ pub(crate) struct ChannelConfig {
     pub(crate) stages: bool,
     /// How our requests or answers share frames.
     pub(crate) batch: BatchPolicy,
+}
+
+impl ChannelConfig {
+    /// Whether a frame's cookie is this channel's, and its source the peer.
+    ///
+    /// # Errors
+    /// `Cookie` or `Source`.
+    pub(crate) fn check_origin<R: Rules>(&self, src: Mac, header: &Header) -> Result<(), Reject> {
+        if header.cookie != self.own.1 && R::CHECK_COOKIE {
+            return Err(Reject::Cookie);
+        }
+        if src == self.peer_mac { Ok(()) } else { Err(Reject::Source) }
+    }
 }
 
 /// The channel is over.
@@ -110,6 +132,8 @@ pub(crate) struct Channel<R> {
     retransmit_at: Option<Instant>,
     expiries: u32,
     heard_at: Instant,
+    /// Anything was heard at all.
+    is_heard: bool,
     sent_at: Instant,
     /// How much fits into a frame.
     pub(crate) capacity: Capacity,
@@ -124,8 +148,8 @@ impl<R: Rules> Channel<R> {
     pub(crate) fn new(config: ChannelConfig, now: Instant) -> Self {
         let positions = config.tx_rings.iter().map(|&len| u32::from(len)).sum();
         Self {
-            tx: config.tx_rings.map(TxRing::new),
-            rx: config.rx_rings.map(RxRing::new),
+            tx: config.tx_rings.map(|len| TxRing::new(len, Position(R::POSITION_FIRST))),
+            rx: config.rx_rings.map(|len| RxRing::new(len, Position(R::POSITION_FIRST))),
             packet: PacketNumber(1),
             newest: PacketNumber(0),
             window: config.tx_rings[0].max(config.tx_rings[1]),
@@ -141,6 +165,7 @@ impl<R: Rules> Channel<R> {
             retransmit_at: None,
             expiries: 0,
             heard_at: now,
+            is_heard: false,
             sent_at: now,
             capacity: Capacity::new(config.frame_len),
             batching: Batching::new(config.batch, now),
@@ -209,27 +234,73 @@ impl<R: Rules> Channel<R> {
         self.congestion.window()
     }
 
-    /// Whether a frame's cookie is this channel's.
-    pub(crate) fn check_cookie(&self, header: &Header) -> Result<(), Reject> {
-        if header.cookie == self.config.own.1 || !R::CHECK_COOKIE {
-            Ok(())
-        } else {
-            Err(Reject::Cookie)
+    /// Whether the parts of a frame's header that say where it belongs are this channel's. Looked
+    /// at before the payload is.
+    ///
+    /// # Errors
+    /// `Cookie` or `Source`.
+    pub(crate) fn check_origin(&self, src: Mac, header: &Header) -> Result<(), Reject> {
+        self.config.check_origin::<R>(src, header)
+    }
+
+    /// What a frame is to this channel: checks all that is not about its entries, and changes
+    /// nothing, so that a frame is taken whole or not at all.
+    ///
+    /// # Errors
+    /// `Length`, `Stale`, `AckOfUnsent` or `Window`.
+    pub(crate) fn check(&self, header: &Header, body: &Body<'_>) -> Result<Arrival, Reject> {
+        let payload = header.data_len as usize + usize::from(header.entries) * ENTRY_LEN;
+        if HEAD_LEN + payload > self.config.frame_len {
+            return Err(Reject::Length);
+        }
+        if header.packet.0.saturating_add(PACKET_AGE_MAX) < self.newest.0 && R::REJECT_STALE {
+            return Err(Reject::Stale);
+        }
+        let nack = match body {
+            Body::Control(pdu) if header.kind == Kind::Ack => Some(pdu.decode()),
+            _ => None,
+        };
+        for (i, ring) in self.tx.iter().enumerate() {
+            let bitmap = match &nack {
+                Some(Control::Ack(nack)) => Some(&nack.bitmaps[i]),
+                _ => None,
+            };
+            ring.check_ack(header.acks[i], bitmap)?;
+        }
+        match header.ring() {
+            Some(ring) => self.rx[ring as usize].check(header.position),
+            None => Ok(Arrival::New),
         }
     }
 
-    /// Takes a frame's header, once its payload has been checked: its acks, and its position. A
-    /// `Duplicate` must have no effect beyond this call.
-    pub(crate) fn receive(&mut self, now: Instant, header: &Header) -> Result<Arrival, Reject> {
-        self.receive_acks(now, header)?;
+    /// Takes a frame that was [checked](Self::check): its acks, and its position. Of a `Duplicate`
+    /// nothing else may have an effect.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        body: &Body<'_>,
+        arrival: Arrival,
+    ) {
+        self.receive_acks(now, header);
         (self.heard_at, self.asked_at) = (now, None);
-        self.newest = self.newest.max(header.packet);
-        self.window = header.window;
+        self.is_heard = true;
+        if header.packet >= self.newest {
+            (self.newest, self.window) = (header.packet, header.window);
+        }
+        if let Body::Control(pdu) = body
+            && let Control::Ack(nack) = pdu.decode()
+        {
+            self.receive_nack(now, header, &nack);
+        }
         if header.kind == Kind::Keepalive && header.flags.contains(Flags::ACK_REQUEST) {
             self.acking = Acking::Now;
         }
-        let Some(ring) = header.ring() else { return Ok(Arrival::New) };
-        let arrival = self.rx[ring as usize].arrive(header.position)?;
+        let Some(ring) = header.ring() else { return };
+        match arrival {
+            Arrival::New => self.rx[ring as usize].arrive(header.position),
+            Arrival::Duplicate => self.stats.duplicates += 1,
+        }
         self.unacked += 1;
         let half = u32::from(self.config.rx_rings[ring as usize]) / 2;
         if header.flags.contains(Flags::ACK_REQUEST) || self.unacked >= half {
@@ -237,45 +308,28 @@ impl<R: Rules> Channel<R> {
         } else if self.acking == Acking::No {
             self.acking = Acking::Due(now + ACK_DELAY);
         }
-        if arrival == Arrival::Duplicate {
-            self.stats.duplicates += 1;
-        }
         if !self.has_gap() {
             self.nack_at = None;
         } else if self.nack_at.is_none() {
             self.nack_at = Some(now + REORDER_WINDOW);
         }
-        Ok(if R::SUPPRESS_DUPLICATES { arrival } else { Arrival::New })
     }
 
     fn has_gap(&self) -> bool {
         self.rx.iter().any(RxRing::has_gap)
     }
 
-    fn receive_acks(&mut self, now: Instant, header: &Header) -> Result<(), Reject> {
+    fn receive_acks(&mut self, now: Instant, header: &Header) {
         let before = self.in_flight();
         let mut frames = 0;
         for (ring, ack) in self.tx.iter_mut().zip(header.acks) {
-            let acked = ring.acked(ack, now)?;
+            let acked = ring.acked(ack, now);
             frames += acked.frames;
             if let Some(sample_ns) = acked.sample_ns {
                 self.rtt.sample(sample_ns);
             }
         }
         self.progress(now, frames, before);
-        Ok(())
-    }
-
-    /// Takes the body of a frame whose header was received. Only a nack has one on a channel.
-    pub(crate) fn receive_control(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        control: &Control,
-    ) -> Result<(), Reject> {
-        let Control::Ack(nack) = control else { return Err(Reject::Unexpected) };
-        self.receive_nack(now, header, nack);
-        Ok(())
     }
 
     fn receive_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
@@ -447,6 +501,9 @@ impl<R: Rules> Channel<R> {
         if self.is_stalled(now, Duration::from_nanos(stall_ns)) {
             return Err(Dead::Stall);
         }
+        if !self.is_heard && self.asked_for(now) >= UNHEARD_INTERVAL {
+            (self.asking, self.asked_at) = (true, Some(now));
+        }
         if self.retransmit_at.is_some_and(|at| at <= now) {
             self.expiries += 1;
             self.stats.timeouts += 1;
@@ -484,6 +541,8 @@ impl<R: Rules> Channel<R> {
         let dead = self.heard_at.plus_ns(self.config.keep_alive_ns);
         let timers = earliest(earliest(self.nack_at, self.retransmit_at), acking);
         let timers = earliest(timers, self.batching.poll_timeout());
+        let unheard = self.asked_at.filter(|_| !self.is_heard).map(|at| at + UNHEARD_INTERVAL);
+        let timers = earliest(timers, unheard);
         let timers = if self.asking { Some(Instant(0)) } else { timers };
         timers.map_or(keep_alive, |at| at.min(keep_alive)).min(dead)
     }
@@ -530,6 +589,12 @@ mod tests {
         std::iter::from_fn(|| channel.resend(*now, &mut Vec::new(), |_| true)).collect()
     }
 
+    /// Has the channel take a frame without a body.
+    fn take(channel: &mut Channel<Sound>, now: Instant, header: &Header) {
+        let arrival = channel.check(header, &Body::Empty).unwrap();
+        channel.receive(now, header, &Body::Empty, arrival);
+    }
+
     #[test]
     fn late_acks_cost_one_probe() {
         let (mut channel, flight) = full_flight();
@@ -540,7 +605,7 @@ mod tests {
         assert!(probes[0].flags.contains(Flags::ACK_REQUEST));
         let acks = [Position(flight), Position(0)];
         let ack = Header { acks, packet: PacketNumber(1), ..Header::new(Kind::Ack) };
-        channel.receive(now, &ack).unwrap();
+        take(&mut channel, now, &ack);
         assert_eq!((channel.in_flight(), channel.congestion_window()), (0, 128 + 128));
         assert_eq!(channel.poll_timeout(), now + Duration::from_secs(60) / 3);
     }
@@ -559,11 +624,54 @@ mod tests {
                 // The peer acknowledges each: the window opens again.
                 let acks = [header.position.plus(1), Position(0)];
                 let ack = Header { acks, packet: header.packet, ..Header::new(Kind::Ack) };
-                channel.receive(now, &ack).unwrap();
+                take(&mut channel, now, &ack);
             }
         }
         assert_eq!(positions, (0..flight).map(Position).collect::<Vec<_>>());
         assert!(now.since(Instant(0)) < Duration::from_millis(60), "two expiries, not one a frame");
         assert_eq!(channel.in_flight(), 0);
+    }
+
+    #[test]
+    fn packet_numbers_that_are_too_old_are_rejected_just_beyond_the_edge() {
+        let mut channel = Channel::<Sound>::new(config(), Instant(0));
+        let keepalive = |packet| Header { packet, ..Header::new(Kind::Keepalive) };
+        let newest = 5 + PACKET_AGE_MAX;
+        take(&mut channel, Instant(1), &keepalive(PacketNumber(newest)));
+        assert_eq!(
+            channel.check(&keepalive(PacketNumber(4)), &Body::Empty),
+            Err(Reject::Stale),
+            "one further back"
+        );
+        take(&mut channel, Instant(2), &keepalive(PacketNumber(5)));
+        assert_eq!(channel.newest, PacketNumber(newest));
+    }
+
+    #[test]
+    fn frames_longer_than_what_was_agreed_are_rejected() {
+        let channel = Channel::<Sound>::new(config(), Instant(0));
+        let header = Header { packet: PacketNumber(1), ..Header::new(Kind::Data) };
+        let long = Header { data_len: 1514 - 64 - 23, entries: 1, ..header };
+        assert_eq!(channel.check(&long, &Body::Empty), Err(Reject::Length));
+        let fits = Header { data_len: 1514 - 64 - 24, entries: 1, ..header };
+        assert_eq!(channel.check(&fits, &Body::Empty), Ok(Arrival::New));
+    }
+
+    #[test]
+    fn a_peer_that_was_never_heard_is_asked_again_and_again() {
+        let mut channel = Channel::<Sound>::new(config(), Instant(0));
+        channel.ask_for_life(Instant(0));
+        let mut out = Outgoing::new();
+        for round in 0..5 {
+            let now = Instant(0) + UNHEARD_INTERVAL * round;
+            channel.handle_timeout(now).unwrap();
+            assert!(channel.poll_upkeep(now, &mut out), "round {round}");
+            assert_eq!(out.header.kind, Kind::Keepalive);
+            assert!(!channel.poll_upkeep(now, &mut out));
+            assert_eq!(channel.poll_timeout(), now + UNHEARD_INTERVAL);
+        }
+        let ack = Header { packet: PacketNumber(1), ..Header::new(Kind::Ack) };
+        take(&mut channel, Instant(0) + UNHEARD_INTERVAL * 4, &ack);
+        assert!(channel.poll_timeout() > Instant(0) + UNHEARD_INTERVAL * 5);
     }
 }

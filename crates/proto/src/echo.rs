@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use tyche_wire::{ECHO_REPLIES_MAX, Echo, Flags, Reject};
+use tyche_wire::{ECHO_REPLIES_MAX, Echo, Flags};
 
 /// Echoes that wait at once: a batch of frames from the link and another one.
 pub(crate) const ECHOES_MAX: usize = 128;
@@ -44,30 +44,23 @@ impl Echoes {
         taken
     }
 
-    /// An answer has come.
-    ///
-    /// # Errors
-    /// `Unexpected` if more come than were asked for: who takes note of each must be safe from a
-    /// target that sends them unasked.
-    pub(crate) fn answered(&mut self) -> Result<(), Reject> {
-        self.awaited = self.awaited.checked_sub(1).ok_or(Reject::Unexpected)?;
-        Ok(())
+    /// Whether answers are awaited: who takes note of each must be safe from a target that sends
+    /// them unasked.
+    pub(crate) fn are_awaited(&self) -> bool {
+        self.awaited > 0
+    }
+
+    /// An answer has come that was awaited.
+    pub(crate) fn answered(&mut self) {
+        self.awaited -= 1;
     }
 
     /// Answers a question, as far as there is room for it.
-    ///
-    /// # Errors
-    /// `Range` if the answers would be longer than `frame_len_max`.
-    pub(crate) fn answer(&mut self, echo: Echo, frame_len_max: usize) -> Result<(), Reject> {
-        let reply_len = echo.reply_len as usize;
-        if reply_len > frame_len_max {
-            return Err(Reject::Range);
-        }
+    pub(crate) fn answer(&mut self, echo: Echo) {
         if echo.replies > 0 {
-            let filling = reply_len - Echo::LEN_MIN;
+            let filling = echo.reply_len as usize - Echo::LEN_MIN;
             self.push(echo.replies, Flags::REPLY, OutgoingEcho { echo, filling });
         }
-        Ok(())
     }
 
     fn push(&mut self, times: u16, flags: Flags, echo: OutgoingEcho) -> bool {

@@ -7,15 +7,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use tyche_wire::{
-    Body, Command, CommandFlags, Completion, Data, Echo, Entry, Event, Flags, Header, Opcode,
-    Position, Reject, Ring, Status, Tag, Times,
+    Body, Command, CommandFlags, Completion, Data, ENTRIES_MAX, Echo, Entries, Entry, Event, Flags,
+    Header, Kind, Opcode, Position, Reject, Ring, Status, Tag, Times,
 };
 
 use crate::channel::{Channel, ChannelConfig};
 use crate::damq::Allocator;
 use crate::load::{Load, cost};
 use crate::outgoing::Outgoing;
+use crate::received::{Parts, Received};
 use crate::ring::Arrival;
 use crate::rules::Rules;
 use crate::stages::{Exchange, Exchanges};
@@ -73,6 +75,8 @@ pub(crate) struct Initiator<R> {
     slots: Box<[Slot]>,
     free: VecDeque<u16>,
     damq: Allocator,
+    /// What of each page's data has come.
+    received: Received,
     /// Slots whose command has to be sent, and carries no data.
     commands: VecDeque<u16>,
     /// Slots of writes with data to be sent; the first part takes the command along.
@@ -90,8 +94,13 @@ impl<R: Rules> Initiator<R> {
         damq_pages: u32,
         now: Instant,
     ) -> Self {
-        let slot =
-            |_| Slot { generation: 0, piece: None, damq_page: 0, moved: 0, succeeded: false };
+        let slot = |_| Slot {
+            generation: R::GENERATION_FIRST,
+            piece: None,
+            damq_page: 0,
+            moved: 0,
+            succeeded: false,
+        };
         Self {
             exchanges: config.stages.then(|| Exchanges::new(queue_size)),
             channel: Channel::new(config, now),
@@ -99,6 +108,7 @@ impl<R: Rules> Initiator<R> {
             slots: (0..queue_size).map(slot).collect(),
             free: (0..queue_size).collect(),
             damq: Allocator::new(damq_pages),
+            received: Received::new(damq_pages),
             commands: VecDeque::with_capacity(queue_size.into()),
             writes: Turns::new(queue_size.into()),
             event_at: None,
@@ -111,8 +121,11 @@ impl<R: Rules> Initiator<R> {
     }
 
     /// Requests in flight, in the order of their slots.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
-        self.slots.iter().filter_map(|slot| slot.piece)
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (Tag, Piece)> {
+        (0..).zip(&self.slots).filter_map(|(index, slot)| {
+            let tag = Tag { slot: index, generation: slot.generation };
+            Some((tag, slot.piece?))
+        })
     }
 
     /// The piece that a slot carries.
@@ -145,6 +158,9 @@ impl<R: Rules> Initiator<R> {
                 None => return false,
             },
         };
+        if piece.opcode == Opcode::Read {
+            self.received.clear(damq_page, piece.len);
+        }
         self.free.pop_front();
         self.load.begin(now, cost(piece.data_len()));
         if piece.opcode == Opcode::Write {
@@ -169,7 +185,10 @@ impl<R: Rules> Initiator<R> {
         fits && self.channel.echoes.ask(echo, frame_len)
     }
 
-    /// Takes a frame of this channel whose payload has been checked.
+    /// Takes a frame of this channel whose payload has been checked, whole or not at all.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
     pub(crate) fn handle_frame(
         &mut self,
         now: Instant,
@@ -177,99 +196,161 @@ impl<R: Rules> Initiator<R> {
         body: &Body<'_>,
         mut arrived: impl FnMut(Arrived),
     ) -> Result<(), Reject> {
-        if self.channel.receive(now, header)? == Arrival::Duplicate {
+        let arrival = self.channel.check(header, body)?;
+        let ignored = arrival == Arrival::Duplicate && R::SUPPRESS_DUPLICATES;
+        if !ignored {
+            self.check(header, body)?;
+        }
+        self.channel.receive(now, header, body, arrival);
+        if ignored {
             return Ok(());
         }
         match body {
-            Body::Empty => Ok(()),
-            Body::Control(pdu) => self.channel.receive_control(now, header, &pdu.decode()),
-            Body::Echo { echo, .. } if header.flags.contains(Flags::REPLY) => {
-                self.channel.echoes.answered()?;
+            Body::Empty | Body::Control(_) => {}
+            Body::Echo { echo, .. } => {
+                self.channel.echoes.answered();
                 arrived(Arrived::Echo(*echo));
-                Ok(())
             }
-            Body::Echo { .. } => Err(Reject::Unexpected),
-            Body::Entries { entries, .. } => {
-                let (mut source, mut result) = (0, Ok(()));
-                for entry in entries.iter() {
-                    let taken = match entry {
-                        Entry::Command(_) => Err(Reject::Unexpected),
-                        Entry::Completion(completion) => {
-                            self.handle_completion(now, completion, &mut arrived)
-                        }
-                        Entry::Data(data) => {
-                            let taken = self.handle_data(now, &data, source, &mut arrived);
-                            source += data.len;
-                            taken
-                        }
-                        Entry::Event(event) => {
-                            // Frames overtake each other, but an older size is not news.
-                            let older = |at: Position| header.position.ahead_of(at) < 0;
-                            if !self.event_at.is_some_and(older) {
-                                self.event_at = Some(header.position);
-                                arrived(Arrived::Event(event));
-                            }
-                            Ok(())
-                        }
-                    };
-                    result = result.and(taken);
-                }
-                result
-            }
+            Body::Entries { entries, .. } => self.take(now, header, entries, &mut arrived),
+        }
+        Ok(())
+    }
+
+    /// Whether what a frame carries can be taken.
+    fn check(&self, header: &Header, body: &Body<'_>) -> Result<(), Reject> {
+        let is_reply = header.flags.contains(Flags::REPLY);
+        match body {
+            Body::Empty => Ok(()),
+            Body::Control(_) if matches!(header.kind, Kind::Ack | Kind::Fenced) => Ok(()),
+            Body::Echo { .. } if is_reply && self.channel.echoes.are_awaited() => Ok(()),
+            Body::Control(_) | Body::Echo { .. } => Err(Reject::Unexpected),
+            Body::Entries { entries, .. } => self.check_entries(entries),
         }
     }
 
+    /// Whether all entries of a frame can be taken one after the other. Nothing is changed, so what
+    /// those before mean to those behind is remembered on the side.
+    fn check_entries(&self, entries: &Entries<'_>) -> Result<(), Reject> {
+        let mut parts = Parts::default();
+        let mut completed: ArrayVec<(Tag, Status), ENTRIES_MAX> = ArrayVec::new();
+        for entry in entries.iter() {
+            let tag = match &entry {
+                Entry::Command(_) => return Err(Reject::Unexpected),
+                Entry::Event(_) => continue,
+                Entry::Completion(completion) => completion.tag,
+                Entry::Data(data) => data.tag,
+            };
+            let (slot, piece) = self.slot_of(tag)?;
+            let before =
+                completed.iter().find(|(other, _)| *other == tag).map(|(_, status)| status);
+            match &entry {
+                Entry::Data(data) => {
+                    if piece.opcode != Opcode::Read || data.total != piece.len {
+                        return Err(Reject::Mismatch);
+                    }
+                    if before.is_some_and(|&status| status != Status::Success) {
+                        return Err(Reject::Tag);
+                    }
+                    if self.received.overlaps(slot.damq_page, data.offset, data.len) {
+                        return Err(Reject::Mismatch);
+                    }
+                    parts.add(tag.slot, data.offset, data.len)?;
+                }
+                Entry::Completion(completion) => {
+                    if slot.succeeded || before.is_some() {
+                        return Err(Reject::Mismatch);
+                    }
+                    self.check_completion(completion, slot, &piece)?;
+                    completed.push((tag, completion.status));
+                }
+                Entry::Command(_) | Entry::Event(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_completion(
+        &self,
+        completion: &Completion,
+        slot: &Slot,
+        piece: &Piece,
+    ) -> Result<(), Reject> {
+        if self.exchanges.is_none() && completion.times != Times::ZERO {
+            return Err(Reject::Unexpected);
+        }
+        // Data that were not sent can't have been written.
+        let wrote = piece.opcode == Opcode::Write && completion.status == Status::Success;
+        if wrote && slot.moved < piece.len { Err(Reject::Mismatch) } else { Ok(()) }
+    }
+
     /// Finds the request that the peer speaks of.
-    fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {
-        let slot = self.slots.get_mut(usize::from(tag.slot)).ok_or(Reject::Tag)?;
+    fn slot_of(&self, tag: Tag) -> Result<(&Slot, Piece), Reject> {
+        let slot = self.slots.get(usize::from(tag.slot)).ok_or(Reject::Tag)?;
         match slot.piece {
             Some(piece) if slot.generation == tag.generation => Ok((slot, piece)),
             _ => Err(Reject::Tag),
         }
     }
 
-    fn handle_data(
+    /// Takes entries that were checked.
+    fn take(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        entries: &Entries<'_>,
+        arrived: &mut impl FnMut(Arrived),
+    ) {
+        let mut source = 0;
+        for entry in entries.iter() {
+            match entry {
+                Entry::Command(_) => unreachable!("checked before"),
+                Entry::Completion(completion) => self.take_completion(now, completion, arrived),
+                Entry::Data(data) => {
+                    self.take_data(now, &data, source, arrived);
+                    source += data.len;
+                }
+                Entry::Event(event) => {
+                    // Frames overtake each other, but an older size is not news.
+                    let older = |at: Position| header.position.ahead_of(at) < 0;
+                    if !self.event_at.is_some_and(older) {
+                        self.event_at = Some(header.position);
+                        arrived(Arrived::Event(event));
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_data(
         &mut self,
         now: Instant,
         data: &Data,
         source: u32,
         arrived: &mut impl FnMut(Arrived),
-    ) -> Result<(), Reject> {
-        let (slot, piece) = self.slot_of(data.tag)?;
-        if piece.opcode != Opcode::Read || data.total != piece.len {
-            return Err(Reject::Mismatch);
-        }
-        // Positions come once, but a hostile target may describe the same bytes twice.
-        if data.len > piece.len - slot.moved {
-            return Err(Reject::Mismatch);
-        }
-        slot.moved += data.len;
-        let is_over = slot.succeeded && slot.moved == piece.len;
+    ) {
+        let slot = &mut self.slots[usize::from(data.tag.slot)];
+        let piece = slot.piece.expect("checked before");
         let Data { offset, len, .. } = *data;
+        self.received.mark(slot.damq_page, offset, len);
+        slot.moved += len;
+        let is_over = slot.succeeded && slot.moved == piece.len;
         arrived(Arrived::Data { op: piece.op, offset: piece.base + offset, len, source });
         if is_over {
             self.finish(now, data.tag.slot, Status::Success, arrived);
         }
-        Ok(())
     }
 
-    fn handle_completion(
+    fn take_completion(
         &mut self,
         now: Instant,
         completion: Completion,
         arrived: &mut impl FnMut(Arrived),
-    ) -> Result<(), Reject> {
+    ) {
         let Completion { tag, status, times } = completion;
-        if self.exchanges.is_none() && times != Times::ZERO {
-            return Err(Reject::Unexpected);
-        }
-        let (slot, piece) = self.slot_of(tag)?;
-        let lacks_data = status == Status::Success && slot.moved < piece.len;
-        // Data that were not sent can't have been written.
-        if piece.opcode == Opcode::Write && lacks_data {
-            return Err(Reject::Mismatch);
-        }
+        let slot = &mut self.slots[usize::from(tag.slot)];
+        let piece = slot.piece.expect("checked before");
         // A completion may overtake data.
+        let lacks_data = status == Status::Success && slot.moved < piece.len;
         let is_early = piece.opcode == Opcode::Read && lacks_data;
         slot.succeeded |= is_early;
         if let Some(exchanges) = &mut self.exchanges {
@@ -278,7 +359,6 @@ impl<R: Rules> Initiator<R> {
         if !is_early {
             self.finish(now, tag.slot, status, arrived);
         }
-        Ok(())
     }
 
     fn finish(

@@ -20,6 +20,8 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod attempts;
 mod batching;
 mod cache;
 mod channel;
@@ -31,6 +33,7 @@ mod listener;
 mod load;
 mod operation;
 mod outgoing;
+mod received;
 mod registry;
 mod ring;
 mod rtt;
@@ -39,6 +42,7 @@ mod session;
 mod stages;
 mod stats;
 mod target;
+mod ticket;
 mod time;
 mod turns;
 
@@ -50,8 +54,9 @@ pub use outgoing::Outgoing;
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
 pub use rules::{Rules, Sound};
 pub use session::{
-    ChannelChoice, ExportState, Failure, Former, NodeCounts, PathReport, PortConfig, Problem,
-    Session, SessionConfig, SessionEvent, SubmitError,
+    ChannelChoice, ExportId, ExportState, Failure, Former, NodeCounts, OfferedBy, PathReport,
+    PortConfig, Problem, Session, SessionConfig, SessionEvent, SubmitError, TargetId, Waiting,
+    parse_export,
 };
 pub use stages::Exchange;
 pub use stats::{ChannelStats, RejectCounts};

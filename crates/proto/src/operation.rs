@@ -3,6 +3,7 @@
 use tyche_wire::{CommandFlags, Opcode, Status};
 
 use crate::cache::Cache;
+use crate::time::Instant;
 
 /// An operation on the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub(crate) struct Op {
     pub(crate) pieces: u32,
     pub(crate) status: Status,
     pub(crate) active: bool,
+    /// When it was submitted, or made progress last.
+    pub(crate) since: Instant,
     /// For a flush: which writes it covers.
     pub(crate) covers: u64,
     /// Some of it may be in the target's volatile cache.
@@ -63,6 +66,7 @@ impl Op {
         pieces: 0,
         status: Status::Success,
         active: false,
+        since: Instant(0),
         covers: 0,
         volatile: false,
         redo: false,

@@ -4,14 +4,23 @@
 //! host that comes back takes over from its former self; a session that was away while another
 //! host wrote does not get back in. PROTOCOL.md, "Sessions, takeover and reconnect".
 
+use std::collections::VecDeque;
+
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    AcceptFlags, ChannelId, Connect, ConnectFlags, Cookie, ExportFlags, ExportInfo, Fence, Mac,
-    Name, Reason, Text, Uuid,
+    AcceptFlags, ChannelId, Connect, Cookie, Discover, ExportFlags, ExportInfo, Fate, Fence, Mac,
+    Name, Outcome, TAGS_MAX, Text, Uuid,
 };
 
+use crate::admission::{Contest, Grant, Request};
 use crate::batching::BatchPolicy;
 use crate::rules::Rules;
+use crate::target::Outcomes;
+use crate::time::Instant;
+
+/// Closed channels of an export whose outcomes are kept for the fences that may ask. Fewer: the
+/// requests of a channel that was lost before so many others are executed twice.
+const CLOSED_MAX: usize = 256;
 
 /// One export.
 #[derive(Clone, Debug)]
@@ -89,17 +98,43 @@ pub struct SessionInfo {
     pub host_name: Name,
     /// Whether it may write.
     pub writer: bool,
-    channels: Vec<Member>,
+    pub(crate) channels: Vec<Member>,
+    /// Another session of the same host wants its place.
+    pub(crate) contest: Option<Contest>,
 }
 
 /// A channel of a session.
 #[derive(Clone, Copy, Debug)]
-struct Member {
-    channel: ChannelRef,
-    host: Mac,
-    /// The host's index of the channel.
-    index: ChannelId,
+pub(crate) struct Member {
+    pub(crate) channel: ChannelRef,
+    pub(crate) host: Mac,
+    /// The host's index of the channel, and its cookie of frames to the host.
+    pub(crate) index: ChannelId,
+    pub(crate) host_cookie: Cookie,
+    /// The cookie of frames to the target.
+    pub(crate) cookie: Cookie,
+    /// When the ticket was handed out that it was opened with.
+    pub(crate) issued: Instant,
+}
+
+/// A channel that is closed, with nothing of it with the disk.
+#[derive(Debug)]
+struct Closed {
+    session: Uuid,
+    channel: ChannelId,
     cookie: Cookie,
+    outcomes: Outcomes,
+}
+
+/// The answer to a fence.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FenceAnswer {
+    /// The channel is not closed yet. The host asks again.
+    Wait,
+    /// It is closed, and this became of the requests.
+    Closed(Box<ArrayVec<Outcome, TAGS_MAX>>),
+    /// A channel does not fence itself.
+    Refused,
 }
 
 impl SessionInfo {
@@ -107,53 +142,54 @@ impl SessionInfo {
     pub fn channels(&self) -> impl Iterator<Item = (ChannelRef, Mac)> {
         self.channels.iter().map(|member| (member.channel, member.host))
     }
+
+    fn has(&self, channel: ChannelRef) -> bool {
+        self.channels.iter().any(|member| member.channel == channel)
+    }
 }
 
-struct Export {
-    config: ExportConfig,
-    sessions: Vec<SessionInfo>,
-    /// The last session that was let in for writing.
-    last_writer: Option<Writer>,
-}
-
-/// The answer to a connect.
-#[derive(Debug)]
-pub(crate) enum Admission {
-    /// Let it in.
-    Granted(Grant),
-    /// Not yet: other channels have to be closed first. The host asks again.
-    Wait,
-    /// Never mind.
-    Refused(Reason, Text<128>),
-}
-
-/// What a new channel gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
-    pub(crate) export: usize,
-    pub(crate) writer: bool,
-    pub(crate) queue_size: u16,
-    pub(crate) damq_pages: u32,
+pub(crate) struct Export {
+    pub(crate) config: ExportConfig,
+    pub(crate) sessions: Vec<SessionInfo>,
+    /// The last session that was let in for writing, as it is kept on the target's disk.
+    pub(crate) last_writer: Option<Writer>,
+    /// When the ticket of its first channel in this run was handed out.
+    pub(crate) writer_since: Instant,
+    /// A session that is to be kept as the last writer, with the time of its ticket.
+    pub(crate) unkept: Option<(Writer, Instant)>,
+    /// A session that could not be kept, and why.
+    pub(crate) not_kept: Option<(Writer, Text<128>)>,
+    closed: VecDeque<Closed>,
 }
 
 /// See the module.
 pub struct Registry {
-    config: TargetConfig,
-    exports: Vec<Export>,
+    pub(crate) config: TargetConfig,
+    pub(crate) exports: Vec<Export>,
     /// Channels that their links have to close.
     closing: Vec<ChannelRef>,
+    /// Channels that their links have to ask for a sign of life.
+    asking: Vec<ChannelRef>,
 }
 
 impl Registry {
     /// A target without exports.
     pub fn new(config: TargetConfig) -> Self {
         assert!(config.damq_pages_max >= 256, "a request of 1 MiB needs 256 pages");
-        Self { config, exports: Vec::new(), closing: Vec::new() }
+        Self { config, exports: Vec::new(), closing: Vec::new(), asking: Vec::new() }
     }
 
     /// Adds an export; returns its index.
     pub fn add_export(&mut self, config: ExportConfig) -> usize {
-        self.exports.push(Export { config, sessions: Vec::new(), last_writer: None });
+        self.exports.push(Export {
+            config,
+            sessions: Vec::new(),
+            last_writer: None,
+            writer_since: Instant(0),
+            unkept: None,
+            not_kept: None,
+            closed: VecDeque::new(),
+        });
         self.exports.len() - 1
     }
 
@@ -193,195 +229,192 @@ impl Registry {
         self.exports[index].last_writer = writer;
     }
 
+    /// The writer that is to be kept next, with the index of its export: on stable storage, so that
+    /// it outlives this run, and before it is let in. What came of it is told by
+    /// [`kept`](Self::kept).
+    pub fn unkept(&mut self) -> Option<(usize, Writer)> {
+        let mut exports = self.exports.iter().enumerate();
+        exports.find_map(|(index, export)| Some((index, export.unkept?.0)))
+    }
+
+    /// A writer was kept, or could not be: then it is refused, and told why.
+    pub fn kept(&mut self, index: usize, writer: Writer, result: Result<(), &str>) {
+        let export = &mut self.exports[index];
+        let Some((_, issued)) = export.unkept.take_if(|(unkept, _)| *unkept == writer) else {
+            return;
+        };
+        match result {
+            Ok(()) => (export.last_writer, export.writer_since) = (Some(writer), issued),
+            Err(reason) => export.not_kept = Some((writer, Text::truncated(reason))),
+        }
+    }
+
     /// Who is connected to the export of that index.
     pub fn sessions(&self, index: usize) -> &[SessionInfo] {
         &self.exports[index].sessions
     }
 
-    /// What an offer to `host` says: the exports that it may see, or the one of that name.
-    pub(crate) fn offered(&self, host: Uuid, name: &Name) -> impl Iterator<Item = ExportInfo> {
+    /// The exports that match a discover, and that its host may see.
+    pub(crate) fn offered(&self, discover: &Discover) -> impl Iterator<Item = ExportInfo> {
+        let Discover { host, uuid, name, .. } = *discover;
         self.exports
             .iter()
             .filter(move |export| export.admits(host))
-            .filter(|export| name.is_empty() || export.config.name == *name)
+            .filter(move |export| name.is_empty() || export.config.name == name)
+            .filter(move |export| uuid.is_nil() || export.config.uuid == uuid)
             .map(Export::info)
     }
 
     /// The channels of `link` that must be closed so that others can get in.
-    pub fn take_closing(&mut self, link: usize) -> ArrayVec<ChannelId, 16> {
-        let mut taken = ArrayVec::new();
-        self.closing.retain(|channel| {
-            let mine = channel.link == link && !taken.is_full();
-            if mine {
-                taken.push(channel.channel);
-            }
-            !mine
-        });
-        taken
+    pub(crate) fn take_closing(&mut self, link: usize) -> ArrayVec<ChannelId, 16> {
+        take(&mut self.closing, link)
     }
 
-    /// The links that have channels to close.
-    pub fn closing_links(&self) -> impl Iterator<Item = usize> {
-        self.closing.iter().map(|channel| channel.link)
+    /// The channels of `link` that are to be asked for a sign of life.
+    pub(crate) fn take_asking(&mut self, link: usize) -> ArrayVec<ChannelId, 16> {
+        take(&mut self.asking, link)
     }
 
-    /// Decides about a connect.
-    pub(crate) fn admit<R: Rules>(&mut self, connect: &Connect) -> Admission {
-        let refused = |reason| Admission::Refused(reason, Text::EMPTY);
-        let named = |export: &Export| export.config.name == connect.export;
-        let Some(index) = self.exports.iter().position(named) else {
-            return refused(Reason::UnknownExport);
-        };
-        let channels = self.channels();
-        let export = &self.exports[index];
-        if !export.admits(connect.host) {
-            return refused(Reason::Denied);
-        }
-        let writer = !connect.flags.contains(ConnectFlags::READ_ONLY) && !export.config.read_only;
-        let guarded = writer && !export.config.shared;
-        let outlived = R::CLOSE_FORMER && export.is_outlived(connect);
-        if outlived || (guarded && export.was_followed(connect)) {
-            return refused(Reason::SessionLost);
-        }
-        if let Some(holder) = export.holder(connect).filter(|_| guarded) {
-            let detail = Text::truncated(&format!("{} ({})", holder.host_name, holder.host));
-            return Admission::Refused(Reason::Held, detail);
-        }
-        let replaced = export.replaced_by::<R>(connect);
-        if !replaced.is_empty() {
-            for channel in replaced {
-                self.displace(channel);
-            }
-            return Admission::Wait;
-        }
-        if channels >= self.config.channels_max {
-            return refused(Reason::NoResources);
-        }
-        Admission::Granted(Grant {
-            export: index,
-            writer,
-            queue_size: connect.queue_size.min(self.config.queue_size_max),
-            damq_pages: connect.damq_pages.clamp(256, self.config.damq_pages_max),
-        })
+    /// The links that have something to do for others: their [`Listener`](crate::Listener)s are to
+    /// serve requests.
+    pub fn called_links(&self) -> impl Iterator<Item = usize> {
+        self.closing.iter().chain(&self.asking).map(|channel| channel.link)
     }
 
-    fn displace(&mut self, channel: ChannelRef) {
+    pub(crate) fn ask(&mut self, channel: ChannelRef) {
+        if !self.asking.contains(&channel) {
+            self.asking.push(channel);
+        }
+    }
+
+    /// A channel that was asked has shown a sign of life.
+    pub(crate) fn lives(&mut self, channel: ChannelRef) {
+        let mut sessions = self.exports.iter_mut().flat_map(|export| &mut export.sessions);
+        let session = sessions.find(|session| session.has(channel));
+        if let Some(contest) = session.and_then(|session| session.contest.as_mut()) {
+            contest.lives = true;
+        }
+    }
+
+    pub(crate) fn displace(&mut self, channel: ChannelRef) {
         if !self.closing.contains(&channel) {
             self.closing.push(channel);
         }
     }
 
-    /// Has a channel closed that its session has given up; says whether it is closed, so that
-    /// nothing of it will ever take effect any more.
-    pub(crate) fn fence(&mut self, fence: &Fence) -> bool {
-        let sessions = self.exports.iter().flat_map(|export| &export.sessions);
-        let members = sessions
-            .filter(|session| session.session == fence.session)
-            .flat_map(|session| &session.channels);
-        let fenced = |member: &&Member| {
-            member.cookie == fence.cookie && member.channel.channel == fence.channel
+    /// Has a channel closed that its session has given up, as `asker`, another channel of it, says.
+    pub(crate) fn fence<R: Rules>(&mut self, asker: ChannelRef, fence: &Fence) -> FenceAnswer {
+        let mut exports = self.exports.iter();
+        let session =
+            |export: &'_ Export| export.sessions.iter().position(|session| session.has(asker));
+        let Some((export, index)) = exports.find_map(|it| Some((it, session(it)?))) else {
+            return FenceAnswer::Wait;
         };
-        match members.copied().find(|member| fenced(&member)) {
-            Some(member) => {
-                self.displace(member.channel);
-                false
+        let session = &export.sessions[index];
+        let named = |cookie, channel| (cookie, channel) == (fence.cookie, fence.channel);
+        let mut open = session.channels.iter();
+        if let Some(member) = open.find(|it| named(it.cookie, it.channel.channel)) {
+            let channel = member.channel;
+            if channel == asker {
+                return FenceAnswer::Refused;
             }
-            None => true,
+            if R::CLOSE_BEFORE_FENCED {
+                self.displace(channel);
+            }
+            let early = !R::CLOSE_BEFORE_FENCED || !R::DRAIN_BEFORE_FENCED;
+            let unknown = |&tag| Outcome { tag, fate: Fate::NotExecuted };
+            let outcomes = || Box::new(fence.tags.iter().map(unknown).collect());
+            return if early { FenceAnswer::Closed(outcomes()) } else { FenceAnswer::Wait };
         }
+        let ours = |it: &&Closed| it.session == session.session && named(it.cookie, it.channel);
+        let closed = export.closed.iter().find(ours);
+        let fate = |tag| closed.map_or(Fate::Unknown, |closed| closed.outcomes.fate(tag));
+        let outcome = |&tag| Outcome { tag, fate: fate(tag) };
+        FenceAnswer::Closed(Box::new(fence.tags.iter().map(outcome).collect()))
     }
 
-    fn channels(&self) -> usize {
+    pub(crate) fn channels(&self) -> usize {
         let sessions = self.exports.iter().flat_map(|export| &export.sessions);
         sessions.map(|session| session.channels.len()).sum()
     }
 
     /// A channel was opened as granted.
-    pub(crate) fn opened(
+    pub(crate) fn opened<R: Rules>(
         &mut self,
-        connect: &Connect,
+        Request { connect, issued }: Request<'_>,
         grant: Grant,
         channel: ChannelRef,
         (host, cookie): (Mac, Cookie),
     ) {
-        let member = Member { channel, host, index: connect.channel, cookie };
+        let Connect { session, device, channel: index, cookie: host_cookie, .. } = *connect;
+        let member = Member { channel, host, index, host_cookie, cookie, issued };
         let export = &mut self.exports[grant.export];
-        if grant.writer {
-            let Connect { session, device, .. } = *connect;
+        if grant.writer && !R::KEEP_WRITER {
             export.last_writer = Some(Writer { session, device });
         }
-        let known = export.sessions.iter_mut().find(|known| known.session == connect.session);
+        let known = export.sessions.iter_mut().find(|known| known.session == session);
         if let Some(session) = known {
+            session.writer |= grant.writer && R::NOTE_HOLDER;
             session.channels.push(member);
             return;
         }
         export.sessions.push(SessionInfo {
-            session: connect.session,
-            device: connect.device,
+            session,
+            device,
             host: connect.host,
             host_name: connect.host_name,
             writer: grant.writer,
             channels: vec![member],
+            contest: None,
         });
     }
 
-    /// A channel is closed: none of its requests is with the disk any more.
-    pub(crate) fn closed(&mut self, export: usize, channel: ChannelRef) {
-        let sessions = &mut self.exports[export].sessions;
-        for session in sessions.iter_mut() {
-            session.channels.retain(|open| open.channel != channel);
+    /// A channel is closed: none of its requests is with the disk any more. `outcomes`: what became
+    /// of them, unless the host has said farewell and so knows.
+    pub(crate) fn closed(
+        &mut self,
+        export: usize,
+        channel: ChannelRef,
+        outcomes: Option<Outcomes>,
+    ) {
+        let export = &mut self.exports[export];
+        for session in &mut export.sessions {
+            let Some(at) = session.channels.iter().position(|it| it.channel == channel) else {
+                continue;
+            };
+            let member = session.channels.swap_remove(at);
+            if let Some(outcomes) = outcomes {
+                if export.closed.len() == CLOSED_MAX {
+                    export.closed.pop_front();
+                }
+                let (session, cookie) = (session.session, member.cookie);
+                let channel = channel.channel;
+                export.closed.push_back(Closed { session, channel, cookie, outcomes });
+            }
+            break;
         }
-        sessions.retain(|session| !session.channels.is_empty());
+        export.sessions.retain(|session| !session.channels.is_empty());
         self.closing.retain(|&closing| closing != channel);
+        self.asking.retain(|&asked| asked != channel);
     }
 }
 
+/// Takes the channels of a link out of a list, as many as fit.
+fn take(list: &mut Vec<ChannelRef>, link: usize) -> ArrayVec<ChannelId, 16> {
+    let mut taken = ArrayVec::new();
+    list.retain(|channel| {
+        let mine = channel.link == link && !taken.is_full();
+        if mine {
+            taken.push(channel.channel);
+        }
+        !mine
+    });
+    taken
+}
+
 impl Export {
-    fn admits(&self, host: Uuid) -> bool {
+    pub(crate) fn admits(&self, host: Uuid) -> bool {
         self.config.hosts.is_empty() || self.config.hosts.contains(&host)
-    }
-
-    /// Another host that writes.
-    fn holder(&self, connect: &Connect) -> Option<&SessionInfo> {
-        self.sessions.iter().find(|other| other.writer && other.host != connect.host)
-    }
-
-    /// Whether another has written since the session that connects, or the one whose place it
-    /// takes, was connected.
-    fn was_followed(&self, connect: &Connect) -> bool {
-        let Some(last) = self.last_writer else { return false };
-        if connect.flags.contains(ConnectFlags::RESUME) {
-            last.session != connect.session
-        } else {
-            connect.device != connect.session && last.device != connect.device
-        }
-    }
-
-    /// Whether the session has lost its device to another, which is connected.
-    fn is_outlived(&self, connect: &Connect) -> bool {
-        let mut devices = self.sessions.iter().filter(|other| other.host == connect.host);
-        connect.flags.contains(ConnectFlags::RESUME)
-            && devices.any(|it| it.device == connect.device && it.session != connect.session)
-    }
-
-    /// The channels that the connect's channel takes the place of: the same session's with the same
-    /// index, all of the device's former sessions, and all of the host's if both want to write.
-    fn replaced_by<R: Rules>(&self, connect: &Connect) -> Vec<ChannelRef> {
-        let mut replaced = Vec::new();
-        for session in self.sessions.iter().filter(|session| session.host == connect.host) {
-            let same = session.session == connect.session;
-            let gives_way = if session.device == connect.device {
-                R::CLOSE_FORMER
-            } else {
-                session.writer
-                    && !self.config.shared
-                    && !connect.flags.contains(ConnectFlags::READ_ONLY)
-            };
-            let replaces = |member: &&Member| {
-                if same { member.index == connect.channel } else { gives_way }
-            };
-            replaced.extend(session.channels.iter().filter(replaces).map(|it| it.channel));
-        }
-        replaced
     }
 
     fn info(&self) -> ExportInfo {

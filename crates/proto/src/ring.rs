@@ -58,8 +58,8 @@ pub(crate) struct TxRing {
 }
 
 impl TxRing {
-    /// `len`: positions, a power of two.
-    pub(crate) fn new(len: u16) -> Self {
+    /// `len`: positions, a power of two; `first`: the first to be used.
+    pub(crate) fn new(len: u16, first: Position) -> Self {
         let slot = TxSlot {
             state: State::Arrived,
             resent: false,
@@ -73,8 +73,8 @@ impl TxRing {
             slots: vec![slot; usize::from(len)].into(),
             entries: vec![Entry::Event(Event::Removed); entries].into(),
             entries_head: 0,
-            head: Position(0),
-            tail: Position(0),
+            head: first,
+            tail: first,
             waiting_since: Instant(0),
             in_flight: 0,
             lost: 0,
@@ -179,18 +179,23 @@ impl TxRing {
         }
     }
 
-    /// The receiver has everything before `ack`.
-    pub(crate) fn acked(&mut self, ack: Position, now: Instant) -> Result<Acked, Reject> {
-        if ack.ahead_of(self.head) > 0 {
-            return Err(Reject::AckOfUnsent);
-        }
+    /// Whether an ack, and the bitmap of a nack, speak of positions that were sent.
+    pub(crate) fn check_ack(&self, ack: Position, bitmap: Option<&Bitmap>) -> Result<(), Reject> {
+        let named = bitmap.and_then(highest_bit).map_or(0, |bit| bit + 1);
+        // An ack that is far behind, with all of its bitmap, is only old.
+        let sent = ack.ahead_of(self.head) <= 0 && ack.plus(named).ahead_of(self.head) <= 0;
+        if sent { Ok(()) } else { Err(Reject::AckOfUnsent) }
+    }
+
+    /// The receiver has everything before `ack`, which was [checked](Self::check_ack).
+    pub(crate) fn acked(&mut self, ack: Position, now: Instant) -> Acked {
         let mut acked = Acked::default();
         while ack.ahead_of(self.tail) > 0 {
             self.arrived(self.tail, now, &mut acked);
             self.tail = self.tail.plus(1);
             self.waiting_since = now;
         }
-        Ok(acked)
+        acked
     }
 
     /// The receiver has what `bitmap` says from `ack` on, and lacks the rest as of packet
@@ -204,10 +209,7 @@ impl TxRing {
         mut lost: impl FnMut(PacketNumber),
     ) -> Acked {
         let mut acked = Acked::default();
-        let bits = bitmap.len() as u32 * 64;
-        let Some(highest) = (0..bits).rev().find(|&bit| is_set(bitmap, bit)) else {
-            return acked;
-        };
+        let Some(highest) = highest_bit(bitmap) else { return acked };
         for bit in 0..highest + 1 {
             let position = ack.plus(bit);
             if position.ahead_of(self.tail) < 0 || position.ahead_of(self.head) >= 0 {
@@ -279,6 +281,12 @@ impl TxRing {
     }
 }
 
+/// The highest bit of a bitmap that is set: a bitmap ends with what has arrived.
+fn highest_bit(bitmap: &Bitmap) -> Option<u32> {
+    let last = bitmap.last()?;
+    (bitmap.len() as u32 * 64).checked_sub(last.leading_zeros() + 1)
+}
+
 fn is_set(bitmap: &Bitmap, bit: u32) -> bool {
     bitmap[bit as usize / 64] >> (bit % 64) & 1 != 0
 }
@@ -304,15 +312,10 @@ pub(crate) struct RxRing {
 }
 
 impl RxRing {
-    /// `len`: positions, a power of two, at least 64 are kept.
-    pub(crate) fn new(len: u16) -> Self {
+    /// `len`: positions, a power of two, at least 64 are kept; `first`: the first to come.
+    pub(crate) fn new(len: u16, first: Position) -> Self {
         let words = usize::from(len).div_ceil(64);
-        Self {
-            arrived: vec![0; words].into(),
-            len: u32::from(len),
-            next: Position(0),
-            end: Position(0),
-        }
+        Self { arrived: vec![0; words].into(), len: u32::from(len), next: first, end: first }
     }
 
     /// The cumulative ack.
@@ -331,8 +334,11 @@ impl RxRing {
         self.arrived[word] & bit != 0
     }
 
-    /// A frame with this position came.
-    pub(crate) fn arrive(&mut self, position: Position) -> Result<Arrival, Reject> {
+    /// What a frame with this position would be.
+    ///
+    /// # Errors
+    /// `Window` if it is farther ahead than the ring is long.
+    pub(crate) fn check(&self, position: Position) -> Result<Arrival, Reject> {
         let ahead = position.ahead_of(self.next);
         if ahead < 0 {
             return Ok(Arrival::Duplicate);
@@ -340,9 +346,11 @@ impl RxRing {
         if ahead.cast_unsigned() >= self.len {
             return Err(Reject::Window);
         }
-        if self.has(position) {
-            return Ok(Arrival::Duplicate);
-        }
+        Ok(if self.has(position) { Arrival::Duplicate } else { Arrival::New })
+    }
+
+    /// A frame with this position, which is new, has come.
+    pub(crate) fn arrive(&mut self, position: Position) {
         let (word, bit) = self.bit(position);
         self.arrived[word] |= bit;
         if position.ahead_of(self.end) >= 0 {
@@ -353,7 +361,6 @@ impl RxRing {
             self.arrived[word] &= !bit;
             self.next = self.next.plus(1);
         }
-        Ok(Arrival::New)
     }
 
     /// Whether something is missing before something that has arrived.
@@ -386,27 +393,26 @@ mod tests {
 
     #[test]
     fn the_receiver_takes_each_position_once_in_any_order() {
-        let mut ring = RxRing::new(16);
-        ring.next = Position(u32::MAX - 1);
-        ring.end = ring.next;
-        let base = ring.next;
+        let base = Position(u32::MAX - 1);
+        let mut ring = RxRing::new(16, base);
         for n in [2, 0, 5, 1] {
-            assert_eq!(ring.arrive(base.plus(n)), Ok(Arrival::New));
-            assert_eq!(ring.arrive(base.plus(n)), Ok(Arrival::Duplicate));
+            assert_eq!(ring.check(base.plus(n)), Ok(Arrival::New));
+            ring.arrive(base.plus(n));
+            assert_eq!(ring.check(base.plus(n)), Ok(Arrival::Duplicate));
         }
         assert_eq!(ring.next(), base.plus(3));
         assert!(ring.has_gap());
         assert_eq!(ring.bitmap().as_slice(), [0b100]);
-        assert_eq!(ring.arrive(base.plus(3 + 16)), Err(Reject::Window));
-        assert_eq!(ring.arrive(base.plus(3)), Ok(Arrival::New));
-        assert_eq!(ring.arrive(base.plus(4)), Ok(Arrival::New));
+        assert_eq!(ring.check(base.plus(3 + 16)), Err(Reject::Window));
+        ring.arrive(base.plus(3));
+        ring.arrive(base.plus(4));
         assert_eq!((ring.next(), ring.has_gap()), (base.plus(6), false));
         assert!(ring.bitmap().is_empty());
     }
 
     #[test]
     fn a_nack_loses_only_what_was_sent_before_what_arrived() {
-        let mut ring = TxRing::new(16);
+        let mut ring = TxRing::new(16, Position(0));
         for packet in 0..4 {
             ring.push(&[ENTRY], PacketNumber(packet), Instant(packet));
         }
@@ -420,23 +426,26 @@ mod tests {
         assert_eq!(ring.next_lost(), Some(Position(0)));
         ring.resent(Position(0), PacketNumber(4), Instant(10));
         assert_eq!(ring.next_lost(), Some(Position(1)));
-        let acked = ring.acked(Position(4), Instant(20)).unwrap();
+        let acked = ring.acked(Position(4), Instant(20));
         assert_eq!((acked.frames, acked.sample_ns), (3, Some(18)));
         assert!(ring.is_empty());
         assert_eq!(ring.next_lost(), None);
-        assert_eq!(ring.acked(Position(5), Instant(20)).unwrap_err(), Reject::AckOfUnsent);
+        assert_eq!(ring.check_ack(Position(4), None), Ok(()));
+        assert_eq!(ring.check_ack(Position(5), None), Err(Reject::AckOfUnsent));
+        assert_eq!(ring.check_ack(Position(1), Some(&bitmap)), Err(Reject::AckOfUnsent));
+        assert_eq!(ring.check_ack(Position(0), Some(&bitmap)), Ok(()));
     }
 
     #[test]
     fn room_ends_with_the_window_and_with_the_entries() {
-        let mut ring = TxRing::new(64);
+        let mut ring = TxRing::new(64, Position(0));
         assert!(ring.has_room(64));
         for packet in 0..8 {
             assert!(ring.has_room(16));
             ring.push(&[ENTRY; ENTRIES_MAX], PacketNumber(packet), Instant(0));
         }
         assert!(!ring.has_room(64), "256 entries are 8 full frames");
-        ring.acked(Position(1), Instant(0)).unwrap();
+        ring.acked(Position(1), Instant(0));
         assert!(ring.has_room(64));
         assert!(!ring.has_room(7));
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_proto::{
-    Former, Instant, OpId, Operation, PathReport, PortConfig, Problem, Rules, Session,
-    SessionConfig,
+    ExportId, Former, Instant, OpId, Operation, PathReport, PortConfig, Problem, Rules, Session,
+    SessionConfig, TargetId,
 };
 use tyche_wire::{CommandFlags, Name, Opcode, SECTOR_LEN, Uuid};
 
@@ -114,8 +114,8 @@ impl<R: Rules> Host<R> {
             session: uuid(2, number),
             device: former.map_or(uuid(2, number), |former| former.device),
             resumes: former.map(|former| former.export),
-            export: export_name(),
-            target: None,
+            export: ExportId::Name(export_name()),
+            target: TargetId::Any,
             queue_size: plan.queue_size,
             damq_pages: 512,
             operations_max: plan.depth,

@@ -28,8 +28,6 @@ const LATE_MAX: usize = 128;
 pub(crate) struct Delivery {
     pub(crate) to: Port,
     pub(crate) frame: Box<[u8]>,
-    /// The run of the target that the frame does not outlive, if there is one.
-    pub(crate) only_in: Option<u64>,
 }
 
 impl Delivery {
@@ -84,8 +82,6 @@ pub(crate) struct Network {
     ports: Ports,
     random: Random,
     calm: bool,
-    /// Counts the runs of the target.
-    pub(crate) run: u64,
     pub(crate) counts: Counts,
     /// What arrives when, for the caller to plan.
     pub(crate) deliveries: Vec<(Instant, Delivery)>,
@@ -103,7 +99,6 @@ impl Network {
             ports: Ports::new(plan),
             random,
             calm: false,
-            run: 0,
             counts: Counts::default(),
             deliveries: Vec::new(),
         }
@@ -309,7 +304,7 @@ impl Network {
             jitter => Duration::from_nanos(self.random.below(jitter)),
         };
         let at = receiver.takes_until + jitter + delay;
-        self.deliveries.push((at, Delivery { to, frame, only_in: None }));
+        self.deliveries.push((at, Delivery { to, frame }));
     }
 
     /// Keeps a copy of a frame that might do harm on a later channel of the same index. Frames of
@@ -326,10 +321,7 @@ impl Network {
         }
         self.counts.late += 1;
         let delay = Duration::from_millis(self.random.below(5000));
-        // A restarted target cannot know a connect for an old one. That it may believe it costs
-        // somebody else the session, but never data.
-        let only_in = (header.kind == Kind::Connect).then_some(self.run);
-        self.deliveries.push((leaves + delay, Delivery { to, frame: frame.into(), only_in }));
+        self.deliveries.push((leaves + delay, Delivery { to, frame: frame.into() }));
     }
 
     /// A channel was opened at a port: frames to its predecessors that the network still held
@@ -343,7 +335,7 @@ impl Network {
             if channel.is_none_or(|channel| channel == index) {
                 self.counts.late += 1;
                 let at = now + Duration::from_micros(self.random.below(20_000));
-                self.deliveries.push((at, Delivery { to, frame, only_in: None }));
+                self.deliveries.push((at, Delivery { to, frame }));
             } else {
                 self.ports.get_mut(to).late.push_back((index, frame));
             }

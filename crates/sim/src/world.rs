@@ -16,9 +16,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
-use tyche_proto::{
-    ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound, Writer,
-};
+use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound};
 use tyche_wire::{HEAD_LEN, Header, Kind, Status, Uuid};
 
 use crate::disk::Disk;
@@ -76,10 +74,6 @@ pub struct World<R: Rules = Sound> {
     /// The session that was the last to modify the disk, and those that did before others.
     last_writer: Option<Uuid>,
     former_writers: BTreeSet<Uuid>,
-    /// Who was last let in for writing while its host still wanted it.
-    last_granted: Option<Writer>,
-    /// The frame that the target handles is a connect that the network repeats.
-    repeated: bool,
     /// Who does nothing at the moment.
     freezer: Freezer,
     /// The target dies when its disk has executed another request that modifies.
@@ -125,8 +119,6 @@ impl<R: Rules> World<R> {
             sessions: 0,
             last_writer: None,
             former_writers: BTreeSet::new(),
-            last_granted: None,
-            repeated: false,
             freezer: Freezer::default(),
             dies_unanswered: false,
             frames_in_flight: 0,
@@ -203,8 +195,7 @@ impl<R: Rules> World<R> {
 
     fn arrive(&mut self, delivery: &Delivery) -> Result<(), String> {
         self.frames_in_flight -= 1;
-        let outlived = delivery.only_in.is_some_and(|run| run != self.network.run);
-        if outlived || !self.network.is_meant(delivery) {
+        if !self.network.is_meant(delivery) {
             return Ok(());
         }
         let place = self.network.place(delivery.to);

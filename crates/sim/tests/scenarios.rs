@@ -108,7 +108,7 @@ fn a_host_that_comes_back_takes_over_at_once() {
     world.kill_host(0);
     world.begin_session(0).unwrap();
     // Long before the target would find out by silence that the former session is dead.
-    assert!(world.run_until(SECOND / 5, |world| world.is_connected(0)).unwrap());
+    assert!(world.run_until(SECOND, |world| world.is_connected(0)).unwrap());
     assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
     world.audit().unwrap();
 }

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_block::{Geometry, Operation};
 
-use crate::{Queue, ResizeError, Store};
+use crate::{BackingError, Queue, ResizeError, Store};
 use queue::FaultQueue;
 use rules::Rules;
 use undo::UndoLog;
@@ -126,6 +126,10 @@ impl Store for FaultStore {
 
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         self.shared.inner.resize(size)
+    }
+
+    fn check_backing(&self) -> Result<(), BackingError> {
+        self.shared.inner.check_backing()
     }
 
     /// Every crash is one, and every durable step that fails by a rule.

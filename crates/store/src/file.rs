@@ -16,16 +16,17 @@
 //! **Loss.** The kernel remembers that it could not write something back, and says so once for each
 //! open file description, to whichever sync or `RWF_DSYNC` write asks first. So every queue syncs
 //! with a description of its own that does nothing else, one sync at a time, and a sync answers for
-//! all requests that wait for it: no request can take a loss away from another. After a failed sync,
-//! and where there is a cache after a failed FUA write, any write that had completed may be lost:
-//! [`losses`](crate::Store::losses) counts it. Without a cache a failed write is its own failure,
-//! for all that had completed before was durable.
+//! all requests that wait for it: no request can take a loss away from another. After a failed
+//! sync, and where there is a cache after a failed FUA write, any write that had completed may be
+//! lost: [`losses`](crate::Store::losses) counts it. Without a cache a failed write is its own
+//! failure, for all that had completed before was durable.
 //!
 //! **Sleeping.** [`wait_fd`](crate::Queue::wait_fd) is the ring's own descriptor: readable exactly
 //! while completions wait, level-triggered, and with no counter to read back as an `eventfd`
 //! would have. Requests that fail at once go through the ring as well, so that it alone tells
 //! what is ready.
 
+mod backing;
 mod buffers;
 mod error;
 mod identity;
@@ -42,7 +43,7 @@ use std::time::Duration;
 
 use tyche_block::Geometry;
 
-use crate::{Queue, ResizeError, Store};
+use crate::{BackingError, Queue, ResizeError, Store};
 use opened::Opened;
 use queue::RingQueue;
 
@@ -127,9 +128,13 @@ impl Store for FileStore {
     }
 
     /// A file is made larger. A device is as large as it is: it may only be looked at again. What
-    /// has shrunk keeps its size here, and fails beyond its end with `EIO`.
+    /// has shrunk keeps its size here, fails beyond its end with `EIO`, and is not resized.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         self.opened.resize(size)
+    }
+
+    fn check_backing(&self) -> Result<(), BackingError> {
+        self.opened.check_backing()
     }
 
     fn losses(&self) -> u64 {

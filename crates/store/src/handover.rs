@@ -23,7 +23,7 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_wake::{Inbox, Spin, now_ns, sleep};
 
-use crate::{Queue, ResizeError, Store};
+use crate::{BackingError, Queue, ResizeError, Store};
 
 /// The longest sleep of a worker: after it, requests that the inner queue could not hand to the
 /// kernel are tried again.
@@ -54,6 +54,10 @@ impl Store for HandOverStore {
 
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         self.inner.resize(size)
+    }
+
+    fn check_backing(&self) -> Result<(), BackingError> {
+        self.inner.check_backing()
     }
 
     fn losses(&self) -> u64 {

@@ -13,6 +13,7 @@
 //! | [`fault`] | a wrapper that fails and delays what it is told to |
 //! | [`handover`] | a wrapper that executes requests in a thread of its own, for comparison |
 
+mod backing;
 pub mod fault;
 pub mod file;
 pub mod handover;
@@ -25,6 +26,7 @@ mod resize;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+pub use backing::BackingError;
 pub use loan::Loan;
 pub use resize::ResizeError;
 use tyche_block::{Arena, Completion, Geometry, Request};
@@ -51,6 +53,15 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// See [`ResizeError`]; the size has not changed then.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError>;
+
+    /// Looks whether what holds the blocks is still there, and as large as the disk. Never waits
+    /// for a medium.
+    ///
+    /// # Errors
+    /// See [`BackingError`].
+    fn check_backing(&self) -> Result<(), BackingError> {
+        Ok(())
+    }
 
     /// How often completed writes may have been lost since the store was opened: by a durable step
     /// (a flush, a sync, a FUA write) that failed. Such a failure is counted before its completion

@@ -4,6 +4,8 @@ use std::io;
 
 use tyche_block::Geometry;
 
+use crate::BackingError;
+
 /// What [`Store::resize`](crate::Store::resize) says when it cannot.
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
@@ -35,6 +37,9 @@ pub enum ResizeError {
         /// Bytes of the device.
         now: u64,
     },
+    /// What holds the blocks is not what it was.
+    #[error(transparent)]
+    Backing(#[from] BackingError),
     /// The kernel refuses.
     #[error("{call}: {source}")]
     System {

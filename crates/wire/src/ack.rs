@@ -10,8 +10,9 @@
 //!  16 8*n bitmaps       bit i of a bitmap: position ack+i has arrived
 //! ```
 //!
-//! A position whose bit is clear below the highest set bit is missing, unless the last frame that
-//! carried it is newer than `newest`: then it may still be on its way.
+//! The last word of a bitmap is not zero: a bitmap ends with what has arrived. A position whose bit
+//! is clear below the highest set bit is missing, unless the last frame that carried it is newer
+//! than `newest`: then it may still be on its way.
 
 use core::fmt;
 
@@ -51,6 +52,9 @@ impl Ack {
             }
             if bitmap.first().is_some_and(|word| word & 1 != 0) {
                 return Err(Reject::Reserved);
+            }
+            if bitmap.last() == Some(&0) {
+                return Err(Reject::Range);
             }
         }
         fields.end()?;

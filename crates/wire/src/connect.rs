@@ -3,20 +3,22 @@
 //! ```text
 //! off len field
 //!   0   8 attempt       random; repeats of the same attempt are answered alike
-//!   8  16 host          UUID of the host, the same after a restart
-//!  24  16 session       UUID of the session
-//!  40  16 device        UUID of the device that the session serves
-//!  56  64 export        name
-//! 120  64 host_name     for people
-//! 184   8 cookie        of the frames to the host
-//! 192   2 channel       of the frames to the host
-//! 194   2 queue_size    requests in flight, wanted
-//! 196   2 ring_command  positions of the host's receive rings
-//! 198   2 ring_data
-//! 200   4 frame_len     longest frame in bytes, as probed
-//! 204   4 damq_pages    pages of the target's data queue, wanted
-//! 208   4 flags
-//! 212   4 keep_alive    silence in milliseconds after which the channel is dead
+//!   8  24 ticket        of the target's answer to a hello
+//!  32  16 target        UUID of the target
+//!  48  16 host          UUID of the host, the same after a restart
+//!  64  16 session       UUID of the session
+//!  80  16 device        UUID of the device that the session serves
+//!  96  16 export        UUID of the export
+//! 112  64 host_name     for people
+//! 176   8 cookie        of the frames to the host
+//! 184   2 channel       of the frames to the host
+//! 186   2 queue_size    requests in flight, wanted
+//! 188   2 ring_command  positions of the host's receive rings
+//! 190   2 ring_data
+//! 192   4 frame_len     longest frame in bytes, as probed
+//! 196   4 damq_pages    pages of the target's data queue, wanted
+//! 200   4 flags
+//! 204   4 keep_alive    silence in milliseconds after which the channel is dead
 //! ```
 
 use core::fmt;
@@ -25,7 +27,7 @@ use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
 use crate::flags::flags;
-use crate::{ChannelId, Cookie, FRAME_LEN_MAX, FRAME_LEN_MIN, Name, Reject};
+use crate::{ChannelId, Cookie, FRAME_LEN_MAX, FRAME_LEN_MIN, Name, Reject, Ticket};
 
 flags! {
     /// What a host wants, flag by flag.
@@ -45,6 +47,10 @@ flags! {
 pub struct Connect {
     /// Random; a repeat of the same attempt gets the same answer.
     pub attempt: u64,
+    /// Of the target's answer to a hello from the same address.
+    pub ticket: Ticket,
+    /// The target that is asked, and no other answers.
+    pub target: Uuid,
     /// Identity of the host; survives restarts.
     pub host: Uuid,
     /// Identity of the session; survives channels, not restarts of the host.
@@ -52,11 +58,11 @@ pub struct Connect {
     /// Identity of the device that the session serves at its host: the first session's own, and
     /// the same for each that takes the place of another because the host's program has died.
     pub device: Uuid,
-    /// The export wanted.
-    pub export: Name,
+    /// Identity of the export wanted.
+    pub export: Uuid,
     /// The host's name, shown to others who want the export.
     pub host_name: Name,
-    /// What frames to the host's channel must carry.
+    /// What frames to the host's channel must carry; not zero.
     pub cookie: Cookie,
     /// The host's index of the channel.
     pub channel: ChannelId,
@@ -70,9 +76,12 @@ pub struct Connect {
     pub damq_pages: u32,
     /// What the host wants.
     pub flags: ConnectFlags,
-    /// Milliseconds of silence after which either side gives the channel up: 100 to 3,600,000.
+    /// Milliseconds of silence after which either side gives the channel up: 100 to 60,000.
     pub keep_alive_ms: u32,
 }
+
+/// The longest silence in milliseconds after which a channel is dead.
+pub const KEEP_ALIVE_MS_MAX: u32 = 60_000;
 
 /// Checks the length of a receive ring.
 pub(crate) fn check_ring(len: u16) -> Result<u16, Reject> {
@@ -83,7 +92,7 @@ pub(crate) fn check_ring(len: u16) -> Result<u16, Reject> {
 pub(crate) fn check_sizes(queue_size: u16, frame_len: u32, keep_alive: u32) -> Result<(), Reject> {
     let good = (1..=1024).contains(&queue_size)
         && (FRAME_LEN_MIN..=FRAME_LEN_MAX).contains(&(frame_len as usize))
-        && (100..=3_600_000).contains(&keep_alive);
+        && (100..=KEEP_ALIVE_MS_MAX).contains(&keep_alive);
     if good { Ok(()) } else { Err(Reject::Range) }
 }
 
@@ -92,10 +101,12 @@ impl Connect {
         let mut fields = Reader::new(body);
         let this = Self {
             attempt: fields.u64()?,
+            ticket: Ticket(fields.bytes()?),
+            target: fields.uuid()?,
             host: fields.uuid()?,
             session: fields.uuid()?,
             device: fields.uuid()?,
-            export: fields.text()?,
+            export: fields.uuid()?,
             host_name: fields.text()?,
             cookie: Cookie(fields.u64()?),
             channel: ChannelId(fields.u16()?),
@@ -108,6 +119,9 @@ impl Connect {
         };
         fields.end()?;
         check_sizes(this.queue_size, this.frame_len, this.keep_alive_ms)?;
+        if this.cookie.0 == 0 {
+            return Err(Reject::Range);
+        }
         if !ConnectFlags::ALL.contains(this.flags) {
             return Err(Reject::Flags);
         }
@@ -115,8 +129,9 @@ impl Connect {
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
-        fields.u64(self.attempt).uuid(&self.host).uuid(&self.session).uuid(&self.device);
-        fields.text(&self.export).text(&self.host_name);
+        fields.u64(self.attempt).bytes(&self.ticket.0).uuid(&self.target);
+        fields.uuid(&self.host).uuid(&self.session).uuid(&self.device);
+        fields.uuid(&self.export).text(&self.host_name);
         fields.u64(self.cookie.0).u16(self.channel.0).u16(self.queue_size);
         fields.u16(self.rings[0]).u16(self.rings[1]).u32(self.frame_len).u32(self.damq_pages);
         fields.u32(self.flags.0).u32(self.keep_alive_ms);
@@ -127,7 +142,7 @@ impl fmt::Display for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Connect {:?} by {} ({}) session {} device {} frames of {} B",
+            "Connect {} by {} ({}) session {} device {} frames of {} B",
             self.export, self.host_name, self.host, self.session, self.device, self.frame_len
         )
     }

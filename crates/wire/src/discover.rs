@@ -1,46 +1,71 @@
-//! Discover: who is there?
+//! Discover: asks targets to make themselves known.
 //!
 //! ```text
 //! off len field
 //!   0   8 nonce         echoed in the offers
-//!   8  16 host          UUID of the asking host
-//!  24  64 export        name asked for; empty: all
+//!   8   1 version_min   versions that the host speaks: the same in every version
+//!   9   1 version_max
+//!  10   2 first         index of the first record wanted
+//!  12   4 0
+//!  16  16 host          UUID of the asking host
+//!  32  16 target        UUID of the target asked; zero: any
+//!  48  16 uuid          UUID of the export asked for; zero: any
+//!  64  64 name          name of the export asked for; empty: any
 //! ```
 
 use core::fmt;
 
 use uuid::Uuid;
 
-use crate::Name;
-use crate::Reject;
 use crate::body::{Reader, Writer};
+use crate::greeting::{self, Versions};
+use crate::{Name, Reject};
 
 /// Asks targets to make themselves known, by broadcast or to one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discover {
     /// Echoed in the offers.
     pub nonce: u64,
-    /// Who asks; exports may be hidden from some hosts.
+    /// Versions that the host speaks.
+    pub versions: Versions,
+    /// Index of the first record wanted, among the exports that match: an offer holds only so
+    /// many.
+    pub first: u16,
+    /// The asking host; exports may be hidden from some hosts.
     pub host: Uuid,
-    /// Only targets with this export answer; empty: all answer.
-    pub export: Name,
+    /// Only this target answers; nil: all.
+    pub target: Uuid,
+    /// Only targets with this export answer; nil: any.
+    pub uuid: Uuid,
+    /// Only targets with an export of this name answer; empty: any.
+    pub name: Name,
 }
 
 impl Discover {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
-        let this = Self { nonce: fields.u64()?, host: fields.uuid()?, export: fields.text()? };
+        let (nonce, versions) = greeting::prefix(&mut fields)?;
+        let first = fields.u16()?;
+        fields.zeroes::<4>()?;
+        let (host, target, uuid) = (fields.uuid()?, fields.uuid()?, fields.uuid()?);
+        let name = fields.text()?;
         fields.end()?;
-        Ok(this)
+        Ok(Self { nonce, versions, first, host, target, uuid, name })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
-        fields.u64(self.nonce).uuid(&self.host).text(&self.export);
+        greeting::emit_prefix(self.nonce, self.versions, fields);
+        fields.u16(self.first).zeroes::<4>();
+        fields.uuid(&self.host).uuid(&self.target).uuid(&self.uuid).text(&self.name);
     }
 }
 
 impl fmt::Display for Discover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Discover {:?} from {}", self.export, self.host)
+        write!(f, "Discover {:?} from {}", self.name, self.host)?;
+        if !self.uuid.is_nil() {
+            write!(f, " export {}", self.uuid)?;
+        }
+        if self.target.is_nil() { Ok(()) } else { write!(f, " at {}", self.target) }
     }
 }

@@ -19,7 +19,7 @@ use zerocopy::{
 };
 
 use crate::flags::flags;
-use crate::{ENTRY_LEN, REQUEST_LEN_MAX, Reject, SECTOR_LEN, Tag};
+use crate::{ENTRY_LEN, PART_UNIT, REQUEST_LEN_MAX, Reject, SECTOR_LEN, Tag};
 
 /// What a command does. PROTOCOL.md, "Operations".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
@@ -157,9 +157,9 @@ impl Times {
 pub struct Data {
     /// Which request.
     pub tag: Tag,
-    /// First byte within the request's data.
+    /// First byte within the request's data, a multiple of [`PART_UNIT`].
     pub offset: u32,
-    /// Bytes.
+    /// Bytes, a multiple of [`PART_UNIT`].
     pub len: u32,
     /// Bytes of the request's data in all.
     pub total: u32,
@@ -358,7 +358,9 @@ impl Data {
         }
         let Self { offset, len, total, .. } = *self;
         let whole = u64::from(total).is_multiple_of(SECTOR_LEN) && total <= REQUEST_LEN_MAX;
-        if len == 0 || !whole || offset.checked_add(len).is_none_or(|end| end > total) {
+        let in_units = offset.is_multiple_of(PART_UNIT) && len.is_multiple_of(PART_UNIT);
+        let within = offset.checked_add(len).is_some_and(|end| end <= total);
+        if len == 0 || !whole || !in_units || !within {
             return Err(Reject::Range);
         }
         Ok(())

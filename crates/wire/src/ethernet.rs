@@ -28,6 +28,11 @@ impl Mac {
         parts.next().is_none().then_some(Self(mac))
     }
 
+    /// Whether it stands for several receivers: broadcast and multicast addresses do.
+    pub fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+
     /// Destination of a frame.
     pub fn destination(head: &[u8; HEAD_LEN]) -> Self {
         let [a, b, c, d, e, f, ..] = *head;

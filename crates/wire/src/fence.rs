@@ -1,22 +1,20 @@
-//! Fence and Fenced: close a channel of the session through another one, and learn what the
-//! closed channel executed, before anything of it is sent again.
+//! Fence and Fenced: close another channel of the session, and learn what became of its requests
+//! before anything of them is sent again. Both travel on a living channel of the session.
 //!
 //! ```text
 //! Fence                               Fenced
 //! off len field                       off len field
-//!   0  16 session                       0  16 session
-//!  16   8 cookie   of the frames to    16   8 cookie
-//!  24   2 channel  the target          24   2 channel
-//!  26   2 count                        26   2 count
-//!  28   4 0                            28   4 0
-//!  32   4 tag      `count` times       32   8 outcome  `count` times:
+//!   0   8 cookie   of the frames to     0   8 cookie
+//!   8   2 channel  the target           8   2 channel
+//!  10   2 count                        10   2 count
+//!  12   4 0                            12   4 0
+//!  16   4 tag      `count` times       16   8 outcome  `count` times:
 //!                                             tag 4, code 1, 0 3
 //! ```
 
 use core::fmt;
 
 use arrayvec::ArrayVec;
-use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
 use crate::{ChannelId, Cookie, Reject, Status, Tag};
@@ -29,30 +27,38 @@ pub const OUTCOMES_MAX: usize = TAGS_MAX;
 /// Closes the channel at the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// The session that both channels belong to.
-    pub session: Uuid,
     /// Cookie of the channel to close.
     pub cookie: Cookie,
     /// Target's index of the channel to close.
     pub channel: ChannelId,
-    /// The requests that the host has no completion for.
+    /// Requests that the host has no completion for.
     pub tags: ArrayVec<Tag, TAGS_MAX>,
+}
+
+/// The fate of a request of a fenced channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It has ended with that status.
+    Executed(Status),
+    /// It was not executed and never will be.
+    NotExecuted,
+    /// The target does not know, e.g. because it was restarted since: it may have been executed,
+    /// and never will be again.
+    Unknown,
 }
 
 /// What became of one request of a fenced channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Which request.
+    /// The request.
     pub tag: Tag,
-    /// How it ended; `None`: it was not executed and never will be.
-    pub status: Option<Status>,
+    /// Its fate.
+    pub fate: Fate,
 }
 
 /// The channel is closed: no frame of it has any effect from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fenced {
-    /// The fence's.
-    pub session: Uuid,
     /// The fence's.
     pub cookie: Cookie,
     /// The fence's.
@@ -62,6 +68,7 @@ pub struct Fenced {
 }
 
 const NOT_EXECUTED: u8 = 0xff;
+const UNKNOWN: u8 = 0xfe;
 
 fn parse_count(fields: &mut Reader<'_>) -> Result<u16, Reject> {
     let count = fields.u16()?;
@@ -72,18 +79,17 @@ fn parse_count(fields: &mut Reader<'_>) -> Result<u16, Reject> {
 impl Fence {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
-        let (session, cookie) = (fields.uuid()?, Cookie(fields.u64()?));
-        let channel = ChannelId(fields.u16()?);
+        let (cookie, channel) = (Cookie(fields.u64()?), ChannelId(fields.u16()?));
         let mut tags = ArrayVec::new();
         for _ in 0..parse_count(&mut fields)? {
             tags.push(Tag::from_bits(fields.u32()?));
         }
         fields.end()?;
-        Ok(Self { session, cookie, channel, tags })
+        Ok(Self { cookie, channel, tags })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
-        fields.uuid(&self.session).u64(self.cookie.0).u16(self.channel.0);
+        fields.u64(self.cookie.0).u16(self.channel.0);
         fields.u16(self.tags.len() as u16).zeroes::<4>();
         for tag in &self.tags {
             fields.u32(tag.to_bits());
@@ -91,50 +97,62 @@ impl Fence {
     }
 }
 
+impl Fate {
+    fn parse(code: u8) -> Result<Self, Reject> {
+        match code {
+            NOT_EXECUTED => Ok(Self::NotExecuted),
+            UNKNOWN => Ok(Self::Unknown),
+            _ => {
+                let status = Status::ALL.iter().copied().find(|&status| status as u8 == code);
+                status.map(Self::Executed).ok_or(Reject::Code)
+            }
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Executed(status) => status as u8,
+            Self::NotExecuted => NOT_EXECUTED,
+            Self::Unknown => UNKNOWN,
+        }
+    }
+}
+
 impl Fenced {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
-        let (session, cookie) = (fields.uuid()?, Cookie(fields.u64()?));
-        let channel = ChannelId(fields.u16()?);
+        let (cookie, channel) = (Cookie(fields.u64()?), ChannelId(fields.u16()?));
         let mut outcomes = ArrayVec::new();
         for _ in 0..parse_count(&mut fields)? {
             let (tag, [code]) = (Tag::from_bits(fields.u32()?), fields.bytes()?);
             fields.zeroes::<3>()?;
-            let status = Status::ALL.iter().copied().find(|&status| status as u8 == code);
-            if status.is_none() && code != NOT_EXECUTED {
-                return Err(Reject::Code);
-            }
-            outcomes.push(Outcome { tag, status });
+            outcomes.push(Outcome { tag, fate: Fate::parse(code)? });
         }
         fields.end()?;
-        Ok(Self { session, cookie, channel, outcomes })
+        Ok(Self { cookie, channel, outcomes })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
-        fields.uuid(&self.session).u64(self.cookie.0).u16(self.channel.0);
+        fields.u64(self.cookie.0).u16(self.channel.0);
         fields.u16(self.outcomes.len() as u16).zeroes::<4>();
         for outcome in &self.outcomes {
-            let code = outcome.status.map_or(NOT_EXECUTED, |status| status as u8);
-            fields.u32(outcome.tag.to_bits()).bytes(&[code]).zeroes::<3>();
+            fields.u32(outcome.tag.to_bits()).bytes(&[outcome.fate.code()]).zeroes::<3>();
         }
     }
 }
 
 impl fmt::Display for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fence ch={} of {} {:?}", self.channel.0, self.session, self.tags)
+        write!(f, "Fence of={} {:?}", self.channel.0, self.tags)
     }
 }
 
 impl fmt::Display for Fenced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fenced ch={} of {}:", self.channel.0, self.session)?;
-        for Outcome { tag, status } in &self.outcomes {
-            match status {
-                Some(status) => write!(f, " {tag:?}={status:?}")?,
-                None => write!(f, " {tag:?}=NotExecuted")?,
-            }
-        }
-        Ok(())
+        write!(f, "Fenced of={}:", self.channel.0)?;
+        self.outcomes.iter().try_for_each(|Outcome { tag, fate }| match fate {
+            Fate::Executed(status) => write!(f, " {tag:?}={status:?}"),
+            fate => write!(f, " {tag:?}={fate:?}"),
+        })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! off len field
-//!   0   1 version       1
+//!   0   1 version       2
 //!   1   1 kind          what the frame is
 //!   2   2 flags         reserved bits are zero
 //!   4   2 channel       index at the receiver, 0xffff for none
@@ -47,12 +47,8 @@ pub enum Kind {
     Accept = 0x05,
     /// The channel is refused.
     Reject = 0x06,
-    /// Close another channel of the session and say what was executed.
-    Fence = 0x07,
-    /// That channel is closed.
-    Fenced = 0x08,
     /// A frame came for a channel that does not exist.
-    Reset = 0x09,
+    Reset = 0x07,
     /// Entries without data; the command ring.
     Command = 0x10,
     /// Entries with data; the data ring. A retransmission may have lost its data section, where
@@ -68,6 +64,10 @@ pub enum Kind {
     Disconnect = 0x15,
     /// Asks for frames, for measuring the link; answered in kind.
     Echo = 0x16,
+    /// Close another channel of the session and say what it executed.
+    Fence = 0x17,
+    /// That channel is closed.
+    Fenced = 0x18,
 }
 
 impl Kind {
@@ -79,8 +79,6 @@ impl Kind {
         Self::Connect,
         Self::Accept,
         Self::Reject,
-        Self::Fence,
-        Self::Fenced,
         Self::Reset,
         Self::Command,
         Self::Data,
@@ -89,6 +87,8 @@ impl Kind {
         Self::Keepalive,
         Self::Disconnect,
         Self::Echo,
+        Self::Fence,
+        Self::Fenced,
     ];
 
     /// Whether the frame belongs to an open channel.
@@ -219,20 +219,28 @@ impl Header {
     /// # Errors
     /// `Version`, `HeaderChecksum`, `Kind` or `Flags`.
     pub fn parse(head: &[u8; HEAD_LEN]) -> Result<Self, Reject> {
+        if head[ETHERNET_LEN] != VERSION {
+            return Err(Reject::Version);
+        }
+        Self::check_crc(head)?;
+        let header = Self::read(head)?;
+        if header.kind.flags().contains(header.flags) { Ok(header) } else { Err(Reject::Flags) }
+    }
+
+    /// The header's checksum must match; the same in every version.
+    pub(crate) fn check_crc(head: &[u8; HEAD_LEN]) -> Result<(), Reject> {
+        let (covered, crc) = head.split_last_chunk().expect("64 bytes");
+        let right = Checksum::of(&covered[ETHERNET_LEN..]) == u32::from_le_bytes(*crc);
+        if right { Ok(()) } else { Err(Reject::HeaderChecksum) }
+    }
+
+    /// Reads the fields; only the kind is checked.
+    pub(crate) fn read(head: &[u8; HEAD_LEN]) -> Result<Self, Reject> {
         let (_, bytes) = head.split_at(ETHERNET_LEN);
         let bytes: &[u8; LEN] = bytes.try_into().expect("64 - 14 bytes");
         let layout: &Layout = transmute_ref!(bytes);
-        if layout.version != VERSION {
-            return Err(Reject::Version);
-        }
-        if Checksum::of(&bytes[..LEN - 4]) != layout.header_crc.get() {
-            return Err(Reject::HeaderChecksum);
-        }
         let kind: Kind = try_transmute!(layout.kind).map_err(|_| Reject::Kind)?;
         let flags = Flags(layout.flags.get());
-        if !kind.flags().contains(flags) {
-            return Err(Reject::Flags);
-        }
         Ok(Self {
             kind,
             flags,

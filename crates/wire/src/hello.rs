@@ -4,31 +4,44 @@
 //! ```text
 //! off len field
 //!   0   8 nonce         echoed in the answer
-//!   8   4 frame_len     bytes of this frame in all
-//!  12   - padding       up to frame_len
+//!   8  16 target        UUID of the target that is asked
+//!  24  24 ticket        for the connect; zero in the question
+//!  48   4 frame_len     bytes of this frame in all
+//!  52   - padding       up to frame_len
 //! ```
 
 use core::fmt;
 
+use uuid::Uuid;
+
 use crate::body::{Reader, Writer};
-use crate::{FRAME_LEN_MAX, HEAD_LEN, Reject};
+use crate::{FRAME_LEN_MAX, HEAD_LEN, Reject, Ticket};
 
 /// A probe or, with [`Flags::REPLY`](crate::Flags::REPLY), its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Which attempt at a connection this belongs to.
     pub nonce: u64,
+    /// The target that is asked, and no other answers.
+    pub target: Uuid,
+    /// In the answer, what a connect must show.
+    pub ticket: Ticket,
     /// Length of the frame in bytes; the padding makes it true.
     pub frame_len: u32,
 }
 
 impl Hello {
     /// Bytes of the body before the padding.
-    pub const FIELDS_LEN: usize = 12;
+    pub const FIELDS_LEN: usize = 52;
 
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
-        let this = Self { nonce: fields.u64()?, frame_len: fields.u32()? };
+        let this = Self {
+            nonce: fields.u64()?,
+            target: fields.uuid()?,
+            ticket: Ticket(fields.bytes()?),
+            frame_len: fields.u32()?,
+        };
         if this.frame_len as usize > FRAME_LEN_MAX {
             return Err(Reject::Range);
         }
@@ -42,7 +55,7 @@ impl Hello {
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
-        fields.u64(self.nonce).u32(self.frame_len);
+        fields.u64(self.nonce).uuid(&self.target).bytes(&self.ticket.0).u32(self.frame_len);
     }
 
     /// Zero bytes that follow the fields.

@@ -36,35 +36,39 @@ mod ethernet;
 mod fence;
 mod flags;
 mod frame;
+mod greeting;
 mod header;
 mod hello;
 mod offer;
 mod reject;
 mod rejection;
 mod reset;
+mod ticket;
 mod types;
 
 pub use accept::{Accept, AcceptFlags};
 pub use ack::{Ack, BITMAP_WORDS_MAX, Bitmap};
 pub use checksum::Checksum;
-pub use connect::{Connect, ConnectFlags};
+pub use connect::{Connect, ConnectFlags, KEEP_ALIVE_MS_MAX};
 pub use discover::Discover;
 pub use echo::{ECHO_REPLIES_MAX, Echo};
 pub use entry::{Command, CommandFlags, Completion, Data, Entry, Event, Opcode, Status, Times};
 pub use ethernet::{ETHERTYPE, Mac};
-pub use fence::{Fence, Fenced, OUTCOMES_MAX, Outcome, TAGS_MAX};
+pub use fence::{Fate, Fence, Fenced, OUTCOMES_MAX, Outcome, TAGS_MAX};
 pub use frame::{Body, Control, Entries, Frame, Pdu, emit_entries};
+pub use greeting::{Greeting, Versions};
 pub use header::{COOKIE_AT, Flags, Header, Kind, Ring};
 pub use hello::Hello;
 pub use offer::{ExportFlags, ExportInfo, Offer, RECORDS_MAX};
 pub use reject::Reject;
 pub use rejection::{Reason, Rejection};
 pub use reset::Reset;
+pub use ticket::Ticket;
 pub use types::{ChannelId, Cookie, Name, PacketNumber, Position, Tag, Text};
 pub use uuid::Uuid;
 
 /// Protocol version of every frame.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the Ethernet header.
 pub const ETHERNET_LEN: usize = 14;
 /// Bytes of the Ethernet and the Tyche header: where the payload starts.
@@ -77,6 +81,8 @@ pub const ENTRIES_MAX: usize = 32;
 pub const PAGE_LEN: usize = 4096;
 /// The most bytes that one read or write request moves.
 pub const REQUEST_LEN_MAX: u32 = 1 << 20;
+/// The unit of offsets and lengths of the parts of a request's data in bytes.
+pub const PART_UNIT: u32 = 64;
 /// The unit of disk offsets and lengths in bytes.
 pub const SECTOR_LEN: u64 = 512;
 /// The longest frame that the protocol can describe, in bytes.

@@ -3,13 +3,16 @@
 //! ```text
 //! off len field                      each record, 104 bytes:
 //!   0   8 nonce   of the discover    off len field
-//!   8  16 target  UUID                 0  64 name
-//!  24  64 name    of the target       64  16 uuid
-//!  88   2 first   index of record 0   80   8 size        bytes
-//!  90   2 count   records here        88   4 block_size  512 or 4096
-//!  92   2 total   exports in all      92   4 flags
-//!  94   2 0                           96   8 0
-//!  96 104 records, `count` times
+//!   8   1 version_min  spoken by       0  64 name
+//!   9   1 version_max  the target     64  16 uuid
+//!  10   6 0                           80   8 size        bytes
+//!  16  16 target  UUID                88   4 block_size  512 or 4096
+//!  32  64 name    of the target       92   4 flags
+//!  96   2 first   index of record 0   96   8 0
+//!  98   2 count   records here
+//! 100   2 total   matching exports
+//! 102   2 0
+//! 104 104 records, `count` times
 //! ```
 
 use core::fmt;
@@ -19,6 +22,7 @@ use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
 use crate::flags::flags;
+use crate::greeting::{self, Versions};
 use crate::{Name, Reject};
 
 /// The most records in one offer: what the smallest frame holds.
@@ -52,18 +56,20 @@ pub struct ExportInfo {
     pub flags: ExportFlags,
 }
 
-/// A target and up to [`RECORDS_MAX`] of its exports; a target with more sends several offers.
+/// A target and up to [`RECORDS_MAX`] of its exports; who wants the rest asks again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The discover's.
     pub nonce: u64,
+    /// Versions that the target speaks.
+    pub versions: Versions,
     /// Identity of the target.
     pub target: Uuid,
     /// Its name, for people.
     pub name: Name,
-    /// Index of the first record among all exports.
+    /// Index of the first record among the exports that match the discover.
     pub first: u16,
-    /// How many exports there are in all.
+    /// How many exports match.
     pub total: u16,
     /// The exports.
     pub exports: ArrayVec<ExportInfo, RECORDS_MAX>,
@@ -72,7 +78,9 @@ pub struct Offer {
 impl Offer {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
-        let (nonce, target, name) = (fields.u64()?, fields.uuid()?, fields.text()?);
+        let (nonce, versions) = greeting::prefix(&mut fields)?;
+        fields.zeroes::<6>()?;
+        let (target, name) = (fields.uuid()?, fields.text()?);
         let (first, count, total) = (fields.u16()?, fields.u16()?, fields.u16()?);
         fields.zeroes::<2>()?;
         if usize::from(count) > RECORDS_MAX || u32::from(first) + u32::from(count) > total.into() {
@@ -83,11 +91,12 @@ impl Offer {
             exports.push(ExportInfo::parse(&mut fields)?);
         }
         fields.end()?;
-        Ok(Self { nonce, target, name, first, total, exports })
+        Ok(Self { nonce, versions, target, name, first, total, exports })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
-        fields.u64(self.nonce).uuid(&self.target).text(&self.name);
+        greeting::emit_prefix(self.nonce, self.versions, fields);
+        fields.zeroes::<6>().uuid(&self.target).text(&self.name);
         fields.u16(self.first).u16(self.exports.len() as u16).u16(self.total).zeroes::<2>();
         for export in &self.exports {
             export.emit(fields);

@@ -51,10 +51,20 @@ rejects! {
     DataLength = "data_length",
     /// A name that is not terminated, not UTF-8 or has control characters.
     Text = "text",
+    /// A frame that is meant for one address came to several.
+    Destination = "destination",
+    /// The frame is for another target.
+    Target = "target",
+    /// A ticket that this target has not handed out to this address lately, or that is used up.
+    Ticket = "ticket",
     /// No channel of that index is open.
     Channel = "channel",
     /// The cookie is not the channel's.
     Cookie = "cookie",
+    /// A frame of a channel from another address than the peer's.
+    Source = "source",
+    /// A packet number that is too old for the frame to be told from one that wrapped.
+    Stale = "stale",
     /// A frame of a kind that the receiver does not take in its role or state.
     Unexpected = "unexpected",
     /// A position beyond the receive window.

@@ -2,22 +2,28 @@
 //!
 //! ```text
 //! off len field
-//!   0   8 attempt       of the connect
-//!   8   2 reason
-//!  10   6 0
-//!  16 128 detail        for people, e.g. who holds the export
+//!   0   8 attempt       of the connect, or the nonce of the discover
+//!   8   1 version_min   versions that the target speaks: the same in every version
+//!   9   1 version_max
+//!  10   2 reason
+//!  12   4 0
+//!  16  16 target        UUID of the target
+//!  32 128 detail        for people, e.g. who holds the export
 //! ```
 
 use core::fmt;
 
+use uuid::Uuid;
+
 use crate::body::{Reader, Writer};
+use crate::greeting::{self, Versions};
 use crate::{Reject, Text};
 
 /// Why a target refuses a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Reason {
-    /// No export of that name, or none that the host may see.
+    /// No such export, or none that the host may see.
     UnknownExport = 1,
     /// Another host holds the export; the detail says who.
     Held = 2,
@@ -28,8 +34,13 @@ pub enum Reason {
     /// Another host has written since this session was last connected: to go on with it could
     /// overwrite newer data.
     SessionLost = 5,
-    /// The host may not use the export.
-    Denied = 6,
+    /// The target does not speak the version of the discover.
+    Version = 6,
+    /// A living session of a host with the same identity holds the export: one of the two is a
+    /// clone of the other.
+    Cloned = 7,
+    /// The target cannot keep on its disk who writes; the detail says why.
+    NoState = 8,
 }
 
 impl Reason {
@@ -40,7 +51,9 @@ impl Reason {
         Self::ReadOnly,
         Self::NoResources,
         Self::SessionLost,
-        Self::Denied,
+        Self::Version,
+        Self::Cloned,
+        Self::NoState,
     ];
 }
 
@@ -52,16 +65,22 @@ impl fmt::Display for Reason {
             Self::ReadOnly => "the export is read-only",
             Self::NoResources => "the target has no room for another connection",
             Self::SessionLost => "another host has written to the export since",
-            Self::Denied => "access denied",
+            Self::Version => "the target speaks another version of the protocol",
+            Self::Cloned => "held by a living session of a host with the same identity",
+            Self::NoState => "the target cannot keep on its disk who writes",
         })
     }
 }
 
-/// The target refused the channel.
+/// The target refuses the channel, or to speak with a host of another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The connect's.
+    /// The connect's, or the nonce of the discover.
     pub attempt: u64,
+    /// Versions that the target speaks.
+    pub versions: Versions,
+    /// The target that refuses.
+    pub target: Uuid,
     /// Why.
     pub reason: Reason,
     /// More for people; may be empty.
@@ -71,8 +90,10 @@ pub struct Rejection {
 impl Rejection {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
-        let (attempt, code) = (fields.u64()?, fields.u16()?);
-        fields.zeroes::<6>()?;
+        let (attempt, versions) = greeting::prefix(&mut fields)?;
+        let code = fields.u16()?;
+        fields.zeroes::<4>()?;
+        let target = fields.uuid()?;
         let detail = fields.text()?;
         fields.end()?;
         let reason = Reason::ALL
@@ -80,11 +101,12 @@ impl Rejection {
             .copied()
             .find(|&reason| reason as u16 == code)
             .ok_or(Reject::Code)?;
-        Ok(Self { attempt, reason, detail })
+        Ok(Self { attempt, versions, target, reason, detail })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
-        fields.u64(self.attempt).u16(self.reason as u16).zeroes::<6>().text(&self.detail);
+        greeting::emit_prefix(self.attempt, self.versions, fields);
+        fields.u16(self.reason as u16).zeroes::<4>().uuid(&self.target).text(&self.detail);
     }
 }
 

@@ -5,34 +5,39 @@
 //!   0   8 cookie        that the frame carried
 //!   8   2 channel       that the frame was for
 //!  10   6 0
+//!  16  16 target        UUID of the target that sends it
 //! ```
 
 use core::fmt;
 
+use uuid::Uuid;
+
 use crate::body::{Reader, Writer};
 use crate::{ChannelId, Cookie, Reject};
 
-/// Tells the sender of a frame that its channel is gone. Believed only if it repeats the cookie,
-/// which nobody else knows.
+/// Tells the sender of a frame that its channel is gone: a hint to connect again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reset {
     /// The frame's.
     pub cookie: Cookie,
     /// The frame's.
     pub channel: ChannelId,
+    /// The target that does not have the channel.
+    pub target: Uuid,
 }
 
 impl Reset {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
-        let this = Self { cookie: Cookie(fields.u64()?), channel: ChannelId(fields.u16()?) };
+        let (cookie, channel) = (Cookie(fields.u64()?), ChannelId(fields.u16()?));
         fields.zeroes::<6>()?;
+        let target = fields.uuid()?;
         fields.end()?;
-        Ok(this)
+        Ok(Self { cookie, channel, target })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
-        fields.u64(self.cookie.0).u16(self.channel.0).zeroes::<6>();
+        fields.u64(self.cookie.0).u16(self.channel.0).zeroes::<6>().uuid(&self.target);
     }
 }
 

@@ -19,6 +19,10 @@ const SCRATCH: Uuid = Uuid::from_u128(0xd15c0001_1111_4222_8333_444455556666);
 const DONNEES: Uuid = Uuid::from_u128(0xd15c0002_1111_4222_8333_444455556666);
 const HOST_COOKIE: Cookie = Cookie(0xc0c1_c2c3_c4c5_c6c7);
 const TARGET_COOKIE: Cookie = Cookie(0x7071_7273_7475_7677);
+const TICKET: Ticket = Ticket([
+    0x71, 0xc0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
+]);
+const VERSIONS: Versions = Versions { min: 2, max: 2 };
 const NONCE: u64 = 0x0123_4567_89ab_cdef;
 const ATTEMPT: u64 = 0x1f2e_3d4c_5b6a_7988;
 
@@ -130,6 +134,7 @@ fn offer() -> Control {
     };
     Control::Offer(Offer {
         nonce: NONCE,
+        versions: VERSIONS,
         target: TARGET,
         name: name("depot"),
         first: 0,
@@ -141,10 +146,12 @@ fn offer() -> Control {
 fn connect() -> Control {
     Control::Connect(Connect {
         attempt: ATTEMPT,
+        ticket: TICKET,
+        target: TARGET,
         host: HOST,
         session: SESSION,
         device: DEVICE,
-        export: name("scratch"),
+        export: SCRATCH,
         host_name: name("reader-7"),
         cookie: HOST_COOKIE,
         channel: ChannelId(3),
@@ -178,42 +185,45 @@ fn accept() -> Control {
 
 /// Frames outside of any channel.
 fn outside(name: &str) -> Option<Expected> {
-    let tags = [tag(5, 1), tag(17, 0xfffe), tag(63, 2)];
-    let (session, cookie, channel) = (SESSION, TARGET_COOKIE, ChannelId(9));
-    let hello = Control::Hello(Hello { nonce: ATTEMPT, frame_len: 128 });
+    let hello =
+        |ticket| Control::Hello(Hello { nonce: ATTEMPT, target: TARGET, ticket, frame_len: 128 });
     Some(match name {
         "discover" => {
-            let discover = Discover { nonce: NONCE, host: HOST, export: self::name("scratch") };
-            control(88, 0x8641_44e6, Control::Discover(discover))
+            let discover = Discover {
+                nonce: NONCE,
+                versions: VERSIONS,
+                first: 0,
+                host: HOST,
+                target: Uuid::nil(),
+                uuid: Uuid::nil(),
+                name: self::name("scratch"),
+            };
+            control(128, 0x440a_ab9b, Control::Discover(discover))
         }
-        "offer" => control(304, 0x3c82_56be, offer()),
-        "hello" => control(64, 0x0f6b_0bd8, hello),
+        "offer" => control(312, 0x7dfd_c994, offer()),
+        "hello" => control(64, 0xa468_fcc0, hello(Ticket::NONE)),
         "hello-reply" => {
-            let mut reply = control(64, 0x0f6b_0bd8, hello);
+            let mut reply = control(64, 0x26c0_b6e1, hello(TICKET));
             reply.header.flags = Flags::REPLY;
             reply
         }
-        "connect" => control(216, 0x5584_76d0, connect()),
+        "connect" => control(208, 0xed75_5022, connect()),
         "accept" => control(104, 0x75ac_a9b0, accept()),
         "reject" => {
             let detail = Text::new("writer-2").expect("a good text");
-            let rejection = Rejection { attempt: ATTEMPT, reason: Reason::Held, detail };
-            control(144, 0xfe29_94c9, Control::Reject(rejection))
+            let rejection = Rejection {
+                attempt: ATTEMPT,
+                versions: VERSIONS,
+                reason: Reason::Held,
+                target: TARGET,
+                detail,
+            };
+            control(160, 0xc35a_49f3, Control::Reject(rejection))
         }
-        "fence" => {
-            let tags = tags.into_iter().collect();
-            let fence = Fence { session, cookie, channel, tags };
-            control(44, 0x6ba1_5e9c, Control::Fence(fence))
+        "reset" => {
+            let reset = Reset { cookie: TARGET_COOKIE, channel: ChannelId(9), target: TARGET };
+            control(32, 0x13d0_bcf4, Control::Reset(reset))
         }
-        "fenced" => {
-            let statuses = [Some(Status::Success), None, Some(Status::Io)];
-            let outcomes =
-                tags.into_iter().zip(statuses).map(|(tag, status)| Outcome { tag, status });
-            let outcomes = outcomes.collect();
-            let fenced = Fenced { session, cookie, channel, outcomes };
-            control(56, 0x6428_a6a1, Control::Fenced(fenced))
-        }
-        "reset" => control(16, 0x69c8_f3a4, Control::Reset(Reset { cookie, channel })),
         _ => return None,
     })
 }
@@ -312,17 +322,40 @@ fn in_data_rings(name: &str) -> Option<Expected> {
     })
 }
 
+/// A frame on a channel with a body.
+fn on_channel_control(header: Header, payload_crc: u32, control: Control) -> Expected {
+    let mut body = [0; Control::LEN_MAX];
+    let header = Header { data_len: control.emit(&mut body) as u32, payload_crc, ..header };
+    Expected { header, payload: Payload::Control(Box::new(control)) }
+}
+
 /// Frames on a channel but in no ring.
 fn on_channel(name: &str) -> Option<Expected> {
+    let tags = [tag(5, 1), tag(17, 0xfffe), tag(63, 2)];
+    let (cookie, channel) = (Cookie(0x3031_3233_3435_3637), ChannelId(4));
     Some(match name {
+        "fence" => {
+            let fence = Fence { cookie, channel, tags: tags.into_iter().collect() };
+            let header = to_target(Kind::Fence, 70015, [301, 79]);
+            on_channel_control(header, 0x2ec0_9e40, Control::Fence(fence))
+        }
+        "fenced" => {
+            let fates = [Fate::Executed(Status::Success), Fate::NotExecuted, Fate::Unknown];
+            let outcomes = tags.into_iter().zip(fates).map(|(tag, fate)| Outcome { tag, fate });
+            let fenced = Fenced { cookie, channel, outcomes: outcomes.collect() };
+            on_channel_control(
+                to_host(Kind::Fenced, 70016, [3, 43]),
+                0x3450_0d62,
+                Control::Fenced(fenced),
+            )
+        }
         "ack" => empty(to_host(Kind::Ack, 70007, [3, 43])),
         "nack" => {
             let bitmaps = [&[0b10][..], &[0b10100, 1][..]];
             let bitmaps = bitmaps.map(|words| words.iter().copied().collect());
             let ack = Ack { newest: PacketNumber(70106), bitmaps };
             let header = to_host(Kind::Ack, 70008, [3, 43]);
-            let header = Header { data_len: 40, payload_crc: 0xf727_848a, ..header };
-            Expected { header, payload: Payload::Control(Box::new(Control::Ack(ack))) }
+            on_channel_control(header, 0xf727_848a, Control::Ack(ack))
         }
         "keepalive" => empty(to_target(Kind::Keepalive, 70009, [301, 79])),
         "disconnect" => empty(to_target(Kind::Disconnect, 70010, [301, 79])),

@@ -24,6 +24,18 @@ fn cookie() -> impl Strategy<Value = Cookie> {
     any::<u64>().prop_map(Cookie)
 }
 
+fn own_cookie() -> impl Strategy<Value = Cookie> {
+    (1..=u64::MAX).prop_map(Cookie)
+}
+
+fn ticket() -> impl Strategy<Value = Ticket> {
+    any::<[u8; Ticket::LEN]>().prop_map(Ticket)
+}
+
+fn versions() -> impl Strategy<Value = Versions> {
+    any::<[u8; 2]>().prop_map(|[a, b]| Versions { min: a.min(b), max: a.max(b) })
+}
+
 fn channel() -> impl Strategy<Value = ChannelId> {
     any::<u16>().prop_map(ChannelId)
 }
@@ -42,12 +54,15 @@ fn rings() -> impl Strategy<Value = [u16; 2]> {
 
 /// Queue size, frame length and keep-alive time, as both sides of a handshake state them.
 fn sizes() -> impl Strategy<Value = (u16, u32, u32)> {
-    (1..=1024u16, FRAME_LEN_MIN as u32..=FRAME_LEN_MAX as u32, 100..=3_600_000u32)
+    (1..=1024u16, FRAME_LEN_MIN as u32..=FRAME_LEN_MAX as u32, 100..=KEEP_ALIVE_MS_MAX)
 }
 
 fn discover() -> impl Strategy<Value = Control> {
-    (any::<u64>(), uuid(), text())
-        .prop_map(|(nonce, host, export)| Control::Discover(Discover { nonce, host, export }))
+    (any::<u64>(), versions(), any::<u16>(), [uuid(), uuid(), uuid()], text()).prop_map(
+        |(nonce, versions, first, [host, target, uuid], name)| {
+            Control::Discover(Discover { nonce, versions, first, host, target, uuid, name })
+        },
+    )
 }
 
 fn export_info() -> impl Strategy<Value = ExportInfo> {
@@ -64,33 +79,38 @@ fn export_info() -> impl Strategy<Value = ExportInfo> {
 
 fn offer() -> impl Strategy<Value = Control> {
     let position = (any::<u16>(), any::<u16>());
-    (any::<u64>(), uuid(), text(), vec(export_info(), 0..=RECORDS_MAX), position).prop_map(
-        |(nonce, target, name, exports, (first, more))| {
+    let who = (any::<u64>(), versions(), uuid(), text());
+    (who, vec(export_info(), 0..=RECORDS_MAX), position).prop_map(
+        |((nonce, versions, target, name), exports, (first, more))| {
             let exports: arrayvec::ArrayVec<_, RECORDS_MAX> = exports.into_iter().collect();
             let count = exports.len() as u16;
             let first = first.min(u16::MAX - count);
             let total = (first + count).saturating_add(more);
-            Control::Offer(Offer { nonce, target, name, first, total, exports })
+            Control::Offer(Offer { nonce, versions, target, name, first, total, exports })
         },
     )
 }
 
 fn hello() -> impl Strategy<Value = Control> {
     let len_min = (HEAD_LEN + Hello::FIELDS_LEN) as u32;
-    (any::<u64>(), prop_oneof![len_min..1600, len_min..=FRAME_LEN_MAX as u32])
-        .prop_map(|(nonce, frame_len)| Control::Hello(Hello { nonce, frame_len }))
+    let len = prop_oneof![len_min..1600, len_min..=FRAME_LEN_MAX as u32];
+    (any::<u64>(), uuid(), ticket(), len).prop_map(|(nonce, target, ticket, frame_len)| {
+        Control::Hello(Hello { nonce, target, ticket, frame_len })
+    })
 }
 
 fn connect() -> impl Strategy<Value = Control> {
-    let names = (uuid(), uuid(), uuid(), text(), text());
-    let addresses = (any::<u64>(), cookie(), channel());
+    let names = (uuid(), uuid(), uuid(), uuid(), uuid(), text());
+    let addresses = (any::<u64>(), ticket(), own_cookie(), channel());
     (names, addresses, rings(), sizes(), any::<u32>(), 0..16u32).prop_map(
         |(names, addresses, rings, sizes, damq_pages, flags)| {
-            let (host, session, device, export, host_name) = names;
-            let (attempt, cookie, channel) = addresses;
+            let (target, host, session, device, export, host_name) = names;
+            let (attempt, ticket, cookie, channel) = addresses;
             let (queue_size, frame_len, keep_alive_ms) = sizes;
             Control::Connect(Connect {
                 attempt,
+                ticket,
+                target,
                 host,
                 session,
                 device,
@@ -139,39 +159,45 @@ fn accept() -> impl Strategy<Value = Control> {
 }
 
 fn rejection() -> impl Strategy<Value = Control> {
-    (any::<u64>(), proptest::sample::select(Reason::ALL), text()).prop_map(
-        |(attempt, reason, detail)| Control::Reject(Rejection { attempt, reason, detail }),
+    (any::<u64>(), versions(), proptest::sample::select(Reason::ALL), uuid(), text()).prop_map(
+        |(attempt, versions, reason, target, detail)| {
+            Control::Reject(Rejection { attempt, versions, reason, target, detail })
+        },
     )
 }
 
 fn fence() -> impl Strategy<Value = Control> {
-    (uuid(), cookie(), channel(), vec(tag(), 0..=TAGS_MAX)).prop_map(
-        |(session, cookie, channel, tags)| {
-            let tags = tags.into_iter().collect();
-            Control::Fence(Fence { session, cookie, channel, tags })
-        },
-    )
+    (cookie(), channel(), vec(tag(), 0..=TAGS_MAX)).prop_map(|(cookie, channel, tags)| {
+        let tags = tags.into_iter().collect();
+        Control::Fence(Fence { cookie, channel, tags })
+    })
 }
 
 fn fenced() -> impl Strategy<Value = Control> {
-    let outcome =
-        (tag(), proptest::option::of(status())).prop_map(|(tag, status)| Outcome { tag, status });
-    (uuid(), cookie(), channel(), vec(outcome, 0..=OUTCOMES_MAX)).prop_map(
-        |(session, cookie, channel, outcomes)| {
-            let outcomes = outcomes.into_iter().collect();
-            Control::Fenced(Fenced { session, cookie, channel, outcomes })
-        },
-    )
+    let fate = prop_oneof![
+        status().prop_map(Fate::Executed),
+        Just(Fate::NotExecuted),
+        Just(Fate::Unknown)
+    ];
+    let outcome = (tag(), fate).prop_map(|(tag, fate)| Outcome { tag, fate });
+    (cookie(), channel(), vec(outcome, 0..=OUTCOMES_MAX)).prop_map(|(cookie, channel, outcomes)| {
+        let outcomes = outcomes.into_iter().collect();
+        Control::Fenced(Fenced { cookie, channel, outcomes })
+    })
 }
 
 fn reset() -> impl Strategy<Value = Control> {
-    (cookie(), channel()).prop_map(|(cookie, channel)| Control::Reset(Reset { cookie, channel }))
+    (cookie(), channel(), uuid())
+        .prop_map(|(cookie, channel, target)| Control::Reset(Reset { cookie, channel, target }))
 }
 
 fn bitmap() -> impl Strategy<Value = Bitmap> {
     vec(any::<u64>(), 0..=BITMAP_WORDS_MAX).prop_map(|mut words| {
         if let Some(first) = words.first_mut() {
             *first &= !1;
+        }
+        if let Some(last) = words.last_mut() {
+            *last |= 2;
         }
         words.into_iter().collect()
     })
@@ -233,8 +259,10 @@ fn data(len_max: u32) -> impl Strategy<Value = Data> {
     (tag(), 1..=REQUEST_LEN_MAX / 512, any::<[u32; 2]>(), any::<u32>()).prop_map(
         move |(tag, sectors, [offset, len], damq_page)| {
             let total = sectors * 512;
-            let offset = offset % total;
-            let len = len % (total - offset).min(len_max) + 1;
+            let units = total / PART_UNIT;
+            let first = offset % units;
+            let offset = first * PART_UNIT;
+            let len = (len % (units - first).min(len_max / PART_UNIT) + 1) * PART_UNIT;
             Data { tag, offset, len, total, damq_page }
         },
     )

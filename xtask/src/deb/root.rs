@@ -74,12 +74,12 @@ const CHECKS: [(&str, &str, &str); 9] = [
     (
         "bash completes",
         "bash -c 'source /usr/share/bash-completion/completions/tyche && complete -p tyche'",
-        " -F _tyche tyche\n",
+        " -F _clap_complete_tyche tyche\n",
     ),
     (
         "zsh and fish have something to complete",
         "head -n 1 /usr/share/zsh/vendor-completions/_tyche; \
-         grep -c connect-all /usr/share/fish/vendor_completions.d/tyche.fish",
+         grep -c TYCHE_COMPLETE /usr/share/fish/vendor_completions.d/tyche.fish",
         "#compdef tyche\n",
     ),
     ("nothing is enabled unasked", "ls /etc/systemd/system/*.wants/ | grep -c tyche", "=0\n"),

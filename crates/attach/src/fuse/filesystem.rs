@@ -16,9 +16,6 @@ use tyche_block::{Disk, Geometry, Operation, Request, Sink};
 use super::inflight::{Answer, InFlight, Range, pieces};
 use crate::slots;
 
-/// Name of the only file.
-pub(super) const FILE_NAME: &str = "disk";
-
 const FILE: INodeNo = INodeNo(2);
 
 /// The kernel asks for attributes each time, so that it sees a disk that has grown. Reads and
@@ -38,6 +35,8 @@ const PIECE: u32 = 1 << 30;
 /// [`slots`]).
 pub(super) struct DiskFile {
     disk: Arc<dyn Disk>,
+    /// Of the only file.
+    name: String,
     in_flight: Arc<InFlight>,
     sink: Arc<dyn Sink>,
     /// The longest read or write, in bytes.
@@ -45,9 +44,14 @@ pub(super) struct DiskFile {
 }
 
 impl DiskFile {
-    pub(super) fn new(disk: Arc<dyn Disk>, in_flight: Arc<InFlight>, io_max: u32) -> Self {
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        name: &str,
+        in_flight: Arc<InFlight>,
+        io_max: u32,
+    ) -> Self {
         let sink = Arc::clone(&in_flight) as _;
-        Self { disk, in_flight, sink, io_max }
+        Self { disk, name: name.to_owned(), in_flight, sink, io_max }
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
@@ -111,7 +115,7 @@ impl Filesystem for DiskFile {
 
     fn lookup(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.attributes(FILE) {
-            Some(attributes) if parent == INodeNo::ROOT && name == FILE_NAME => {
+            Some(attributes) if parent == INodeNo::ROOT && name == &*self.name => {
                 let generation = Generation(0);
                 reply.entry_with_ttls(&ATTRIBUTES_VALID, &ENTRY_VALID, &attributes, generation);
             }
@@ -166,7 +170,22 @@ impl Filesystem for DiskFile {
         let flags = FopenFlags::FOPEN_DIRECT_IO
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
             | FopenFlags::FOPEN_NOFLUSH;
+        self.in_flight.opened();
         reply.opened(FileHandle(0), flags);
+    }
+
+    fn release(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.in_flight.released();
+        reply.ok();
     }
 
     fn read(
@@ -282,7 +301,7 @@ impl Filesystem for DiskFile {
         let entries = [
             (INodeNo::ROOT, FileType::Directory, "."),
             (INodeNo::ROOT, FileType::Directory, ".."),
-            (FILE, FileType::RegularFile, FILE_NAME),
+            (FILE, FileType::RegularFile, self.name.as_str()),
         ];
         for (next, (inode, kind, name)) in (1..).zip(entries).skip_while(|(n, _)| *n <= offset) {
             if reply.add(inode, next, kind, name) {

@@ -1,6 +1,6 @@
 //! FUSE requests that wait for the disk, and the answers to them.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::{Errno as FuseErrno, ReplyData, ReplyEmpty, ReplyWrite};
@@ -89,17 +89,34 @@ impl Range {
     }
 }
 
-/// The requests in flight of one mount.
+/// What the programs of one file system have in progress.
 #[derive(Debug)]
 pub(super) struct InFlight {
     slots: Slots<Answer>,
+    /// How often the file is open.
+    open: AtomicUsize,
     /// Raised when the mount ends.
     pub(super) closed: Closed,
 }
 
 impl InFlight {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { slots: Slots::new(IN_FLIGHT_MAX), closed: Closed::default() })
+        let slots = Slots::new(IN_FLIGHT_MAX);
+        Arc::new(Self { slots, open: AtomicUsize::new(0), closed: Closed::default() })
+    }
+
+    pub(super) fn opened(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// To be called once for each [`opened`](Self::opened).
+    pub(super) fn released(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether anybody has the file open, in whatever mount namespace.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
     }
 
     /// Hands `request` to the disk, waiting for room; `answer` is sent when it is done.

@@ -1,5 +1,5 @@
-//! A FUSE file system with a single file, `disk`: the disk for a loop device, and for everything
-//! that works on a file.
+//! A FUSE file system with a single file: the disk for a loop device, and for everything that works
+//! on a file.
 //!
 //! - All I/O is direct, in either direction up to 1 MiB a request (less with a small arena), up
 //!   to 128 asynchronous requests at once. Offset and length must be multiples of the disk's
@@ -20,34 +20,30 @@
 
 mod filesystem;
 mod inflight;
+mod kernel;
 mod mountpoint;
+mod session;
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fuser::{Config, Session, SessionACL};
 use tracing::{debug, warn};
 use tyche_block::Disk;
 
-use self::filesystem::{DiskFile, FILE_NAME};
-use self::inflight::InFlight;
 use self::mountpoint::Found;
-use crate::reclaim::avoid_reclaim_io;
-use crate::{Attachment, Error, Stopped, slots};
+pub(crate) use self::session::FuseSession;
+use crate::{Attachment, Error, Stopped};
 
-/// The longest read or write, in bytes; the kernel's own limit by default.
-const IO_MAX: u32 = 1 << 20;
+/// What the list of mounts shows after `fuse.`.
+const SUBTYPE: &str = "tyche";
 
-/// Threads that take requests from the kernel. One copies what another submits.
-const SESSION_THREADS: usize = 2;
-
-/// How long the kernel may take to end the session after the unmount.
-const SESSION_END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Name of the file where the file system is mounted.
+const FILE_NAME: &str = "disk";
 
 /// How long a mount that is busy is tried again: closing a file takes effect a little later.
 const BUSY_GRACE: Duration = Duration::from_secs(1);
@@ -55,14 +51,12 @@ const BUSY_GRACE: Duration = Duration::from_secs(1);
 /// Between two such tries.
 const BUSY_RETRY: Duration = Duration::from_millis(20);
 
-/// A mounted file system. Dropping it stops it by force.
+/// A file system that is mounted for programs. Dropping it stops it by force.
 #[derive(Debug)]
 pub struct FuseMount {
     mountpoint: PathBuf,
     file: PathBuf,
-    in_flight: Arc<InFlight>,
-    /// Says how the session ended. `None` after it has.
-    ended: Option<mpsc::Receiver<io::Result<()>>>,
+    session: FuseSession,
     /// The mountpoint's directory did not exist before.
     created: bool,
 }
@@ -74,48 +68,23 @@ impl FuseMount {
     /// # Errors
     /// Without root, without FUSE in the kernel, or if something is mounted there already.
     pub fn start(mountpoint: &Path, disk: Arc<dyn Disk>) -> Result<Self, Error> {
-        let io_max = slots::io_max(disk.arena(), IO_MAX);
-        if io_max == 0 {
-            let error = io::Error::from(ErrorKind::InvalidInput);
-            return Err(Error::new("FUSE mount", error).remedy("use an arena of 4 pages or more"));
-        }
         let (mountpoint, created) = prepare(mountpoint)?;
-        let device = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/fuse")
-            .map_err(|error| explain_open(Error::new("open /dev/fuse", error)))?;
-        mountpoint::mount_fuse(&device, &mountpoint, io_max)
-            .map_err(|error| explain_mount(&mountpoint, error))?;
+        let (session, mount) = FuseSession::start(disk, FILE_NAME)?;
+        kernel::attach(&mount, &mountpoint).map_err(|error| {
+            Error::new(format!("mount FUSE at {}", mountpoint.display()), error)
+        })?;
+        Ok(Self { file: mountpoint.join(FILE_NAME), mountpoint, session, created })
+    }
 
-        let in_flight = InFlight::new();
-        let (sender, ended) = mpsc::sync_channel(1);
-        let mount = Self {
-            file: mountpoint.join(FILE_NAME),
-            mountpoint,
-            in_flight: Arc::clone(&in_flight),
-            ended: Some(ended),
-            created,
-        };
-        let mut config = Config::default();
-        config.acl = SessionACL::All;
-        config.n_threads = Some(SESSION_THREADS);
-        config.clone_fd = true;
-        let file = DiskFile::new(disk, in_flight, io_max);
-        let session = Session::from_fd(file, device.into(), SessionACL::All, config)
-            .map_err(|error| Error::new("FUSE handshake with the kernel", error))?;
-        thread::Builder::new()
-            .name("fuse-session".into())
-            .spawn(move || {
-                // The session's threads are started by this one and inherit it.
-                if let Err(error) = avoid_reclaim_io() {
-                    debug!(%error, "FUSE threads without protection from memory reclaim");
-                }
-                // Nobody may be listening any more.
-                let _ = sender.send(session.run());
-            })
-            .map_err(|error| Error::new("start a thread for FUSE", error))?;
-        Ok(mount)
+    /// Whether a file system of this program is mounted at `mountpoint`, dead or alive.
+    ///
+    /// # Errors
+    /// If the list of mounts can't be read.
+    pub fn is_mounted(mountpoint: &Path) -> io::Result<bool> {
+        match mountpoint::absolute(mountpoint) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            path => mountpoint::is_ours(&path?),
+        }
     }
 
     /// Takes the dead mount of a process that was killed away, if there is one at `mountpoint`.
@@ -132,48 +101,29 @@ impl FuseMount {
         if mountpoint::find(&path).map_err(explain)? != Found::Stale {
             return Ok(false);
         }
-        mountpoint::unmount_abort(&path).map_err(explain)?;
+        mountpoint::detach(&path).map_err(explain)?;
         Ok(true)
     }
 
-    /// Unmounts; false if the mount is busy, and stays so for a while.
+    /// Unmounts; false if somebody uses it, and does so for a while. That may be a program in
+    /// another mount namespace, which has a mount of its own.
     fn unmount_idle(&self) -> Result<bool, Error> {
         let deadline = Instant::now() + BUSY_GRACE;
         loop {
-            match mountpoint::unmount_idle(&self.mountpoint) {
-                Ok(()) => return Ok(true),
-                // Unmounted by somebody else: fine if the session ends, which is looked at next.
-                Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(true),
-                Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
-                Err(error) => return Err(self.explain_unmount(error)),
+            if !self.session.is_in_use() {
+                match mountpoint::unmount_idle(&self.mountpoint) {
+                    Ok(()) => return Ok(true),
+                    // Unmounted by somebody else.
+                    Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(true),
+                    Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
+                    Err(error) => return Err(self.explain_unmount(error)),
+                }
             }
             if Instant::now() > deadline {
                 return Ok(false);
             }
             thread::sleep(BUSY_RETRY);
         }
-    }
-
-    /// Waits until the session's threads are gone.
-    fn join(&mut self) -> Result<(), Error> {
-        let Some(ended) = &self.ended else { return Ok(()) };
-        match ended.recv_timeout(SESSION_END_TIMEOUT) {
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                return Err(self.explain_unmount(ErrorKind::TimedOut.into()).remedy(
-                    "it was unmounted lazily by somebody else: close the files in use, or write 1 \
-                     to its `abort` file in a file system of type fusectl",
-                ));
-            }
-            Ok(Err(error)) => warn!(%error, "FUSE session"),
-            Ok(Ok(())) | Err(mpsc::RecvTimeoutError::Disconnected) => {}
-        }
-        self.ended = None;
-        self.in_flight.closed.raise();
-        if self.created {
-            // It may hold what somebody else has put there.
-            let _ = fs::remove_dir(&self.mountpoint);
-        }
-        Ok(())
     }
 
     fn explain_unmount(&self, error: io::Error) -> Error {
@@ -192,21 +142,25 @@ impl Attachment for FuseMount {
     }
 
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
-        if self.ended.is_none() {
+        if self.session.has_ended() {
             return Ok(Stopped::Gone);
         }
         if force {
-            self.in_flight.closed.raise();
-            match mountpoint::unmount_abort(&self.mountpoint) {
+            match mountpoint::detach(&self.mountpoint) {
                 Err(error) if error.kind() != ErrorKind::InvalidInput => {
-                    return Err(self.explain_unmount(error));
+                    warn!(error = %self.explain_unmount(error), "forced");
                 }
                 _ => {}
             }
         } else if !self.unmount_idle()? {
             return Ok(Stopped::InUse);
         }
-        self.join().map(|()| Stopped::Gone)
+        self.session.end()?;
+        if self.created {
+            // It may hold what somebody else has put there.
+            let _ = fs::remove_dir(&self.mountpoint);
+        }
+        Ok(Stopped::Gone)
     }
 }
 
@@ -236,21 +190,4 @@ fn prepare(path: &Path) -> Result<(PathBuf, bool), Error> {
         _ => Err(explain(ErrorKind::ResourceBusy.into())
             .remedy("something is mounted there: unmount it, or choose another directory")),
     }
-}
-
-fn explain_open(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::NotFound => error.remedy("load the kernel module: modprobe fuse"),
-        ErrorKind::PermissionDenied => error.remedy("run as root"),
-        _ => error.remedy("is FUSE built into this kernel? (CONFIG_FUSE_FS)"),
-    }
-}
-
-fn explain_mount(mountpoint: &Path, error: io::Error) -> Error {
-    let remedy = match error.raw_os_error() {
-        Some(libc::EPERM) => "run as root (CAP_SYS_ADMIN)",
-        Some(libc::ENODEV) => "load the kernel module: modprobe fuse",
-        _ => "",
-    };
-    Error::new(format!("mount FUSE at {}", mountpoint.display()), error).remedy(remedy)
 }

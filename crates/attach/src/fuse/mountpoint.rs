@@ -1,22 +1,18 @@
-//! Mounting, unmounting, and what `/proc/self/mountinfo` knows. Nothing here waits for a FUSE
+//! Unmounting, and what `/proc/self/mountinfo` knows. Nothing here waits for a FUSE
 //! server, except for the bounded look at one that may be dead.
 
-use std::ffi::{CString, OsStr, OsString};
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 
 use crate::descriptors;
-
-/// The file system type shown in the list of mounts.
-const FS_TYPE: &str = "fuse.tyche";
 
 /// How long a server may take to show that it is alive.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,26 +30,21 @@ pub(super) enum Found {
     Foreign,
 }
 
-/// Mounts the FUSE connection `device` at `path`. Reads are cut to `read_max` bytes.
-pub(super) fn mount_fuse(device: &File, path: &Path, read_max: u32) -> io::Result<()> {
-    let options = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,max_read={read_max}",
-        device.as_raw_fd(),
-    );
-    let options = CString::new(options).expect("numbers contain no zero byte");
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
-    Ok(mount("tyche", path, FS_TYPE, flags, options.as_c_str())?)
-}
-
 /// Unmounts what nobody uses; `ResourceBusy` if somebody does.
 pub(super) fn unmount_idle(path: &Path) -> io::Result<()> {
     Ok(unmount(path, UnmountFlags::NOFOLLOW)?)
 }
 
-/// Aborts the FUSE connection, so that all its users get errors, and takes the mount away.
-pub(super) fn unmount_abort(path: &Path) -> io::Result<()> {
+/// Takes the mount away, whoever uses it, and aborts the FUSE connection: all its users get errors.
+pub(super) fn detach(path: &Path) -> io::Result<()> {
     let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
     Ok(unmount(path, flags)?)
+}
+
+/// Whether a mount of this program is at the absolute `path`.
+pub(super) fn is_ours(path: &Path) -> io::Result<bool> {
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    Ok(fs_type_at(&mounts, path).is_some_and(is_our_type))
 }
 
 /// The absolute path of a mountpoint. Its last component is not looked at, for that fails on a
@@ -72,10 +63,14 @@ pub(super) fn find(path: &Path) -> io::Result<Found> {
     let mounts = fs::read("/proc/self/mountinfo")?;
     Ok(match fs_type_at(&mounts, path) {
         None => Found::Nothing,
-        Some(fs_type) if fs_type != FS_TYPE.as_bytes() => Found::Foreign,
+        Some(fs_type) if !is_our_type(fs_type) => Found::Foreign,
         Some(_) if is_dead(path)? => Found::Stale,
         Some(_) => Found::Alive,
     })
+}
+
+fn is_our_type(fs_type: &[u8]) -> bool {
+    fs_type.strip_prefix(b"fuse.") == Some(super::SUBTYPE.as_bytes())
 }
 
 /// The type of what was last mounted at `path`, from the text of a mountinfo file.

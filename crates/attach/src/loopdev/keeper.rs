@@ -9,6 +9,7 @@
 //! nothing else, least of all logging: the number of a log file's descriptor might be the loop
 //! device's here.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -38,6 +39,13 @@ pub(super) struct Binding {
     pub(super) block_size: u32,
     pub(super) read_only: bool,
     pub(super) rotational: bool,
+}
+
+impl Binding {
+    /// What people are shown.
+    fn name(&self) -> &OsStr {
+        self.file.file_name().unwrap_or_default()
+    }
 }
 
 /// The keeper's thread: binds a device and says which, then follows commands until it has let go,
@@ -110,7 +118,7 @@ impl Held {
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = open(&path, true)?;
             let &Binding { block_size, read_only, .. } = binding;
-            match sys::configure(&device, &file, &binding.file, block_size, read_only) {
+            match sys::configure(&device, &file, binding.name(), block_size, read_only) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => continue,
                 result => result.map_err(|error| explain("bind", &path, error))?,
             }

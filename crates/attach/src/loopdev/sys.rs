@@ -1,11 +1,11 @@
 //! The loop driver's system calls, which no crate wraps without something missing.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use libc::{Ioctl, c_int};
 
@@ -66,7 +66,7 @@ pub(super) fn free_number(control: &File) -> io::Result<u32> {
 pub(super) fn configure(
     device: &File,
     file: &File,
-    path: &Path,
+    name: &OsStr,
     block_size: u32,
     read_only: bool,
 ) -> io::Result<()> {
@@ -78,7 +78,7 @@ pub(super) fn configure(
     if read_only {
         config.info.flags |= LO_FLAGS_READ_ONLY;
     }
-    let name = path.as_os_str().as_bytes();
+    let name = name.as_bytes();
     // For people who list devices; it is cut where it does not fit, and ends with a zero.
     let len = name.len().min(config.info.file_name.len() - 1);
     config.info.file_name[..len].copy_from_slice(&name[..len]);

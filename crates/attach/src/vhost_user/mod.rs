@@ -20,6 +20,8 @@
 mod chain;
 mod config;
 mod device;
+#[doc(hidden)]
+pub mod fuzzing;
 mod inflight;
 mod queue;
 mod request;

@@ -29,7 +29,7 @@ use crate::slots::{self, Closed, Slots};
 const IN_FLIGHT_MAX: usize = 128;
 
 /// Bytes that the data path's thread copies to the guest by itself.
-const INLINE_MAX: u32 = 16 << 10;
+pub(super) const INLINE_MAX: u32 = 16 << 10;
 
 /// Between two complaints about a disk that holds up the end of a queue.
 const DRAIN_COMPLAINT: Duration = Duration::from_secs(60);
@@ -114,14 +114,19 @@ impl Queue {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes requests until there are none. `paused` may end it earlier.
-    fn take_all(&self, sink: &Arc<dyn Sink>, terms: Terms, paused: &Closed) -> Result<(), Broken> {
-        loop {
+    /// Takes requests until there are none, or `paused` says so: a guest may always ask for more.
+    pub(super) fn take_all(
+        &self,
+        sink: &Arc<dyn Sink>,
+        terms: Terms,
+        mut paused: impl FnMut() -> bool,
+    ) -> Result<(), Broken> {
+        while !paused() {
             self.with_ring(Ring::quiet)?;
             while let Some(taken) = self.with_ring(Ring::take)? {
                 self.counters.requests.fetch_add(1, Ordering::Relaxed);
                 self.serve(taken, sink, terms);
-                if paused.is_raised() {
+                if paused() {
                     return Ok(());
                 }
             }
@@ -129,6 +134,7 @@ impl Queue {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     fn with_ring<T: Default>(
@@ -362,7 +368,7 @@ fn run(
     paused: &Closed,
 ) {
     while !paused.is_raised() {
-        if queue.take_all(sink, terms, paused).is_err() {
+        if queue.take_all(sink, terms, || paused.is_raised()).is_err() {
             queue.counters.malformed.fetch_add(1, Ordering::Relaxed);
             warn!("a virtual machine's queue is broken: its rings make no sense");
             return;

@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::num::Wrapping;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use virtio_queue::{Queue as SplitQueue, QueueOwnedT, QueueT};
 use vm_memory::GuestAddress;
@@ -62,7 +64,7 @@ impl Ring {
         if !queue.is_valid(&*memory) {
             return Err(Broken);
         }
-        let used_idx = queue.used_idx(&*memory, std::sync::atomic::Ordering::Acquire);
+        let used_idx = queue.used_idx(&*memory, Ordering::Acquire);
         let used_idx = used_idx.map_err(|_| Broken)?.0;
         queue.set_next_used(used_idx);
         queue.set_next_avail(base);
@@ -83,9 +85,14 @@ impl Ring {
         let head = match self.left.pop() {
             Some(head) => head,
             None => {
+                let next = Wrapping(self.queue.next_avail());
+                let available = self.queue.avail_idx(&*self.memory, Ordering::Acquire);
+                if available.map_err(|_| Broken)? == next {
+                    return Ok(None);
+                }
                 let mut entries = self.queue.iter(&*self.memory).map_err(|_| Broken)?;
-                let Some(chain) = entries.next() else { return Ok(None) };
-                chain.head_index()
+                // An entry that is there but can't be read would be found again and again.
+                entries.next().ok_or(Broken)?.head_index()
             }
         };
         if head >= self.queue.size() {

@@ -74,13 +74,16 @@ impl Rig {
         path
     }
 
+    /// The name of this test's disk: that of the file that its loop devices are bound to.
+    pub(crate) fn name(&self) -> &str {
+        self.dir().file_name().unwrap().to_str().unwrap()
+    }
+
     /// Whether the device is still bound to a file of this test. Its number may have gone to
-    /// another test, whose file can be seen; once our mount is gone, what is left of the path of
-    /// our file leads nowhere.
+    /// another test, whose file has another name.
     pub(crate) fn is_bound(&self, device: &Path) -> bool {
-        let Ok(path) = fs::read_to_string(backing_file(device)) else { return false };
-        let path = Path::new(path.trim());
-        path.starts_with(self.dir()) || !path.exists()
+        let bound = fs::read_to_string(backing_file(device));
+        bound.is_ok_and(|path| path.trim() == format!("/{}", self.name()))
     }
 
     /// Unmounts. Another test's child, between its fork and its exec, may still have a file of
@@ -99,16 +102,10 @@ impl Drop for Rig {
         for path in self.mounted.borrow().iter() {
             let _ = unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
-        for path in [self.dir().join("run/fuse"), self.dir().join("mnt")] {
-            let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-            let _ = unmount(path, flags);
-        }
+        let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        let _ = unmount(self.dir().join("mnt"), flags);
         for device in self.devices.borrow().iter().filter(|device| self.is_bound(device)) {
-            let backing = fs::read_to_string(backing_file(device)).unwrap_or_default();
-            // Once its mount is gone, the path in there is a fragment of what it was.
-            if backing.contains("disk") {
-                let _ = Command::new("losetup").arg("-d").arg(device).status();
-            }
+            let _ = Command::new("losetup").arg("-d").arg(device).status();
         }
     }
 }
@@ -203,10 +200,10 @@ pub(crate) struct Server {
 
 impl Server {
     /// Runs the test `serve_until_killed` of this program in a process of its own.
-    pub(crate) fn start(dir: &Path) -> Self {
+    pub(crate) fn start(name: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "serve_until_killed", "--nocapture", "--test-threads=1"])
-            .env("TYCHE_ATTACH_SERVE", dir)
+            .env("TYCHE_ATTACH_SERVE", name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -248,5 +245,38 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
+    }
+}
+
+/// A shell script in a mount namespace of its own, with copies of what is mounted when it starts.
+pub(crate) struct Elsewhere(Child);
+
+impl Elsewhere {
+    /// Starts it, and waits until it has its copies, and has printed a line if it is to.
+    pub(crate) fn start(script: &str) -> Self {
+        let mut child = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c"])
+            .arg(format!("echo here; {script}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = 1 + usize::from(script.contains("echo"));
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        assert_eq!(stdout.lines().take(lines).count(), lines);
+        Self(child)
+    }
+
+    /// Tells it to end.
+    pub(crate) fn end(mut self) -> std::process::ExitStatus {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

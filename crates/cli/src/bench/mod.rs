@@ -16,7 +16,8 @@ use clap::{Args, ValueEnum};
 use tyche_block::Geometry;
 use tyche_engine::{HostOptions, discover};
 use tyche_numa::Placement;
-use tyche_proto::wire::ExportFlags;
+use tyche_proto::ExportId;
+use tyche_proto::wire::{ExportFlags, Name};
 use uuid::Uuid;
 
 use self::floor::Probe;
@@ -170,9 +171,14 @@ fn may_write(args: &BenchArgs) -> Result<()> {
     }
     let opened = session.link.open_all(&session.links, End::Host, &Placement::default())?;
     let links = opened.links;
-    let (ethertype, host, name) = (session.link.ethertype, session.host()?, session.export_name()?);
-    let found = discover(links, ethertype, host, name, LOOK);
-    let mut offered = found.iter().flat_map(|it| &it.offer.exports).filter(|it| it.name == name);
+    let (_, wanted) = session.wanted()?;
+    let name = match wanted {
+        ExportId::Name(name) => name,
+        ExportId::Uuid(_) => Name::EMPTY,
+    };
+    let (ethertype, host) = (session.link.ethertype, session.host()?);
+    let found = discover(links, ethertype, host, name, LOOK).found;
+    let mut offered = found.iter().flat_map(|it| &it.offer.exports).filter(|it| wanted.names(it));
     if offered.any(|it| !it.flags.contains(ExportFlags::SHARED)) {
         let message = format!(
             "export `{export}` has one writer at a time, and {} jobs would be as many: use \

@@ -4,19 +4,21 @@ use std::fs::File;
 use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
-use tyche_engine::{Host, HostControl, Notice};
+use tyche_engine::{Host, Notice};
 use tyche_proto::Problem;
 use uuid::Uuid;
 
 use super::device_name::DeviceName;
 use super::former::Former;
+use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
+use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, orders};
 use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Request};
@@ -25,22 +27,17 @@ use crate::links::log_warnings;
 use crate::output::show;
 use crate::runtime::{self, CONTROL, RuntimeDir};
 use crate::state::{Known, State};
-use crate::{report, sessions};
+use crate::{leftovers, presence, report, sessions};
 
 /// How long without news before the daemon looks at what holds the session up.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// How long until a device that could not grow tries again.
 const GROW_RETRY: Duration = Duration::from_secs(5);
-/// How long making a device may still take once a signal has come.
-const MAKING: Duration = Duration::from_secs(1);
 /// How long the farewell to the target may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Signals that end the session.
-pub(super) const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
-
 /// What the daemon waits for.
-enum Input {
+pub(super) enum Input {
     Notice(Notice),
     /// Disconnect, by the number of the signal that says so.
     Signal(i32),
@@ -88,6 +85,7 @@ fn die_of_panics() {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
         tracing::error!("{panic}");
+        crate::log::flush();
         std::process::abort();
     }));
 }
@@ -116,88 +114,12 @@ struct Session {
     closed: bool,
     /// What the user should know of the links.
     warnings: Vec<String>,
+    /// What has happened to it, for those who ask.
+    why: Arc<Mutex<Why>>,
+    args: SessionArgs,
     dir: RuntimeDir,
     /// As long as it is held, no other daemon of this host has the export.
     _only: File,
-}
-
-/// A thread that makes signals inputs, until this is dropped.
-struct SignalHandler {
-    handle: signal_hook::iterator::Handle,
-    stage: Arc<(Mutex<Stage>, Condvar)>,
-}
-
-/// How far a session has come, as signals see it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Until the device is made, of which nobody has been told: if a signal comes and it is not
-    /// made soon, all requests are ended, for the kernel may wait for one.
-    Making,
-    /// A signal has ended them.
-    Ended,
-    /// It may be in use: only people end requests, who press Ctrl-C twice.
-    Made,
-}
-
-impl SignalHandler {
-    fn start(
-        mut signals: Signals,
-        sender: Sender<Input>,
-        control: HostControl,
-        stage: Stage,
-    ) -> Result<Self> {
-        let handle = signals.handle();
-        let stage = Arc::new((Mutex::new(stage), Condvar::new()));
-        let common = Arc::clone(&stage);
-        let forward = move || {
-            let mut interrupted = false;
-            for signal in signals.forever() {
-                if sender.send(Input::Signal(signal)).is_err() {
-                    return;
-                }
-                // What the first Ctrl-C has begun may wait for a target that is lost.
-                let insists = signal == SIGINT && std::mem::replace(&mut interrupted, true);
-                let (stage, made) = &*common;
-                let stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
-                let is_making = |stage: &mut Stage| *stage == Stage::Making;
-                let waited = made.wait_timeout_while(stage, MAKING, is_making);
-                let (mut stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
-                if *stage == Stage::Making {
-                    *stage = Stage::Ended;
-                }
-                if insists || *stage == Stage::Ended {
-                    control.abort();
-                }
-            }
-        };
-        std::thread::Builder::new().name("signals".into()).spawn(forward)?;
-        Ok(Self { handle, stage })
-    }
-
-    /// The device is made.
-    ///
-    /// # Errors
-    /// If a signal has ended all requests.
-    fn made(&self) -> Result<()> {
-        let (stage, made) = &*self.stage;
-        let mut stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
-        if *stage == Stage::Ended {
-            return Err(interrupted());
-        }
-        *stage = Stage::Made;
-        made.notify_all();
-        Ok(())
-    }
-}
-
-impl Drop for SignalHandler {
-    fn drop(&mut self) {
-        self.handle.close();
-    }
-}
-
-fn interrupted() -> Error {
-    Error::new(Code::Other, "interrupted")
 }
 
 /// What there is before anything is connected.
@@ -216,7 +138,8 @@ impl Outset {
         sessions::refuse_twice(export, host)?;
         let only = runtime::lock_export(export, host)?;
         let former = Former::find(export, host)?;
-        sessions::forget_gone()?;
+        leftovers::clear_predecessors(export, host)?;
+        leftovers::forget_gone()?;
         let (kind, compromise) = match &former {
             Some(former) => {
                 let limit = former.lasting.why_not_growable().filter(|_| args.growable);
@@ -240,10 +163,7 @@ impl Session {
         let Outset { only, former, kind, compromise } = Outset::find(args, host_id)?;
         let id = Uuid::new_v4();
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
-        let log = dir.path().join("daemon.log");
-        if detached {
-            crate::log_to(File::create(&log).context(Code::Other, log.display())?);
-        }
+        let (log, no_log) = if detached { open_log(export, id) } else { (None, None) };
         if kind.is_of_this_kernel() {
             stay_in_memory();
         }
@@ -252,7 +172,7 @@ impl Session {
         let identity = former.as_ref().map_or(id, |former| former.lasting.identity);
         options.session.device = identity;
         options.session.resumes = former.as_ref().map(|former| former.known.0);
-        warnings.extend(compromise);
+        warnings.extend(no_log);
         log_warnings(&warnings);
         let (sender, inputs) = channel();
         let notices = sender.clone();
@@ -267,7 +187,11 @@ impl Session {
         let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
         let wish = wish(args, kind, identity, dir.path());
-        let (attachment, lasting) = match make_device(&wish, &host, former.as_ref()) {
+        let made = make_device(&wish, &host, former.as_ref());
+        // Not before: `--retry` comes here once, and tries to connect many times.
+        log_warnings(compromise.as_slice());
+        warnings.extend(compromise);
+        let (attachment, lasting) = match made {
             Err(error) if former.is_some() => {
                 // The host's thread may serve the device, and would be waited for.
                 std::mem::forget(host);
@@ -276,15 +200,19 @@ impl Session {
             // Who interrupts it knows why it fails.
             made => signals.made().and(made)?,
         };
+        let device = attachment.device_path().to_owned();
         let state = State {
             session: id,
             export: export.clone(),
             host: host_id,
             kind,
-            device: attachment.device_path().to_owned(),
+            sequence: presence::sequence(&device),
+            device,
             pid: std::process::id(),
             lasting,
             known: Some(known),
+            log,
+            ended: false,
         };
         let mut session = Self {
             state,
@@ -296,11 +224,13 @@ impl Session {
             outgrown: former.is_some(),
             closed: false,
             warnings,
+            why: Arc::default(),
+            args: args.session.clone(),
             dir,
             _only: only,
         };
         let taken_over = former.is_some();
-        match session.appear(args, former, known.0.uuid, sender) {
+        match session.appear(former, known.0.uuid, sender) {
             Err(error) if taken_over => {
                 // Programs use it: it waits for another daemon.
                 session.attachment.leave();
@@ -314,7 +244,6 @@ impl Session {
     /// Makes the session known: to the next daemon, to udev, and to whoever has orders.
     fn appear(
         &mut self,
-        args: &ConnectArgs,
         former: Option<Former>,
         export: Uuid,
         sender: Sender<Input>,
@@ -325,7 +254,7 @@ impl Session {
         }
         let State { device, export: name, session, .. } = &self.state;
         self.name = DeviceName::tell(device, name, export, *session)?;
-        self.listen(args, sender)
+        self.listen(sender)
     }
 
     /// What is the same as long as the daemon lives.
@@ -348,19 +277,12 @@ impl Session {
     }
 
     /// Starts to listen to the control socket.
-    fn listen(&self, args: &ConnectArgs, sender: Sender<Input>) -> Result<()> {
-        let (identity, control) = (self.identity(), self.host.control());
+    fn listen(&self, sender: Sender<Input>) -> Result<()> {
+        let (state, why, control) = (self.state.clone(), self.why.clone(), self.host.control());
         let to_loop = Mutex::new(sender);
-        let args = args.session.clone();
+        let args = self.args.clone();
         let respond = Arc::new(move |request| match request {
-            Request::Report => {
-                let mut value = identity.clone();
-                match control.report() {
-                    Some(report) => report::add(&mut value, report::session(&report)),
-                    None => report::add(&mut value, json!({ "state": "ending" })),
-                }
-                value
-            }
+            Request::Report => describe(&state, &why, &control),
             Request::Disconnect { force } => orders::disconnect(&control, force, &|answer| {
                 let order = Input::Disconnect { force, answer };
                 to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
@@ -423,6 +345,7 @@ impl Session {
     }
 
     fn handle_notice(&mut self, notice: &Notice) {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).note(notice, &self.args);
         match notice {
             Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
@@ -432,6 +355,9 @@ impl Session {
             }
             Notice::Rejected(reason, detail) => {
                 tracing::warn!("the target refuses: {reason} {detail}");
+            }
+            Notice::OtherVersion(link, peer, versions) => {
+                tracing::warn!(link, %peer, "a target speaks {versions} of the protocol only");
             }
             Notice::Resized(size) => {
                 tracing::info!(size, "the export has another size");
@@ -472,11 +398,24 @@ impl Session {
         }
         match self.attachment.stop(force)? {
             Stopped::InUse if !force => Err(attach::in_use(&self.state.device)),
-            Stopped::Gone | Stopped::InUse => {
+            Stopped::Gone => {
                 self.name = None;
                 Ok(())
             }
+            Stopped::InUse => {
+                self.name = None;
+                self.leave_device()
+            }
         }
+    }
+
+    /// Has `tyche list` show the device for as long as others use it.
+    fn leave_device(&mut self) -> Result<()> {
+        let State { device, .. } = &self.state;
+        tracing::warn!(device = %device.display(), "still in use: all I/O to it fails");
+        self.dir.leave();
+        self.state.ended = true;
+        self.state.save(self.dir.path())
     }
 
     /// Tells the target, and waits until it knows.
@@ -492,6 +431,14 @@ impl Session {
                 Ok(_) => {}
             }
         }
+    }
+}
+
+/// Where the log of the session is, or why there is none: nobody goes without a disk for that.
+fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
+    match crate::log::open(export, session) {
+        Ok(log) => (Some(log), None),
+        Err(error) => (None, Some(format!("this session has no log: {error}"))),
     }
 }
 
@@ -581,11 +528,17 @@ fn await_connection(
                     return Err(error);
                 }
                 if Instant::now() >= deadline {
-                    return Err(args.unreachable(problem));
+                    return Err(args.unreachable(problem.or_else(|| unheard(host))));
                 }
             }
         }
     }
+}
+
+/// Whether nothing was heard so far on any link.
+fn unheard(host: &Host) -> Option<Problem> {
+    let links = host.control().report()?.links;
+    links.iter().all(|link| link.channels.is_empty()).then_some(Problem::NoOffer)
 }
 
 /// What the last attempt to connect failed with.

@@ -9,6 +9,8 @@ mod former;
 mod orders;
 mod retry;
 mod session;
+mod signals;
+mod why;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -21,10 +23,11 @@ use clap::Args;
 use serde_json::Value;
 
 pub(crate) use device_name::forget_device;
-pub(crate) use session::{SessionArgs, positive};
+pub(crate) use session::{SessionArgs, ctrl_loss_tmo, positive};
 
 use crate::attach::Kind;
 use crate::error::{Code, Context, Error, Result};
+use crate::links::mtu;
 use crate::output::{Format, show};
 use crate::tab::{self, Tab};
 
@@ -154,6 +157,9 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
 /// # Errors
 /// What it says when it is not.
 pub(crate) fn start_daemon(arguments: impl IntoIterator<Item = OsString>) -> Result<Value> {
+    // Of our caller's descriptors the daemon has the standard streams alone, and those until it has
+    // answered: who waits for a pipe to end, or for a lock, does not wait for the daemon.
+    tyche_attach::keep_from_children().context(Code::Other, "close_range")?;
     let mut arguments = arguments.into_iter();
     let mut child = Command::new(program())
         .arg0("tyche")
@@ -189,9 +195,10 @@ fn narrow_links(session: &Value) -> Vec<String> {
         let (found, own) = (link["frame_len"].as_u64()?, link["frame_len_max"].as_u64()?);
         (found > 0 && found < own).then(|| {
             format!(
-                "{interface} takes frames of {own} bytes, but the way to the target drops those \
-                 longer than {found}: the target's interface or a switch has a smaller MTU. \
-                 Frames of {found} bytes are used instead, which costs speed"
+                "{interface} has an MTU of {} (frames of {own} bytes), but the way to the target \
+                 drops frames longer than {found}: the target's interface or a switch has a \
+                 smaller MTU. Frames of {found} bytes are used instead, which costs speed",
+                mtu(own)
             )
         })
     };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use signal_hook::low_level::pipe;
 
-use super::{ConnectArgs, daemon};
+use super::{ConnectArgs, daemon, signals};
 use crate::error::{Code, Context, Error, Result};
 
 /// How long to look for a signal that has been delivered already.
@@ -53,7 +53,7 @@ struct Stop {
 impl Stop {
     fn new() -> std::io::Result<Self> {
         let (signals, handler) = UnixStream::pair()?;
-        for signal in daemon::SIGNALS {
+        for signal in signals::SIGNALS {
             pipe::register(signal, handler.try_clone()?)?;
         }
         Ok(Self { signals })

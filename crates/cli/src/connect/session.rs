@@ -8,13 +8,16 @@ use tyche_engine::{HostLink, HostOptions};
 use tyche_link::tcp::Place;
 use tyche_numa::Placement;
 use tyche_proto::wire::{Mac, Name, Reason};
-use tyche_proto::{ChannelChoice, Failure, Problem, SessionConfig};
+use tyche_proto::{
+    ChannelChoice, ExportId, Failure, Problem, SessionConfig, TargetId, parse_export,
+};
 use uuid::Uuid;
 
+use crate::complete;
 use crate::error::{Code, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::identity;
-use crate::links::{End, LinkArgs, Opened};
+use crate::links::{End, LinkArgs, Opened, mtus};
 use crate::placement::PlacementArgs;
 
 /// Memory for the data of requests.
@@ -27,12 +30,14 @@ const OPERATIONS_MAX: u32 = 1024;
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SessionArgs {
-    /// Name of the export, as `tyche discover` lists it.
+    /// The export: its name, as `tyche discover` lists it, or its UUID. Where several targets offer
+    /// one of that name: TARGET/EXPORT, with the target's name or UUID.
+    #[arg(add = complete::exports())]
     pub(crate) export: String,
 
     /// Interface that reaches the target, or tcp:HOST:PORT where it listens; may be repeated: all
     /// are used as one. By default every interface that is up, except members of a bridge or bond.
-    #[arg(long = "link", value_name = "INTERFACE")]
+    #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     pub(crate) links: Vec<String>,
 
     /// The target's Ethernet address; by default it is asked for by broadcast.
@@ -57,7 +62,8 @@ pub(crate) struct SessionArgs {
     pub(crate) reconnect_delay: f64,
 
     /// How long requests wait for a lost target before they fail with EIO; -1: for ever.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, allow_negative_numbers = true,
+        value_parser = ctrl_loss_tmo)]
     pub(crate) ctrl_loss_tmo: i64,
 
     /// Channels for each pair of a local interface and one of the target's, 1 to 16.
@@ -78,7 +84,7 @@ pub(crate) struct SessionArgs {
     pub(crate) no_checksum: bool,
 
     /// Be this host rather than this machine.
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, value_name = "UUID", value_parser = identity::parse_host)]
     pub(crate) host_id: Option<Uuid>,
 
     /// Name of this host that the target shows to others.
@@ -128,8 +134,16 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
 
 fn keep_alive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(number) if (0.1..=3600.0).contains(&number) => Ok(number),
-        _ => Err("0.1 to 3600 seconds".into()),
+        Ok(number) if (0.1..=60.0).contains(&number) => Ok(number),
+        _ => Err("0.1 to 60 seconds".into()),
+    }
+}
+
+/// Seconds, or -1: for ever.
+pub(crate) fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(seconds) if (-1..=1_000_000_000).contains(&seconds) => Ok(seconds),
+        _ => Err("0 to 1000000000 seconds, or -1: for ever".into()),
     }
 }
 
@@ -144,10 +158,11 @@ impl SessionArgs {
         u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs)
     }
 
-    /// The export's name, checked.
-    pub(crate) fn export_name(&self) -> Result<Name> {
-        Name::new(&self.export).filter(|name| !name.is_empty()).ok_or_else(|| {
-            let message = "an export's name has 1 to 63 bytes and no control characters";
+    /// The export and its target, checked.
+    pub(crate) fn wanted(&self) -> Result<(TargetId, ExportId)> {
+        parse_export(&self.export).ok_or_else(|| {
+            let message = "an export is [TARGET/]EXPORT, each a UUID or a name of 1 to 63 bytes \
+                           without control characters";
             Error::new(Code::Usage, message)
         })
     }
@@ -163,14 +178,15 @@ impl SessionArgs {
         let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
         let placement = self.placement.placement()?;
         let (links, warnings) = self.open_links(&self.links, &placement)?;
+        let (target, export) = self.wanted()?;
         let session = SessionConfig {
             host: self.host()?,
             host_name: Name::truncated(&host_name),
             session,
             device: session,
             resumes: None,
-            export: self.export_name()?,
-            target: None,
+            export,
+            target,
             queue_size: self.queue_size,
             damq_pages: DAMQ_PAGES,
             operations_max: OPERATIONS_MAX,
@@ -226,7 +242,7 @@ impl SessionArgs {
         let placement = Placement::default();
         let links = self.link.open_all(&self.links, End::Host, &placement)?.links;
         let (ethertype, host) = (self.link.ethertype, self.host()?);
-        let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND);
+        let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND).found;
         if found.is_empty() {
             return Ok(None);
         }
@@ -244,8 +260,15 @@ impl SessionArgs {
 
     /// The target does not answer in time.
     pub(crate) fn unreachable(&self, problem: Option<Problem>) -> Error {
-        let why = problem.map(|it| it.to_string());
-        let why = why.unwrap_or_else(|| "it does not answer in time".into());
+        let why = match problem {
+            Some(Problem::NoOffer) => format!("no target is heard on {}", self.links_in_words()),
+            // Frames that are too long for something on the way.
+            Some(problem @ (Problem::NoHello | Problem::Stall | Problem::Narrowed)) => {
+                format!("{problem}; {}", mtus(&self.links))
+            }
+            Some(problem) => problem.to_string(),
+            None => "it does not answer in time".into(),
+        };
         let remedy = match self.links.first() {
             Some(link) if Place::is_named_by(link) => {
                 format!("check that `tyche serve` listens at {link}")
@@ -261,6 +284,13 @@ impl SessionArgs {
         Error::new(Code::Unreachable, message)
     }
 
+    fn links_in_words(&self) -> String {
+        match self.links.as_slice() {
+            [] => "any interface that is up".into(),
+            links => links.join(", "),
+        }
+    }
+
     /// The target refused.
     pub(crate) fn refused(&self, reason: Reason, detail: &str) -> Error {
         let export = &self.export;
@@ -269,9 +299,18 @@ impl SessionArgs {
                 "export `{export}` is held by host {detail}; disconnect it there, or connect \
                  with --read-only"
             ),
-            Reason::Denied => format!(
-                "export `{export}` is not for this host; add its UUID to the export's `hosts`"
+            Reason::Cloned => format!(
+                "export `{export}` is held by a living session of a host with the same identity, \
+                 {detail}; if this machine is a clone of that one, give it an id of its own: \
+                 remove /etc/machine-id, run systemd-machine-id-setup, and restart"
             ),
+            Reason::NoState => format!(
+                "the target cannot let anybody write export `{export}` now: {detail}; connect \
+                 with --read-only, or mend that at the target"
+            ),
+            Reason::ReadOnly => {
+                format!("export `{export}` is read-only; connect with --read-only")
+            }
             Reason::NoResources => format!(
                 "the target has no room for another session on export `{export}`; raise \
                  `channels` in the [limits] of its configuration, or disconnect one"
@@ -292,6 +331,10 @@ impl SessionArgs {
 
     /// The session is over before it began.
     pub(crate) fn failed(failure: Failure) -> Error {
-        Error::new(Code::Unreachable, failure.to_string())
+        let code = match failure {
+            Failure::Ambiguous(_) => Code::Usage,
+            _ => Code::Unreachable,
+        };
+        Error::new(code, failure.to_string())
     }
 }

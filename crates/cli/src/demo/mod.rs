@@ -101,7 +101,8 @@ pub(crate) struct DemoArgs {
     no_restart: bool,
 
     /// Seconds until requests to a lost target fail; -1 for never.
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
+        value_parser = crate::connect::ctrl_loss_tmo)]
     ctrl_loss_tmo: Option<i64>,
 
     /// Directory for the disk's file and everything else.

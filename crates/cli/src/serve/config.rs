@@ -1,41 +1,51 @@
 //! What a target exports and how: from the command line for one disk, from a TOML file for many.
 
-use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 
-/// The configuration file.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What a target is told.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     /// Name of the target; the host's by default.
     pub(crate) name: Option<String>,
     /// Interfaces to serve on, or `tcp:ADDRESS:PORT`; by default all interfaces that are up.
-    #[serde(default)]
     pub(crate) link: Vec<String>,
     /// What connections may take.
-    #[serde(default)]
     pub(crate) limits: Limits,
     /// The disks.
-    #[serde(default)]
     pub(crate) export: Vec<Export>,
 }
 
+/// A [`Config`] as it is in a file.
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Written {
+    name: Option<String>,
+    link: Vec<String>,
+    limits: Limits,
+    export: Vec<Spanned<Export>>,
+}
+
 /// What connections may take of the target's memory.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
-    /// Channels of all hosts together.
+    /// Channels of all hosts together, 1 to 65535.
+    #[serde(deserialize_with = "channels")]
     pub(crate) channels: usize,
     /// Requests in flight on each, 1 to 1024.
+    #[serde(deserialize_with = "queue_size")]
     pub(crate) queue_size: u16,
-    /// Memory for the data of each, at least 1 MiB.
+    /// Memory for the data of each, 1 MiB to 4 GiB.
+    #[serde(deserialize_with = "data_queue")]
     pub(crate) data_queue: ByteSize,
 }
 
@@ -45,8 +55,53 @@ impl Default for Limits {
     }
 }
 
+fn channels<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    within(usize::deserialize(from)?, 1..=65535)
+}
+
+fn queue_size<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
+    within(u16::deserialize(from)?, 1..=1024)
+}
+
+fn data_queue<'de, D: Deserializer<'de>>(from: D) -> Result<ByteSize, D::Error> {
+    within(ByteSize::deserialize(from)?, ByteSize::mib(1)..=ByteSize::gib(4))
+}
+
+/// A value that is not adjusted in silence.
+fn within<T, E>(value: T, range: RangeInclusive<T>) -> Result<T, E>
+where
+    T: PartialOrd + Display,
+    E: serde::de::Error,
+{
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(E::custom(format!("write {} to {}", range.start(), range.end())))
+}
+
+/// Where an export is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Place {
+    #[default]
+    CommandLine,
+    File {
+        path: PathBuf,
+        line: usize,
+    },
+}
+
+impl Place {
+    /// What a mistake there ends with.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::CommandLine => Code::Usage,
+            Self::File { .. } => Code::Config,
+        }
+    }
+}
+
 /// One disk.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Export {
     /// What hosts call it.
@@ -69,6 +124,9 @@ pub(crate) struct Export {
     /// The hosts that may connect, by UUID; empty: all.
     #[serde(default)]
     pub(crate) hosts: Vec<Uuid>,
+    /// Where all of that is written.
+    #[serde(skip)]
+    pub(crate) place: Place,
 }
 
 impl Config {
@@ -79,7 +137,7 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let wrong = |what: &str| Error::new(Code::Config, format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-        let config = toml::from_str(&text).map_err(|error| {
+        let written: Written = toml::from_str(&text).map_err(|error| {
             let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
             let key = error
                 .span()
@@ -91,8 +149,12 @@ impl Config {
                 .unwrap_or_default();
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
         })?;
-        doubles(&text).map_err(|message| wrong(&message))?;
-        Ok(config)
+        let Written { name, link, limits, export } = written;
+        let placed = |export: Spanned<Export>| {
+            let line = text[..export.span().start].matches('\n').count() + 1;
+            Export { place: Place::File { path: path.to_owned(), line }, ..export.into_inner() }
+        };
+        Ok(Self { name, link, limits, export: export.into_iter().map(placed).collect() })
     }
 
     /// Checks that there are exports of the names given with `--accept-changed-disk`.
@@ -109,30 +171,6 @@ impl Config {
             }
         }
     }
-}
-
-/// Refuses what only one export can have, naming both lines. `text` is a valid file.
-fn doubles(text: &str) -> Result<(), String> {
-    #[derive(Deserialize)]
-    struct Lines {
-        #[serde(default)]
-        export: Vec<Line>,
-    }
-    #[derive(Deserialize)]
-    struct Line {
-        uuid: Option<Spanned<Uuid>>,
-    }
-    let lines: Lines = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-    let line = |uuid: &Spanned<Uuid>| text[..uuid.span().start].matches('\n').count() + 1;
-    let mut seen = BTreeMap::new();
-    for uuid in lines.export.iter().filter_map(|export| export.uuid.as_ref()) {
-        let now = line(uuid);
-        if let Some(before) = seen.insert(*uuid.get_ref(), now) {
-            let uuid = uuid.get_ref();
-            return Err(format!("lines {before} and {now}: two exports have the UUID {uuid}"));
-        }
-    }
-    Ok(())
 }
 
 /// Where an export's blocks are.
@@ -162,9 +200,21 @@ impl Export {
             block_size: None,
             shared: false,
             hosts: Vec::new(),
+            place: Place::CommandLine,
         };
         export.source()?;
         Ok(export)
+    }
+
+    /// The export by what it is and where that is written.
+    pub(crate) fn described(&self) -> String {
+        let Self { name, path, .. } = self;
+        match &self.place {
+            Place::CommandLine => format!("`--export {name}={path}`"),
+            Place::File { path: file, line } => {
+                format!("line {line} of {} (`{name}`, {path})", file.display())
+            }
+        }
     }
 
     /// What `path` means.
@@ -211,24 +261,43 @@ mod tests {
         assert!(Export::parse("a").is_err());
     }
 
-    #[test]
-    fn a_uuid_belongs_to_one_export() {
-        let uuid = "11111111-2222-4333-8444-555555555555";
-        let export = |name: &str, uuid: &str| {
-            format!("[[export]]\nname = \"{name}\"\npath = \"mem:1M\"\nuuid = \"{uuid}\"\n")
-        };
-        let other = "11111111-2222-4333-8444-555555555556";
-        assert_eq!(doubles(&(export("a", uuid) + &export("b", other))), Ok(()));
-        let error = doubles(&(export("a", uuid) + &export("b", &uuid.to_uppercase()))).unwrap_err();
-        assert!(error.contains("lines 4 and 8") && error.contains(uuid), "{error}");
+    fn read(text: &str) -> Result<Config> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("target.toml");
+        std::fs::write(&path, text).unwrap();
+        Config::read(&path)
     }
 
     #[test]
     fn a_wrong_file_is_named_with_line_and_key() {
-        let dir = std::env::temp_dir().join(format!("tyche-config-{}", std::process::id()));
-        std::fs::write(&dir, "name = \"a\"\n\n[[export]]\nname = \"b\"\nread_only = 3\n").unwrap();
-        let error = Config::read(&dir).unwrap_err().message;
-        std::fs::remove_file(&dir).unwrap();
-        assert!(error.contains("line 5: `read_only = 3`"), "{error}");
+        let error = read("name = \"a\"\n\n[[export]]\nname = \"b\"\nread_only = 3\n").unwrap_err();
+        assert!(error.message.contains("line 5: `read_only = 3`"), "{error}");
+    }
+
+    #[test]
+    fn limits_that_make_no_sense_are_refused_with_line_and_range() {
+        for (key, range) in [
+            ("channels = 0", "write 1 to 65535"),
+            ("queue_size = 0", "write 1 to 1024"),
+            ("queue_size = 1025", "write 1 to 1024"),
+            ("data_queue = \"4kiB\"", "write 1.0 MiB to 4.0 GiB"),
+            ("data_queue = \"5GiB\"", "write 1.0 MiB to 4.0 GiB"),
+        ] {
+            let error = read(&format!("[limits]\n{key}\n")).unwrap_err();
+            let wanted = format!("target.toml: line 2: `{key}`: {range}");
+            assert!(error.message.ends_with(&wanted), "{error}");
+        }
+        assert_eq!(read("[limits]\nchannels = 1\n").unwrap().limits.channels, 1);
+    }
+
+    #[test]
+    fn exports_know_their_lines() {
+        let table = "[[export]]\nname = \"b\"\npath = \"/dev/b\"\n";
+        let config = read(&format!("name = \"a\"\n\n{table}\n{table}")).unwrap();
+        let line = |export: &Export| match export.place {
+            Place::File { line, .. } => line,
+            Place::CommandLine => 0,
+        };
+        assert_eq!(config.export.iter().map(line).collect::<Vec<_>>(), [3, 7]);
     }
 }

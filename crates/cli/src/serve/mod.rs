@@ -2,8 +2,10 @@
 
 mod answers;
 mod config;
+mod conflict;
 mod state;
 
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 
+use crate::complete;
 use crate::control;
 use crate::error::{Code, Context, Error, Result};
 use crate::handover::HandOverArgs;
@@ -51,8 +54,8 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   block_size = 4096          # or 512
 ///   hosts = ["UUID"]           # default: everybody
 ///
-/// What an export is and who wrote it last is kept in /var/lib/tyche. An export whose file or device
-/// is not the one that it was is refused, until --accept-changed-disk says that it is meant.
+/// What an export is and who wrote it last is kept in /var/lib/tyche. An export whose file or
+/// device is not the one that it was is refused, until --accept-changed-disk says that it is meant.
 ///
 /// SIGHUP makes it look at the sizes of its files again and tell the hosts; `tyche export resize`
 /// makes one larger.
@@ -71,7 +74,7 @@ pub(crate) struct ServeArgs {
 
     /// Interface to serve on, or tcp:ADDRESS:PORT to listen at; may be repeated. By default all
     /// interfaces that are up, except members of a bridge or bond.
-    #[arg(long = "link", value_name = "INTERFACE")]
+    #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
     /// Name of this target, for people. Two targets on one machine need two names.
@@ -120,17 +123,21 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         return Err(Error::new(Code::Usage, message));
     }
     config.check_names(&args.accepted)?;
+    conflict::refuse(&config.export)?;
+    let is_configured = args.name.is_none() && config.name.is_some();
+    let code = if is_configured { Code::Config } else { Code::Usage };
     let name = args.name.clone().or(config.name).unwrap_or_else(identity::host_name);
+    let checked = target_name(&name).map_err(|error| Error { code, ..error })?;
     let dir = RuntimeDir::take(
-        runtime::targets().join(name.replace('/', "_")),
+        runtime::targets().join(&name),
         &format!("a target named {name} (give another --name)"),
     )?;
     let mut state = State::open(&name);
     let target = TargetConfig {
         uuid: state.target(&name)?,
-        name: checked_name(&name)?,
-        queue_size_max: config.limits.queue_size.clamp(1, 1024),
-        damq_pages_max: data_queue_pages(config.limits.data_queue.as_u64()),
+        name: checked,
+        queue_size_max: config.limits.queue_size,
+        damq_pages_max: (config.limits.data_queue.as_u64() / 4096) as u32,
         channels_max: config.limits.channels,
         batch: args.link.batch(),
     };
@@ -193,9 +200,14 @@ fn checked_name(name: &str) -> Result<Name> {
     })
 }
 
-/// Pages of a channel's data queue: enough for the largest request, and what the wire can say.
-fn data_queue_pages(bytes: u64) -> u32 {
-    (bytes / 4096).clamp(256, 1 << 20) as u32
+/// A target has a directory of its name, which it removes when it ends.
+fn target_name(name: &str) -> Result<Name> {
+    if name.contains('/') || matches!(name, "." | "..") {
+        let message =
+            format!("`{name}`: a target's name is also that of a directory: no `/` in it");
+        return Err(Error::new(Code::Usage, message));
+    }
+    checked_name(name)
 }
 
 /// Has the target doubt everything when its machine is put back to an earlier state.
@@ -220,11 +232,7 @@ fn open_exports(
     let mut opened = Vec::<TargetExport>::new();
     for export in exports {
         let name = checked_name(&export.name)?;
-        if opened.iter().any(|other| other.name == name) {
-            let message = format!("two exports have the name `{name}`");
-            return Err(Error::new(Code::Config, message));
-        }
-        let source = export.source().map_err(|message| Error::new(Code::Config, message))?;
+        let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
         let lasts = matches!(source, Source::File(_));
         let (store, identity) = open_store(export, source)?;
         let cached = store.geometry().write_cache;
@@ -259,7 +267,8 @@ fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option
     let about = format!("export {}", export.name);
     Ok(match source {
         Source::Memory(size) | Source::Sparse(size) => {
-            let store = MemoryStore::new(size, block_size).context(Code::Config, &about)?;
+            let store = MemoryStore::new(size, block_size)
+                .map_err(|error| refused_memory(export, size, &error))?;
             if source == Source::Memory(size) {
                 populate(&store, &about)?;
             }
@@ -267,7 +276,7 @@ fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option
             (Arc::new(store), None)
         }
         Source::Null(size) => {
-            let store = NullStore::new(size, block_size).context(Code::Config, about)?;
+            let store = NullStore::new(size, block_size).context(export.place.code(), about)?;
             let store = if export.read_only { store.read_only() } else { store };
             (Arc::new(store), None)
         }
@@ -283,6 +292,16 @@ fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option
             (Arc::new(store), identity)
         }
     })
+}
+
+/// Why there is no disk of `size` bytes in memory: it makes no sense, or it is too large.
+fn refused_memory(export: &Export, size: u64, error: &io::Error) -> Error {
+    let about = format!("export {}", export.name);
+    if error.kind() == ErrorKind::InvalidInput {
+        return Error::new(export.place.code(), format!("{about}: {error}"));
+    }
+    let size = bytes(size);
+    Error::new(Code::Device, format!("{about}: {size} do not fit into memory: {error}; lower it"))
 }
 
 /// Takes a store's memory now, so that first writes are as fast as later ones.

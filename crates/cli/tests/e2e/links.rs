@@ -93,7 +93,7 @@ fn all_links_are_found_and_the_one_that_leads_nowhere_is_left_alone() {
     await_live(&rig, &HOSTS[..3]);
     await_shares(&rig, Side::Host, &HOSTS[..3]);
     wait_until("the link that leads nowhere is known for that", || {
-        link(&rig, HOSTS[3])["problem"] == "no target offers the export"
+        link(&rig, HOSTS[3])["problem"] == "no target is heard on it"
     });
     assert_eq!(link(&rig, HOSTS[3])["channels"].as_array().map(Vec::len), Some(0));
     load.finish();

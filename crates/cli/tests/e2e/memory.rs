@@ -8,7 +8,7 @@ use tyche_engine::{HostLink, HostOptions, InlineHost};
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name};
-use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, ExportId, SessionConfig, TargetId};
 use uuid::Uuid;
 
 use crate::refusals::refused;
@@ -35,8 +35,8 @@ fn connect(rig: &Rig) -> InlineHost {
         session: identity,
         device: identity,
         resumes: None,
-        export: Name::new(DISK).unwrap(),
-        target: None,
+        export: ExportId::Name(Name::new(DISK).unwrap()),
+        target: TargetId::Any,
         queue_size: QUEUE_SIZE,
         damq_pages: 32 << 8,
         operations_max: u32::from(QUEUE_SIZE),
@@ -47,7 +47,7 @@ fn connect(rig: &Rig) -> InlineHost {
         channels: 1,
         choice: ChannelChoice::default(),
         // Nobody looks after a session while it is another one's turn.
-        keep_alive: Duration::from_secs(600),
+        keep_alive: Duration::from_secs(60),
         reconnect_delay: Duration::from_secs(1),
         ctrl_loss_tmo: None,
     };

@@ -33,7 +33,7 @@ fn with_one_node_affinity_does_nothing_and_says_so() {
         let (nic, ring) = (&link["numa"]["nic_node"], &link["numa"]["ring_nodes"]);
         assert_eq!((nic, ring), (&Value::Null, &json!([0])), "{link}");
     }
-    let text = run(&mut rig.tyche(Side::Host, &["stats"]));
+    let text = run(&mut rig.tyche(Side::Host, &["stats", "-v"]));
     for line in ["numa thread cpus", "numa buffer nodes                0\n", "ring nodes"] {
         assert!(text.contains(line), "{line}: {text}");
     }

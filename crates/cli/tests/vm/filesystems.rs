@@ -73,7 +73,7 @@ pub(crate) fn resize(attachment: Attachment) {
     }
     rig.tyche(&["export", "resize", DISK, &SIZE.to_string()]);
     if let Some(words) = attachment.why_rigid() {
-        session.wait_until(&format!("grep -q '{words}' /run/tyche/sessions/*/daemon.log"));
+        session.wait_until(&format!("grep -q '{words}' /var/log/tyche/*.log"));
         session.run("umount /mnt");
         session.disconnect();
         session = Session::connect(&guest, attachment, "");
@@ -97,7 +97,7 @@ pub(crate) fn resize(attachment: Attachment) {
 pub(crate) fn memory_pressure(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(5 << 30);
-    let shape = Shape { kernel: attachment.kernel(), memory_mib: 512 };
+    let shape = Shape { memory_mib: 512, ..Shape::from(attachment.kernel()) };
     let guest = rig.boot(0, &shape);
     let session = Session::connect(&guest, attachment, "");
     // Through the page cache, and then through pages that are mapped, which nobody holds back.

@@ -9,6 +9,7 @@
 mod attachment;
 mod device;
 mod filesystems;
+mod interfaces;
 mod peers;
 mod recovery;
 mod rig;

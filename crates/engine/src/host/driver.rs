@@ -186,7 +186,7 @@ impl Driver {
                 Err(SubmitError::Over) => Errno::IO,
             },
         };
-        self.counts.errors += 1;
+        self.counts.errors.add(job.request.operation.into(), errno);
         self.done.push(job.done(Err(errno)));
         Ok(())
     }
@@ -320,6 +320,9 @@ impl Driver {
                 SessionEvent::Rejected(rejection) => {
                     Notice::Rejected(rejection.reason, rejection.detail.to_string())
                 }
+                SessionEvent::OtherVersion(port, peer, versions) => {
+                    Notice::OtherVersion(self.link_name(port), peer, versions)
+                }
                 SessionEvent::Resized(size) => Notice::Resized(size),
                 SessionEvent::Failed(failure) => Notice::Failed(failure),
                 SessionEvent::CacheLost => Notice::CacheLost,
@@ -340,8 +343,8 @@ impl Driver {
     /// Counts a request that began then and is over.
     fn count(&mut self, request: &Request, status: Status, begun: Instant) {
         let (counts, len) = (&mut self.counts, u64::from(request.len));
-        if status != Status::Success {
-            counts.errors += 1;
+        if let Err(errno) = result(status) {
+            counts.errors.add(request.operation.into(), errno);
             return;
         }
         match request.operation {
@@ -427,8 +430,9 @@ impl Opening {
 fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> LinkReport {
     let live = || channels.iter().filter(|channel| channel.live);
     let problem = channels.iter().filter_map(|channel| channel.problem).max();
-    let problem = problem.or(is_deaf.then_some(Problem::NoOffer));
-    let problem = problem.filter(|_| channels.is_empty() || live().count() < channels.len());
+    let problem = problem.filter(|_| live().count() < channels.len()).map(|it| it.to_string());
+    let is_unheard = channels.is_empty() || is_deaf && live().next().is_none();
+    let unheard = is_unheard.then(|| "no target is heard on it".to_owned());
     LinkReport {
         link: port.link().name().to_owned(),
         mac: Mac(port.link().mac()),
@@ -437,7 +441,7 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
         frame_len_max: port.link().frame_len_max(),
         rtt: live().map(|channel| channel.rtt).min().unwrap_or_default(),
         congestion_window: live().map(|channel| channel.congestion_window).sum(),
-        problem: port.trouble().map(str::to_owned).or_else(|| problem.map(|it| it.to_string())),
+        problem: port.trouble().map(str::to_owned).or(problem).or(unheard),
         port: port.stats(),
         link_counters: port.link().counters(),
         channels,

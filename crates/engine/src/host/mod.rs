@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tyche_link::Link;
 use tyche_numa::{Home, Placement};
-use tyche_proto::wire::{Mac, Reason, Reject};
+use tyche_proto::wire::{Mac, Reason, Reject, Versions};
 use tyche_proto::{
     ChannelStats, ExportState, Failure, Former, NodeCounts, PathReport, Problem, SessionConfig,
 };
@@ -21,6 +21,7 @@ pub use inline::{ConnectError, InlineHost};
 pub use latency::{LatencyFigures, LatencyReport};
 pub use thread::{Host, HostControl};
 
+use crate::errors::ErrorCounts;
 use crate::placed::{self, LinkNodes, SessionNodes};
 use crate::port::PortStats;
 
@@ -73,6 +74,8 @@ pub enum Notice {
     Parted(String, Mac, Problem),
     /// The target refused a channel.
     Rejected(Reason, String),
+    /// A target on that link, at that address, speaks other versions of the protocol only.
+    OtherVersion(String, Mac, Versions),
     /// The export has another size.
     Resized(u64),
     /// The target has lost completed writes: the next flush fails.
@@ -179,5 +182,5 @@ pub struct RequestCounts {
     /// Discards and write-zeroes answered.
     pub others: u64,
     /// Requests that ended with an error.
-    pub errors: u64,
+    pub errors: ErrorCounts,
 }

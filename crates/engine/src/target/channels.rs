@@ -22,7 +22,6 @@ struct Slot {
 /// What an open channel needs here.
 pub(super) struct Channel {
     pub(super) export: usize,
-    pub(super) writer: bool,
     /// That of the export when the channel was opened, as its host was told.
     pub(super) generation: Uuid,
     /// The `damq`.
@@ -35,14 +34,12 @@ pub(super) struct Channel {
 impl Channel {
     pub(super) fn new(
         (export, generation): (usize, Uuid),
-        writer: bool,
         arena: Arena,
         queue_size: u16,
         stages: bool,
     ) -> Self {
         Self {
             export,
-            writer,
             generation,
             arena,
             slots: (0..queue_size).map(|_| Slot::default()).collect(),

@@ -7,16 +7,21 @@ use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
 use tyche_proto::wire::Uuid;
-use tyche_store::{Loan, Queue, Store};
+use tyche_store::{Loan, Queue};
 
+use super::exported::Exported;
 use super::shared::Shared;
+use crate::errors::OperationKind;
 
 /// Requests that one loop has with one store at once; more wait in the loop.
 pub(super) const DEPTH: usize = 1024;
+/// Tokens have so many bits. What a request wanted is above them at the store: its completion does
+/// not say.
+const TOKEN_BITS: u32 = 48;
 
 /// See the module. Opened when the first channel needs it.
 pub(super) struct Disk {
-    store: Arc<dyn Store>,
+    exported: Arc<Exported>,
     queue: Option<Box<dyn Queue>>,
     /// Requests that the queue had no room for.
     waiting: VecDeque<(u64, Request)>,
@@ -26,9 +31,9 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+    pub(super) fn new(exported: Arc<Exported>) -> Self {
         let (generation, losses) = (Uuid::nil(), None);
-        Self { store, queue: None, waiting: VecDeque::new(), generation, losses }
+        Self { exported, queue: None, waiting: VecDeque::new(), generation, losses }
     }
 
     /// The generation now. If the store has lost more than this loop knows of, it is another one,
@@ -49,7 +54,7 @@ impl Disk {
     pub(super) fn register(&mut self, arena: &Arena) -> io::Result<()> {
         let queue = match self.queue.take() {
             Some(queue) => queue,
-            None => self.store.queue(DEPTH)?,
+            None => self.exported.store.queue(DEPTH)?,
         };
         self.queue.insert(queue).register(arena);
         Ok(())
@@ -66,9 +71,10 @@ impl Disk {
     /// `NOSPC` is what Linux says to local writers, and here means a full medium.
     pub(super) fn check(&self, request: &Request) -> Result<(), Errno> {
         if self.queue.is_none() {
+            self.exported.failed(request.operation.into(), Errno::IO);
             return Err(Errno::IO);
         }
-        let checked = self.store.geometry().check(request);
+        let checked = self.exported.store.geometry().check(request);
         checked.map_err(|errno| if errno == Errno::NOSPC { Errno::INVAL } else { errno })
     }
 
@@ -78,9 +84,10 @@ impl Disk {
         queue.lend(request.offset, request.len as usize)
     }
 
-    /// Takes a request that was checked.
+    /// Takes a request that was checked. Its token has at most [`TOKEN_BITS`].
     pub(super) fn submit(&mut self, token: u64, request: Request) {
         let queue = self.queue.as_mut().expect("open while a channel needs it");
+        let token = labelled(token, request.operation.into());
         if queue.in_flight() < DEPTH {
             queue.submit(token, request);
         } else {
@@ -99,9 +106,17 @@ impl Disk {
             return;
         }
         if let Err(error) = queue.kick() {
-            tracing::error!(%error, "cannot hand requests to the store, trying again");
+            self.exported.jammed(&error);
         }
+        let before = done.len();
         queue.reap(done);
+        for completion in &mut done[before..] {
+            let (token, operation) = unlabelled(completion.token);
+            completion.token = token;
+            if let Err(errno) = completion.result {
+                self.exported.failed(operation, errno);
+            }
+        }
     }
 
     /// What to wait for.
@@ -110,15 +125,27 @@ impl Disk {
     }
 }
 
+fn labelled(token: u64, operation: OperationKind) -> u64 {
+    debug_assert!(token < 1 << TOKEN_BITS, "a token is a channel and a tag");
+    (operation as u64) << TOKEN_BITS | token
+}
+
+fn unlabelled(token: u64) -> (u64, OperationKind) {
+    let operation = OperationKind::ALL[(token >> TOKEN_BITS) as usize];
+    (token & ((1 << TOKEN_BITS) - 1), operation)
+}
+
 #[cfg(test)]
 mod tests {
+    use tyche_proto::wire::Name;
     use tyche_store::null::NullStore;
 
     use super::*;
 
     #[test]
     fn past_the_end_is_invalid_whatever_the_operation() {
-        let mut disk = Disk::new(Arc::new(NullStore::new(4096, 512).unwrap()));
+        let store = Arc::new(NullStore::new(4096, 512).unwrap());
+        let mut disk = Disk::new(Arc::new(Exported::new(Name::new("a").unwrap(), store)));
         disk.register(&Arena::new(1)).unwrap();
         let zeroes = Operation::WriteZeroes { fua: false, may_unmap: true };
         let write = Operation::Write { fua: false };

@@ -11,6 +11,7 @@
 
 mod channels;
 mod disk;
+mod exported;
 mod report;
 mod shared;
 mod thread;
@@ -26,7 +27,8 @@ use tyche_proto::wire::{Event, Name, Uuid};
 use tyche_proto::{ExportConfig, Registry, TargetConfig, Writer};
 use tyche_store::{ResizeError, Store};
 
-pub use report::{SessionReport, TargetLinkReport, TargetReport};
+use exported::Exported;
+pub use report::{ExportReport, SessionReport, TargetLinkReport, TargetReport};
 use shared::{Admissions, Shared};
 use thread::{LinkThread, Site};
 
@@ -71,8 +73,8 @@ impl TargetExport {
 }
 
 /// Keeps, over restarts, who was last let in to write an export (by index). Called before that
-/// session learns that it is in, and may wait for a disk. If it can't be kept, the error says what
-/// is wrong and what to do, in 120 bytes at most.
+/// session is let in, and may wait for a disk. If it fails, the session is refused with that text,
+/// which says what to do, in 120 bytes at most.
 pub type RememberWriter = Box<dyn FnMut(usize, Writer) -> Result<(), String> + Send>;
 
 /// Gives an export (by index) another generation, which outlives the process from then on. Called
@@ -103,7 +105,7 @@ pub struct TargetOptions {
 /// from the disk.
 pub struct Target {
     shared: Arc<Shared>,
-    stores: Vec<Arc<dyn Store>>,
+    exports: Vec<Arc<Exported>>,
     threads: Vec<LinkThread>,
 }
 
@@ -118,36 +120,35 @@ impl Target {
             (options.remember_writer, options.renew_generation);
         let identity = target.uuid;
         let mut registry = Registry::new(target);
-        let (mut stores, mut remembered) = (Vec::new(), Vec::new());
+        let mut exported = Vec::new();
         for export in exports {
             let index = registry.add_export(export.config());
             registry.restore_last_writer(index, export.last_writer);
-            remembered.push(export.last_writer);
-            stores.push(export.store);
+            exported.push(Arc::new(Exported::new(export.name, export.store)));
         }
-        let losses = stores.iter().map(|store| store.losses()).collect();
-        let admissions =
-            Admissions { registry, remember_writer, remembered, renew_generation, losses };
-        let shared = Arc::new(Shared::new(admissions, stores.clone(), links.len())?);
+        let losses = exported.iter().map(|export| export.store.losses()).collect();
+        let admissions = Admissions { registry, remember_writer, renew_generation, losses };
+        let shared = Arc::new(Shared::new(admissions, exported.clone(), links.len())?);
         let threads = links.into_iter().enumerate().map(|(index, link)| {
             let home = placed::home(&placement, &*link);
-            let (stores, shared) = (stores.clone(), Arc::clone(&shared));
-            let site = Site { index, link, ethertype, home, stores, spin, shared };
+            let (exports, shared) = (exported.clone(), Arc::clone(&shared));
+            let site = Site { index, link, ethertype, home, exports, spin, shared };
             LinkThread::start(site, identity)
         });
         let threads = threads.collect::<io::Result<_>>()?;
-        Ok(Self { shared, stores, threads })
+        Ok(Self { shared, exports: exported, threads })
     }
 
     /// What the target is doing. Links whose thread does not answer within a second are left out.
     pub fn report(&self) -> TargetReport {
         let links = self.threads.iter().filter_map(LinkThread::report).collect();
-        TargetReport::new(&self.shared.lock().registry, links)
+        let health = self.exports.iter().map(|export| export.health()).collect();
+        TargetReport::new(&self.shared.lock().registry, health, links)
     }
 
-    /// All exports may have lost anything, and who wrote last is not known any more: the machine has
-    /// gone back to an earlier state. Flushes fail until hosts connect anew, and no session that was
-    /// away is let in again to write; `nobody` is what is kept as the last writer.
+    /// All exports may have lost anything, and who wrote last is not known any more: the machine
+    /// has gone back to an earlier state. Flushes fail until hosts connect anew, and no session
+    /// that was away is let in again to write; `nobody` is what is kept as the last writer.
     pub fn distrust(&self, nobody: Writer) {
         self.shared.distrust(nobody);
     }
@@ -161,11 +162,12 @@ impl Target {
     /// # Panics
     /// If there is no such export.
     pub fn resize(&self, export: usize, size: Option<u64>) -> Result<u64, ResizeError> {
-        self.stores[export].resize(size)?;
+        let store = &self.exports[export].store;
+        store.resize(size)?;
         let registry = &mut self.shared.lock().registry;
         // Asked behind the lock: of two that resize at the same time, the hosts are told the larger
         // size last.
-        let size = self.stores[export].geometry().size;
+        let size = store.geometry().size;
         if registry.export(export).size != size {
             registry.resize(export, size);
             for thread in &self.threads {

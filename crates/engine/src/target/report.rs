@@ -3,8 +3,21 @@
 use tyche_proto::wire::{Mac, Reject, Uuid};
 use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry};
 
+use super::exported::Health;
+use crate::errors::ErrorCounts;
 use crate::placed::LinkNodes;
 use crate::port::PortStats;
+
+/// An export, for people.
+#[derive(Clone, Debug)]
+pub struct ExportReport {
+    /// What it is.
+    pub config: ExportConfig,
+    /// Requests that its disk has failed.
+    pub errors: ErrorCounts,
+    /// What has become of its file or device, if it is not what it was.
+    pub problem: Option<String>,
+}
 
 /// A channel of the target, for people.
 #[derive(Clone, Debug)]
@@ -50,7 +63,7 @@ pub struct TargetLinkReport {
 #[derive(Clone, Debug)]
 pub struct TargetReport {
     /// The exports.
-    pub exports: Vec<ExportConfig>,
+    pub exports: Vec<ExportReport>,
     /// Who is connected.
     pub sessions: Vec<SessionReport>,
     /// The links.
@@ -58,7 +71,11 @@ pub struct TargetReport {
 }
 
 impl TargetReport {
-    pub(super) fn new(registry: &Registry, links: Vec<TargetLinkReport>) -> Self {
+    pub(super) fn new(
+        registry: &Registry,
+        health: Vec<Health>,
+        links: Vec<TargetLinkReport>,
+    ) -> Self {
         let sessions = registry.exports().enumerate().flat_map(|(index, export)| {
             registry.sessions(index).iter().map(|session| SessionReport {
                 export: export.name.to_string(),
@@ -69,6 +86,9 @@ impl TargetReport {
             })
         });
         let sessions = sessions.collect();
-        Self { exports: registry.exports().cloned().collect(), sessions, links }
+        let exports = registry.exports().zip(health).map(|(config, Health { errors, problem })| {
+            ExportReport { config: config.clone(), errors, problem }
+        });
+        Self { exports: exports.collect(), sessions, links }
     }
 }

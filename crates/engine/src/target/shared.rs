@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_proto::wire::Uuid;
 use tyche_proto::{Registry, Writer};
-use tyche_store::Store;
 use tyche_wake::Doorbell;
 
+use super::exported::Exported;
 use super::{RememberWriter, RenewGeneration};
 
 /// See the module.
 pub(super) struct Shared {
     admissions: Mutex<Admissions>,
-    /// By export.
-    stores: Vec<Arc<dyn Store>>,
+    /// By index.
+    exports: Vec<Arc<Exported>>,
     /// How often everything was distrusted.
     distrusts: AtomicU64,
     /// By link.
@@ -26,24 +26,25 @@ pub(super) struct Shared {
 pub(super) struct Admissions {
     pub(super) registry: Registry,
     pub(super) remember_writer: RememberWriter,
-    /// What was remembered last, by export.
-    pub(super) remembered: Vec<Option<Writer>>,
     pub(super) renew_generation: RenewGeneration,
     /// The losses that the generations in the registry know of, by export.
     pub(super) losses: Vec<u64>,
 }
 
 impl Admissions {
-    /// Remembers who was let in since the last call.
-    fn remember(&mut self) {
-        for (export, remembered) in self.remembered.iter_mut().enumerate() {
-            let last = self.registry.last_writer(export);
-            if let Some(writer) = last.filter(|_| last != *remembered) {
-                match (self.remember_writer)(export, writer) {
-                    Ok(()) => *remembered = last,
-                    Err(error) => tracing::error!(%error, "cannot keep who writes"),
-                }
-            }
+    /// Keeps the writers that wait for it: their hosts are answered when they are served again.
+    fn keep_writers(&mut self) {
+        while let Some((export, writer)) = self.registry.unkept() {
+            let result = (self.remember_writer)(export, writer);
+            self.registry.kept(export, writer, result.as_ref().map(drop).map_err(String::as_str));
+        }
+    }
+
+    /// No session was the last to write an export, as far as anybody knows.
+    fn forget_writer(&mut self, export: usize, nobody: Writer) {
+        self.registry.restore_last_writer(export, Some(nobody));
+        if let Err(error) = (self.remember_writer)(export, nobody) {
+            tracing::error!(%error, "cannot keep that it is not known who wrote last");
         }
     }
 
@@ -61,36 +62,37 @@ impl Admissions {
 /// How other threads reach a link's loop.
 pub(super) struct Caller {
     pub(super) doorbell: Doorbell,
-    /// The registry names channels of this link that are to be closed. Changes only while the
-    /// registry is locked, and spares the loop from locking it to see that there are none.
-    displaced: AtomicBool,
+    /// The registry names channels of this link that are to be closed, or to show that they live.
+    /// Changes only while the registry is locked, and spares the loop from locking it to see that
+    /// there are none.
+    called: AtomicBool,
 }
 
 impl Caller {
     fn new() -> io::Result<Self> {
-        Ok(Self { doorbell: Doorbell::new()?, displaced: AtomicBool::new(false) })
+        Ok(Self { doorbell: Doorbell::new()?, called: AtomicBool::new(false) })
     }
 
     /// What the flag stands for is behind the registry's lock, so the flag orders nothing.
-    pub(super) fn is_displaced(&self) -> bool {
-        self.displaced.load(Ordering::Relaxed)
+    pub(super) fn is_called(&self) -> bool {
+        self.called.load(Ordering::Relaxed)
     }
 }
 
 impl Shared {
     pub(super) fn new(
         admissions: Admissions,
-        stores: Vec<Arc<dyn Store>>,
+        exports: Vec<Arc<Exported>>,
         links: usize,
     ) -> io::Result<Self> {
         let callers = (0..links).map(|_| Caller::new()).collect::<io::Result<_>>()?;
         let (admissions, distrusts) = (Mutex::new(admissions), AtomicU64::new(0));
-        Ok(Self { admissions, stores, distrusts, callers })
+        Ok(Self { admissions, exports, distrusts, callers })
     }
 
     /// How often completed writes of an export may have been lost.
     pub(super) fn losses(&self, export: usize) -> u64 {
-        self.stores[export].losses() + self.distrusts.load(Ordering::Acquire)
+        self.exports[export].store.losses() + self.distrusts.load(Ordering::Acquire)
     }
 
     /// The generation of an export that knows of so many losses. It is on stable storage.
@@ -102,11 +104,10 @@ impl Shared {
     pub(super) fn distrust(&self, nobody: Writer) {
         self.distrusts.fetch_add(1, Ordering::AcqRel);
         let mut admissions = self.lock();
-        for export in 0..self.stores.len() {
-            admissions.registry.restore_last_writer(export, Some(nobody));
+        for export in 0..self.exports.len() {
+            admissions.forget_writer(export, nobody);
             admissions.renew(export, self.losses(export));
         }
-        admissions.remember();
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Admissions> {
@@ -118,19 +119,19 @@ impl Shared {
     }
 
     /// Lets a link's loop `serve` with the registry: its channels that are to be closed, and hosts
-    /// that want in. Remembers the writers, and calls the links whose channels have to give way.
+    /// that want in. Keeps the writers, and calls the links that have something to do for others.
     /// Nobody is let in with a generation that does not know of a loss.
     pub(super) fn admit(&self, link: usize, serve: impl FnOnce(&mut Registry)) {
         let mut admissions = self.lock();
-        for export in 0..self.stores.len() {
+        for export in 0..self.exports.len() {
             admissions.renew(export, self.losses(export));
         }
-        self.callers[link].displaced.store(false, Ordering::Relaxed);
+        self.callers[link].called.store(false, Ordering::Relaxed);
         serve(&mut admissions.registry);
-        admissions.remember();
+        admissions.keep_writers();
         // Possibly ourselves: the registry hands out a few at a time.
-        for link in admissions.registry.closing_links() {
-            self.callers[link].displaced.store(true, Ordering::Relaxed);
+        for link in admissions.registry.called_links() {
+            self.callers[link].called.store(true, Ordering::Relaxed);
             self.callers[link].doorbell.ring();
         }
     }
@@ -170,7 +171,6 @@ mod tests {
         Admissions {
             registry,
             remember_writer: Box::new(|_, _| Ok(())),
-            remembered: vec![None],
             renew_generation: Box::new(move |_| {
                 generations += 1;
                 Uuid::from_u128(generations)

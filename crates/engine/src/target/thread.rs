@@ -12,12 +12,12 @@ use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_proto::wire::{self, ChannelId, Data, Event, Mac, Tag, Uuid};
 use tyche_proto::{Action, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing};
-use tyche_store::Store;
 use tyche_wake::Spin;
 
 use super::TargetLinkReport;
 use super::channels::{Channel, Channels};
 use super::disk::{DEPTH, Disk};
+use super::exported::Exported;
 use super::shared::Shared;
 use crate::clock::{self, now};
 use crate::conversion::{block_operation, status};
@@ -40,7 +40,7 @@ pub(super) struct Site {
     pub(super) ethertype: u16,
     pub(super) home: Home,
     /// By export.
-    pub(super) stores: Vec<Arc<dyn Store>>,
+    pub(super) exports: Vec<Arc<Exported>>,
     /// How long to spin before sleeping.
     pub(super) spin: Duration,
     pub(super) shared: Arc<Shared>,
@@ -112,8 +112,6 @@ struct TargetLoop {
     index: usize,
     /// By export.
     disks: Vec<Disk>,
-    /// By export: what the hosts were told that were let in last.
-    told: Vec<Uuid>,
     channels: Channels,
     commands: Receiver<Command>,
     out: Outgoing,
@@ -130,7 +128,7 @@ struct TargetLoop {
 
 impl TargetLoop {
     fn new(site: Site, target: Uuid, commands: Receiver<Command>) -> Self {
-        let Site { index, link, ethertype, home, stores, spin, shared } = site;
+        let Site { index, link, ethertype, home, exports, spin, shared } = site;
         let port = Port::new(link, ethertype, home);
         let config = ListenerConfig {
             link: index,
@@ -142,8 +140,7 @@ impl TargetLoop {
             port,
             shared,
             index,
-            disks: stores.into_iter().map(Disk::new).collect(),
-            told: Vec::new(),
+            disks: exports.into_iter().map(Disk::new).collect(),
             channels: Channels::default(),
             commands,
             out: Outgoing::new(),
@@ -220,17 +217,9 @@ impl TargetLoop {
     fn settle(&mut self, frame: Option<usize>) {
         while let Some(event) = self.listener.poll_event() {
             match event {
-                ListenerEvent::Opened {
-                    channel,
-                    export,
-                    writer,
-                    damq_pages,
-                    queue_size,
-                    stages,
-                } => {
+                ListenerEvent::Opened { channel, export, boot, damq_pages, queue_size, stages } => {
                     let arena = placed::channel_arena(self.port.home(), damq_pages as usize);
-                    let told = (export, self.told[export]);
-                    let opened = Channel::new(told, writer, arena, queue_size, stages);
+                    let opened = Channel::new((export, boot), arena, queue_size, stages);
                     self.open(channel, opened);
                 }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
@@ -294,9 +283,7 @@ impl TargetLoop {
         };
         let export = channel.export;
         let disk = &mut self.disks[export];
-        let checked = if command.opcode.modifies() && !channel.writer {
-            Err(Errno::ROFS)
-        } else if is_durable(&request)
+        let checked = if is_durable(&request)
             && channel.generation != disk.generation(export, &self.shared)
         {
             // It would say that all that completed before is durable. Some of it may be lost, and
@@ -350,16 +337,11 @@ impl TargetLoop {
 
     /// Does what needs the registry; false if there was nothing.
     fn serve_requests(&mut self, now: Instant) -> bool {
-        let displaced = self.shared.caller(self.index).is_displaced();
-        let worked = displaced || self.listener.has_requests();
+        let called = self.shared.caller(self.index).is_called();
+        let worked = called || self.listener.has_requests();
         if worked {
             let listener = &mut self.listener;
-            let told = &mut self.told;
-            self.shared.admit(self.index, |registry| {
-                listener.serve_requests(now, registry);
-                told.clear();
-                told.extend(registry.exports().map(|export| export.boot));
-            });
+            self.shared.admit(self.index, |registry| listener.serve_requests(now, registry));
             self.settle(None);
         }
         worked
@@ -382,7 +364,7 @@ impl TargetLoop {
         let caller = shared.caller(self.index);
         caller.doorbell.announce();
         // Whoever came before that has not rung.
-        if !self.obey() && !caller.is_displaced() {
+        if !self.obey() && !caller.is_called() {
             self.await_work(caller.doorbell.wait_fd());
         }
         caller.doorbell.awake();

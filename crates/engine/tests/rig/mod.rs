@@ -16,7 +16,7 @@ use tyche_link::Link;
 use tyche_link::memory::MemoryLink;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig, TargetConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig, TargetConfig, Writer};
 use tyche_store::Store;
 
 pub const SIZE: u64 = 4 << 20;
@@ -27,12 +27,18 @@ pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
+thread_local! {
+    /// The last writer of this test's export: kept over restarts of its target.
+    static LAST_WRITER: Arc<Mutex<Option<Writer>>> = Arc::default();
+}
+
 pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
     Target::start(options_of_target(link, store)).unwrap()
 }
 
 /// A target with one export.
 pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOptions {
+    let kept = LAST_WRITER.with(Arc::clone);
     let export = TargetExport {
         name: name("disk"),
         uuid: Uuid::from_u128(7),
@@ -40,7 +46,7 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
         store,
         shared: false,
         hosts: Vec::new(),
-        last_writer: None,
+        last_writer: *kept.lock().unwrap(),
     };
     TargetOptions {
         target: TargetConfig {
@@ -56,7 +62,10 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
-        remember_writer: Box::new(|_, _| Ok(())),
+        remember_writer: Box::new(move |_, writer| {
+            *kept.lock().unwrap() = Some(writer);
+            Ok(())
+        }),
         renew_generation: Box::new(|_| Uuid::from_u128(9)),
     }
 }
@@ -69,8 +78,8 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
         session: Uuid::from_u128(3),
         device: Uuid::from_u128(3),
         resumes: None,
-        export: name("disk"),
-        target: None,
+        export: tyche_proto::ExportId::Name(name("disk")),
+        target: tyche_proto::TargetId::Any,
         queue_size: 32,
         damq_pages: 1024,
         operations_max: 64,

@@ -6,12 +6,16 @@
 //! frame that it cannot describe blocks a slot of the ring for ever (Linux 6.18, `tpacket_rcv`).
 //!
 //! Either half may be the first to learn that the interface fell, for the kernel tells once; both
-//! see it then. What both may write are single atomics that mean something by themselves.
+//! see it then. What both may write are single atomics that mean something by themselves, and the
+//! filter, which has a lock: it is changed when a session begins, or when the interface is another.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use super::filter::Filter;
 use super::socket::{SENDS_ONLY, Socket};
 use super::{InterfaceInfo, Malformed, interface};
 use crate::Mac;
@@ -21,6 +25,8 @@ pub(super) struct Endpoint {
     pub(super) outgoing: Socket,
     name: String,
     ethertype: u16,
+    /// The filter of the receiving socket.
+    filter: Mutex<Filter>,
     /// Whether the interface was up when last seen, with the sockets bound to it.
     attached: AtomicBool,
     /// The interface's address, in the low bytes, when last seen.
@@ -34,7 +40,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The sockets are bound to the interface already.
+    /// The sockets are bound to the interface already, and what is received is filtered for it.
     pub(super) fn new(
         incoming: Socket,
         outgoing: Socket,
@@ -46,6 +52,7 @@ impl Endpoint {
             outgoing,
             name: info.name,
             ethertype,
+            filter: Mutex::new(Filter { interface: info.index, mark: None }),
             attached: AtomicBool::new(true),
             mac: AtomicU64::new(pack(info.mac)),
             mtu: AtomicUsize::new(info.mtu),
@@ -108,6 +115,7 @@ impl Endpoint {
         if !up {
             return Err(self.explain(io::Error::from_raw_os_error(libc::ENETDOWN)));
         }
+        self.filter(|filter| filter.interface = index)?;
         // Changes nothing if the sockets are bound to this very interface; a new interface of the
         // same name, or even of the same number, is another one to the kernel.
         self.incoming.bind(index, self.ethertype).map_err(|error| self.explain(error))?;
@@ -115,6 +123,13 @@ impl Endpoint {
         self.attached.store(true, Relaxed);
         self.refresh();
         Ok(())
+    }
+
+    /// Changes the filter.
+    pub(super) fn filter(&self, change: impl FnOnce(&mut Filter)) -> io::Result<()> {
+        let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut filter);
+        self.incoming.filter(&filter)
     }
 
     /// Gives the kernel's errors about the interface the kind that the contract names, and says

@@ -19,6 +19,13 @@ pub enum OpenError {
         /// Its name.
         interface: String,
     },
+    /// The interface is a member of another one, which takes what arrives on it.
+    Member {
+        /// Its name.
+        interface: String,
+        /// The bridge, bond or the like, if it has a name in this network namespace.
+        master: Option<String>,
+    },
     /// The interface does not carry Ethernet frames.
     NotEthernet {
         /// Its name.
@@ -59,6 +66,15 @@ impl fmt::Display for OpenError {
             }
             Self::Down { interface } => {
                 write!(f, "interface {interface} is down; `ip link set {interface} up` starts it")
+            }
+            Self::Member { interface, master } => {
+                let master = master.as_deref().unwrap_or("another interface");
+                write!(
+                    f,
+                    "interface {interface} is part of {master}, which takes all that arrives on \
+                     it: use {master}, or take {interface} out with \
+                     `ip link set {interface} nomaster`"
+                )
             }
             Self::NotEthernet { interface, hardware } => write!(
                 f,
@@ -131,6 +147,12 @@ mod tests {
             "no interface eth9; there are: eth0, eth1",
         );
         says(OpenError::Down { interface: interface() }, "`ip link set eth9 up`");
+        let master = Some("br0".to_owned());
+        says(OpenError::Member { interface: interface(), master }, "part of br0, which takes");
+        says(
+            OpenError::Member { interface: interface(), master: None },
+            "`ip link set eth9 nomaster`",
+        );
         says(OpenError::MtuTooSmall { interface: interface(), mtu: 576 }, "MTU of 576, at least");
         says(OpenError::NotPermitted, "CAP_NET_RAW");
         let short = BufferShortfall { wanted: 1 << 20, granted: 212_992 };

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::{mem, ptr};
 
+use super::relations::relations;
 use super::socket::check;
 use crate::Mac;
 
@@ -40,6 +41,23 @@ pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
         }
     }
     Ok(found)
+}
+
+/// The interfaces to use where none is named: those on which frames can flow, but for members of a
+/// bridge or bond, whose frames are their master's.
+///
+/// # Errors
+/// As [`interfaces`].
+pub fn usable_interfaces() -> io::Result<Vec<InterfaceInfo>> {
+    let mut found = interfaces()?;
+    found.retain(|it| it.running && master_of(it.index).is_none());
+    Ok(found)
+}
+
+/// The number of the interface that takes what arrives on that one, if it is a member.
+pub(super) fn master_of(index: i32) -> Option<i32> {
+    // Where that can't be asked, the interface is used: what is wrong with it will be seen.
+    relations(index).ok().and_then(|it| it.master)
 }
 
 /// What the interface is like, and its hardware type (`ARPHRD_..`). The name is looked up in the

@@ -2,9 +2,10 @@
 //!
 //! A socket is bound to one interface and one EtherType, so the kernel's own demultiplexer
 //! keeps everything else away. What comes in: frames to the interface's address and broadcasts;
-//! no promiscuous mode, no multicast. The kernel puts it into a ring that we share, so receiving
-//! needs no system call. What goes out is copied by `sendmmsg`, and bypasses the traffic control
-//! layer (qdisc) unless told otherwise: one lock and one queue less for a frame.
+//! no promiscuous mode, no multicast; nothing that is for a VLAN or a macvlan on the interface,
+//! which are interfaces of their own (`filter`). The kernel puts it into a ring that we share, so
+//! receiving needs no system call. What goes out is copied by `sendmmsg`, and bypasses the traffic
+//! control layer (qdisc) unless told otherwise: one lock and one queue less for a frame.
 //!
 //! # When the interface changes
 //! - *Down, or no carrier to send on*: calls fail with `NetworkDown`. *Removed*: `NotFound`.
@@ -23,9 +24,10 @@
 
 mod endpoint;
 mod error;
+mod filter;
 mod interface;
-mod membership;
 mod receiver;
+mod relations;
 mod ring;
 mod socket;
 
@@ -37,9 +39,10 @@ use std::time::{Duration, Instant};
 
 use endpoint::Endpoint;
 pub use error::{BufferShortfall, OpenError};
-pub use interface::{InterfaceInfo, interfaces};
-pub use membership::is_member;
+use filter::Filter;
+pub use interface::{InterfaceInfo, interfaces, usable_interfaces};
 use receiver::PacketReceiver;
+pub use relations::{Relations, relations};
 use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
 use tyche_numa::Node;
@@ -118,7 +121,7 @@ impl PacketLink {
         }
         let info = find(name)?;
         let shape = Shape::new(ETHERNET + info.mtu);
-        let (incoming, ring) = open_incoming(shape)?;
+        let (incoming, ring) = open_incoming(shape, info.index)?;
         let (outgoing, shortfall) = open_outgoing(options)?;
         for (socket, protocol) in [(&outgoing, SENDS_ONLY), (&incoming, *ethertype)] {
             socket
@@ -234,8 +237,8 @@ impl Link for PacketLink {
     }
 
     fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
-        // Without the filter there is more to do, nothing else.
-        let _ = self.endpoint.incoming.filter(Some((at, bytes)));
+        // Without it there is more to do, nothing else.
+        let _ = self.endpoint.filter(|filter| filter.mark = Some((at, bytes)));
     }
 
     fn stamp_arrivals(&mut self, on: bool) -> bool {
@@ -280,6 +283,10 @@ fn find(name: &str) -> Result<InterfaceInfo, OpenError> {
     if !info.up {
         return Err(OpenError::Down { interface });
     }
+    if let Some(master) = interface::master_of(info.index) {
+        let found = interfaces().unwrap_or_default().into_iter().find(|it| it.index == master);
+        return Err(OpenError::Member { interface, master: found.map(|it| it.name) });
+    }
     if info.mtu < MTU_MIN {
         return Err(OpenError::MtuTooSmall { interface, mtu: info.mtu });
     }
@@ -298,11 +305,13 @@ fn set(socket: &Socket, option: i32, value: i32) -> Result<(), OpenError> {
     socket.set_option(libc::SOL_PACKET, option, value).map_err(failed)
 }
 
-/// A socket to receive with, and its ring.
-fn open_incoming(shape: Shape) -> Result<(Socket, Ring), OpenError> {
+/// A socket to receive with what is for that interface, and its ring.
+fn open_incoming(shape: Shape, interface: i32) -> Result<(Socket, Ring), OpenError> {
     let socket = open_socket()?;
     set(&socket, libc::PACKET_IGNORE_OUTGOING, 1)?;
-    socket.filter(None).map_err(|source| OpenError::System { call: "SO_ATTACH_FILTER", source })?;
+    socket
+        .filter(&Filter { interface, mark: None })
+        .map_err(|source| OpenError::System { call: "SO_ATTACH_FILTER", source })?;
     let ring = socket
         .receive_into_ring(shape)
         .map_err(|source| OpenError::System { call: "PACKET_RX_RING", source })?;

@@ -4,11 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::{mem, ptr};
 
+use super::filter::Filter;
 use super::ring::{self, Ring, Shape};
 use crate::batch::TxBatch;
-
-/// What a filter returns for a frame that passes: how many bytes of it to keep.
-const WHOLE_FRAME: u32 = u32::MAX;
 
 /// The EtherType to bind a socket to that receives nothing.
 pub(super) const SENDS_ONLY: u16 = 0;
@@ -43,34 +41,12 @@ impl Socket {
         self.set(level, name, &value)
     }
 
-    /// Lets only frames to this machine's own address and to everybody pass. The kernel hands
-    /// a packet socket what the interface saw, for whomever it was: a bridge or a capture on the
-    /// same interface would otherwise fill our ring with the traffic of others. And, of these, only
-    /// frames that have `marked` bytes at a place, or zeroes.
-    pub(super) fn filter(&self, marked: Option<(usize, [u8; 4])>) -> io::Result<()> {
-        let at_packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
-        let step =
-            |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-        let load = |at| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
-        let jump = |code, jt, jf, k| step(libc::BPF_JMP | code | libc::BPF_K, jt, jf, k);
-        let pass = step(libc::BPF_RET | libc::BPF_K, 0, 0, WHOLE_FRAME);
-        let drop = step(libc::BPF_RET | libc::BPF_K, 0, 0, 0);
-        // PACKET_HOST is 0 and PACKET_BROADCAST 1; multicast and others are greater.
-        let own =
-            [load(at_packet_type), jump(libc::BPF_JGT, 0, 1, libc::PACKET_BROADCAST.into()), drop];
-        let mark = marked.map(|(at, bytes)| {
-            [
-                load(at as u32),
-                jump(libc::BPF_JEQ, 2, 0, 0),
-                jump(libc::BPF_JEQ, 1, 0, u32::from_be_bytes(bytes)),
-                drop,
-            ]
-        });
-        let mut steps: Vec<_> = own.into_iter().chain(mark.into_iter().flatten()).collect();
-        steps.push(pass);
-        let filter =
+    /// From now on, only frames that pass the filter are received.
+    pub(super) fn filter(&self, filter: &Filter) -> io::Result<()> {
+        let mut steps = filter.program();
+        let program =
             libc::sock_fprog { len: steps.len() as libc::c_ushort, filter: steps.as_mut_ptr() };
-        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
     fn set<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {

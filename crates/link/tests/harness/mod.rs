@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_link::packet::{OpenError, PacketLink, PacketOptions, interfaces};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
 
 /// How long anything may take, however busy the machine.
@@ -165,7 +165,12 @@ impl Cable {
         let mut options = PacketOptions::new(NAMES[side]);
         options.ethertype = ETHERTYPE;
         adjust(&mut options);
-        self.inside(side, || PacketLink::open(&options)).unwrap()
+        self.try_open(side, &options).unwrap()
+    }
+
+    /// Opens any link on one end, or says why not.
+    pub fn try_open(&self, side: usize, options: &PacketOptions) -> Result<PacketLink, OpenError> {
+        self.inside(side, || PacketLink::open(options))
     }
 }
 
@@ -175,6 +180,23 @@ impl Drop for Cable {
             // Also after a failure half-way through the making.
             let _ = Command::new("ip").args(["netns", "del", namespace]).output();
         }
+    }
+}
+
+/// Sends any frame, such as no link would.
+pub fn send_raw(interface: &str, frame: &[u8]) {
+    let index = interfaces().unwrap().iter().find(|info| info.name == interface).unwrap().index;
+    // SAFETY: a socket is opened and closed here; address and frame outlive the call.
+    unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = index;
+        let address_len = size_of_val(&address) as libc::socklen_t;
+        let address = (&raw const address).cast();
+        let sent = libc::sendto(fd, frame.as_ptr().cast(), frame.len(), 0, address, address_len);
+        assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+        libc::close(fd);
     }
 }
 

@@ -10,9 +10,9 @@ use tyche_proto::wire::{
     Mac, Name, Opcode, PAGE_LEN, Status, Tag, Uuid, emit_entries,
 };
 use tyche_proto::{
-    Action, BatchPolicy, ChannelChoice, ExportConfig, Instant, Listener, ListenerConfig,
+    Action, BatchPolicy, ChannelChoice, ExportConfig, ExportId, Instant, Listener, ListenerConfig,
     ListenerEvent, Operation, Outgoing, PortConfig, Registry, Session, SessionConfig, SessionEvent,
-    TargetConfig,
+    TargetConfig, TargetId,
 };
 
 /// An MTU of 9000.
@@ -132,7 +132,7 @@ impl Pair {
         let mut pair = Self { now, host: Host::new(len, now), target: Target::new() };
         // Nothing is lost, so each step of the handshake takes a turn or two.
         for _ in 0..100 {
-            if pair.host.session.is_live() {
+            if pair.target.channel != ChannelId::NONE {
                 return pair;
             }
             pair.now = pair.now + Duration::from_millis(1);
@@ -184,8 +184,8 @@ impl Host {
             session: Uuid::from_u128(2),
             device: Uuid::from_u128(2),
             resumes: None,
-            export: name("disk"),
-            target: None,
+            export: ExportId::Name(name("disk")),
+            target: TargetId::Any,
             queue_size: DEPTH,
             damq_pages: DAMQ_PAGES,
             operations_max: DEPTH.into(),
@@ -307,8 +307,11 @@ impl Target {
                     ListenerEvent::Closed { .. } => unreachable!("nobody closes it"),
                 }
             }
-            if self.listener.has_requests() {
+            while self.listener.has_requests() {
                 self.listener.serve_requests(now, &mut self.registry);
+                while let Some((export, writer)) = self.registry.unkept() {
+                    self.registry.kept(export, writer, Ok(()));
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tyche_wire::{Name, Uuid};
 
-use super::{ChannelChoice, ExportState};
+use super::{ChannelChoice, ExportId, ExportState, TargetId};
 use crate::batching::BatchPolicy;
 
 /// What a session wants.
@@ -21,13 +21,12 @@ pub struct SessionConfig {
     pub device: Uuid,
     /// What the former session of the device knew of the export, if there was one: see
     /// [`Former`](super::Former). Everything that it has not answered is to be submitted again.
-    /// `None` by itself once connected.
     pub resumes: Option<ExportState>,
     /// The export.
-    pub export: Name,
-    /// The target that must offer it. Set by itself once connected, and by `resumes`: a device
-    /// stays with its target.
-    pub target: Option<Uuid>,
+    pub export: ExportId,
+    /// The target that must offer it. Once connected, a session stays with its target, and so does
+    /// one that takes the place of another.
+    pub target: TargetId,
     /// Requests in flight on each channel, 1 to 1024.
     pub queue_size: u16,
     /// Pages wanted for the target's data queues of all channels together: each gets its part, but
@@ -45,7 +44,8 @@ pub struct SessionConfig {
     pub keep_alive: Duration,
     /// Pause between two attempts to connect.
     pub reconnect_delay: Duration,
-    /// How long to try to get back to a lost target before everything fails; `None`: for ever.
+    /// How long to try to get back to a lost target before everything fails, and how long a living
+    /// one may take for a request, if that is more than 10 s; `None`: for ever.
     pub ctrl_loss_tmo: Option<Duration>,
     /// How requests share frames.
     pub batch: BatchPolicy,

@@ -1,8 +1,8 @@
 //! What happens to a session, and what it knows of its export.
 
-use tyche_wire::{Echo, Mac, Reason, Rejection, Status, Uuid};
+use tyche_wire::{Echo, Mac, Reason, Rejection, Status, Uuid, Versions};
 
-use super::Problem;
+use super::{OfferedBy, Problem};
 use crate::operation::OpId;
 
 /// What a session knows of its export.
@@ -57,6 +57,13 @@ pub enum Failure {
     ExportChanged,
     /// The target removed the export.
     ExportRemoved,
+    /// Several targets offer what is wanted.
+    Ambiguous([OfferedBy; 2]),
+    /// The target has lost completed writes, or may have, though it has no cache to lose: it was
+    /// restored from a snapshot, or its memory is gone.
+    WritesLost,
+    /// The target lives, but has not answered a request in time.
+    NoProgress,
 }
 
 impl std::fmt::Display for Failure {
@@ -66,6 +73,16 @@ impl std::fmt::Display for Failure {
             Self::Rejected(reason) => reason.fmt(f),
             Self::ExportChanged => f.write_str("the export is not the same disk any more"),
             Self::ExportRemoved => f.write_str("the target removed the export"),
+            Self::Ambiguous([one, other]) => write!(
+                f,
+                "two targets offer it: {} ({}) and {} ({}); name the one you mean",
+                one.name, one.target, other.name, other.target
+            ),
+            Self::WritesLost => f.write_str(
+                "the target has lost completed writes, or may have: \
+                 it was restored from a snapshot, or its memory is gone",
+            ),
+            Self::NoProgress => f.write_str("the target lives, but did not answer in time"),
         }
     }
 }
@@ -102,6 +119,8 @@ pub enum SessionEvent {
     Parted(usize, Mac, Problem),
     /// A connect was refused. The session goes on trying unless it also fails.
     Rejected(Box<Rejection>),
+    /// A target at that address, heard on a local link by index, speaks other versions only.
+    OtherVersion(usize, Mac, Versions),
     /// An answer to an [echo](Session::echo) has come.
     Echoed(Echo),
     /// The export has another size.

@@ -1,11 +1,10 @@
 //! Lost channels that the target may still have open: what they had in flight may still take
 //! effect, and must not be sent again before the target has confirmed that they are closed
-//! (*fence before reissue*). PROTOCOL.md, "Sessions, takeover and reconnect".
+//! (*fence before reissue*). PROTOCOL.md, "Fences".
 
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
-use tyche_wire::{ChannelId, Cookie, Fence, Fenced, Uuid};
+use tyche_wire::{ChannelId, Cookie, Fate, Fence, Fenced, TAGS_MAX, Tag};
 
 use crate::initiator::Piece;
 use crate::time::Instant;
@@ -20,12 +19,12 @@ struct Lost {
     cookie: Cookie,
     channel: ChannelId,
     /// What waits for the confirmation.
-    pieces: Vec<Piece>,
+    pieces: Vec<(Tag, Piece)>,
     /// When to ask (again).
     next: Instant,
     /// How long to wait after that; doubles each time.
     pause: Duration,
-    /// The port that was asked through last.
+    /// The path that was asked through last.
     asked: Option<usize>,
 }
 
@@ -39,38 +38,56 @@ impl Fences {
         &mut self,
         now: Instant,
         (cookie, channel): (Cookie, ChannelId),
-        pieces: Vec<Piece>,
+        pieces: Vec<(Tag, Piece)>,
     ) {
         self.0.push(Lost { cookie, channel, pieces, next: now, pause: INTERVAL, asked: None });
     }
 
-    /// What waited for that confirmation; `None` if nothing did.
-    pub(super) fn confirmed(&mut self, fenced: &Fenced) -> Option<Vec<Piece>> {
+    /// Takes what waited for that confirmation, with what became of it. A confirmation of a channel
+    /// that nothing waits for any more is a repetition.
+    pub(super) fn confirmed(&mut self, now: Instant, fenced: &Fenced) -> Vec<(Piece, Fate)> {
         let named = |lost: &Lost| (fenced.cookie, fenced.channel) == (lost.cookie, lost.channel);
-        let index = self.0.iter().position(named)?;
-        Some(self.0.remove(index).pieces)
+        let Some(index) = self.0.iter().position(named) else { return Vec::new() };
+        let lost = &mut self.0[index];
+        let mut confirmed = Vec::new();
+        for outcome in &fenced.outcomes {
+            if let Some(at) = lost.pieces.iter().position(|(tag, _)| *tag == outcome.tag) {
+                confirmed.push((lost.pieces.remove(at).1, outcome.fate));
+            }
+        }
+        // More requests than one fence has room for.
+        (lost.next, lost.pause) = (now, INTERVAL);
+        if lost.pieces.is_empty() {
+            self.0.remove(index);
+        }
+        confirmed
     }
 
-    /// The question that is due, if it may go through `port`: they take turns unless this is the
-    /// `only` one, for one of them may be as dead as the channel.
+    /// The question that is due, if it may go through one of the live `paths`; with that path. They
+    /// take turns unless there is `only` one in all, for one of them may be as dead as the channel.
     pub(super) fn poll(
         &mut self,
         now: Instant,
-        session: Uuid,
-        port: usize,
+        paths: &(impl Iterator<Item = usize> + Clone),
         only: bool,
-    ) -> Option<Fence> {
-        let due = |lost: &&mut Lost| lost.next <= now && (only || lost.asked != Some(port));
-        let lost = self.0.iter_mut().find(due)?;
-        (lost.asked, lost.next) = (Some(port), now + lost.pause);
-        lost.pause = (lost.pause * 2).min(INTERVAL_MAX);
-        let Lost { cookie, channel, .. } = *lost;
-        Some(Fence { session, cookie, channel, tags: ArrayVec::new() })
+    ) -> Option<(usize, Fence)> {
+        self.0.iter_mut().filter(|lost| lost.next <= now).find_map(|lost| {
+            let path = paths.clone().find(|&path| only || lost.asked != Some(path))?;
+            (lost.asked, lost.next) = (Some(path), now + lost.pause);
+            lost.pause = (lost.pause * 2).min(INTERVAL_MAX);
+            let tags = lost.pieces.iter().take(TAGS_MAX).map(|(tag, _)| *tag).collect();
+            Some((path, Fence { cookie: lost.cookie, channel: lost.channel, tags }))
+        })
     }
 
     /// When the next question is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().map(|lost| lost.next).min()
+    }
+
+    /// Lost channels that are not confirmed to be closed.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -79,5 +96,58 @@ impl Fences {
 
     pub(super) fn clear(&mut self) {
         self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_wire::{CommandFlags, Opcode, Outcome, Status};
+
+    use super::*;
+
+    fn piece(op: u32) -> Piece {
+        let (opcode, flags) = (Opcode::Write, CommandFlags::NONE);
+        Piece { op, base: 0, opcode, flags, offset: 0, len: 512 }
+    }
+
+    fn tag(slot: u16) -> Tag {
+        Tag { slot, generation: 1 }
+    }
+
+    fn fenced(fence: &Fence, fate: Fate) -> Fenced {
+        let outcomes = fence.tags.iter().map(|&tag| Outcome { tag, fate }).collect();
+        Fenced { cookie: fence.cookie, channel: fence.channel, outcomes }
+    }
+
+    #[test]
+    fn more_requests_than_a_fence_has_room_for_take_several() {
+        let mut fences = Fences::default();
+        let pieces = (0..200).map(|n| (tag(n), piece(n.into()))).collect();
+        fences.add(Instant(0), (Cookie(7), ChannelId(3)), pieces);
+        let (path, first) = fences.poll(Instant(0), &(4..5), true).expect("it is due");
+        assert_eq!((path, first.tags.len()), (4, TAGS_MAX));
+        assert!(fences.poll(Instant(0), &(4..5), true).is_none(), "it was asked");
+        let executed = Fate::Executed(Status::Success);
+        let confirmed = fences.confirmed(Instant(5), &fenced(&first, executed));
+        assert_eq!(confirmed.len(), TAGS_MAX);
+        let (_, second) = fences.poll(Instant(5), &(4..5), true).expect("the rest is due");
+        assert_eq!(second.tags.len(), 200 - TAGS_MAX);
+        assert!(fences.confirmed(Instant(6), &fenced(&first, executed)).is_empty(), "again");
+        let confirmed = fences.confirmed(Instant(6), &fenced(&second, Fate::Unknown));
+        assert_eq!(confirmed[0], (piece(TAGS_MAX as u32), Fate::Unknown));
+        assert!(fences.is_empty());
+    }
+
+    #[test]
+    fn living_paths_take_turns() {
+        let mut fences = Fences::default();
+        fences.add(Instant(0), (Cookie(7), ChannelId(3)), vec![(tag(1), piece(1))]);
+        let asked = |fences: &mut Fences, now: Instant, paths: std::ops::Range<usize>| {
+            fences.poll(now, &paths, false).map(|(path, _)| path)
+        };
+        assert_eq!(asked(&mut fences, Instant(0), 0..2), Some(0));
+        let later = Instant(0) + INTERVAL;
+        assert_eq!(asked(&mut fences, later, 0..1), None, "through another path this time");
+        assert_eq!(asked(&mut fences, later, 0..2), Some(1));
     }
 }

@@ -46,7 +46,9 @@ impl<R: Rules> Session<R> {
         }
         let index = self.free.pop_front().ok_or(SubmitError::Full)?;
         let covers = self.cache.completed();
-        self.ops[index as usize] = Op { operation, node, active: true, covers, ..Op::IDLE };
+        self.ops[index as usize] =
+            Op { operation, node, active: true, since: now, covers, ..Op::IDLE };
+        self.watch.submitted(now);
         self.pending.push_back(index);
         if let Some(exchanges) = &mut self.exchanges {
             exchanges[index as usize] = None;

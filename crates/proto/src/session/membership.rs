@@ -8,11 +8,14 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Accept, AcceptFlags, ChannelId, Mac, Offer, Reason, Reject, Rejection, Uuid};
+use tyche_wire::{
+    Accept, AcceptFlags, ChannelId, Greeting, Mac, Offer, Reason, Reject, Rejection, Uuid,
+};
 
 use super::pairing;
 use super::path::Path;
 use super::port::Port;
+use super::quest::Heard;
 use super::{ExportState, Failure, PortConfig, Problem, Session, SessionEvent, State};
 use crate::initiator::{Initiator, Piece};
 use crate::rules::Rules;
@@ -21,7 +24,7 @@ use crate::time::{Instant, earliest};
 /// Pages of a channel's data queue that are wanted at least: eight of the largest requests.
 const DAMQ_PAGES_MIN: u32 = 2048;
 /// Channels that a session has at most.
-const PATHS_MAX: usize = 64;
+pub(super) const PATHS_MAX: usize = 64;
 /// Silence of a channel with something to do after which it is asked for a sign of life, and all
 /// others with it. Each is asked again after half of that time.
 const DOUBT: Duration = Duration::from_millis(100);
@@ -83,25 +86,39 @@ impl<R: Rules> Session<R> {
         src: Mac,
         offer: &Offer,
     ) -> Result<(), Reject> {
-        let wanted = self.config.target.or(self.candidate);
-        let ours = wanted.is_none_or(|target| target == offer.target);
-        let offers_it = offer.exports.iter().any(|export| export.name == self.config.export);
-        let port = self.ports[port].as_mut().ok_or(Reject::Unexpected)?;
-        if !ours || !offers_it || !port.has_asked(src, offer.nonce) {
+        let link = self.ports[port].as_mut().ok_or(Reject::Unexpected)?;
+        if !link.has_asked(src, offer.nonce) {
             return Err(Reject::Unexpected);
         }
-        self.candidate = Some(offer.target);
-        port.hear(self.now, src);
+        match self.quest.hear(offer, self.config.read_only) {
+            Heard::Nothing => return Err(Reject::Unexpected),
+            Heard::Wanted => link.hear(self.now, src, offer.target),
+            Heard::Changed => self.fail(Failure::ExportChanged),
+        }
         Ok(())
+    }
+
+    /// A frame of another version of the protocol.
+    pub(super) fn handle_greeting(&mut self, port: usize, src: Mac, greeting: &Greeting) {
+        let link = self.ports[port].as_mut();
+        let Some(link) = link.filter(|link| link.has_asked(src, greeting.nonce)) else { return };
+        if link.note_version(src, greeting.versions) {
+            let event = SessionEvent::OtherVersion(port, src, greeting.versions);
+            self.events.push_back(event);
+        }
     }
 
     /// Begins attempts for all pairs of links and addresses that lack channels and may try again.
     pub(super) fn pair(&mut self) {
-        let heard: Vec<_> = self
-            .ports
-            .iter()
-            .map(|port| port.as_ref().map_or_else(ArrayVec::new, Port::heard))
-            .collect();
+        let aim = match self.quest.choose() {
+            Ok(Some(aim)) => aim,
+            Ok(None) => return,
+            Err(both) => return self.fail(Failure::Ambiguous(*both)),
+        };
+        let hears = |port: &Option<Port>| {
+            port.as_ref().map_or_else(ArrayVec::new, |port| port.heard(aim.target))
+        };
+        let heard: Vec<_> = self.ports.iter().map(hears).collect();
         let is_heard = |path: &&Path<R>| heard[path.port].contains(&path.peer);
         let kept = self.paths.iter().filter(|path| path.is_busy() || is_heard(path));
         let mut pairs: Vec<_> = kept.map(|path| (path.port, path.peer)).collect();
@@ -124,7 +141,7 @@ impl<R: Rules> Session<R> {
             };
             match path.idle_until() {
                 Some(until) if until > self.now => port.ask_at(until),
-                _ => path.begin(self.now, (self.random)(), port.config, damq_pages),
+                _ => path.begin(self.now, (self.random)(), (port.config, aim), damq_pages),
             }
         }
     }
@@ -146,11 +163,11 @@ impl<R: Rules> Session<R> {
     }
 
     pub(super) fn accepted(&mut self, path: usize, accept: &Accept) {
-        // Channels of a former run are gone. What still arrives of them must not count as
-        // completed in this run, whose cache never held it.
+        // What still arrives of channels from before the cache was lost must not count as
+        // completed since: the cache does not hold it.
         for other in (0..self.paths.len()).filter(|&other| other != path) {
             if self.paths[other].boot().is_some_and(|boot| boot != accept.boot) {
-                self.lose(other, Problem::Reset);
+                self.lose(other, Problem::Outdated);
             }
         }
         let flag = |flag| accept.flags.contains(flag);
@@ -171,20 +188,24 @@ impl<R: Rules> Session<R> {
             }
             if before.boot != state.boot && before.write_cache {
                 self.lose_cache(before.boot);
+            } else if before.boot != state.boot && !before.read_only {
+                // There is no flush that could tell.
+                return self.fail(Failure::WritesLost);
             }
             if before.size != state.size {
                 self.events.push_back(SessionEvent::Resized(state.size));
             }
         }
         self.export = Some(state);
-        self.config.target = Some(accept.target);
-        self.config.resumes = None;
+        self.quest.settle(state.read_only);
+        self.resumes = true;
         self.note_former();
         let joined = &self.paths[path];
         self.events.push_back(SessionEvent::Joined(joined.port, joined.peer));
         self.share_ports();
         if self.state != State::Live {
             self.state = State::Live;
+            self.watch.revived(self.now);
             self.events.push_back(SessionEvent::Connected);
         }
     }
@@ -192,7 +213,7 @@ impl<R: Rules> Session<R> {
     /// The target's cache of that `boot` may be lost, and with it writes that no flush has covered.
     fn lose_cache(&mut self, boot: Uuid) {
         for op in &mut self.ops {
-            op.redo |= std::mem::take(&mut op.volatile);
+            op.redo |= std::mem::take(&mut op.volatile) && R::REDO_LOST;
         }
         if self.cache.is_dirty() {
             self.cache.forget();
@@ -208,7 +229,7 @@ impl<R: Rules> Session<R> {
         self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
         let other = self.others(path).any(Path::is_busy);
         let may_pass = match reason {
-            Reason::UnknownExport | Reason::Held => self.state != State::New,
+            Reason::UnknownExport | Reason::Held | Reason::NoState => self.state != State::New,
             Reason::NoResources => self.state != State::New || other,
             _ => false,
         };
@@ -232,17 +253,24 @@ impl<R: Rules> Session<R> {
         let was_live = link.live().is_some();
         if let (Some(initiator), Some(identity)) = (link.live(), link.identity()) {
             self.past += initiator.channel.stats;
-            let is_gone = problem == Problem::Reset;
-            let fenced =
-                |piece: &Piece| R::FENCE_BEFORE_REISSUE && !is_gone && piece.opcode.modifies();
-            self.reissued.extend(initiator.pieces().filter(|piece| !fenced(piece)));
+            // Whatever it was lost to, what it had in flight may still be on its way.
+            let is_fenced = match problem {
+                Problem::Reset => R::FENCE_AFTER_RESET,
+                Problem::Outdated => R::FENCE_AFTER_LOST_CACHE,
+                _ => true,
+            };
+            let fenced = |(_, piece): &(_, Piece)| {
+                R::FENCE_BEFORE_REISSUE && is_fenced && piece.opcode.modifies()
+            };
+            let free = initiator.pieces().filter(|piece| !fenced(piece));
+            self.reissued.extend(free.map(|(_, piece)| piece));
             let pieces: Vec<_> = initiator.pieces().filter(fenced).collect();
             if !pieces.is_empty() {
                 self.fences.add(self.now, identity, pieces);
             }
         }
         let delay = match problem {
-            Problem::Reset | Problem::Removed => Duration::ZERO,
+            Problem::Reset | Problem::Outdated | Problem::Removed => Duration::ZERO,
             _ => self.config.reconnect_delay,
         };
         let others = self.others(path).any(|other| other.live().is_some());
@@ -269,8 +297,8 @@ impl<R: Rules> Session<R> {
 
     /// No channel could be had of the target that offered one: another may do better.
     fn reconsider(&mut self) {
-        if self.config.target.is_none() && !self.paths.iter().any(Path::is_busy) {
-            self.candidate = None;
+        if !self.quest.is_settled() && !self.paths.iter().any(Path::is_busy) {
+            self.quest.reconsider();
             self.ports.iter_mut().flatten().for_each(Port::forget);
         }
     }

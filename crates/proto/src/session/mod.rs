@@ -19,6 +19,7 @@
 
 mod choice;
 mod config;
+mod ending;
 mod event;
 mod fencing;
 mod issue;
@@ -26,32 +27,40 @@ mod membership;
 mod pairing;
 mod path;
 mod port;
+mod quest;
 mod repeat;
 mod report;
+mod watch;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use tyche_wire::{
-    Body, ChannelId, Control, Echo, Event, Fenced, Flags, HEAD_LEN, Header, Kind, Mac, Reject,
-    Status, Uuid,
+    Body, ChannelId, Control, Echo, Event, Fate, Flags, Greeting, HEAD_LEN, Header, Kind, Mac,
+    Reject, Status,
 };
 
 use choice::Chooser;
 pub use choice::{ChannelChoice, NodeCounts};
 pub use config::SessionConfig;
+use ending::Endings;
 pub use event::{ExportState, Failure, Former, SessionEvent};
 use fencing::Fences;
 pub use issue::SubmitError;
+use membership::PATHS_MAX;
 pub use path::Problem;
-use path::{Path, PathEvent};
+use path::{Path, PathEvent, Wishes};
 use port::Port;
 pub use port::PortConfig;
-pub use report::PathReport;
+use quest::Quest;
+pub use quest::{ExportId, OfferedBy, TargetId, parse_export};
+pub use report::{PathReport, Waiting};
+use watch::Watch;
 
 use crate::cache::Cache;
 use crate::initiator::{Arrived, Piece};
-use crate::operation::{Op, OpId, Progress};
+use crate::operation::{Op, OpId};
 use crate::outgoing::Outgoing;
 use crate::rules::{Rules, Sound};
 use crate::stages::Exchange;
@@ -88,8 +97,10 @@ pub struct Session<R = Sound> {
     /// By our index of the channel.
     paths: Vec<Path<R>>,
     chooser: Chooser,
-    /// The target whose offers are taken before it is settled.
-    candidate: Option<Uuid>,
+    quest: Quest,
+    /// The session was connected before.
+    resumes: bool,
+    watch: Watch,
     /// The half of all cookies that links sort frames by.
     mark: u32,
     /// When the channels are looked at again, if one is in doubt.
@@ -120,7 +131,7 @@ impl<R: Rules> Session<R> {
     /// # Panics
     /// If it shall have no channels.
     pub fn new(
-        mut config: SessionConfig,
+        config: SessionConfig,
         ports: &[PortConfig],
         mut random: Box<dyn FnMut() -> u64 + Send>,
         now: Instant,
@@ -128,7 +139,7 @@ impl<R: Rules> Session<R> {
         assert!(config.channels > 0, "a session without channels");
         let ops = config.operations_max;
         let former = config.resumes.map(|export| Former { device: config.device, export });
-        config.target = former.map_or(config.target, |former| Some(former.export.target));
+        let known = config.resumes.map(|known| (known.target, known.uuid, known.read_only));
         let inherits = former.is_some() && R::REMEMBER_FORMER_BOOT;
         Self {
             mark: (random() >> 32) as u32,
@@ -137,7 +148,9 @@ impl<R: Rules> Session<R> {
             ports: ports.iter().map(|&port| Some(Port::new(port, now))).collect(),
             paths: Vec::new(),
             chooser: Chooser::new(config.choice),
-            candidate: None,
+            quest: Quest::new(config.target, config.export, known),
+            resumes: false,
+            watch: Watch::new(config.ctrl_loss_tmo, now),
             doubt_at: None,
             ops: vec![Op::IDLE; ops as usize].into(),
             exchanges: config.stages.then(|| vec![None; ops as usize].into()),
@@ -229,6 +242,11 @@ impl<R: Rules> Session<R> {
         self.now = now;
         if let Err(reject) = self.try_handle_frame(port, head, payload) {
             self.rejects.add(reject);
+            if reject == Reject::Version
+                && let Some(greeting) = Greeting::parse(head, payload)
+            {
+                self.handle_greeting(port, Mac::source(head), &greeting);
+            }
         }
         self.issue();
     }
@@ -240,8 +258,12 @@ impl<R: Rules> Session<R> {
         payload: &[u8],
     ) -> Result<(), Reject> {
         let (src, header) = (Mac::source(head), Header::parse(head)?);
+        // Other hosts ask everybody.
+        if header.kind != Kind::Discover && Mac::destination(head).is_group() {
+            return Err(Reject::Destination);
+        }
         if header.kind.on_channel() {
-            return self.handle_channel_frame(port, &header, payload);
+            return self.handle_channel_frame((port, src), &header, payload);
         }
         let Body::Control(pdu) = Body::parse(&header, payload)? else {
             return Err(Reject::Unexpected);
@@ -265,7 +287,7 @@ impl<R: Rules> Session<R> {
             return Err(Reject::Unexpected);
         }
         if let Control::Reset(reset) = &control {
-            let named = |path: &Path<R>| path.is_reset_by(reset.cookie, reset.channel);
+            let named = |path: &Path<R>| path.port == port && path.is_reset_by(src, reset);
             let path = self.paths.iter().position(named).ok_or(Reject::Unexpected)?;
             self.lose(path, Problem::Reset);
             return Ok(());
@@ -274,15 +296,14 @@ impl<R: Rules> Session<R> {
             // A channel that opens now would never be used.
             return Err(Reject::Unexpected);
         }
-        match &control {
-            Control::Fenced(fenced) => return self.fenced(fenced),
-            Control::Offer(offer) => return self.handle_offer(port, src, offer),
-            _ => {}
+        if let Control::Offer(offer) = &control {
+            return self.handle_offer(port, src, offer);
         }
         let asked = |path: &&mut Path<R>| path.port == port && path.has_asked(src, &control);
         let path = self.paths.iter_mut().find(asked).ok_or(Reject::Unexpected)?;
         let index = usize::from(path.id().0);
-        match path.handle_control(self.now, header, control, &self.config, &mut self.random)? {
+        let wishes = Wishes { session: &self.config, resume: self.resumes };
+        match path.handle_control(self.now, header, control, wishes, &mut self.random)? {
             Some(PathEvent::Accepted(accept)) => self.accepted(index, &accept),
             Some(PathEvent::Rejected(rejection)) => self.rejected(index, rejection),
             None => {}
@@ -292,66 +313,64 @@ impl<R: Rules> Session<R> {
 
     fn handle_channel_frame(
         &mut self,
-        port: usize,
+        (port, src): (usize, Mac),
         header: &Header,
         payload: &[u8],
     ) -> Result<(), Reject> {
         let path = usize::from(header.channel.0);
         let member = self.paths.get_mut(path).filter(|path| path.port == port);
         let initiator = member.and_then(Path::live_mut).ok_or(Reject::Channel)?;
-        initiator.channel.check_cookie(header)?;
+        initiator.channel.check_origin(src, header)?;
         let body = if R::CHECK_PAYLOAD {
             Body::parse(header, payload)?
         } else {
             Body::parse_unchecked(header, payload)?
         };
-        if header.kind == Kind::Disconnect {
-            self.handle_disconnect(path, header);
-            return Ok(());
-        }
         let had_loss = self.cache.lost().is_some();
-        let (events, ops, cache) = (&mut self.events, &mut self.ops, &mut self.cache);
-        let (free, pending) = (&mut self.free, &mut self.pending);
-        let exchanges = &mut self.exchanges;
-        let export = self.export.as_mut();
-        let (mut resized, mut removed, mut failed) = (None, false, false);
-        let result = initiator.handle_frame(self.now, header, &body, |arrived| match arrived {
+        let mut endings = Endings {
+            now: self.now,
+            ops: &mut self.ops,
+            cache: &mut self.cache,
+            exchanges: self.exchanges.as_deref_mut(),
+            pending: &mut self.pending,
+            free: &mut self.free,
+            events: &mut self.events,
+        };
+        let (mut resized, mut removed) = (None, false);
+        initiator.handle_frame(self.now, header, &body, |arrived| match arrived {
             Arrived::Data { op, offset, len, source } => {
-                events.push_back(SessionEvent::Data { op: OpId(op), offset, len, source });
+                let data = SessionEvent::Data { op: OpId(op), offset, len, source };
+                endings.events.push_back(data);
             }
-            Arrived::Done(piece, status, exchange) => {
-                failed |= status != Status::Success;
-                if let Some(exchanges) = exchanges {
-                    exchanges[piece.op as usize] = exchange;
-                }
-                match ops[piece.op as usize].done(status, cache) {
-                    Progress::Pending => {}
-                    Progress::Redo => pending.push_back(piece.op),
-                    Progress::Completed(status) => {
-                        free.push_back(piece.op);
-                        events.push_back(SessionEvent::Completed { op: OpId(piece.op), status });
-                    }
-                }
-            }
+            Arrived::Done(piece, status, exchange) => endings.end(piece, status, exchange),
             Arrived::Event(Event::Resized(size)) => resized = Some(size),
             Arrived::Event(Event::Removed) => removed = true,
-            Arrived::Echo(echo) => events.push_back(SessionEvent::Echoed(echo)),
-        });
-        if let (Some(export), Some(size)) = (export, resized) {
+            Arrived::Echo(echo) => endings.events.push_back(SessionEvent::Echoed(echo)),
+        })?;
+        if let Body::Control(pdu) = &body
+            && let Control::Fenced(fenced) = pdu.decode()
+        {
+            // What is not known to have been executed is sent again.
+            for (piece, fate) in self.fences.confirmed(self.now, &fenced) {
+                match fate {
+                    Fate::Executed(status) if R::USE_OUTCOMES => endings.end(piece, status, None),
+                    _ => self.reissued.push_back(piece),
+                }
+            }
+        }
+        if let (Some(export), Some(size)) = (self.export.as_mut(), resized) {
             export.size = size;
             self.events.push_back(SessionEvent::Resized(size));
         }
         if resized.is_some() || (had_loss && self.cache.lost().is_none()) {
             self.note_former();
         }
-        if failed {
-            // What has failed in one piece is not issued any further.
-            self.pending.retain(|&index| !self.ops[index as usize].is_issued());
-        }
         if removed {
             self.fail(Failure::ExportRemoved);
+        } else if header.kind == Kind::Disconnect {
+            self.handle_disconnect(path, header);
         }
-        result
+        Ok(())
     }
 
     fn handle_disconnect(&mut self, path: usize, header: &Header) {
@@ -362,26 +381,21 @@ impl<R: Rules> Session<R> {
         self.lose(path, Problem::Disconnected);
     }
 
-    /// The target has closed a channel: what it had in flight may be sent again.
-    fn fenced(&mut self, fenced: &Fenced) -> Result<(), Reject> {
-        let ours = fenced.session == self.config.session;
-        let pieces = if ours { self.fences.confirmed(fenced) } else { None };
-        self.reissued.extend(pieces.ok_or(Reject::Unexpected)?);
-        Ok(())
-    }
-
     /// Composes a question whether a lost channel is closed, if one is due on that port.
     fn poll_fence(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
         if self.fences.is_empty() {
             return false;
         }
-        let live = || self.paths.iter().filter(|path| path.live().is_some());
-        let Some(path) = live().find(|path| path.port == port) else { return false };
-        let only = live().all(|path| path.port == port);
-        let peer = path.peer;
-        let session = self.config.session;
-        let Some(fence) = self.fences.poll(now, session, port, only) else { return false };
-        out.set_control(peer, Header::new(Kind::Fence), Some(Control::Fence(fence)));
+        let live = || self.paths.iter().enumerate().filter(|(_, path)| path.live().is_some());
+        let only = live().count() == 1;
+        let paths = live().filter(|(_, path)| path.port == port).map(|(index, _)| index);
+        let paths: ArrayVec<usize, PATHS_MAX> = paths.collect();
+        let Some((path, fence)) = self.fences.poll(now, &paths.iter().copied(), only) else {
+            return false;
+        };
+        let initiator = self.paths[path].live_mut().expect("only live paths are asked");
+        let header = initiator.channel.unsequenced(now, Kind::Fence, Flags::NONE);
+        out.set_control(initiator.channel.peer(), header, Some(Control::Fence(fence)));
         true
     }
 
@@ -456,7 +470,8 @@ impl<R: Rules> Session<R> {
         }
         for path in 0..self.paths.len() {
             let link = &mut self.paths[path];
-            if let Some(problem) = link.handle_timeout(now, &self.config, &mut self.random) {
+            let wishes = Wishes { session: &self.config, resume: self.resumes };
+            if let Some(problem) = link.handle_timeout(now, wishes, &mut self.random) {
                 self.lose(path, problem);
             }
         }
@@ -471,6 +486,8 @@ impl<R: Rules> Session<R> {
         }
         if self.time_left(now) == Some(Duration::ZERO) {
             self.fail(Failure::TargetLost);
+        } else if self.is_live() && self.watch.is_over(now, &self.ops) {
+            self.fail(Failure::NoProgress);
         }
         self.issue();
     }
@@ -484,7 +501,10 @@ impl<R: Rules> Session<R> {
         let deadline = match self.state {
             State::Closing { next, .. } => return Some(next),
             State::Lost(since) => self.config.ctrl_loss_tmo.map(|timeout| since + timeout),
-            State::Live => earliest(self.fences.poll_timeout(), self.doubt_timeout()),
+            State::Live => {
+                let timers = earliest(self.fences.poll_timeout(), self.doubt_timeout());
+                earliest(timers, self.watch.poll_timeout())
+            }
             _ => None,
         };
         let ports = self.ports.iter().flatten().map(|port| Some(port.poll_timeout()));
@@ -513,7 +533,7 @@ impl<R: Rules> Session<R> {
             return true;
         }
         let Some(link) = &mut self.ports[port] else { return false };
-        let who = (self.config.host, self.config.export);
+        let who = (self.config.host, &self.quest);
         if link.poll_transmit(now, who, out) {
             return true;
         }

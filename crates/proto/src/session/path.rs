@@ -12,11 +12,12 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{
     Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, FRAME_LEN_MIN, Flags,
-    Header, Hello, Kind, Mac, Reject, Rejection, Uuid,
+    Header, Hello, Kind, Mac, Reject, Rejection, Reset, Ticket, Uuid,
 };
 
 use super::SessionConfig;
 use super::port::PortConfig;
+use super::quest::Aim;
 use super::repeat::Repeat;
 use crate::channel::{ChannelConfig, Dead};
 use crate::initiator::Initiator;
@@ -41,6 +42,8 @@ const FLAPS_MAX: u32 = 6;
 pub enum Problem {
     /// Nobody offered the export.
     NoOffer,
+    /// A target speaks another version of the protocol.
+    Version,
     /// The target offered it, but no probe came back, not even the smallest.
     NoHello,
     /// The target did not answer the connect: it may still be closing a former channel.
@@ -55,6 +58,8 @@ pub enum Problem {
     Stall,
     /// The target said that the channel does not exist: it was restarted.
     Reset,
+    /// The target has lost its cache since the channel was opened.
+    Outdated,
     /// The target ended the channel.
     Disconnected,
     /// The link was taken out of the session.
@@ -65,6 +70,7 @@ impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::NoOffer => "no target offers the export",
+            Self::Version => "the target speaks another version of the protocol",
             Self::NoHello => "the target is there, but no frame of 1294 bytes gets through",
             Self::NoAccept => "the target does not answer the connect",
             Self::Down => "the interface is down",
@@ -72,6 +78,7 @@ impl std::fmt::Display for Problem {
             Self::Silence => "nothing is heard of the target",
             Self::Stall => "the target is heard, but long frames do not get through any more",
             Self::Reset => "the target was restarted",
+            Self::Outdated => "the target has lost its cache",
             Self::Disconnected => "the target ended the connection",
             Self::Removed => "the link was removed",
         })
@@ -90,6 +97,8 @@ enum State<R> {
         /// The size to be sent next in this round.
         next: usize,
         best: usize,
+        /// Of the last answer.
+        ticket: Ticket,
         repeat: Repeat,
     },
     Connecting {
@@ -102,6 +111,14 @@ enum State<R> {
         initiator: Box<Initiator<R>>,
         since: Instant,
     },
+}
+
+/// What a session wants of a channel.
+#[derive(Clone, Copy)]
+pub(super) struct Wishes<'a> {
+    pub(super) session: &'a SessionConfig,
+    /// The session was connected before.
+    pub(super) resume: bool,
 }
 
 /// What a frame brought about.
@@ -125,6 +142,8 @@ pub(super) struct Path<R> {
     problem: Option<Problem>,
     frame_len: usize,
     damq_pages: u32,
+    /// What the attempt is for.
+    aim: Option<Aim>,
     /// How often in a row it was lost soon after it was live.
     flaps: u32,
     /// How often farewell was said.
@@ -148,6 +167,7 @@ impl<R: Rules> Path<R> {
             problem: None,
             frame_len: 0,
             damq_pages: 0,
+            aim: None,
             flaps: 0,
             farewells: 0,
         }
@@ -214,13 +234,20 @@ impl<R: Rules> Path<R> {
 
     /// Begins an attempt: the target was heard. The link may be another than the last time.
     /// `damq_pages`: wanted for the target's data queue.
-    pub(super) fn begin(&mut self, now: Instant, nonce: u64, link: PortConfig, damq_pages: u32) {
-        (self.config, self.damq_pages) = (link, damq_pages);
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        nonce: u64,
+        (link, aim): (PortConfig, Aim),
+        damq_pages: u32,
+    ) {
+        (self.config, self.aim, self.damq_pages) = (link, Some(aim), damq_pages);
+        let ticket = Ticket::NONE;
         let longest = self.config.frame_len_max;
         let shorter = PROBE_LENS.into_iter().filter(|&len| len < longest);
         let sizes: ArrayVec<_, 5> = shorter.chain([longest]).collect();
         let (next, repeat) = (sizes.len(), Repeat::new(now));
-        self.state = State::Probing { nonce, sizes, next, best: 0, repeat };
+        self.state = State::Probing { nonce, sizes, next, best: 0, ticket, repeat };
     }
 
     /// What the target knows a live channel by.
@@ -239,9 +266,11 @@ impl<R: Rules> Path<R> {
         }
     }
 
-    /// Whether a reset speaks of this path's channel.
-    pub(super) fn is_reset_by(&self, cookie: Cookie, channel: ChannelId) -> bool {
-        self.identity() == Some((cookie, channel))
+    /// Whether a reset from `src` comes from this path's target, and speaks of its channel.
+    pub(super) fn is_reset_by(&self, src: Mac, reset: &Reset) -> bool {
+        let target = self.aim.map(|aim| aim.target);
+        self.identity() == Some((reset.cookie, reset.channel))
+            && (src, Some(reset.target)) == (self.peer, target)
     }
 
     /// Whether a frame from `src` that belongs to no channel answers what this path has asked.
@@ -252,13 +281,19 @@ impl<R: Rules> Path<R> {
             State::Connecting { nonce, connect, .. } => (*nonce, Some(connect.attempt)),
             State::Idle { .. } | State::Live { .. } => return false,
         };
-        src == self.peer
-            && match control {
-                Control::Hello(hello) => hello.nonce == asked,
-                Control::Accept(accept) => attempt == Some(accept.attempt),
-                Control::Reject(rejection) => attempt == Some(rejection.attempt),
-                _ => false,
-            }
+        let answers = match control {
+            Control::Hello(hello) => hello.nonce == asked,
+            Control::Accept(accept) => attempt == Some(accept.attempt),
+            Control::Reject(rejection) => attempt == Some(rejection.attempt),
+            _ => false,
+        };
+        let from = match control {
+            Control::Hello(hello) => Some(hello.target),
+            Control::Accept(accept) => Some(accept.target),
+            Control::Reject(rejection) => Some(rejection.target),
+            _ => None,
+        };
+        answers && src == self.peer && from == self.aim.map(|aim| aim.target)
     }
 
     /// Takes a frame that answers what this path [has asked](Self::has_asked).
@@ -267,7 +302,7 @@ impl<R: Rules> Path<R> {
         now: Instant,
         header: &Header,
         control: Control,
-        session: &SessionConfig,
+        session: Wishes<'_>,
         random: &mut dyn FnMut() -> u64,
     ) -> Result<Option<PathEvent>, Reject> {
         match control {
@@ -275,7 +310,7 @@ impl<R: Rules> Path<R> {
                 self.handle_hello(now, header, &hello, session, random)?;
                 Ok(None)
             }
-            Control::Accept(accept) => self.handle_accept(now, &accept, session).map(Some),
+            Control::Accept(accept) => self.handle_accept(now, &accept, session.session).map(Some),
             Control::Reject(rejection) => Ok(Some(PathEvent::Rejected(rejection))),
             _ => Err(Reject::Unexpected),
         }
@@ -286,15 +321,15 @@ impl<R: Rules> Path<R> {
         now: Instant,
         header: &Header,
         hello: &Hello,
-        session: &SessionConfig,
+        session: Wishes<'_>,
         random: &mut dyn FnMut() -> u64,
     ) -> Result<(), Reject> {
-        let State::Probing { sizes, best, .. } = &mut self.state else { return Ok(()) };
+        let State::Probing { sizes, best, ticket, .. } = &mut self.state else { return Ok(()) };
         let len = hello.frame_len as usize;
         if !header.flags.contains(Flags::REPLY) || !sizes.contains(&len) {
             return Err(Reject::Unexpected);
         }
-        *best = (*best).max(len);
+        (*best, *ticket) = ((*best).max(len), hello.ticket);
         if *best == self.config.frame_len_max {
             self.connect(now, session, random);
         }
@@ -302,26 +337,30 @@ impl<R: Rules> Path<R> {
     }
 
     /// The frame size is settled.
-    fn connect(&mut self, now: Instant, session: &SessionConfig, random: &mut dyn FnMut() -> u64) {
-        let State::Probing { nonce, best, .. } = self.state else {
+    fn connect(&mut self, now: Instant, wishes: Wishes<'_>, random: &mut dyn FnMut() -> u64) {
+        let (State::Probing { nonce, best, ticket, .. }, Some(aim)) = (&self.state, self.aim)
+        else {
             unreachable!("connect follows the probe")
         };
+        let (nonce, best, ticket) = (*nonce, *best, *ticket);
+        let Wishes { session, resume } = wishes;
         self.frame_len = best;
         let mut flags = ConnectFlags::NONE;
-        flags.set(ConnectFlags::READ_ONLY, session.read_only);
+        flags.set(ConnectFlags::READ_ONLY, session.read_only || aim.read_only);
         flags.set(ConnectFlags::CHECKSUM, session.checksum);
-        let was_in = session.target.is_some() && session.resumes.is_none();
-        flags.set(ConnectFlags::RESUME, was_in);
+        flags.set(ConnectFlags::RESUME, resume);
         flags.set(ConnectFlags::STAGES, session.stages);
         let connect = Connect {
             attempt: random(),
+            ticket,
+            target: aim.target,
             host: session.host,
             session: session.session,
             device: session.device,
-            export: session.export,
+            export: aim.export,
             host_name: session.host_name,
             // The mark is what a link sorts frames by: see Cookie::first_bytes.
-            cookie: Cookie(random() >> 32 << 32 | u64::from(self.mark)),
+            cookie: Cookie((random() >> 32).max(1) << 32 | u64::from(self.mark)),
             channel: self.id,
             queue_size: session.queue_size,
             rings: self.config.rings,
@@ -342,7 +381,7 @@ impl<R: Rules> Path<R> {
     ) -> Result<PathEvent, Reject> {
         let State::Connecting { connect, .. } = &self.state else { return Err(Reject::Unexpected) };
         let stages = accept.flags.contains(AcceptFlags::STAGES);
-        let fits = session.target.is_none_or(|target| target == accept.target)
+        let fits = accept.export == connect.export
             && accept.queue_size <= connect.queue_size
             && accept.frame_len <= connect.frame_len
             && (!stages || connect.flags.contains(ConnectFlags::STAGES));
@@ -361,7 +400,9 @@ impl<R: Rules> Path<R> {
             stages,
             batch: session.batch,
         };
-        let initiator = Initiator::new(config, accept.queue_size, accept.damq_pages, now);
+        let mut initiator = Initiator::new(config, accept.queue_size, accept.damq_pages, now);
+        // The target takes memory for the channel once it has heard of it.
+        initiator.channel.ask_for_life(now);
         self.frame_len = config.frame_len;
         self.problem = None;
         let (accept, initiator) = (Box::new(accept.clone()), Box::new(initiator));
@@ -373,7 +414,7 @@ impl<R: Rules> Path<R> {
     pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         let control = match &mut self.state {
             State::Idle { .. } => return false,
-            State::Probing { nonce, sizes, next, best, repeat } => {
+            State::Probing { nonce, sizes, next, best, repeat, .. } => {
                 if *next == sizes.len() {
                     if !repeat.due(now) {
                         return false;
@@ -383,7 +424,9 @@ impl<R: Rules> Path<R> {
                 }
                 let len = sizes[*next];
                 *next += 1;
-                Control::Hello(Hello { nonce: *nonce, frame_len: len as u32 })
+                let target = self.aim.map(|aim| aim.target).unwrap_or_default();
+                let (nonce, frame_len) = (*nonce, len as u32);
+                Control::Hello(Hello { nonce, target, ticket: Ticket::NONE, frame_len })
             }
             State::Connecting { connect, repeat, .. } => {
                 if !repeat.due(now) {
@@ -405,7 +448,7 @@ impl<R: Rules> Path<R> {
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
-        session: &SessionConfig,
+        session: Wishes<'_>,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<Problem> {
         match &mut self.state {

@@ -8,8 +8,9 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Control, Discover, Header, Kind, Mac, Name, Uuid};
+use tyche_wire::{Control, Header, Kind, Mac, Uuid, Versions};
 
+use super::quest::Quest;
 use super::repeat::Repeat;
 use crate::outgoing::Outgoing;
 use crate::time::Instant;
@@ -55,14 +56,16 @@ enum Round {
 pub(super) struct Port {
     pub(super) config: PortConfig,
     round: Round,
-    /// Addresses that answered in the last round that is over.
-    before: ArrayVec<Mac, PEERS_MAX>,
-    /// Addresses that have answered in this one.
-    answered: ArrayVec<Mac, PEERS_MAX>,
+    /// Addresses that answered in the last round that is over, with their targets.
+    before: ArrayVec<(Mac, Uuid), PEERS_MAX>,
+    /// Those that have answered in this one.
+    answered: ArrayVec<(Mac, Uuid), PEERS_MAX>,
     /// Rounds without an answer since the last that had one.
     deaf: u32,
     /// The target has been heard here.
     is_known: bool,
+    /// A target that speaks other versions only, if it was heard in place of the wanted one.
+    other_version: Option<(Mac, Versions)>,
 }
 
 impl Port {
@@ -74,6 +77,7 @@ impl Port {
             answered: ArrayVec::new(),
             deaf: 0,
             is_known: false,
+            other_version: None,
         }
     }
 
@@ -83,13 +87,17 @@ impl Port {
     }
 
     /// The target's addresses that can be heard.
-    pub(super) fn heard(&self) -> ArrayVec<Mac, { 2 * PEERS_MAX }> {
-        let mut heard: ArrayVec<_, { 2 * PEERS_MAX }> = self.answered.iter().copied().collect();
-        heard.extend(self.before.iter().copied().filter(|mac| !self.answered.contains(mac)));
+    pub(super) fn heard(&self, target: Uuid) -> ArrayVec<Mac, { 2 * PEERS_MAX }> {
+        let mut heard = ArrayVec::new();
+        for &(mac, of) in self.answered.iter().chain(&self.before) {
+            if of == target && !heard.contains(&mac) {
+                heard.push(mac);
+            }
+        }
         heard
     }
 
-    /// What was heard is nothing worth.
+    /// Answers heard so far are discarded.
     pub(super) fn forget(&mut self) {
         self.before.clear();
         self.answered.clear();
@@ -108,11 +116,23 @@ impl Port {
         ours && self.config.target.is_none_or(|target| target == src)
     }
 
+    /// A target at `src` speaks other versions only; says whether that is news.
+    pub(super) fn note_version(&mut self, src: Mac, versions: Versions) -> bool {
+        let news = self.other_version != Some((src, versions));
+        self.other_version = Some((src, versions));
+        news
+    }
+
+    /// Whether a target was heard that speaks other versions only.
+    pub(super) fn hears_other_version(&self) -> bool {
+        self.other_version.is_some()
+    }
+
     /// The target can be reached at `src`.
-    pub(super) fn hear(&mut self, now: Instant, src: Mac) {
-        if !self.answered.contains(&src) {
+    pub(super) fn hear(&mut self, now: Instant, src: Mac, target: Uuid) {
+        if !self.answered.contains(&(src, target)) {
             // There is a limit to how many interfaces of a target are worth using.
-            let _ = self.answered.try_push(src);
+            let _ = self.answered.try_push((src, target));
         }
         if let Round::Asking { until, .. } = &mut self.round {
             let gathering = if self.config.target.is_some() { Duration::ZERO } else { GATHERING };
@@ -145,7 +165,7 @@ impl Port {
         }
         self.before = std::mem::take(&mut self.answered);
         let pause = if !self.before.is_empty() {
-            (self.deaf, self.is_known) = (0, true);
+            (self.deaf, self.is_known, self.other_version) = (0, true, None);
             LOOK_AROUND
         } else if others && !self.is_known {
             self.deaf += 1;
@@ -162,7 +182,7 @@ impl Port {
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,
-        (host, export): (Uuid, Name),
+        (host, quest): (Uuid, &Quest),
         out: &mut Outgoing,
     ) -> bool {
         let Round::Asking { nonce, repeat, .. } = &mut self.round else { return false };
@@ -170,7 +190,7 @@ impl Port {
             return false;
         }
         let to = self.config.target.unwrap_or(Mac::BROADCAST);
-        let discover = Discover { nonce: *nonce, host, export };
+        let discover = quest.discover(*nonce, host);
         out.set_control(to, Header::new(Kind::Discover), Some(Control::Discover(discover)));
         true
     }

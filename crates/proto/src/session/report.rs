@@ -38,6 +38,17 @@ pub struct PathReport {
     pub stats: ChannelStats,
 }
 
+/// What a session waits for, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Operations in progress.
+    pub operations: usize,
+    /// The longest that one of them has waited, since its submission or its last progress.
+    pub longest: Duration,
+    /// Lost channels that the target has not confirmed to be closed.
+    pub fences: usize,
+}
+
 impl<R: Rules> Session<R> {
     /// How long the target may stay away before everything fails: `None` while it is here, or if
     /// it may stay away for ever.
@@ -56,8 +67,10 @@ impl<R: Rules> Session<R> {
 
     /// How far the attempts to reach the target got.
     pub fn problem(&self) -> Option<Problem> {
-        let deaf = self.ports.iter().flatten().any(Port::is_deaf).then_some(Problem::NoOffer);
-        self.paths.iter().map(Path::problem).max().unwrap_or_default().max(deaf)
+        let ports = || self.ports.iter().flatten();
+        let deaf = ports().any(Port::is_deaf).then_some(Problem::NoOffer);
+        let other = ports().any(Port::hears_other_version).then_some(Problem::Version);
+        self.paths.iter().map(Path::problem).max().unwrap_or_default().max(deaf).max(other)
     }
 
     /// Whether the target could not be heard on a local link lately.
@@ -89,6 +102,16 @@ impl<R: Rules> Session<R> {
     /// How requests went with regard to NUMA nodes; nothing unless channels are chosen by node.
     pub fn node_counts(&self) -> NodeCounts {
         self.chooser.nodes()
+    }
+
+    /// What the operations in progress wait for.
+    pub fn waiting(&self, now: Instant) -> Waiting {
+        let active = self.ops.iter().filter(|op| op.active);
+        Waiting {
+            operations: self.operations(),
+            longest: active.map(|op| now.since(op.since)).max().unwrap_or_default(),
+            fences: self.fences.len(),
+        }
     }
 
     /// Operations in progress.

@@ -11,8 +11,8 @@ use tyche_proto::wire::{
     emit_entries,
 };
 use tyche_proto::{
-    BatchPolicy, ChannelChoice, ExportConfig, Instant, Listener, ListenerConfig, Outgoing,
-    PortConfig, Registry, Session, SessionConfig, TargetConfig,
+    BatchPolicy, ChannelChoice, ExportConfig, ExportId, Instant, Listener, ListenerConfig,
+    Outgoing, PortConfig, Registry, Session, SessionConfig, TargetConfig, TargetId,
 };
 
 pub const FRAME_LEN: usize = 1514;
@@ -42,8 +42,8 @@ pub fn session() -> SessionConfig {
         session: Uuid::from_u128(2),
         device: Uuid::from_u128(2),
         resumes: None,
-        export: name("disk"),
-        target: None,
+        export: ExportId::Name(name("disk")),
+        target: TargetId::Any,
         queue_size: 8,
         damq_pages: 256,
         operations_max: 8,
@@ -138,14 +138,31 @@ impl Pair {
             while let Some(frame) = pair.host_sends() {
                 pair.target_takes(&frame);
             }
-            pair.listener.serve_requests(pair.now, &mut pair.registry);
+            pair.serve();
             while let Some(frame) = pair.target_sends() {
                 pair.host_takes(&frame);
             }
             pair.now = pair.now + Duration::from_millis(1);
             pair.session.handle_timeout(pair.now);
         }
+        // The first frame opens the channel at the target.
+        while let Some(frame) = pair.host_sends() {
+            pair.target_takes(&frame);
+        }
+        while let Some(frame) = pair.target_sends() {
+            pair.host_takes(&frame);
+        }
         pair
+    }
+
+    /// Lets the target answer what takes the registry.
+    pub fn serve(&mut self) {
+        while self.listener.has_requests() {
+            self.listener.serve_requests(self.now, &mut self.registry);
+            while let Some((export, writer)) = self.registry.unkept() {
+                self.registry.kept(export, writer, Ok(()));
+            }
+        }
     }
 
     /// The next frame that the host has to send now.

@@ -74,8 +74,7 @@ impl<R: Rules> World<R> {
     /// another process may open the disk; a cache is lost if the machine goes down with it.
     pub(super) fn crash_target(&mut self, lossy: bool) {
         let Some(process) = self.process.take() else { return };
-        let Process { listeners, registry, mut memory, jobs } = process;
-        self.exported.last_writer = registry.last_writer(0);
+        let Process { listeners, mut memory, jobs, .. } = process;
         for mut job in jobs.into_values() {
             if let Some(memory) = memory.get_mut(&(job.link, job.channel)) {
                 let data = memory.data(job.command.tag.slot);
@@ -94,7 +93,6 @@ impl<R: Rules> World<R> {
         }
         self.target_alarm = None;
         self.dies_unanswered = false;
-        self.network.run += 1;
         self.report.target_crashes += 1;
         let loss = if lossy { ", and its disk's cache is lost" } else { "" };
         self.note(Happening::Incident(format!("the target dies{loss}")));

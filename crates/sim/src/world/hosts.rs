@@ -108,7 +108,7 @@ impl<R: Rules> World<R> {
                 running.connected |= other == SessionEvent::Connected;
                 let lost = Failure::Rejected(Reason::SessionLost);
                 if other == SessionEvent::Failed(lost) {
-                    check_lost(running, self.last_granted)?;
+                    check_lost(running, self.exported.last_writer)?;
                     self.report.shut_out += 1;
                 }
                 self.report.note(&other);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tyche_proto::{Action, ListenerEvent, Rules, Writer};
+use tyche_proto::{Action, ListenerEvent, Rules};
 use tyche_wire::{ChannelId, Command, Data, Opcode, SECTOR_LEN, Status, Times};
 
 use super::{Event, World};
@@ -24,7 +24,6 @@ impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
-        self.repeated = frame.only_in.is_some();
         process.listeners[link].handle_frame(now, frame.head(), frame.payload());
         self.drive_target(frame.payload())
     }
@@ -69,10 +68,14 @@ impl<R: Rules> World<R> {
             return Ok(false);
         };
         for (link, listener) in listeners.iter_mut().enumerate() {
-            if listener.has_requests() || registry.closing_links().any(|closing| closing == link) {
+            if listener.has_requests() || registry.called_links().any(|called| called == link) {
                 asked = true;
                 listener.serve_requests(self.now, registry);
             }
+        }
+        while let Some((export, writer)) = registry.unkept() {
+            registry.kept(export, writer, Ok(()));
+            self.exported.last_writer = Some(writer);
         }
         Ok(asked)
     }
@@ -92,7 +95,6 @@ impl<R: Rules> World<R> {
                 }
                 self.report.channels += 1;
                 self.check_takeover(link, channel)?;
-                self.note_grant(link, channel);
                 let port = self.network.port(Station::Target, link);
                 self.network.release_late(self.now, port, Some(channel.0));
                 self.plan_deliveries()
@@ -133,24 +135,15 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Remembers who was let in for writing, unless it is gone already and a late frame spoke.
-    fn note_grant(&mut self, link: usize, channel: ChannelId) {
-        let owner = self.process.as_ref().and_then(|process| process.owner(link, channel));
-        let Some(owner) = owner.filter(|owner| owner.writer) else { return };
-        let granted = Writer { session: owner.session, device: owner.device };
-        let alive = self.hosts.iter().filter_map(|host| host.running.as_ref());
-        let mut alive = alive.map(|running| running.session.config().session);
-        if !self.repeated || alive.any(|other| other == granted.session) {
-            self.last_granted = Some(granted);
-        }
-    }
-
     /// The disk begins a request, or refuses it.
     fn execute(&mut self, link: usize, channel: ChannelId, command: Command) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let owner = process.owner(link, channel);
         let owner = owner.ok_or("a request of a channel that belongs to no session")?;
-        let (session, writer) = (owner.session, owner.writer);
+        let session = owner.session;
+        if command.opcode.modifies() && !owner.writer {
+            return Err(format!("{command:?} is executed for a session that may only read"));
+        }
         let memory = process.memory.get_mut(&(link, channel)).ok_or("a request of no channel")?;
         let mut stamp = 0;
         if command.opcode == Opcode::Write {
@@ -160,13 +153,7 @@ impl<R: Rules> World<R> {
                 stamp = found;
             }
         }
-        let refused = if command.opcode.modifies() && !writer {
-            Some(Status::ReadOnly)
-        } else if !self.disk.takes(&command) {
-            Some(Status::Invalid)
-        } else {
-            None
-        };
+        let refused = (!self.disk.takes(&command)).then_some(Status::Invalid);
         self.jobs += 1;
         let id = self.jobs;
         let progress = self.disk.begin(&command);

@@ -4,8 +4,8 @@
 //!
 //! A regular file is known by its inode and its time of birth, and by its file system where that
 //! says who it is. A block device is known by the first of: device-mapper or RAID UUID, world-wide
-//! id, serial number, the file behind a loop device; a partition by that of its disk, its number and
-//! where it begins, or by its own UUID if the disk says nothing.
+//! id, serial number, the file behind a loop device; a partition by that of its disk, its number
+//! and where it begins, or by its own UUID if the disk says nothing.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -17,7 +17,8 @@ use rustix::io::{Errno, pread};
 use tyche_block::{Arena, Extent, Geometry, PAGE};
 
 use super::job::{Abilities, ZEROES};
-use super::{Direct, FileOptions, OpenError, identity, lock};
+use super::{Direct, FileOptions, OpenError, backing, identity, lock};
+use crate::BackingError;
 use crate::resize::{self, ResizeError};
 
 /// An open file or device: the descriptor that holds the lock and does the I/O.
@@ -85,10 +86,17 @@ impl Opened {
         Geometry { size: self.size.load(Ordering::Relaxed), ..self.geometry }
     }
 
+    /// See [`Store::check_backing`](crate::Store::check_backing).
+    pub(super) fn check_backing(&self) -> Result<(), BackingError> {
+        backing::check(self.file.as_fd(), self.is_device, self.size.load(Ordering::Relaxed))
+    }
+
     /// See [`Store::resize`](crate::Store::resize).
     pub(super) fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |call, errno: Errno| ResizeError::System { call, source: errno.into() };
+        // To lengthen what was cut off would pass zeroes for what was there.
+        self.check_backing()?;
         // First of all what it has become by other means: to cut that off would lose blocks.
         let found = seek(&self.file, SeekFrom::End(0)).map_err(|errno| failed("lseek", errno))?;
         let whole = found - found % u64::from(self.geometry.block_size);
@@ -106,8 +114,8 @@ impl Opened {
         Ok(self.size.fetch_max(size, Ordering::Relaxed).max(size))
     }
 
-    /// Another open file description, for syncs: whatever the first one is told of lost writes, this
-    /// one is told, too. It needs no lock, for it writes nothing.
+    /// Another open file description, for syncs: whatever the first one is told of lost writes,
+    /// this one is told, too. It needs no lock, for it writes nothing.
     pub(super) fn reopen(&self) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)

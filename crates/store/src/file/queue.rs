@@ -2,8 +2,8 @@
 //!
 //! Each request has a slot; the slot's index is what the ring knows it by. A slot has at most one
 //! entry in the ring, so neither the submission queue nor the completion queue, both at least as
-//! deep as there are slots, can overflow. Slots that need a sync share one entry. A slot owns the request's buffer until the kernel has
-//! answered.
+//! deep as there are slots, can overflow. Slots that need a sync share one entry. A slot owns the
+//! request's buffer until the kernel has answered.
 //!
 //! The ring runs completions cooperatively (`COOP_TASKRUN`): the kernel does not interrupt a
 //! thread that is busy, but leaves them to its next system call, and a flag in shared memory

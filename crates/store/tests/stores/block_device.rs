@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use tempfile::NamedTempFile;
 use tyche_block::Operation;
 use tyche_store::file::{Direct, FileOptions, FileStore, OpenError};
-use tyche_store::{ResizeError, Store};
+use tyche_store::{BackingError, ResizeError, Store};
 
 use crate::drive::{Driver, WRITE, WRITE_FUA};
 use crate::file::temporary;
@@ -179,7 +179,8 @@ fn the_identity_follows_the_medium_not_the_device_number() {
     assert_ne!(seed(&other), Some(first));
 }
 
-/// A file system that takes writes and can't keep them: its device's file is where there is no room.
+/// A file system that takes writes and can't keep them: its device's file is where there is no
+/// room.
 struct FullDisk {
     /// Unmounted in this order.
     mounts: [PathBuf; 2],
@@ -280,4 +281,22 @@ fn a_device_is_as_large_as_it_is() {
     assert_eq!(store.geometry().size, now, "not as yet");
     assert_eq!(store.resize(Some(more)).unwrap(), more);
     assert_eq!(Driver::new(&store, 1).read(more - 512, 512), [0; 512]);
+}
+
+#[test]
+fn a_device_that_shrank_or_went_away_is_not_called_healthy() {
+    let file = image();
+    let Some(device) = Loop::attach(file.path(), &[]) else { return };
+    let store = device.open(&at_once()).unwrap();
+    assert_eq!(store.check_backing(), Ok(()));
+    let size = store.geometry().size;
+    for (now, wrong) in
+        [(4096, BackingError::Shrunk { now: 4096, size }), (0, BackingError::Removed)]
+    {
+        file.as_file().set_len(now).unwrap();
+        let shrunk = Command::new("losetup").arg("--set-capacity").arg(&device.device).status();
+        assert!(shrunk.unwrap().success());
+        assert_eq!(store.check_backing(), Err(wrong));
+        assert!(matches!(store.resize(None), Err(ResizeError::Backing(_))));
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tyche_block::{Arena, Errno, Operation, PAGE};
 use tyche_store::file::{Direct, FileOptions, FileStore};
-use tyche_store::{ResizeError, Store};
+use tyche_store::{BackingError, ResizeError, Store};
 
 use crate::drive::{Driver, PATIENCE, WRITE};
 
@@ -124,7 +124,8 @@ fn a_file_cut_short_fails_reads_beyond_its_end_and_one_that_grows_is_seen() {
         let cut = driver.run(Operation::Read, 0, MIB);
         assert_eq!(cut.result, Err(Errno::IO));
         assert_eq!(driver.read(0, MIB / 2), vec![0; MIB / 2]);
-        assert_eq!(store.resize(None).unwrap(), MIB as u64, "never smaller");
+        assert!(matches!(store.resize(None), Err(ResizeError::Backing(_))), "not called healthy");
+        assert_eq!(store.geometry().size, MIB as u64, "never smaller");
         file.as_file().set_len(2 * MIB as u64 + 511).unwrap();
         assert!(driver.run(Operation::Read, MIB as u64, 512).result.is_err(), "not as yet");
         assert_eq!(store.resize(None).unwrap(), 2 * MIB as u64);
@@ -229,4 +230,25 @@ fn a_queue_has_a_depth_and_keeps_to_it() {
         tokens.sort_unstable();
         assert_eq!(tokens, (round * 5..round * 5 + 5).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn a_file_that_shrank_or_was_deleted_is_not_called_healthy() {
+    let file = temporary(MIB as u64);
+    let store = open(&file);
+    assert_eq!(store.check_backing(), Ok(()));
+    file.as_file().set_len(4096).unwrap();
+    let shrunk = BackingError::Shrunk { now: 4096, size: MIB as u64 };
+    assert_eq!(store.check_backing(), Err(shrunk.clone()));
+    // Whatever size is asked for: what was cut off must not come back as zeroes unnoticed.
+    for size in [None, Some(MIB as u64), Some(2 * MIB as u64)] {
+        let refused = store.resize(size).unwrap_err();
+        assert!(matches!(&refused, ResizeError::Backing(why) if *why == shrunk), "{refused}");
+    }
+    assert_eq!(file.as_file().metadata().unwrap().len(), 4096);
+    file.as_file().set_len(MIB as u64).unwrap();
+    assert_eq!((store.check_backing(), store.resize(None).unwrap()), (Ok(()), MIB as u64));
+    file.close().unwrap();
+    assert_eq!(store.check_backing(), Err(BackingError::Deleted));
+    assert!(matches!(store.resize(None), Err(ResizeError::Backing(BackingError::Deleted))));
 }

@@ -32,8 +32,6 @@ pub(crate) const GOLDEN: [&str; 26] = [
     "connect",
     "accept",
     "reject",
-    "fence",
-    "fenced",
     "reset",
     "command-requests",
     "command-answers",
@@ -51,6 +49,8 @@ pub(crate) const GOLDEN: [&str; 26] = [
     "disconnect-reply",
     "echo",
     "echo-reply",
+    "fence",
+    "fenced",
 ];
 
 /// A path in this crate.

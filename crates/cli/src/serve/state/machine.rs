@@ -23,7 +23,8 @@ const QEMU_OFFSET: usize = 40;
 /// Bytes of events that may wait: those of thousands of devices that appear at once.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
-/// Names the time since the kernel was started. A kernel that does not say is another one each time.
+/// Names the time since the kernel was started. A kernel that does not say is another one each
+/// time.
 pub(super) fn boot() -> Uuid {
     let id = fs::read_to_string(BOOT_ID).ok();
     id.and_then(|id| Uuid::parse_str(id.trim()).ok()).unwrap_or_else(Uuid::new_v4)

@@ -76,8 +76,8 @@ struct Kept {
     path: PathBuf,
     /// Where its last version is noted.
     note: PathBuf,
-    /// Why nothing may be written in its place.
-    damaged: Option<String>,
+    /// Why it can't be read, so that nothing may be written in its place.
+    unreadable: Option<(ErrorKind, String)>,
 }
 
 /// What is kept of the target itself.
@@ -209,9 +209,9 @@ impl Kept {
     /// What is known of a disk, brought up to date.
     fn load(path: PathBuf, note: PathBuf, disk: &Disk<'_>) -> Result<Self> {
         let about = format!("export {}", disk.name);
-        let (read, damaged) = match Record::read(&path) {
+        let (read, unreadable) = match Record::read(&path) {
             Ok(read) => (read, None),
-            Err(error) => (None, Some(error)),
+            Err(error) => (None, Some((error.kind(), error.to_string()))),
         };
         let own = read.filter(|(record, place)| {
             let machine = record.place.and_then(|place| place.machine);
@@ -222,7 +222,7 @@ impl Kept {
             is_own
         });
         let own = own.filter(|(record, _)| disk.uuid.is_none_or(|uuid| uuid == record.uuid));
-        let mut kept = Self { record: fresh(disk), path, note, damaged: None };
+        let mut kept = Self { record: fresh(disk), path, note, unreadable };
         let mut changed = own.is_none();
         if let Some((record, place)) = own {
             disk.check(&record)?;
@@ -243,9 +243,6 @@ impl Kept {
                 };
                 changed = true;
             }
-        }
-        if let Some(error) = damaged {
-            kept.damaged = Some(error.to_string());
         }
         if changed && let Err(error) = kept.save() {
             tracing::warn!("{}: {error}; no host is let in to write", kept.path.display());
@@ -278,8 +275,8 @@ impl Kept {
 
     /// Writes the record to stable storage, and notes that it is the last.
     fn save(&mut self) -> io::Result<()> {
-        if let Some(damaged) = &self.damaged {
-            return Err(io::Error::new(ErrorKind::InvalidData, damaged.clone()));
+        if let Some((kind, error)) = &self.unreadable {
+            return Err(io::Error::new(*kind, error.clone()));
         }
         let before = self.record.version;
         self.record.version = Uuid::new_v4();
@@ -319,7 +316,7 @@ impl Kept {
             ErrorKind::ReadOnlyFilesystem => {
                 format!("the target can't keep who writes: remount {} writable", dir.display())
             }
-            ErrorKind::InvalidData => {
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
                 format!("the target can't read its state: remove {}, restart it", file.display())
             }
             _ => format!("the target can't keep who writes: {}: {error}", dir.display()),
@@ -348,9 +345,9 @@ impl Disk<'_> {
         }
         let (was, is) = (record.disk.as_deref(), self.identity);
         let message = format!(
-            "export {name}: {} is not the disk that {name} was (it was `{}`, this is `{}`); correct \
-             the path, give it another name, or if it is to be {name} from now on, start once with \
-             --accept-changed-disk {name}",
+            "export {name}: {} is not the disk that {name} was (it was `{}`, this is `{}`); \
+             correct the path, give it another name, or if it is to be {name} from now on, start \
+             once with --accept-changed-disk {name}",
             self.path,
             was.unwrap_or_default(),
             is.unwrap_or("one that says nothing of itself"),

@@ -244,7 +244,7 @@ fn state_that_can_t_be_kept_refuses_writers_with_the_remedy() {
 fn refusals_fit_whatever_the_directory_is_called() {
     let home = Home::new();
     let path = PathBuf::from("/a".repeat(100));
-    let kept = Kept { record: fresh(&DISK), note: home.0.path().join("n"), path, damaged: None };
+    let kept = Kept { record: fresh(&DISK), note: home.0.path().join("n"), path, unreadable: None };
     use ErrorKind::{Other, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     for kind in [StorageFull, QuotaExceeded, ReadOnlyFilesystem, ErrorKind::InvalidData, Other] {
         let refusal = kept.refusal(&io::Error::new(kind, "é".repeat(100)));

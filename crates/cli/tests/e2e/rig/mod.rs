@@ -208,11 +208,30 @@ impl Rig {
         });
     }
 
+    /// A command line as people type it on the host, with `tyche` in it.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let ours = Path::new(env!("CARGO_BIN_EXE_tyche")).parent().unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let mut command = self.at(Side::Host, Path::new("sh"), &["-c", line]);
+        command.env("PATH", format!("{}:{path}", ours.display()));
+        command
+    }
+
+    /// Ends all sessions in good order.
+    pub(crate) fn disconnect_all(&self) {
+        run(&mut self.tyche(Side::Host, &["disconnect", "--all"]));
+    }
+
+    /// The processes of the test's daemons and their helpers.
+    pub(crate) fn living(&self) -> Vec<i32> {
+        self.daemons.living().into_iter().map(Pid::as_raw_pid).collect()
+    }
+
     /// The logs of the daemons.
     pub(crate) fn logs(&self) -> String {
         let mut text = fs::read_to_string(self.path("target.log")).unwrap_or_default();
-        for session in fs::read_dir(self.path("run/sessions")).into_iter().flatten().flatten() {
-            text += &fs::read_to_string(session.path().join("daemon.log")).unwrap_or_default();
+        for log in fs::read_dir(self.path("run/log")).into_iter().flatten().flatten() {
+            text += &fs::read_to_string(log.path()).unwrap_or_default();
         }
         text
     }
@@ -331,6 +350,18 @@ pub(crate) struct Session<'a> {
 impl Session<'_> {
     pub(crate) fn pid(&self) -> u32 {
         u32::try_from(self.value["pid"].as_u64().unwrap()).unwrap()
+    }
+
+    /// Sends a signal to the daemon.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Kills the daemon, and waits until nothing of it runs any more.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+        wait_until("the daemon is gone", || !Path::new(&format!("/proc/{}", self.pid())).exists());
     }
 
     /// Disconnects in good order.

@@ -30,11 +30,13 @@ const LOOK: Duration = Duration::from_secs(5);
 pub(crate) struct Shape {
     pub(crate) kernel: Kernel,
     pub(crate) memory_mib: u32,
+    /// Network interfaces, `eth0` and so on: on its own cable, and on those that follow.
+    pub(crate) interfaces: u8,
 }
 
 impl From<Kernel> for Shape {
     fn from(kernel: Kernel) -> Self {
-        Self { kernel, memory_mib: 1024 }
+        Self { kernel, memory_mib: 1024, interfaces: 1 }
     }
 }
 
@@ -189,7 +191,7 @@ impl Drop for Guest {
         if thread::panicking() {
             // What hangs, and where.
             let look = self.try_start(
-                "echo w >/proc/sysrq-trigger; tyche stats; tail -n 50 /run/tyche/*/*/*.log",
+                "echo w >/proc/sysrq-trigger; tyche stats; tail -n 50 /var/log/tyche/*.log",
             );
             let said = look.map(|look| {
                 let _ = look.code(LOOK);
@@ -265,9 +267,12 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
         "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
         tsc=unstable clocksource=hpet nowatchdog rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0",
     ]);
-    let tap = format!("tap,id=net,ifname={},script=no,downscript=no,vhost=off", cable(number));
-    let nic = format!("virtio-net-pci,netdev=net,mac=52:54:00:09:00:{number:02x},host_mtu={MTU}");
-    qemu.args(["-netdev", &tap, "-device", &format!("{nic},romfile=")]);
+    for number in number..number + shape.interfaces {
+        let (net, cable, mac) = (number, cable(number), format!("52:54:00:09:00:{number:02x}"));
+        let tap = format!("tap,id=net{net},ifname={cable},script=no,downscript=no,vhost=off");
+        let nic = format!("virtio-net-pci,netdev=net{net},mac={mac},host_mtu={MTU},romfile=");
+        qemu.args(["-netdev", &tap, "-device", &nic]);
+    }
     qemu.args(["-device", "virtio-rng-pci"]);
     let shares = [
         ("usr", Path::new("/usr"), ",readonly=on"),

@@ -1,0 +1,146 @@
+//! A target on one side and a connected disk on the other: a file served write-through, and a loop
+//! device.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+
+use crate::network::{Network, Side};
+use crate::process::{Doing, Result, Running, Stop, failed, run};
+
+/// What the target calls its disk, and how large that is.
+const EXPORT: &str = "soak";
+const SIZE: u64 = 256 << 20;
+/// How long a target may take until it serves.
+const READY: Duration = Duration::from_secs(30);
+/// Seconds that a session may take to end, even by force.
+const FAREWELL_S: &str = "20";
+
+/// A running target.
+pub(super) struct Target(Running);
+
+impl Target {
+    /// Starts one on all of its side's interfaces, and waits until it serves.
+    pub(super) fn start(tyche: &Path, network: &Network, dir: &Path, stop: &Stop) -> Result<Self> {
+        let file = dir.join("disk.img");
+        let disk =
+            File::options().create(true).append(true).open(&file).doing("the disk's file")?;
+        disk.set_len(SIZE).doing("the disk's file")?;
+        let mut serve = network.inside(Side::Target, &tyche.to_string_lossy());
+        serve.args(["serve", "--name", "soak", "--export"]);
+        serve.arg(format!("{EXPORT}={}", file.display())).env("TYCHE_RUNTIME_DIR", dir.join("run"));
+        serve.env("TYCHE_STATE_DIR", dir.join("state"));
+        let mut running = Running::start(&mut serve)?;
+        let ready = stop.until(READY, || {
+            running.check()?;
+            Ok(!running.output()?.is_empty())
+        })?;
+        if ready { Ok(Self(running)) } else { failed("the target does not serve") }
+    }
+
+    /// Ends it as a power failure would. What it has logged goes to a file.
+    pub(super) fn kill(self, log: &Path) -> Result<()> {
+        let said = self.0.kill()?;
+        let log = File::options().create(true).append(true).open(log);
+        log.and_then(|mut log| log.write_all(said.as_bytes())).doing("the target's log")
+    }
+}
+
+/// A connected disk. Dropped, it is gone by force, whatever waits for it.
+pub(super) struct Disk<'a> {
+    tyche: &'a Path,
+    network: &'a Network,
+    runtime: PathBuf,
+    pub(super) device: PathBuf,
+    pid: i32,
+}
+
+/// What `tyche connect` says.
+#[derive(Deserialize)]
+struct Connected {
+    device: PathBuf,
+    pid: i32,
+}
+
+impl<'a> Disk<'a> {
+    /// Connects over all interfaces of its side.
+    pub(super) fn connect(
+        tyche: &'a Path,
+        network: &'a Network,
+        dir: &Path,
+        stop: &Stop,
+    ) -> Result<Self> {
+        let runtime = dir.join("run");
+        // Registered before it is there: a connect that is interrupted may leave a daemon.
+        let mut disk = Self { tyche, network, runtime, device: PathBuf::new(), pid: 0 };
+        let said = disk.ask(&["connect", EXPORT, "--as", "loop", "-o", "json"], stop)?;
+        let Connected { device, pid } = serde_json::from_str(&said).doing("tyche connect")?;
+        (disk.device, disk.pid) = (device, pid);
+        Ok(disk)
+    }
+
+    /// Runs a command of Tyche's at the host; what it prints.
+    pub(super) fn ask(&self, args: &[&str], stop: &Stop) -> Result<String> {
+        run(self.command(&self.tyche.to_string_lossy()).args(args), stop)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = self.network.inside(Side::Host, program);
+        command.env("TYCHE_RUNTIME_DIR", &self.runtime);
+        command
+    }
+
+    /// Disconnects in good order: nothing may be left of it.
+    pub(super) fn disconnect(self, stop: &Stop) -> Result<()> {
+        self.ask(&["disconnect", &self.device.to_string_lossy()], stop)?;
+        if stop.until(READY, || Ok(!self.is_there()))? {
+            return Ok(());
+        }
+        failed(format!("{} is still there after `tyche disconnect`", self.device.display()))
+    }
+
+    /// Fails all requests that wait, so that whoever made them can end.
+    pub(super) fn force(&self) {
+        let mut force = self.command("timeout");
+        force.arg(FAREWELL_S).arg(self.tyche).args(["disconnect", "--all", "--force"]);
+        // Nothing to end is fine.
+        let _ = force.output();
+    }
+
+    fn is_there(&self) -> bool {
+        block(&self.device).join("loop/backing_file").exists()
+    }
+
+    /// What its daemon has logged.
+    pub(super) fn log(&self) -> String {
+        let sessions = fs::read_dir(self.runtime.join("sessions")).into_iter().flatten().flatten();
+        let logs = sessions.map(|it| fs::read_to_string(it.path().join("daemon.log")));
+        logs.map(std::result::Result::unwrap_or_default).collect()
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        self.force();
+        if !self.is_there() {
+            return;
+        }
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let _ = Command::new("losetup").arg("--detach").arg(&self.device).output();
+        if self.is_there() {
+            eprintln!("left behind: losetup --detach {}", self.device.display());
+        }
+    }
+}
+
+/// Where the kernel says what it knows of a block device.
+pub(super) fn block(device: &Path) -> PathBuf {
+    Path::new("/sys/block").join(device.file_name().unwrap_or_default())
+}

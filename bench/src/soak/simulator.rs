@@ -1,0 +1,110 @@
+//! Seeds of the simulator, from random starts, in both kinds of worlds.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::random::Random;
+use crate::process::{Result, Running, Stop, failed};
+
+/// Seeds in one call: what is told of progress, and of time that is over.
+const CHUNK: u64 = 200;
+/// How long that may take.
+const CHUNK_LIMIT: Duration = Duration::from_secs(1200);
+/// The options of each kind of worlds.
+const PROFILES: [&[&str]; 2] = [&[], &["--multi-link"]];
+/// What follows the number of a seed that failed.
+const FOUND: &str = "; to see it again: ";
+
+/// A seed that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Violation {
+    pub(super) seed: u64,
+    /// The command that shows it.
+    pub(super) command: String,
+    /// What must never happen, and did.
+    pub(super) what: String,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Seeds {
+    /// Seeds that were run.
+    pub(super) run: u64,
+    /// The first seed of each kind of worlds.
+    pub(super) first: [u64; PROFILES.len()],
+    pub(super) violations: Vec<Violation>,
+}
+
+/// Runs seeds for so long, in turn in either kind of worlds.
+pub(super) fn run(
+    tyche: &Path,
+    mut random: Random,
+    time: Duration,
+    seeds: &mut Seeds,
+    stop: &Stop,
+) -> Result<()> {
+    let deadline = Instant::now() + time;
+    // No longer than what somebody may want to type.
+    seeds.first = PROFILES.map(|_| random.next() >> 32);
+    let mut next = seeds.first;
+    let worlds = (0..PROFILES.len()).cycle();
+    for world in worlds {
+        if Instant::now() >= deadline {
+            break;
+        }
+        let (begin, end) = (next[world], next[world] + CHUNK);
+        match chunk(tyche, PROFILES[world], begin, stop)? {
+            None => next[world] = end,
+            // It ended there; what follows is the next call's.
+            Some(violation) => {
+                eprintln!("soak: seed {}: {}", violation.seed, violation.what);
+                next[world] = violation.seed.clamp(begin, end - 1) + 1;
+                seeds.violations.push(violation);
+            }
+        }
+        seeds.run += next[world] - begin;
+    }
+    Ok(())
+}
+
+fn chunk(tyche: &Path, profile: &[&str], first: u64, stop: &Stop) -> Result<Option<Violation>> {
+    let mut sim = Command::new(tyche);
+    sim.args(["sim", "--seeds", &CHUNK.to_string(), "--first", &first.to_string()]).args(profile);
+    let finished = Running::start(&mut sim)?.finish(stop, CHUNK_LIMIT)?;
+    if finished.status.success() {
+        return Ok(None);
+    }
+    match parse(&finished.stderr) {
+        Some(violation) => Ok(Some(violation)),
+        None => failed(format!("tyche sim: {}\n{}", finished.status, finished.stderr)),
+    }
+}
+
+/// What a simulation that has failed prints at its end.
+fn parse(printed: &str) -> Option<Violation> {
+    let (seed, command) = printed.lines().find_map(|line| {
+        let (seed, command) = line.split_once(FOUND)?;
+        Some((seed.rsplit(' ').next()?.parse().ok()?, command.trim().to_owned()))
+    })?;
+    let what = printed.lines().find_map(|line| line.split_once("VIOLATION: "));
+    Some(Violation { seed, command, what: what?.1.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violation_has_a_seed_and_a_command() {
+        let printed = "tyche: something happened that must never happen\n  1.0 ms  a frame\n\
+            \x20 2.500 ms  VIOLATION: session 15 was shut out\n\
+            seed 77; to see it again: tyche sim --seed 77 --multi-link\n";
+        let command = "tyche sim --seed 77 --multi-link".to_owned();
+        let what = "session 15 was shut out".to_owned();
+        assert_eq!(parse(printed), Some(Violation { seed: 77, command, what }));
+        assert_eq!(parse("tyche: no memory"), None);
+    }
+}

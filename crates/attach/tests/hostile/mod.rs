@@ -1,0 +1,26 @@
+//! What fuzzers hand to attachments, and what must hold whatever it is. The fuzz targets and the
+//! tests that replay their corpora check inputs by the same functions.
+
+#![allow(dead_code, reason = "each fuzz target uses a part")]
+
+pub(crate) mod allocations;
+pub(crate) mod guest;
+pub(crate) mod ledger;
+pub(crate) mod nbd;
+
+/// Takes fields off the front of bytes, as long as there are enough.
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (field, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(field)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+}

@@ -1,0 +1,88 @@
+//! How a session is, and why it is not live, in words for people.
+
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use tyche_engine::{HostControl, HostReport, Notice};
+use tyche_proto::Failure;
+use tyche_proto::wire::Reason;
+
+use super::SessionArgs;
+use crate::state::State;
+use crate::{presence, report};
+
+/// What the session has told of it since it was live.
+#[derive(Default)]
+pub(super) struct Why {
+    /// Why the target did not let it in again.
+    refusal: Option<String>,
+    /// Why the last channel was lost.
+    loss: Option<String>,
+    /// Why everything has failed.
+    failure: Option<String>,
+}
+
+impl Why {
+    pub(super) fn note(&mut self, notice: &Notice, args: &SessionArgs) {
+        match notice {
+            Notice::Connected(_) => *self = Self::default(),
+            Notice::Lost(problem) => self.loss = Some(problem.to_string()),
+            Notice::Rejected(reason, detail) => {
+                self.refusal = Some(refusal(*reason, detail, args));
+            }
+            Notice::Failed(failure) => self.failure = Some(self.explain(*failure)),
+            _ => {}
+        }
+    }
+
+    /// The failure, with what led to it.
+    fn explain(&self, failure: Failure) -> String {
+        match (failure, &self.refusal, &self.loss) {
+            (Failure::Rejected(_), Some(refusal), _) => refusal.clone(),
+            (Failure::TargetLost, Some(cause), _) | (Failure::TargetLost, None, Some(cause)) => {
+                format!("{failure}: {cause}")
+            }
+            _ => failure.to_string(),
+        }
+    }
+
+    /// What is wrong, if anything is.
+    pub(super) fn problem(&self, report: &HostReport) -> Option<String> {
+        if self.failure.is_some() || report.live {
+            return self.failure.clone();
+        }
+        let attempt = || report.problem.map(|problem| problem.to_string());
+        self.refusal.clone().or_else(attempt).or_else(|| self.loss.clone())
+    }
+}
+
+/// What a session says of itself.
+pub(super) fn describe(state: &State, why: &Mutex<Why>, control: &HostControl) -> Value {
+    let mut value = serde_json::to_value(state).unwrap_or_default();
+    let Some(report) = control.report() else {
+        report::add(&mut value, json!({ "state": "ending" }));
+        return value;
+    };
+    report::add(&mut value, report::session(&report));
+    let problem = why.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
+    report::add(&mut value, json!({ "problem": problem }));
+    if !presence::is_there(state) {
+        let problem = format!("{} is not there any more", state.device.display());
+        report::add(&mut value, json!({ "state": "gone", "problem": problem }));
+    }
+    value
+}
+
+/// Why the target does not let a session go on that it had let in before.
+fn refusal(reason: Reason, detail: &str, args: &SessionArgs) -> String {
+    let export = &args.export;
+    match reason {
+        Reason::SessionLost => format!(
+            "another host has written to export `{export}` since, or the target does not know who \
+             has, so what is not written yet may be stale: give it up with \
+             `tyche disconnect {export} --force`, then connect again"
+        ),
+        Reason::Held => format!("export `{export}` is held by host {detail}"),
+        _ => args.refused(reason, detail).message,
+    }
+}

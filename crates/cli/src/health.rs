@@ -1,0 +1,71 @@
+//! What is wrong with sessions and exports, in words: requests that failed, disks that are not what
+//! they were.
+
+use serde_json::Value;
+
+/// The counters of failed requests, such as `read medium 2, write no space 1`; `None` if none did.
+pub(crate) fn errors(by_kind: &Value) -> Option<String> {
+    let operations = by_kind.as_object()?.iter();
+    let counters = operations.flat_map(|(operation, classes)| {
+        let classes = classes.as_object().into_iter().flatten();
+        classes.map(move |(class, count)| format!("{operation} {class} {count}").replace('_', " "))
+    });
+    let counters: Vec<_> = counters.collect();
+    (!counters.is_empty()).then(|| counters.join(", "))
+}
+
+/// What is wrong with a session's requests, for `tyche list`.
+pub(crate) fn of_session(session: &Value) -> Vec<String> {
+    let text = |field: &str| session[field].as_str().unwrap_or_default();
+    let requests = &session["requests"];
+    let failed = errors(&requests["errors_by_kind"]).map(|kinds| {
+        format!("session of {} ({}): failed requests: {kinds}", text("export"), text("device"))
+    });
+    failed.into_iter().collect()
+}
+
+/// What is wrong with a target's disks, for `tyche list`.
+pub(crate) fn of_target(target: &Value) -> Vec<String> {
+    let name = target["name"].as_str().unwrap_or_default();
+    let exports = target["exports"].as_array().map_or(&[][..], Vec::as_slice);
+    let notes = exports.iter().flat_map(|export| {
+        let about = format!("export {} of {name}", export["export"].as_str().unwrap_or_default());
+        let problem = export["problem"].as_str().map(|problem| format!("{about}: {problem}"));
+        let failed = errors(&export["errors_by_kind"]);
+        let failed = failed.map(|kinds| format!("{about}: failed requests of its disk: {kinds}"));
+        problem.into_iter().chain(failed)
+    });
+    notes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn failed_requests_and_lost_disks_are_named_and_healthy_ones_are_not() {
+        let kinds = json!({ "read": { "io": 2, "medium": 1 }, "write_zeroes": { "no_space": 1 } });
+        let export =
+            json!({ "export": "vm1", "errors": 4, "errors_by_kind": kinds, "problem": "x" });
+        let healthy =
+            json!({ "export": "vm2", "errors": 0, "errors_by_kind": {}, "problem": null });
+        let target = json!({ "name": "store1", "exports": [export, healthy] });
+        let failed =
+            "failed requests of its disk: read io 2, read medium 1, write zeroes no space 1";
+        assert_eq!(
+            of_target(&target),
+            ["export vm1 of store1: x".to_owned(), format!("export vm1 of store1: {failed}")]
+        );
+        let requests = json!({ "errors": 4, "errors_by_kind": kinds });
+        let session = json!({ "export": "vm1", "device": "/dev/loop0", "requests": requests });
+        let said = of_session(&session);
+        assert!(
+            said[0].starts_with("session of vm1 (/dev/loop0): failed requests: read io 2"),
+            "{said:?}"
+        );
+        // What a dead daemon has left.
+        assert_eq!(of_session(&json!({ "export": "vm1" })), [""; 0]);
+    }
+}

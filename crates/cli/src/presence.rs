@@ -1,0 +1,89 @@
+//! Whether a session's device is there, and who uses it, as the kernel shows it. Nothing here asks
+//! the device itself, which may not answer.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tyche_attach::fuse::FuseMount;
+
+use crate::attach::Kind;
+use crate::state::State;
+
+/// What tells a block device from a later one of the same name, and a loop device from the same one
+/// bound to another file. `None` where the device is none.
+pub(crate) fn sequence(device: &Path) -> Option<u64> {
+    let text = fs::read_to_string(block(device)?.join("diskseq")).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Whether the device that a daemon has written down is there.
+pub(crate) fn is_there(state: &State) -> bool {
+    let State { kind, device, .. } = state;
+    let is_same = || sequence(device) == state.sequence;
+    let has = |file: &str| block(device).is_some_and(|block| block.join(file).exists());
+    match kind {
+        Kind::Loop => has("loop/backing_file") && is_same(),
+        Kind::Ublk => has("") && is_same(),
+        Kind::Nbd => has("pid"),
+        // If that is not known it may well be.
+        Kind::Fuse => device.parent().is_some_and(|it| FuseMount::is_mounted(it).unwrap_or(true)),
+        Kind::NbdSocket | Kind::VhostUser => device.exists(),
+        Kind::Auto => false,
+    }
+}
+
+/// Where the kernel describes a block device.
+fn block(device: &Path) -> Option<PathBuf> {
+    let name = device.strip_prefix("/dev").ok()?;
+    Some(Path::new("/sys/block").join(name))
+}
+
+/// The commands that unmount what is on a device or its partitions, wherever it is mounted.
+pub(crate) fn unmounts(device: &Path) -> Vec<String> {
+    let numbers = numbers(device);
+    let here = namespace("self");
+    let mut seen: HashSet<_> = here.iter().cloned().collect();
+    let mut commands = mounted("self", device, &numbers);
+    for mount in &mut commands {
+        *mount = format!("umount {mount}");
+    }
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes.filter_map(|it| it.file_name().into_string().ok()) {
+        let is_process = process.bytes().all(|byte| byte.is_ascii_digit());
+        // What can't be looked at is left out.
+        if is_process && namespace(&process).is_some_and(|it| seen.insert(it)) {
+            let mounts = mounted(&process, device, &numbers);
+            commands.extend(mounts.iter().map(|it| format!("nsenter -t {process} -m umount {it}")));
+        }
+    }
+    commands
+}
+
+/// The mount namespace of a process.
+fn namespace(process: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{process}/ns/mnt")).ok()
+}
+
+/// Where a process sees a file system of the device, the last one first.
+fn mounted(process: &str, device: &Path, numbers: &[String]) -> Vec<String> {
+    let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    let mount = |line: &str| {
+        let mut fields = line.split(' ');
+        let (number, path) = (fields.nth(2)?.to_owned(), fields.nth(1)?.to_owned());
+        // Optional fields follow, up to a dash. Some file systems have numbers of their own.
+        let source = fields.skip_while(|&field| field != "-").nth(2)?;
+        (numbers.contains(&number) || Path::new(source) == device).then_some(path)
+    };
+    table.lines().rev().filter_map(mount).collect()
+}
+
+/// The numbers of a device and of its partitions.
+fn numbers(device: &Path) -> Vec<String> {
+    let Some(block) = block(device) else { return Vec::new() };
+    let parts = fs::read_dir(&block).into_iter().flatten().flatten().map(|it| it.path());
+    let parts = parts.filter(|part| part.join("partition").exists());
+    let read = |dir: PathBuf| fs::read_to_string(dir.join("dev")).ok();
+    let numbers = parts.chain([block.clone()]).filter_map(read);
+    numbers.map(|number| number.trim().to_owned()).collect()
+}

@@ -1,0 +1,104 @@
+//! Exports that cannot be beside each other: two of the same name, UUID or file.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use super::config::{Export, Place, Source};
+use crate::error::{Code, Error, Result};
+
+/// Refuses exports with the same name or UUID, and several of one file or device where one of them
+/// writes: the lock would keep the second out, and could only say that this process holds it.
+///
+/// # Errors
+/// `Usage` or `Config`, naming both by where they are written.
+pub(super) fn refuse(exports: &[Export]) -> Result<()> {
+    for (index, second) in exports.iter().enumerate() {
+        for first in &exports[..index] {
+            let what = if first.name == second.name {
+                format!("have the same name, `{}`: rename one", first.name)
+            } else if let Some(uuid) = first.uuid.filter(|_| first.uuid == second.uuid) {
+                format!("have the same UUID, {uuid}: give one another")
+            } else if !(first.read_only && second.read_only) && is_same_file(first, second) {
+                "export the same disk: remove one, or make both read-only".to_owned()
+            } else {
+                continue;
+            };
+            let both = [first, second];
+            let in_file = both.iter().any(|export| export.place != Place::CommandLine);
+            let code = if in_file { Code::Config } else { Code::Usage };
+            let message = format!("{} and {} {what}", first.described(), second.described());
+            return Err(Error::new(code, message));
+        }
+    }
+    Ok(())
+}
+
+fn is_same_file(first: &Export, second: &Export) -> bool {
+    let identity = |export: &Export| match export.source() {
+        Ok(Source::File(path)) => identity(&path),
+        _ => None,
+    };
+    identity(first).is_some_and(|first| identity(second) == Some(first))
+}
+
+/// What a path stands for, whatever it is called: the number of a device, or a file's place.
+fn identity(path: &Path) -> Option<(bool, u64, u64)> {
+    let found = fs::metadata(path).ok()?;
+    Some(match found.file_type().is_block_device() {
+        true => (true, found.rdev(), 0),
+        false => (false, found.dev(), found.ino()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn refusal(arguments: &[&str], read_only: bool) -> Option<Error> {
+        let export = |text: &&str| Export { read_only, ..Export::parse(text).unwrap() };
+        let exports: Vec<_> = arguments.iter().map(export).collect();
+        refuse(&exports).err()
+    }
+
+    #[test]
+    fn a_uuid_belongs_to_one_export() {
+        let uuid = Uuid::from_u128(1);
+        let export = |line, uuid| {
+            let place = Place::File { path: "target.toml".into(), line };
+            Export { uuid, place, ..Export::parse(&format!("a{line}=mem:1M")).unwrap() }
+        };
+        let error = refuse(&[export(1, Some(uuid)), export(5, Some(uuid))]).unwrap_err();
+        assert_eq!(error.code, Code::Config);
+        for part in ["line 1 of", "line 5 of", &uuid.to_string()] {
+            assert!(error.message.contains(part), "{error}");
+        }
+        assert!(refuse(&[export(1, Some(uuid)), export(5, Some(Uuid::from_u128(2)))]).is_ok());
+        assert!(refuse(&[export(1, None), export(5, None)]).is_ok());
+    }
+
+    #[test]
+    fn both_of_a_pair_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("disk"), dir.path().join("link"));
+        fs::write(&path, "blocks").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let [a, b] = [format!("a={}", path.display()), format!("b={}", link.display())];
+        let error = refusal(&[&a, "c=mem:1M", &b], false).unwrap();
+        let names_both = error.message.contains(&a) && error.message.contains(&b);
+        assert!(names_both && error.code == Code::Usage, "{error}");
+        assert!(refusal(&[&a, &b], true).is_none(), "readers share a file");
+        let error = refusal(&["a=mem:1M", "a=mem:2M"], false).unwrap();
+        assert!(
+            error.message.contains("a=mem:1M") && error.message.contains("a=mem:2M"),
+            "{error}"
+        );
+        assert!(refusal(&["a=mem:1M", "b=mem:1M"], false).is_none());
+        assert!(
+            refusal(&["a=/nonexistent", "b=/nonexistent"], false).is_none(),
+            "said by the store"
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! What shells complete, asked as a shell asks.
+
+use std::path::Path;
+
+use crate::rig::{DISK, Rig, Side, rig, run};
+
+/// What bash offers for the last of these words.
+fn offered(rig: &Rig, side: Side, words: &[&str]) -> Vec<String> {
+    let tyche = env!("CARGO_BIN_EXE_tyche");
+    let script = "PATH=$(dirname \"$1\"):$PATH; shift; source <(tyche completions bash) || exit; \
+                  COMP_WORDS=(\"$@\"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+                  $(complete -p tyche | sed 's/.*-F //; s/ .*//') tyche \"${COMP_WORDS[-1]}\"; \
+                  printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let args = [&["-c", script, "bash", tyche, "tyche"], words].concat();
+    let text = run(&mut rig.at(side, Path::new("bash"), &args));
+    println!("{words:?}: {text}");
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn names_of_exports_sessions_targets_and_interfaces_are_completed() {
+    let rig = rig!(1500);
+    let link = rig.cable.link(Side::Host);
+    let _target = rig.serve_file(64 << 20);
+    // Those that are not are left out.
+    rig.cable.await_running(&[(Side::Host, link)]);
+    let host = |words: &[&str]| offered(&rig, Side::Host, words);
+    assert_eq!(host(&["connec"]), ["connect", "connect-all"]);
+    // Nothing but the network knows it.
+    assert!(host(&["connect", "di"]).contains(&DISK.to_owned()));
+    assert!(host(&["bench", ""]).contains(&DISK.to_owned()));
+    for words in [&["connect", DISK, "--link", ""][..], &["discover", "--link", ""]] {
+        assert_eq!(host(words), [link]);
+    }
+    assert_eq!(offered(&rig, Side::Target, &["export", "resize", ""])[0], DISK);
+    assert_eq!(host(&["export", "resize", "--target", "e"]), ["e2e"]);
+
+    assert_eq!(host(&["disconnect", "di"]), [""; 0]);
+    let session = rig.connect_as("fuse", &[]);
+    for words in [&["disconnect", "di"][..], &["link", "add", "di"], &["stats", "di"]] {
+        assert_eq!(host(words), [DISK], "{words:?}");
+    }
+    assert_eq!(host(&["link", "add", DISK, "ty"]), [link]);
+    assert_eq!(host(&["stats", "e"]), ["e2e"]);
+    session.disconnect();
+}

@@ -1,0 +1,191 @@
+//! How sessions end when something is in the way: a daemon that died or is stuck, a device that is
+//! still mounted, a mount namespace with a copy of what is mounted.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::refusals::expect;
+use crate::rig::{DISK, PATIENCE, Rig, Side, finish, rig, run, wait_until};
+
+const SIZE: u64 = 64 << 20;
+
+/// What `list` says of all sessions. It has nothing to warn about.
+fn list(rig: &Rig) -> Vec<Value> {
+    let done = finish(&mut rig.tyche(Side::Host, &["list", "-o", "json"]), PATIENCE);
+    assert_eq!(done.stderr, "");
+    let list: Value = serde_json::from_str(&done.stdout).unwrap();
+    list["sessions"].as_array().unwrap().clone()
+}
+
+/// Runs the commands that `list` names for the only session; then nothing is left of it.
+fn clear_as_told(rig: &Rig) {
+    let commands = list(rig)[0]["clear"].as_array().unwrap().clone();
+    let text = run(&mut rig.tyche(Side::Host, &["list"]));
+    println!("{text}");
+    for command in commands.iter().map(|command| command.as_str().unwrap()) {
+        assert!(text.contains(command), "{command}: {text}");
+        run(&mut rig.shell(command));
+    }
+    assert_nothing_left(rig);
+}
+
+fn assert_nothing_left(rig: &Rig) {
+    assert_eq!(list(rig), [] as [Value; 0]);
+    assert_eq!(fs::read_dir(rig.path("run/sessions")).unwrap().count(), 0);
+}
+
+fn bound(device: &Path) -> bool {
+    let name = device.file_name().unwrap();
+    Path::new("/sys/block").join(name).join("loop/backing_file").exists()
+}
+
+fn make_file_system(device: &Path) {
+    run(Command::new("mkfs.ext4").arg("-q").arg(device));
+}
+
+/// A process in a mount namespace of its own, with copies of what is mounted when it starts.
+struct Elsewhere(Child);
+
+impl Elsewhere {
+    fn start() -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 600"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_killed_daemon_is_listed_with_its_log_until_it_is_cleared() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    for kind in ["loop", "fuse", "nbd-socket"] {
+        let session = rig.connect_as(kind, &[]);
+        session.kill();
+        for _ in 0..2 {
+            let dead = &list(&rig)[0];
+            assert_eq!(dead["state"], "dead", "--as {kind}: {dead}");
+            let log = fs::read_to_string(dead["log"].as_str().unwrap()).unwrap();
+            assert!(log.contains(session.value["session"].as_str().unwrap()), "{log}");
+        }
+        clear_as_told(&rig);
+        wait_until("the device is gone", || kind != "loop" || !bound(&session.device));
+        assert!(rig.path("run/log/disk.log").exists());
+    }
+}
+
+#[test]
+fn a_dead_device_is_listed_for_as_long_as_it_is_mounted() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    let session = rig.connect(&[]);
+    make_file_system(&session.device);
+    rig.mount(&session.device, "ro");
+    session.kill();
+    let args = ["disconnect", DISK];
+    let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+    expect(&done, &args, 9, &["in use", "umount"]);
+    // Another session of the export has another device, and hides nothing.
+    let other = rig.connect(&[]);
+    assert_ne!(other.device, session.device);
+    let states: Vec<_> = list(&rig).iter().map(|it| it["state"].clone()).collect();
+    assert!(states.contains(&"live".into()) && states.contains(&"dead".into()), "{states:?}");
+    run(&mut rig.tyche(Side::Host, &["disconnect", DISK]));
+    clear_as_told(&rig);
+    wait_until("the device is gone", || !bound(&session.device));
+}
+
+#[test]
+fn what_force_leaves_mounted_is_listed_until_it_is_unmounted() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    let session = rig.connect(&[]);
+    make_file_system(&session.device);
+    rig.mount(&session.device, "ro");
+    let done = finish(&mut rig.tyche(Side::Host, &["disconnect", DISK, "--force"]), PATIENCE);
+    assert!(done.success() && done.stderr.contains("still in use"), "{}", done.stderr);
+    assert!(done.stderr.contains("umount"), "{}", done.stderr);
+    assert!(bound(&session.device));
+    let left = list(&rig)[0].clone();
+    assert_eq!((&left["state"], &left["ended"]), (&"dead".into(), &true.into()), "{left}");
+    // It was ended already: this has nothing to do with it.
+    rig.disconnect_all();
+    clear_as_told(&rig);
+}
+
+#[test]
+fn a_copy_of_the_mounts_in_another_namespace_keeps_no_session() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    for kind in ["loop", "fuse"] {
+        for force in [false, true] {
+            let session = rig.connect_as(kind, &[]);
+            let _elsewhere = Elsewhere::start();
+            match force {
+                true => drop(session.disconnect_by_force()),
+                false => session.disconnect(),
+            }
+            assert_nothing_left(&rig);
+        }
+    }
+}
+
+#[test]
+fn a_file_system_that_is_mounted_in_another_namespace_is_named() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    let session = rig.connect(&[]);
+    make_file_system(&session.device);
+    rig.mount(&session.device, "ro");
+    let elsewhere = Elsewhere::start();
+    rig.unmount();
+    let args = ["disconnect", DISK];
+    let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+    let umount = format!("nsenter -t {} -m umount", elsewhere.0.id());
+    expect(&done, &args, 9, &["in use", &umount]);
+    assert_eq!(list(&rig)[0]["state"], "live");
+    session.disconnect_by_force();
+    assert_eq!(list(&rig)[0]["state"], "dead");
+    clear_as_told(&rig);
+}
+
+#[test]
+fn force_ends_a_daemon_that_is_stuck() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    for kind in ["loop", "fuse"] {
+        let session = rig.connect_as(kind, &[]);
+        session.signal(Signal::STOP);
+        session.disconnect_by_force();
+        assert_nothing_left(&rig);
+    }
+}
+
+#[test]
+fn a_session_whose_device_was_taken_away_is_not_called_live() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    let session = rig.connect_as("fuse", &[]);
+    assert_eq!(list(&rig)[0]["state"], "live");
+    run(Command::new("umount").arg("-l").arg(session.device.parent().unwrap()));
+    let gone = &list(&rig)[0];
+    assert_eq!(gone["state"], "gone", "{gone}");
+    let text = run(&mut rig.tyche(Side::Host, &["list"]));
+    assert!(text.contains("is not there any more"), "{text}");
+    session.disconnect();
+    assert_nothing_left(&rig);
+}

@@ -1,0 +1,130 @@
+//! What users get wrong, and what they are told: one line that names both sides of a conflict, the
+//! value that makes no sense, or that nothing was found.
+
+use std::fs::{self, File};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::refusals::{expect, refused};
+use crate::rig::{DISK, PATIENCE, Rig, Side, finish, rig, run, wait_until};
+
+const MIB: u64 = 1 << 20;
+
+/// What `tyche serve` says to these arguments.
+fn serve_refused(rig: &Rig, args: &[&str], code: i32, parts: &[&str]) {
+    let fixed = ["serve", "--link", rig.cable.link(Side::Target)];
+    refused(rig, Side::Target, &[&fixed, args].concat(), code, parts);
+}
+
+#[test]
+fn a_file_that_is_exported_twice_is_named_by_both_lines() {
+    let rig = rig!(1500);
+    let disk = rig.file("disk.img", MIB);
+    let config = rig.path("target.toml");
+    let export =
+        |name: &str| format!("[[export]]\nname = \"{name}\"\npath = \"{}\"\n", disk.display());
+    fs::write(&config, format!("name = \"a\"\n{}\n{}", export("one"), export("two"))).unwrap();
+    let path = config.to_str().unwrap();
+    let lines = [format!("line 2 of {path}"), format!("line 6 of {path}")];
+    serve_refused(&rig, &["--config", path], 8, &[&lines[0], &lines[1], "read-only"]);
+    let exports = ["one", "two"].map(|name| format!("--export={name}={}", disk.display()));
+    let [one, two] = exports.each_ref().map(String::as_str);
+    serve_refused(&rig, &[one, two], 2, &["one=", "two=", "the same disk"]);
+    // Readers share it.
+    drop(rig.serve(&[one, two, "--read-only"]));
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused() {
+    let rig = rig!(1500);
+    let config = rig.path("target.toml");
+    let path = config.to_str().unwrap();
+    fs::write(&config, "[limits]\nchannels = 0\n").unwrap();
+    serve_refused(&rig, &["--config", path], 8, &["line 2", "channels = 0", "1 to 65535"]);
+    fs::write(&config, "name = \"..\"\n").unwrap();
+    let export = ["--export", "disk=mem:1M"];
+    serve_refused(&rig, &[&export[..], &["--config", path]].concat(), 8, &["`..`"]);
+    let run_dir = rig.path("run");
+    fs::create_dir_all(run_dir.join("exports")).unwrap();
+    File::create(run_dir.join("here")).unwrap();
+    for name in [".", "..", "a/b", "../a", ""] {
+        serve_refused(&rig, &[&export[..], &["--name", name]].concat(), 2, &[name, "name"]);
+    }
+    assert!(run_dir.join("here").exists() && run_dir.join("exports").exists());
+    let much = ["--export", "disk=mem:4000T", "--name", "x"];
+    serve_refused(&rig, &much, 9, &["3.9 PiB", "lower it"]);
+
+    serve_refused(&rig, &["--export", "disk=mem:100", "--name", "x"], 2, &["size 100"]);
+
+    let link = rig.cable.link(Side::Host);
+    for (option, value, says) in [
+        ("--ctrl-loss-tmo", "-2", "or -1: for ever"),
+        ("--host-id", "host1", "a host ID is a UUID"),
+        ("--host-id", "00000000-0000-0000-0000-000000000000", "a host ID is a UUID"),
+    ] {
+        let args = ["connect", DISK, "--link", link, option, value];
+        let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+        expect(&done, &args, 2, &[option, value, says]);
+    }
+}
+
+#[test]
+fn a_path_too_narrow_for_any_frame_is_named_with_the_mtu_here() {
+    let rig = rig!(1500);
+    rig.cable.insert_bridge(1500, 1000);
+    let _target = rig.serve_file(64 * MIB);
+    let link = rig.cable.link(Side::Host);
+    let args = ["connect", DISK, "--link", link, "--timeout", "2"];
+    let mtu = format!("that of {link} is 1500");
+    refused(&rig, Side::Host, &args, 6, &["no frame of 1294 bytes", &mtu]);
+}
+
+#[test]
+fn a_discovery_that_finds_nothing_says_so() {
+    let rig = rig!(1500);
+    let link = rig.cable.link(Side::Host);
+    let args = ["discover", "--link", link, "--timeout", "0.2"];
+    let discover = || finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+    expect(&discover(), &args, 3, &[&format!("no target answers on {link}"), "0x88b5"]);
+    let json = rig.ask(&args);
+    assert_eq!(json["exports"].as_array().map(Vec::len), Some(0), "{json}");
+
+    let config = rig.path("target.toml");
+    let export = "[[export]]\nname = \"disk\"\npath = \"mem:1M\"\n";
+    let hosts = "hosts = [\"11111111-2222-4333-8444-555555555555\"]\n";
+    fs::write(&config, format!("{export}{hosts}")).unwrap();
+    let _target = rig.serve(&["--config", config.to_str().unwrap()]);
+    expect(&discover(), &args, 3, &["`e2e` answers", "nothing to this host"]);
+}
+
+#[test]
+fn a_compromise_is_told_of_once_however_often_connecting_is_tried() {
+    let rig = rig!(1500);
+    let args = ["connect", DISK, "--foreground", "--retry", "0.1", "--timeout", "0.5", "--link"];
+    let log = rig.path("foreground.log");
+    let mut command = rig.tyche(Side::Host, &[&args[..], &[rig.cable.link(Side::Host)]].concat());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+    let mut child = command.spawn().unwrap();
+    let said = |what: &str| fs::read_to_string(&log).unwrap().matches(what).count();
+    wait_until("it has tried twice", || said("trying again") >= 2);
+    let _target = rig.serve_file(64 * MIB);
+    wait_until("it is connected", || said("connected") == 1);
+    wait_until("it is listed", || rig.ask(&["list"])["sessions"][0]["state"] == "live");
+    assert!(said("would be better") + said("a loop device over FUSE is used") <= 1);
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn tychetab_has_one_name_on_all_command_lines() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(64 * MIB);
+    let tab = rig.path("tab");
+    fs::write(&tab, format!("{DISK} {} as=fuse\n", rig.cable.link(Side::Host))).unwrap();
+    let option = format!("--tab={}", tab.display());
+    for args in [&["connect-all", &option][..], &["connect", DISK, &option]] {
+        assert!(run(&mut rig.tyche(Side::Host, args)).contains("/fuse/"));
+        run(&mut rig.tyche(Side::Host, &["disconnect", DISK]));
+    }
+}

@@ -1,0 +1,154 @@
+//! Requests that ended in an error, counted by what they wanted and by what kind of error it was.
+
+use tyche_block::{Errno, Operation};
+
+/// An [`Operation`] without its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in Operation")]
+pub enum OperationKind {
+    Read,
+    Write,
+    Flush,
+    Discard,
+    WriteZeroes,
+}
+
+impl OperationKind {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes];
+
+    /// The name of its counters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
+            Self::WriteZeroes => "write_zeroes",
+        }
+    }
+}
+
+impl From<Operation> for OperationKind {
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Read => Self::Read,
+            Operation::Write { .. } => Self::Write,
+            Operation::Flush => Self::Flush,
+            Operation::Discard => Self::Discard,
+            Operation::WriteZeroes { .. } => Self::WriteZeroes,
+        }
+    }
+}
+
+/// What an error number means for a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// `EIO`, and every number that is in no other class.
+    Io,
+    /// The medium is damaged: `ENODATA`, `EILSEQ`, `EBADMSG`.
+    Medium,
+    /// No space is left: `ENOSPC`, `EDQUOT`.
+    NoSpace,
+    /// The device is gone: `ENODEV`, `ENXIO`, `ENOMEDIUM`, `ESHUTDOWN`.
+    Gone,
+    /// Not permitted, or read-only: `EPERM`, `EACCES`, `EROFS`.
+    NotPermitted,
+    /// An invalid request: `EINVAL`.
+    Invalid,
+    /// Not supported: `EOPNOTSUPP`.
+    Unsupported,
+    /// No memory is left: `ENOMEM`.
+    NoMemory,
+}
+
+impl ErrorClass {
+    const ALL: [Self; 8] = [
+        Self::Io,
+        Self::Medium,
+        Self::NoSpace,
+        Self::Gone,
+        Self::NotPermitted,
+        Self::Invalid,
+        Self::Unsupported,
+        Self::NoMemory,
+    ];
+
+    /// The name of its counters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::Medium => "medium",
+            Self::NoSpace => "no_space",
+            Self::Gone => "gone",
+            Self::NotPermitted => "not_permitted",
+            Self::Invalid => "invalid",
+            Self::Unsupported => "unsupported",
+            Self::NoMemory => "no_memory",
+        }
+    }
+}
+
+impl From<Errno> for ErrorClass {
+    fn from(errno: Errno) -> Self {
+        // Numbers without a name in `Errno` are those of Linux, in the order of the doc comments.
+        match errno {
+            Errno(61 | 84 | 74) => Self::Medium,
+            Errno::NOSPC | Errno(122) => Self::NoSpace,
+            Errno(19 | 6 | 123) | Errno::SHUTDOWN => Self::Gone,
+            Errno::PERM | Errno(13) | Errno::ROFS => Self::NotPermitted,
+            Errno::INVAL => Self::Invalid,
+            Errno::OPNOTSUPP => Self::Unsupported,
+            Errno::NOMEM => Self::NoMemory,
+            _ => Self::Io,
+        }
+    }
+}
+
+/// Counters of failed requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorCounts([[u64; ErrorClass::ALL.len()]; OperationKind::ALL.len()]);
+
+impl ErrorCounts {
+    pub(crate) fn add(&mut self, operation: OperationKind, errno: Errno) {
+        self.0[operation as usize][ErrorClass::from(errno) as usize] += 1;
+    }
+
+    /// The counters that are not zero.
+    pub fn iter(&self) -> impl Iterator<Item = (OperationKind, ErrorClass, u64)> {
+        let all = OperationKind::ALL.into_iter().zip(&self.0).flat_map(|(operation, classes)| {
+            let counts = ErrorClass::ALL.into_iter().zip(classes);
+            counts.map(move |(class, &count)| (operation, class, count))
+        });
+        all.filter(|(.., count)| *count > 0)
+    }
+
+    /// All of them together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().flatten().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_classes_have_their_own_counters() {
+        for (index, operation) in OperationKind::ALL.into_iter().enumerate() {
+            assert_eq!(operation as usize, index);
+        }
+        for (index, class) in ErrorClass::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, index);
+        }
+        let mut counts = ErrorCounts::default();
+        assert_eq!((counts.iter().count(), counts.total()), (0, 0));
+        counts.add(OperationKind::Write, Errno::NOSPC);
+        counts.add(OperationKind::Read, Errno(121));
+        counts.add(OperationKind::Read, Errno::IO);
+        let found: Vec<_> =
+            counts.iter().map(|(kind, class, count)| (kind.name(), class.name(), count)).collect();
+        assert_eq!(found, [("read", "io", 2), ("write", "no_space", 1)]);
+        assert_eq!(counts.total(), 3);
+    }
+}

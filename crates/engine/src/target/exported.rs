@@ -1,0 +1,111 @@
+//! An exported disk as the loops of all links share it: its store, and how often that failed.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tyche_block::Errno;
+use tyche_proto::wire::Name;
+use tyche_store::Store;
+
+use crate::errors::{ErrorCounts, OperationKind};
+
+/// Between two lines of the log about the same disk: one that fails may fail thousands of requests
+/// in a second.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub(super) struct Exported {
+    name: Name,
+    pub(super) store: Arc<dyn Store>,
+    failures: Mutex<Failures>,
+}
+
+#[derive(Default)]
+struct Failures {
+    counts: ErrorCounts,
+    limit: LogLimit,
+}
+
+/// What is known of the health of a disk.
+pub(super) struct Health {
+    pub(super) errors: ErrorCounts,
+    pub(super) problem: Option<String>,
+}
+
+impl Exported {
+    pub(super) fn new(name: Name, store: Arc<dyn Store>) -> Self {
+        Self { name, store, failures: Mutex::default() }
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request that the store has failed, and logs it, if that is due.
+    pub(super) fn failed(&self, operation: OperationKind, errno: Errno) {
+        let mut failures = self.failures();
+        failures.counts.add(operation, errno);
+        let Some(unsaid) = failures.limit.admit(Instant::now()) else { return };
+        drop(failures);
+        let (name, what) = (&self.name, operation.name().replace('_', " "));
+        match unsaid {
+            0 => tracing::error!("export {name}: {what} failed: {errno}"),
+            _ => tracing::error!(
+                "export {name}: {what} failed: {errno}; so did {unsaid} other requests since this \
+                 was last reported"
+            ),
+        }
+    }
+
+    /// Logs that the store takes no requests, if that is due.
+    pub(super) fn jammed(&self, error: &io::Error) {
+        if self.failures().limit.admit(Instant::now()).is_some() {
+            let name = &self.name;
+            tracing::error!(
+                "export {name}: cannot hand requests to the disk, trying again: {error}"
+            );
+        }
+    }
+
+    /// Looks at what holds the blocks.
+    pub(super) fn health(&self) -> Health {
+        let problem = self.store.check_backing().err().map(|error| error.to_string());
+        Health { errors: self.failures().counts, problem }
+    }
+}
+
+/// Lets one event in [`LOG_INTERVAL`] be logged, and counts the others.
+#[derive(Default)]
+struct LogLimit {
+    last: Option<Instant>,
+    unsaid: u64,
+}
+
+impl LogLimit {
+    /// `None` if an event is not to be logged; else how many were not since the last that was.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
+            self.unsaid += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.unsaid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_event_is_logged_and_one_in_each_interval_after_it() {
+        let (mut limit, start) = (LogLimit::default(), Instant::now());
+        let mut at = |seconds| limit.admit(start + Duration::from_secs(seconds));
+        assert_eq!(at(0), Some(0));
+        assert_eq!([at(0), at(1), at(9)], [None; 3]);
+        assert_eq!(at(10), Some(3));
+        assert_eq!(at(11), None);
+        assert_eq!(at(60), Some(1));
+    }
+}

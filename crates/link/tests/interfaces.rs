@@ -1,0 +1,135 @@
+//! Interfaces that have to do with each other: a link takes the frames of its own interface, and
+//! no others. What this kernel may lack, VLANs and bonds, is tested in `crates/cli/tests/vm`.
+//! Needs root.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod harness;
+
+use harness::{
+    BROADCAST, Cable, NAMES, PATIENCE, frame, privileged, receive_all, send_all, send_raw, wait,
+};
+use tyche_link::packet::{OpenError, PacketLink, PacketOptions, usable_interfaces};
+use tyche_link::{Link, Mac, RxBatch};
+
+const MTU: usize = 1500;
+/// Above the second end of the cable.
+const ABOVE: &str = "tyl-above";
+
+/// A macvlan on the second end of the cable, which has an address of its own.
+fn add_macvlan(cable: &Cable) -> PacketLink {
+    cable.ip(1, &["link", "add", "link", NAMES[1], "name", ABOVE, "type", "macvlan"]);
+    cable.ip(1, &["link", "set", ABOVE, "up"]);
+    cable.try_open(1, &PacketOptions::new(ABOVE)).unwrap()
+}
+
+/// Sends a frame to a link after all others: returns what came before it.
+fn received_until_now(far: &mut PacketLink, near: &mut PacketLink) -> Vec<Vec<u8>> {
+    let last = frame(near.mac(), far.mac(), 111, 1);
+    send_all(far, std::slice::from_ref(&last));
+    let (mut batch, mut came) = (RxBatch::new(16, MTU), Vec::new());
+    // A link's frames stay in order.
+    while came.last() != Some(&last) {
+        came.extend(receive_all(near, &mut batch, 1));
+    }
+    came.pop();
+    came
+}
+
+#[test]
+fn frames_of_a_macvlan_are_not_those_of_the_interface_below() {
+    if !privileged("frames_of_a_macvlan_are_not_those_of_the_interface_below") {
+        return;
+    }
+    let cable = Cable::new(MTU);
+    let (mut far, mut below) = (cable.open(0), cable.open(1));
+    let mut above = add_macvlan(&cable);
+    let to_above = frame(above.mac(), far.mac(), 100, 2);
+    let to_below = frame(below.mac(), far.mac(), 100, 3);
+    let to_all = frame(BROADCAST, far.mac(), 100, 4);
+    send_all(&mut far, &[to_above.clone(), to_below.clone(), to_all.clone()]);
+    assert_eq!(received_until_now(&mut far, &mut below), [to_below, to_all.clone()]);
+    // Of what is for everybody there is a copy, which the kernel makes when it has time.
+    let mut came = receive_all(&mut above, &mut RxBatch::new(16, MTU), 2);
+    came.sort_by_key(|it| *it == to_all);
+    assert_eq!(came, [to_above, to_all]);
+}
+
+#[test]
+fn the_filter_is_that_of_the_interface_that_has_the_name_now() {
+    if !privileged("the_filter_is_that_of_the_interface_that_has_the_name_now") {
+        return;
+    }
+    const AT: usize = 20;
+    const MARK: [u8; 4] = [1, 2, 3, 4];
+    let cable = Cable::new(MTU);
+    let (mut far, mut below) = (cable.open(0), cable.open(1));
+    below.narrow(AT, MARK);
+    let mut batch = RxBatch::new(16, MTU);
+    cable.ip(0, &["link", "del", NAMES[0]]);
+    for link in [&mut far, &mut below] {
+        assert!(wait(link, PATIENCE), "{link:?} is told");
+        link.receive(&mut batch).unwrap_err();
+    }
+    cable.plug(MTU);
+    for link in [&mut far, &mut below] {
+        assert_eq!(link.receive(&mut batch).unwrap(), 0, "{link:?} has found the new interface");
+    }
+    let above = add_macvlan(&cable);
+    let marked = |to: Mac, seed, mark: [u8; 4]| {
+        let mut frame = frame(to, far.mac(), 100, seed);
+        frame[AT..][..4].copy_from_slice(&mark);
+        frame
+    };
+    let own = marked(below.mac(), 2, MARK);
+    let out = [marked(above.mac(), 1, MARK), marked(below.mac(), 3, [9; 4]), own.clone()];
+    send_all(&mut far, &out);
+    assert!(wait(&below, PATIENCE));
+    assert_eq!(receive_all(&mut below, &mut batch, 1), [own]);
+}
+
+#[test]
+fn frames_of_a_vlan_that_is_not_here_are_nobodys() {
+    if !privileged("frames_of_a_vlan_that_is_not_here_are_nobodys") {
+        return;
+    }
+    let cable = Cable::new(MTU);
+    let (mut far, mut near) = (cable.open(0), cable.open(1));
+    let plain = frame(near.mac(), far.mac(), 100, 2);
+    for (tag, is_own) in [(10_u16, false), (0, true), (7 << 13, true), (7 << 13 | 10, false)] {
+        let mut tagged = plain.clone();
+        tagged.splice(12..12, [0x8100_u16.to_be_bytes(), tag.to_be_bytes()].concat());
+        cable.inside(0, || send_raw(NAMES[0], &tagged));
+        let came = received_until_now(&mut far, &mut near);
+        // A tag without a number only says how urgent a frame is. The kernel takes it off.
+        let wanted = if is_own { std::slice::from_ref(&plain) } else { &[] };
+        assert_eq!(came, wanted, "tag {tag:#06x}");
+    }
+}
+
+#[test]
+fn what_arrives_at_a_member_is_the_bridges() {
+    if !privileged("what_arrives_at_a_member_is_the_bridges") {
+        return;
+    }
+    let cable = Cable::new(MTU);
+    let (mut far, mut member) = (cable.open(0), cable.open(1));
+    cable.ip(1, &["link", "add", "name", ABOVE, "type", "bridge", "mcast_snooping", "0"]);
+    cable.ip(1, &["link", "set", ABOVE, "up"]);
+    cable.ip(1, &["link", "set", NAMES[1], "master", ABOVE]);
+    let error = cable.try_open(1, &PacketOptions::new(NAMES[1])).unwrap_err();
+    assert!(
+        matches!(&error, OpenError::Member { master: Some(name), .. } if name == ABOVE),
+        "{error}"
+    );
+    let usable: Vec<_> = cable.inside(1, usable_interfaces).unwrap();
+    assert_eq!(usable.iter().map(|it| &it.name[..]).collect::<Vec<_>>(), [ABOVE]);
+
+    let mut bridge = cable.try_open(1, &PacketOptions::new(ABOVE)).unwrap();
+    let to_bridge = frame(bridge.mac(), far.mac(), 100, 2);
+    let to_all = frame(BROADCAST, far.mac(), 100, 3);
+    send_all(&mut far, &[to_bridge.clone(), to_all.clone()]);
+    assert_eq!(received_until_now(&mut far, &mut bridge), [to_bridge, to_all]);
+    // By now it would have come.
+    assert_eq!(member.receive(&mut RxBatch::new(16, MTU)).unwrap(), 0);
+}

@@ -1,0 +1,299 @@
+//! Admission: whether a connect is let in, has to wait, or is refused.
+//! PROTOCOL.md, "Sessions, takeover and reconnect".
+
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tyche_wire::{Connect, ConnectFlags, Reason, Text};
+
+use crate::registry::{ChannelRef, Export, Member, Registry, SessionInfo, Writer};
+use crate::rules::Rules;
+use crate::time::Instant;
+
+/// How long a session has to show that it lives before another of its host takes its place.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
+/// How long a sign of life counts. After that, the session is asked anew.
+const CONTEST_LIFE: Duration = Duration::from_secs(1);
+/// Sessions of one host that an export has at once.
+const SESSIONS_PER_HOST_MAX: usize = 16;
+/// Channels that a session has at once.
+const CHANNELS_PER_SESSION_MAX: usize = 64;
+
+/// The answer to a connect.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// A channel is opened.
+    Granted(Grant),
+    /// Other channels have to be closed first, or to show that they live. The host asks again.
+    Wait,
+    /// The writer has to be kept on the target's disk first.
+    Keep,
+    /// It is from before something that happened since: no answer.
+    Stale,
+    /// Refused, with the reason.
+    Refused(Reason, Box<Text<128>>),
+}
+
+/// What a new channel gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) export: usize,
+    pub(crate) writer: bool,
+    pub(crate) queue_size: u16,
+    pub(crate) damq_pages: u32,
+}
+
+/// A session that another one of its host wants to displace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contest {
+    since: Instant,
+    /// It has shown a sign of life since.
+    pub(crate) lives: bool,
+}
+
+/// The end of admission before a grant.
+type Verdict = Result<(), Admission>;
+
+fn refused(reason: Reason) -> Admission {
+    Admission::Refused(reason, Box::new(Text::EMPTY))
+}
+
+fn names(session: &SessionInfo) -> Box<Text<128>> {
+    Box::new(Text::truncated(&format!("{} ({})", session.host_name, session.host)))
+}
+
+/// A connect with the time at which its ticket was handed out.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) connect: &'a Connect,
+    pub(crate) issued: Instant,
+}
+
+impl Request<'_> {
+    fn wants_to_write(&self) -> bool {
+        !self.connect.flags.contains(ConnectFlags::READ_ONLY)
+    }
+
+    fn resumes(&self) -> bool {
+        self.connect.flags.contains(ConnectFlags::RESUME)
+    }
+
+    fn writer(&self) -> Writer {
+        Writer { session: self.connect.session, device: self.connect.device }
+    }
+}
+
+impl Registry {
+    /// Decides about a connect.
+    pub(crate) fn admit<R: Rules>(&mut self, now: Instant, request: Request<'_>) -> Admission {
+        match self.try_admit::<R>(now, request) {
+            Ok(grant) => Admission::Granted(grant),
+            Err(admission) => admission,
+        }
+    }
+
+    fn try_admit<R: Rules>(
+        &mut self,
+        now: Instant,
+        request: Request<'_>,
+    ) -> Result<Grant, Admission> {
+        let Request { connect, .. } = request;
+        let known =
+            |export: &Export| export.config.uuid == connect.export && export.admits(connect.host);
+        let index = self.exports.iter().position(known);
+        let index = index.ok_or(refused(Reason::UnknownExport))?;
+        let channels = self.channels();
+        let export = &mut self.exports[index];
+        let writer = request.wants_to_write();
+        if writer && export.config.read_only {
+            return Err(refused(Reason::ReadOnly));
+        }
+        let guarded = writer && !export.config.shared;
+        export.check_session(request)?;
+        export.check_followed::<R>(request, guarded)?;
+        let displaced = export.displaced_by::<R>(now, request, guarded);
+        self.call(index, displaced)?;
+        let export = &mut self.exports[index];
+        export.check_room(request)?;
+        if channels >= self.config.channels_max {
+            return Err(refused(Reason::NoResources));
+        }
+        if guarded && R::KEEP_WRITER {
+            export.check_kept(request)?;
+        }
+        Ok(Grant {
+            export: index,
+            writer,
+            queue_size: connect.queue_size.min(self.config.queue_size_max),
+            damq_pages: connect.damq_pages.clamp(256, self.config.damq_pages_max),
+        })
+    }
+
+    /// Has the links of an export's channels do what a connect needs.
+    fn call(&mut self, index: usize, displaced: Result<Displaced, Admission>) -> Verdict {
+        match displaced? {
+            Displaced::None => Ok(()),
+            Displaced::Close(channels) => {
+                channels.into_iter().for_each(|channel| self.displace(channel));
+                Err(Admission::Wait)
+            }
+            Displaced::Ask(session) => {
+                let channels = self.exports[index].sessions[session].channels.iter();
+                let channels: ArrayVec<_, CHANNELS_PER_SESSION_MAX> =
+                    channels.map(|member| member.channel).collect();
+                channels.into_iter().for_each(|channel| self.ask(channel));
+                Err(Admission::Wait)
+            }
+        }
+    }
+}
+
+/// Who has to go for a connect.
+enum Displaced {
+    None,
+    Close(Vec<ChannelRef>),
+    /// The session of that index is asked for a sign of life first.
+    Ask(usize),
+}
+
+impl Export {
+    /// A session belongs to one host, and serves one device, as long as it lives.
+    fn check_session(&self, Request { connect, .. }: Request<'_>) -> Verdict {
+        let same = |other: &&SessionInfo| other.session == connect.session;
+        let Some(session) = self.sessions.iter().find(same) else { return Ok(()) };
+        let fits = session.host == connect.host && session.device == connect.device;
+        let reuses = |member: &Member| {
+            member.host_cookie == connect.cookie && member.index != connect.channel
+        };
+        if fits && !session.channels.iter().any(reuses) { Ok(()) } else { Err(Admission::Stale) }
+    }
+
+    /// Whether another has written since the session that connects, or the one whose place it
+    /// takes, was connected; and whether another host writes now.
+    fn check_followed<R: Rules>(&self, request: Request<'_>, guarded: bool) -> Verdict {
+        let connect = request.connect;
+        if R::CLOSE_FORMER && self.is_outlived(request) {
+            return Err(refused(Reason::SessionLost));
+        }
+        if !guarded {
+            return Ok(());
+        }
+        // Nobody may be known to have written because nobody has, or because the target has lost
+        // what it knew: who says that it was in before is not believed then.
+        let last = self.last_writer;
+        let lost = if request.resumes() {
+            last.is_none_or(|last| last.session != connect.session)
+        } else {
+            connect.device != connect.session
+                && last.is_none_or(|last| last.device != connect.device)
+        };
+        if lost && R::REFUSE_FOLLOWED {
+            return Err(refused(Reason::SessionLost));
+        }
+        let is_older = last.is_some_and(|last| last.session != connect.session)
+            && request.issued < self.writer_since;
+        if is_older && R::CHECK_ORDER {
+            return Err(Admission::Stale);
+        }
+        let holder = self.sessions.iter().find(|it| it.writer && it.host != connect.host);
+        holder.map_or(Ok(()), |holder| Err(Admission::Refused(Reason::Held, names(holder))))
+    }
+
+    /// Whether the session has lost its device to another, which is connected.
+    fn is_outlived(&self, request: Request<'_>) -> bool {
+        let connect = request.connect;
+        let mut devices = self.sessions.iter().filter(|other| other.host == connect.host);
+        request.resumes()
+            && devices.any(|it| it.device == connect.device && it.session != connect.session)
+    }
+
+    /// The channels that the connect's channel takes the place of: the same session's with the same
+    /// index, all of the device's former sessions, and all of the host's if both want to write; the
+    /// latter only if they show no sign of life. None of them may be newer than the connect.
+    fn displaced_by<R: Rules>(
+        &mut self,
+        now: Instant,
+        request: Request<'_>,
+        guarded: bool,
+    ) -> Result<Displaced, Admission> {
+        let connect = request.connect;
+        let mut closed = Vec::new();
+        for (index, session) in self.sessions.iter_mut().enumerate() {
+            if session.host != connect.host {
+                continue;
+            }
+            let same = session.session == connect.session;
+            let former = session.device == connect.device;
+            let rival = !former && session.writer && guarded;
+            if !(same || rival || (former && R::CLOSE_FORMER)) {
+                continue;
+            }
+            let in_the_way = |it: &&Member| !same || it.index == connect.channel;
+            let channels = session.channels.iter().filter(in_the_way);
+            if channels.clone().any(|it| it.issued > request.issued) && R::CHECK_ORDER {
+                return Err(Admission::Stale);
+            }
+            if rival && R::PROBE_HOLDER && !session.channels.is_empty() {
+                match session.contest(now) {
+                    Contested::Lives => {
+                        return Err(Admission::Refused(Reason::Cloned, names(session)));
+                    }
+                    Contested::Asked => return Ok(Displaced::Ask(index)),
+                    Contested::Silent => {}
+                }
+            }
+            let channels = session.channels.iter().filter(in_the_way);
+            closed.extend(channels.map(|it| it.channel));
+        }
+        Ok(if closed.is_empty() { Displaced::None } else { Displaced::Close(closed) })
+    }
+
+    fn check_room(&self, Request { connect, .. }: Request<'_>) -> Verdict {
+        let of_host = self.sessions.iter().filter(|session| session.host == connect.host);
+        let room = match of_host.clone().find(|session| session.session == connect.session) {
+            Some(session) => session.channels.len() < CHANNELS_PER_SESSION_MAX,
+            None => of_host.count() < SESSIONS_PER_HOST_MAX,
+        };
+        if room { Ok(()) } else { Err(refused(Reason::NoResources)) }
+    }
+
+    /// Who writes is on the target's disk before it is let in: a stale writer must find itself
+    /// refused by the next run of the target, too.
+    fn check_kept(&mut self, request: Request<'_>) -> Verdict {
+        let writer = request.writer();
+        if self.last_writer == Some(writer) {
+            return Ok(());
+        }
+        if let Some((failed, detail)) = self.not_kept.take()
+            && failed == writer
+        {
+            return Err(Admission::Refused(Reason::NoState, Box::new(detail)));
+        }
+        self.unkept = Some((writer, request.issued));
+        Err(Admission::Keep)
+    }
+}
+
+/// What is known of a session that another wants to displace.
+enum Contested {
+    Lives,
+    /// It has been asked, and has time to answer.
+    Asked,
+    Silent,
+}
+
+impl SessionInfo {
+    /// Asks the session for a sign of life, or says what came of it.
+    fn contest(&mut self, now: Instant) -> Contested {
+        let known = self.contest.filter(|contest| now.since(contest.since) < CONTEST_LIFE);
+        let contest = known.unwrap_or(Contest { since: now, lives: false });
+        self.contest = Some(contest);
+        if contest.lives {
+            Contested::Lives
+        } else if now.since(contest.since) < SIGN_OF_LIFE {
+            Contested::Asked
+        } else {
+            Contested::Silent
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Discovery, probes, connects and fences: what a listener does before and beside its channels.
+
+use arrayvec::ArrayVec;
+use tyche_wire::{
+    Accept, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, Fence, Fenced, Flags,
+    Header, Hello, Mac, Offer, RECORDS_MAX, Reason, Reject, Rejection, Text, Versions,
+};
+
+use super::open::Open;
+use super::{HALF_OPEN_MAX, Listener, ListenerEvent};
+use crate::admission::{Admission, Grant, Request};
+use crate::attempts::Verdict;
+use crate::channel::ChannelConfig;
+use crate::registry::{ChannelRef, FenceAnswer, Registry};
+use crate::rules::Rules;
+use crate::target::Outcomes;
+use crate::time::Instant;
+
+/// What hosts ask that takes the registry.
+pub(super) enum Question {
+    Discover(Mac, Discover),
+    Connect(Mac, Instant, Box<Connect>),
+    /// On that channel.
+    Fence(ChannelId, Box<Fence>),
+}
+
+impl<R: Rules> Listener<R> {
+    pub(super) fn handle_hello(
+        &mut self,
+        now: Instant,
+        src: Mac,
+        header: &Header,
+        hello: &Hello,
+    ) -> Result<(), Reject> {
+        if header.flags.contains(Flags::REPLY) {
+            return Err(Reject::Unexpected);
+        }
+        if hello.target != self.identity {
+            return Err(Reject::Target);
+        }
+        if hello.frame_len as usize <= self.config.frame_len_max {
+            let ticket = self.tickets.issue(now, src);
+            self.post(src, Flags::REPLY, Control::Hello(Hello { ticket, ..hello.clone() }));
+        }
+        Ok(())
+    }
+
+    /// Whether hosts wait for an answer that needs the registry, or channels are to be reported
+    /// to it.
+    pub fn has_requests(&self) -> bool {
+        let mut open = self.channels.iter().flatten();
+        !self.questions.is_empty() || open.any(|open| open.is_over() || open.shows_life())
+    }
+
+    /// Answers what needs the registry: discovery and connects; closes what others displaced, and
+    /// reports what is closed.
+    pub fn serve_requests(&mut self, now: Instant, registry: &mut Registry) {
+        self.report_life(registry);
+        for _ in 0..self.questions.len() {
+            match self.questions.pop_front().expect("counted") {
+                Question::Discover(src, discover) => self.offer(src, &discover, registry),
+                Question::Connect(src, issued, connect) => {
+                    self.connect(now, src, issued, connect, registry);
+                }
+                Question::Fence(channel, fence) => self.fence(channel, &fence, registry),
+            }
+        }
+        self.obey(now, registry);
+        self.reap(registry);
+    }
+
+    /// Tells the registry of channels that were asked for a sign of life and have shown one.
+    fn report_life(&mut self, registry: &mut Registry) {
+        let link = self.config.link;
+        for (index, open) in self.channels.iter_mut().enumerate() {
+            if let Some(open) = open.as_mut().filter(|open| open.shows_life()) {
+                open.asked_at = None;
+                registry.lives(ChannelRef { link, channel: ChannelId(index as u16) });
+            }
+        }
+    }
+
+    /// Does what the registry wants of channels of this link.
+    fn obey(&mut self, now: Instant, registry: &mut Registry) {
+        for channel in registry.take_closing(self.config.link) {
+            self.close(channel);
+        }
+        for channel in registry.take_asking(self.config.link) {
+            let open = self.channels.get_mut(usize::from(channel.0)).and_then(Option::as_mut);
+            let Some(open) = open.filter(|open| !open.closing) else { continue };
+            if let Some(target) = &mut open.target {
+                open.asked_at.get_or_insert(now);
+                target.channel.ask_for_life(now);
+            }
+        }
+    }
+
+    /// Lets go of closed channels that have nothing with the disk any more.
+    fn reap(&mut self, registry: &mut Registry) {
+        let mut closed = false;
+        for (index, slot) in self.channels.iter_mut().enumerate() {
+            if let Some(open) = slot.take_if(|open| open.is_over()) {
+                let channel = ChannelId(index as u16);
+                let outcomes = match &open.target {
+                    _ if open.is_done => None,
+                    Some(target) => Some(target.outcomes()),
+                    None => Some(Outcomes::default()),
+                };
+                let reference = ChannelRef { link: self.config.link, channel };
+                registry.closed(open.grant.export, reference, outcomes);
+                if let Some(target) = open.target {
+                    self.past += target.channel.stats;
+                    self.events.push_back(ListenerEvent::Closed { channel });
+                }
+                closed = true;
+            }
+        }
+        if closed {
+            self.share_receiver();
+        }
+    }
+
+    fn offer(&mut self, src: Mac, discover: &Discover, registry: &Registry) {
+        let matching = registry.offered(discover).count();
+        let asks_for_one = !discover.name.is_empty() || !discover.uuid.is_nil();
+        if matching == 0 && asks_for_one {
+            return;
+        }
+        let total = u16::try_from(matching).unwrap_or(u16::MAX);
+        let first = discover.first.min(total);
+        let rest = registry.offered(discover).take(usize::from(total)).skip(usize::from(first));
+        let offer = Offer {
+            nonce: discover.nonce,
+            versions: Versions::OURS,
+            target: self.identity,
+            name: registry.target().name,
+            first,
+            total,
+            exports: rest.take(RECORDS_MAX).collect(),
+        };
+        self.post(src, Flags::NONE, Control::Offer(offer));
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        src: Mac,
+        issued: Instant,
+        connect: Box<Connect>,
+        registry: &mut Registry,
+    ) {
+        let repeated = self.channels.iter().flatten().find(|open| {
+            let same = open.accept.attempt == connect.attempt && open.config.peer_mac == src;
+            same && !open.closing
+        });
+        if let Some(open) = repeated {
+            let accept = open.accept.clone();
+            return self.post(src, Flags::NONE, Control::Accept(accept));
+        }
+        let attempt = (src, connect.attempt);
+        match self.attempts.verdict(now, attempt, issued) {
+            Ok(Verdict::Waiting) => {}
+            Ok(Verdict::Refused(rejection)) => {
+                let rejection = Control::Reject((**rejection).clone());
+                return self.post(src, Flags::NONE, rejection);
+            }
+            Ok(Verdict::Granted) if R::CHECK_TICKET => return,
+            Ok(Verdict::Granted) => {}
+            Err(reject) => return self.rejects.add(reject),
+        }
+        let request = Request { connect: &connect, issued };
+        let mut admission = registry.admit::<R>(now, request);
+        if matches!(admission, Admission::Wait) {
+            self.obey(now, registry);
+            self.reap(registry);
+            admission = registry.admit::<R>(now, request);
+        }
+        let verdict = match admission {
+            Admission::Wait => return,
+            Admission::Stale => return self.rejects.add(Reject::Ticket),
+            Admission::Keep => {
+                return self.questions.push_back(Question::Connect(src, issued, connect));
+            }
+            Admission::Refused(reason, detail) => {
+                let rejection = self.rejection(connect.attempt, reason, *detail);
+                self.post(src, Flags::NONE, Control::Reject(rejection.clone()));
+                Verdict::Refused(Box::new(rejection))
+            }
+            Admission::Granted(grant) => {
+                let accept = self.open(now, src, request, grant, registry);
+                self.post(src, Flags::NONE, Control::Accept(accept));
+                Verdict::Granted
+            }
+        };
+        if let Ok(decided) = self.attempts.verdict(now, attempt, issued) {
+            *decided = verdict;
+        }
+    }
+
+    fn rejection(&self, attempt: u64, reason: Reason, detail: Text<128>) -> Rejection {
+        Rejection { attempt, versions: Versions::OURS, reason, target: self.identity, detail }
+    }
+
+    /// Closes another channel of the session. Answers only once it is closed and nothing of it is
+    /// with the disk; until then the host asks again.
+    fn fence(&mut self, channel: ChannelId, fence: &Fence, registry: &mut Registry) {
+        let asker = ChannelRef { link: self.config.link, channel };
+        let mut answer = registry.fence::<R>(asker, fence);
+        if answer == FenceAnswer::Wait {
+            // Most likely it is on this link.
+            for channel in registry.take_closing(self.config.link) {
+                self.close(channel);
+            }
+            self.reap(registry);
+            answer = registry.fence::<R>(asker, fence);
+        }
+        let outcomes = match answer {
+            FenceAnswer::Wait => return,
+            FenceAnswer::Refused => return self.rejects.add(Reject::Mismatch),
+            FenceAnswer::Closed(outcomes) => *outcomes,
+        };
+        let Fence { cookie, channel: closed, .. } = *fence;
+        let open = self.channels.get_mut(usize::from(channel.0)).and_then(Option::as_mut);
+        if let Some(open) = open.filter(|open| !open.fenced.is_full()) {
+            open.fenced.push(Fenced { cookie, channel: closed, outcomes });
+        }
+    }
+
+    fn open(
+        &mut self,
+        now: Instant,
+        src: Mac,
+        request: Request<'_>,
+        grant: Grant,
+        registry: &mut Registry,
+    ) -> Accept {
+        self.make_room_for_half_open();
+        let connect = request.connect;
+        let gap = self.channels.iter().position(Option::is_none);
+        let index = gap.unwrap_or_else(|| {
+            self.channels.push(None);
+            self.channels.len() - 1
+        });
+        let channel = ChannelId(index as u16);
+        let cookie = Cookie((self.random)() >> 16 | u64::from(self.mark) << 48);
+        let checksum = connect.flags.contains(ConnectFlags::CHECKSUM);
+        let stages = connect.flags.contains(ConnectFlags::STAGES);
+        let export = registry.export(grant.export);
+        let accept = Accept {
+            attempt: connect.attempt,
+            target: self.identity,
+            boot: export.boot,
+            export: export.uuid,
+            size: export.size,
+            cookie,
+            channel,
+            queue_size: grant.queue_size,
+            rings: self.config.rings,
+            frame_len: connect.frame_len.min(self.config.frame_len_max as u32),
+            damq_pages: grant.damq_pages,
+            block_size: export.block_size,
+            flags: export.accept_flags(grant.writer, checksum, stages),
+            keep_alive_ms: connect.keep_alive_ms,
+        };
+        let config = ChannelConfig {
+            own: (channel, cookie),
+            peer: (connect.channel, connect.cookie),
+            peer_mac: src,
+            frame_len: accept.frame_len as usize,
+            rx_rings: self.config.rings,
+            tx_rings: connect.rings,
+            keep_alive_ns: u64::from(connect.keep_alive_ms) * 1_000_000,
+            checksum,
+            stages,
+            batch: registry.target().batch,
+        };
+        self.channels[index] = Some(Open {
+            config,
+            grant,
+            accept: accept.clone(),
+            accepted_at: now,
+            target: None,
+            missed: None,
+            closing: false,
+            is_done: false,
+            asked_at: None,
+            fenced: ArrayVec::new(),
+        });
+        let reference = ChannelRef { link: self.config.link, channel };
+        registry.opened::<R>(request, grant, reference, (src, cookie));
+        self.share_receiver();
+        accept
+    }
+
+    /// Closes the oldest channel that no frame has come for, if there are too many.
+    fn make_room_for_half_open(&mut self) {
+        let half_open = self.channels.iter_mut().flatten().filter(|open| open.is_half_open());
+        let half_open: ArrayVec<_, { HALF_OPEN_MAX + 1 }> = half_open.collect();
+        if half_open.len() >= HALF_OPEN_MAX
+            && let Some(oldest) = half_open.into_iter().min_by_key(|open| open.accepted_at)
+        {
+            oldest.closing = true;
+        }
+    }
+}

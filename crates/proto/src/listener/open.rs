@@ -1,0 +1,51 @@
+//! A channel that was accepted, as its link knows it.
+
+use arrayvec::ArrayVec;
+use tyche_wire::{Accept, Event, Fenced};
+
+use super::FENCES_MAX;
+use crate::admission::Grant;
+use crate::channel::ChannelConfig;
+use crate::rules::Rules;
+use crate::target::TargetChannel;
+use crate::time::Instant;
+
+/// See the module.
+pub(super) struct Open<R> {
+    pub(super) config: ChannelConfig,
+    pub(super) grant: Grant,
+    pub(super) accept: Accept,
+    pub(super) accepted_at: Instant,
+    /// What drives it, from its first frame on: nothing is taken for a host that only asks.
+    pub(super) target: Option<TargetChannel<R>>,
+    /// What happened to the export before its first frame.
+    pub(super) missed: Option<Event>,
+    /// Frames are dropped; the channel goes when its last request is back from the disk.
+    pub(super) closing: bool,
+    /// Its host has said farewell, and so knows what became of its requests.
+    pub(super) is_done: bool,
+    /// When it was asked for a sign of life, for the registry.
+    pub(super) asked_at: Option<Instant>,
+    /// Fences that it has asked for, to be answered.
+    pub(super) fenced: ArrayVec<Fenced, FENCES_MAX>,
+}
+
+impl<R: Rules> Open<R> {
+    /// Closed, and nothing of it is with the disk or to be sent any more.
+    pub(super) fn is_over(&self) -> bool {
+        let rests =
+            |target: &TargetChannel<R>| target.executing() == 0 && target.farewell.is_none();
+        self.closing && self.target.as_ref().is_none_or(rests)
+    }
+
+    /// No frame has come for it.
+    pub(super) fn is_half_open(&self) -> bool {
+        !self.closing && self.target.is_none()
+    }
+
+    /// It was asked for a sign of life, and was heard since.
+    pub(super) fn shows_life(&self) -> bool {
+        let heard_at = self.target.as_ref().map(|target| target.channel.heard_at());
+        self.asked_at.is_some_and(|asked_at| heard_at.is_some_and(|heard_at| heard_at > asked_at))
+    }
+}

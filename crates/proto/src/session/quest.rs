@@ -1,0 +1,298 @@
+//! The target and export that a session looks for, and what it has found of them.
+//!
+//! A session is given names or UUIDs. Once it was connected it looks for that target and that
+//! export only. Before, it takes the target that offers what it looks for, if there is one; where
+//! several do it does not choose for the user.
+
+use arrayvec::ArrayVec;
+use tyche_wire::{Discover, ExportFlags, ExportInfo, Name, Offer, Uuid, Versions};
+
+/// The export wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportId {
+    /// By its name, unique at its target.
+    Name(Name),
+    /// By its UUID.
+    Uuid(Uuid),
+}
+
+impl ExportId {
+    /// Whether it is this export.
+    pub fn names(&self, export: &ExportInfo) -> bool {
+        match self {
+            Self::Name(name) => export.name == *name,
+            Self::Uuid(uuid) => export.uuid == *uuid,
+        }
+    }
+}
+
+/// The target wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetId {
+    /// Whichever offers the export, as long as no other does.
+    #[default]
+    Any,
+    /// By its name.
+    Name(Name),
+    /// By its UUID.
+    Uuid(Uuid),
+}
+
+/// Reads `[TARGET/]EXPORT`, where either is a name or a UUID; an export whose name has a slash is
+/// `TARGET/EXPORT`, or `/EXPORT` for that of any target. `None` if a name is empty, too long, or
+/// has control characters.
+pub fn parse_export(text: &str) -> Option<(TargetId, ExportId)> {
+    let (target, export) = text.split_once('/').unwrap_or(("", text));
+    let uuid = |text: &str| Uuid::parse_str(text).ok().filter(|_| text.len() == 36);
+    let name = |text: &str| Name::new(text).filter(|name| !name.is_empty());
+    let target = match target {
+        "" => TargetId::Any,
+        text => match uuid(text) {
+            Some(uuid) => TargetId::Uuid(uuid),
+            None => TargetId::Name(name(text)?),
+        },
+    };
+    let export = match uuid(export) {
+        Some(uuid) => ExportId::Uuid(uuid),
+        None => ExportId::Name(name(export)?),
+    };
+    Some((target, export))
+}
+
+/// A target that offers what is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfferedBy {
+    /// Its UUID.
+    pub target: Uuid,
+    /// Its name.
+    pub name: Name,
+}
+
+/// Targets that are remembered before one is settled.
+const OFFERS_MAX: usize = 8;
+
+/// What a connect names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Aim {
+    pub(super) target: Uuid,
+    pub(super) export: Uuid,
+    /// Not to write, be it that the export takes no writes.
+    pub(super) read_only: bool,
+}
+
+/// See the module.
+pub(super) struct Quest {
+    target: TargetId,
+    export: ExportId,
+    /// What was found, and whether it was connected to: then it is what it is for good.
+    aim: Option<Aim>,
+    is_settled: bool,
+    /// Those that offer what is wanted, while nothing is found.
+    offers: ArrayVec<(OfferedBy, Aim), OFFERS_MAX>,
+}
+
+/// What an offer means to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It is not what is wanted.
+    Nothing,
+    /// The wanted export can be had of that target.
+    Wanted,
+    /// The target has another disk under the export's name than before.
+    Changed,
+}
+
+impl Quest {
+    /// `known`: target and export that are settled already.
+    pub(super) fn new(
+        target: TargetId,
+        export: ExportId,
+        known: Option<(Uuid, Uuid, bool)>,
+    ) -> Self {
+        let aim = known.map(|(target, export, read_only)| Aim { target, export, read_only });
+        let is_settled = aim.is_some();
+        Self { target, export, aim, is_settled, offers: ArrayVec::new() }
+    }
+
+    /// The question to everybody.
+    pub(super) fn discover(&self, nonce: u64, host: Uuid) -> Discover {
+        let (name, uuid) = match self.export {
+            ExportId::Name(name) => (name, Uuid::nil()),
+            ExportId::Uuid(uuid) => (Name::EMPTY, uuid),
+        };
+        let target = match (self.aim, self.target) {
+            (Some(aim), _) if self.is_settled => aim.target,
+            (_, TargetId::Uuid(target)) => target,
+            _ => Uuid::nil(),
+        };
+        Discover { nonce, versions: Versions::OURS, first: 0, host, target, uuid, name }
+    }
+
+    /// Takes an offer; `read_only`: the session will not write.
+    pub(super) fn hear(&mut self, offer: &Offer, read_only: bool) -> Heard {
+        let Some(export) = offer.exports.iter().find(|export| self.export.names(export)) else {
+            return Heard::Nothing;
+        };
+        let by = OfferedBy { target: offer.target, name: offer.name };
+        let read_only = read_only || export.flags.contains(ExportFlags::READ_ONLY);
+        let aim = Aim { target: offer.target, export: export.uuid, read_only };
+        if let Some(known) = self.aim {
+            return match () {
+                () if known.target != aim.target => Heard::Nothing,
+                () if known.export == aim.export => Heard::Wanted,
+                () if self.is_settled => Heard::Changed,
+                () => Heard::Nothing,
+            };
+        }
+        let named = match self.target {
+            TargetId::Any => true,
+            TargetId::Name(name) => name == by.name,
+            TargetId::Uuid(uuid) => uuid == by.target,
+        };
+        if !named {
+            return Heard::Nothing;
+        }
+        let is_known = self.offers.iter().any(|(other, _)| other.target == by.target);
+        if !is_known && self.offers.try_push((by, aim)).is_err() {
+            return Heard::Nothing;
+        }
+        Heard::Wanted
+    }
+
+    /// What to connect to, if anything that is wanted was heard.
+    ///
+    /// # Errors
+    /// Two of the targets, if several offer it.
+    pub(super) fn choose(&mut self) -> Result<Option<Aim>, Box<[OfferedBy; 2]>> {
+        if self.aim.is_none() {
+            match *self.offers {
+                [] => {}
+                [(_, aim)] => self.aim = Some(aim),
+                [(one, _), (other, _), ..] => return Err(Box::new([one, other])),
+            }
+        }
+        Ok(self.aim)
+    }
+
+    /// Whether the session was ever connected: from then on target and export stay.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// The session is connected.
+    pub(super) fn settle(&mut self, read_only: bool) {
+        self.is_settled = true;
+        if let Some(aim) = &mut self.aim {
+            aim.read_only |= read_only;
+        }
+    }
+
+    /// The target that was found can't be had: another may do better.
+    pub(super) fn reconsider(&mut self) {
+        if !self.is_settled {
+            self.aim = None;
+            self.offers.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    fn uuid(n: u128) -> Uuid {
+        Uuid::from_u128(n)
+    }
+
+    fn offer(target: u128, exports: &[(&str, u128)]) -> Offer {
+        let info = |&(text, n): &(&str, u128)| ExportInfo {
+            name: name(text),
+            uuid: uuid(n),
+            size: 4096,
+            block_size: 512,
+            flags: ExportFlags::NONE,
+        };
+        let exports: ArrayVec<_, _> = exports.iter().map(info).collect();
+        Offer {
+            nonce: 1,
+            versions: Versions::OURS,
+            target: uuid(target),
+            name: name(&format!("target-{target}")),
+            first: 0,
+            total: exports.len() as u16,
+            exports,
+        }
+    }
+
+    fn quest(target: TargetId) -> Quest {
+        Quest::new(target, ExportId::Name(name("disk")), None)
+    }
+
+    #[test]
+    fn exports_are_named_with_or_without_their_target() {
+        let id = "7a26e711-2233-4455-a677-8899aabbccdd";
+        let by_uuid = Uuid::parse_str(id).expect("a UUID");
+        let named = |text: &str| ExportId::Name(name(text));
+        let cases = [
+            ("disk", TargetId::Any, named("disk")),
+            ("depot/disk", TargetId::Name(name("depot")), named("disk")),
+            ("depot/a/b", TargetId::Name(name("depot")), named("a/b")),
+            ("/a/b", TargetId::Any, named("a/b")),
+            (id, TargetId::Any, ExportId::Uuid(by_uuid)),
+        ];
+        for (text, target, export) in cases {
+            assert_eq!(parse_export(text), Some((target, export)), "{text}");
+        }
+        let both = parse_export(&format!("{id}/{id}"));
+        assert_eq!(both, Some((TargetId::Uuid(by_uuid), ExportId::Uuid(by_uuid))));
+        for text in ["", "depot/", "/", "a\nb", "x".repeat(64).as_str()] {
+            assert_eq!(parse_export(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_only_one_that_offers_it_is_taken() {
+        let mut quest = quest(TargetId::Any);
+        assert_eq!(quest.choose(), Ok(None));
+        assert_eq!(quest.hear(&offer(1, &[("other", 9)]), false), Heard::Nothing);
+        assert_eq!(quest.hear(&offer(2, &[("disk", 7)]), false), Heard::Wanted);
+        let aim = Aim { target: uuid(2), export: uuid(7), read_only: false };
+        assert_eq!(quest.choose(), Ok(Some(aim)));
+        assert_eq!(quest.hear(&offer(3, &[("disk", 8)]), false), Heard::Nothing, "too late");
+        quest.reconsider();
+        assert_eq!(quest.hear(&offer(3, &[("disk", 8)]), true), Heard::Wanted);
+        assert!(quest.choose().is_ok_and(|aim| aim.is_some_and(|aim| aim.read_only)));
+    }
+
+    #[test]
+    fn of_two_none_is_taken_unless_one_is_named() {
+        let mut any = quest(TargetId::Any);
+        for target in [1, 2, 1] {
+            any.hear(&offer(target, &[("disk", 7)]), false);
+        }
+        assert!(any.choose().is_err_and(|both| both.map(|by| by.target) == [uuid(1), uuid(2)]));
+        for target in [TargetId::Name(name("target-2")), TargetId::Uuid(uuid(2))] {
+            let mut named = quest(target);
+            assert_eq!(named.hear(&offer(1, &[("disk", 7)]), false), Heard::Nothing);
+            assert_eq!(named.hear(&offer(2, &[("disk", 7)]), false), Heard::Wanted);
+            assert!(named.choose().is_ok_and(|aim| aim.is_some_and(|it| it.target == uuid(2))));
+        }
+    }
+
+    #[test]
+    fn once_connected_target_and_disk_stay() {
+        let mut quest = quest(TargetId::Any);
+        quest.hear(&offer(1, &[("disk", 7)]), false);
+        assert!(quest.choose().is_ok());
+        quest.settle(false);
+        quest.reconsider();
+        assert_eq!(quest.hear(&offer(2, &[("disk", 7)]), false), Heard::Nothing);
+        assert_eq!(quest.hear(&offer(1, &[("disk", 8)]), false), Heard::Changed);
+        assert_eq!(quest.hear(&offer(1, &[("disk", 7)]), false), Heard::Wanted);
+        assert_eq!(quest.discover(5, uuid(4)).target, uuid(1));
+    }
+}

@@ -1,0 +1,112 @@
+//! A bound on every wait of a living session: a target that is heard, but whose disk hangs, or that
+//! does not answer a fence, must not keep requests waiting for ever.
+//!
+//! While no channel is live, `ctrl_loss_tmo` counts for the session as a whole. While one is, it
+//! counts for each operation, from its submission or the last of its pieces that ended.
+
+use std::time::Duration;
+
+use crate::operation::Op;
+use crate::time::Instant;
+
+/// The least time that an operation is waited for on a living session: a disk may have to start
+/// turning, however soon a lost target is to be given up.
+const WAIT_MIN: Duration = Duration::from_secs(10);
+/// The least time that operations have after the session has become live again.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Watch {
+    limit: Option<Duration>,
+    /// Since when the session is live.
+    live_since: Instant,
+    /// When to look at the operations next. None of them has waited for too long before.
+    at: Option<Instant>,
+}
+
+impl Watch {
+    /// `ctrl_loss_tmo`: as configured; `None`: no bound is wanted.
+    pub(super) fn new(ctrl_loss_tmo: Option<Duration>, now: Instant) -> Self {
+        Self { limit: ctrl_loss_tmo.map(|tmo| tmo.max(WAIT_MIN)), live_since: now, at: None }
+    }
+
+    /// The session has become live.
+    pub(super) fn revived(&mut self, now: Instant) {
+        self.live_since = now;
+    }
+
+    /// An operation was submitted.
+    pub(super) fn submitted(&mut self, now: Instant) {
+        if let (None, Some(limit)) = (self.at, self.limit) {
+            self.at = Some(now + limit);
+        }
+    }
+
+    /// When to look at the operations.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// Whether any operation has waited for too long.
+    pub(super) fn is_over(&mut self, now: Instant, ops: &[Op]) -> bool {
+        let Some(limit) = self.limit.filter(|_| self.at.is_some_and(|at| at <= now)) else {
+            return false;
+        };
+        let oldest = ops.iter().filter(|op| op.active).map(|op| op.since).min();
+        // Twice the time at the very most: a session that comes and goes has a bound, too.
+        let deadline = oldest.map(|since| {
+            let revived = self.live_since + GRACE.min(limit);
+            (since + limit).max(revived).min(since + limit * 2)
+        });
+        self.at = deadline;
+        deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn op(since: Instant) -> Op {
+        Op { active: true, since, ..Op::IDLE }
+    }
+
+    #[test]
+    fn an_operation_without_progress_ends_the_wait() {
+        let start = Instant(1_000);
+        let mut watch = Watch::new(Some(LIMIT), start);
+        assert_eq!(watch.poll_timeout(), None);
+        watch.submitted(start);
+        let end = start + LIMIT;
+        assert_eq!(watch.poll_timeout(), Some(end));
+        let progress = start + Duration::from_secs(3);
+        assert!(!watch.is_over(end, &[op(progress), Op::IDLE]));
+        assert_eq!(watch.poll_timeout(), Some(progress + LIMIT));
+        assert!(watch.is_over(progress + LIMIT, &[op(progress)]));
+        assert!(!watch.is_over(progress + LIMIT, &[Op::IDLE]), "all have ended");
+        assert_eq!(watch.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_revived_session_has_time_but_not_for_ever() {
+        let start = Instant(1_000);
+        let mut watch = Watch::new(Some(LIMIT), start);
+        watch.submitted(start);
+        watch.revived(start + LIMIT);
+        assert!(!watch.is_over(start + LIMIT, &[op(start)]));
+        assert_eq!(watch.poll_timeout(), Some(start + LIMIT + GRACE));
+        watch.revived(start + LIMIT * 2);
+        assert!(watch.is_over(start + LIMIT * 2, &[op(start)]));
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_watched() {
+        let mut watch = Watch::new(None, Instant(0));
+        watch.submitted(Instant(0));
+        assert_eq!(watch.poll_timeout(), None);
+        assert!(!watch.is_over(Instant(u64::MAX), &[op(Instant(0))]));
+    }
+}

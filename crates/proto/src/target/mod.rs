@@ -1,0 +1,461 @@
+//! The target's end of a channel: gathers requests and their data, has them executed, and answers.
+//!
+//! Everything is placed where the host says. The target checks that the places exist and that no
+//! two requests in progress share one. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and
+//! placement".)
+
+mod check;
+mod outcomes;
+
+use std::collections::VecDeque;
+
+use tyche_wire::{
+    Body, Command, Completion, Data, Entries, Entry, Event, Fate, Flags, Header, Kind, Opcode,
+    Reject, Ring, Status, Tag, Times,
+};
+
+use crate::channel::{Channel, ChannelConfig};
+use crate::damq::Owners;
+use crate::outgoing::Outgoing;
+use crate::received::Received;
+use crate::ring::Arrival;
+use crate::rules::Rules;
+use crate::stages::Answers;
+use crate::time::Instant;
+use crate::turns::Turns;
+use check::Check;
+pub(crate) use outcomes::Outcomes;
+
+/// What the owner of the memory and of the disk has to do, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The slot's pages are free: its data will not be asked for again.
+    Release {
+        /// The slot.
+        slot: u16,
+    },
+    /// The slot has data in these pages of the `damq` from now on.
+    Claim {
+        /// The slot.
+        slot: u16,
+        /// First page.
+        page: u32,
+        /// Bytes.
+        len: u32,
+    },
+    /// Data of a write have come.
+    Place {
+        /// The slot.
+        slot: u16,
+        /// First byte within the slot's data.
+        offset: u32,
+        /// Bytes.
+        len: u32,
+        /// First byte within the frame's data section.
+        source: u32,
+    },
+    /// The request is whole: execute it, then call `complete`. Only a successful read keeps its
+    /// pages after that, until a `Release`; all others lose them with the completion.
+    Execute {
+        /// The request, with the slot in its tag.
+        command: Command,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Never used, or answered.
+    Done,
+    /// Waiting for the command or for data.
+    Gathering,
+    /// With the disk.
+    Executing,
+    /// The data of a read are being sent.
+    Sending,
+    /// Its completion waits to be sent.
+    Answering,
+}
+
+struct Slot {
+    state: State,
+    generation: u16,
+    command: Option<Command>,
+    page: u32,
+    /// Bytes that the slot's pages hold; zero if it holds none.
+    held: u32,
+    /// Bytes of a write received, bytes of a read handed to frames.
+    moved: u32,
+    /// How it ended, once it has.
+    status: Status,
+}
+
+impl Slot {
+    /// Whether a use of that generation is later than the last one.
+    fn is_followed_by<R: Rules>(&self, generation: u16) -> bool {
+        let newer = generation.wrapping_sub(self.generation);
+        let forgets = !R::SUPPRESS_DUPLICATES || !R::REMEMBER_EXECUTED;
+        (1..0x8000).contains(&newer) || forgets
+    }
+}
+
+/// See the module.
+pub(crate) struct TargetChannel<R> {
+    pub(crate) channel: Channel<R>,
+    slots: Box<[Slot]>,
+    owners: Owners,
+    /// What of each page has come.
+    received: Received,
+    /// The host may write.
+    writer: bool,
+    /// Reads whose data are being sent.
+    sending: Turns,
+    completions: VecDeque<(Tag, Status)>,
+    /// The newest size that the host has not been told, and whether the export is gone.
+    resized: Option<u64>,
+    removed: bool,
+    executing: usize,
+    /// Where the time of requests went, on channels that tell.
+    answers: Option<Answers>,
+    /// A disconnect, or the answer to the host's, to be sent before the channel goes.
+    pub(crate) farewell: Option<Header>,
+}
+
+impl<R: Rules> TargetChannel<R> {
+    pub(crate) fn new(
+        config: ChannelConfig,
+        (queue_size, damq_pages): (u16, u32),
+        writer: bool,
+        now: Instant,
+    ) -> Self {
+        let slot = |_| Slot {
+            state: State::Done,
+            generation: R::GENERATION_FIRST,
+            status: Status::Success,
+            command: None,
+            page: 0,
+            held: 0,
+            moved: 0,
+        };
+        let slots = usize::from(queue_size);
+        Self {
+            answers: config.stages.then(|| Answers::new(queue_size)),
+            channel: Channel::new(config, now),
+            slots: (0..queue_size).map(slot).collect(),
+            owners: Owners::new(damq_pages),
+            received: Received::new(damq_pages),
+            writer,
+            sending: Turns::new(slots),
+            completions: VecDeque::with_capacity(slots),
+            resized: None,
+            removed: false,
+            executing: 0,
+            farewell: None,
+        }
+    }
+
+    /// Requests with the disk.
+    pub(crate) fn executing(&self) -> usize {
+        self.executing
+    }
+
+    /// Takes a frame of this channel whose payload has been checked, whole or not at all; hands
+    /// what is to be done for it to `act`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub(crate) fn handle_frame(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        body: &Body<'_>,
+        mut act: impl FnMut(Action),
+    ) -> Result<(), Reject> {
+        let arrival = self.channel.check(header, body)?;
+        let repeated = arrival == Arrival::Duplicate && R::SUPPRESS_DUPLICATES;
+        let ignored = repeated && (R::REMEMBER_EXECUTED || !self.has_answered(body));
+        let checked = if ignored { Ok(()) } else { self.check(header, body) };
+        if R::TAKE_FRAMES_WHOLE {
+            checked?;
+        }
+        self.channel.receive(now, header, body, arrival);
+        if ignored {
+            return Ok(());
+        }
+        match body {
+            Body::Empty | Body::Control(_) => {}
+            Body::Echo { echo, .. } => self.channel.echoes.answer(*echo),
+            Body::Entries { entries, .. } => self.take(entries, &mut act),
+        }
+        checked
+    }
+
+    /// Whether what a frame carries can be taken.
+    fn check(&self, header: &Header, body: &Body<'_>) -> Result<(), Reject> {
+        match body {
+            Body::Empty => Ok(()),
+            Body::Control(_) if matches!(header.kind, Kind::Ack | Kind::Fence) => Ok(()),
+            Body::Echo { echo, .. } if !header.flags.contains(Flags::REPLY) => {
+                let fits = echo.reply_len as usize <= self.channel.capacity.frame_len();
+                if fits { Ok(()) } else { Err(Reject::Range) }
+            }
+            Body::Control(_) | Body::Echo { .. } => Err(Reject::Unexpected),
+            Body::Entries { entries, .. } => Check::new(self).entries(entries),
+        }
+    }
+
+    /// Takes entries that were checked.
+    fn take(&mut self, entries: &Entries<'_>, act: &mut impl FnMut(Action)) {
+        let mut source = 0;
+        for entry in entries.iter() {
+            // A build that takes frames in part looks at each by itself.
+            let taken = R::TAKE_FRAMES_WHOLE || Check::new(self).entry(&entry).is_ok();
+            match entry {
+                Entry::Command(command) if taken => self.take_command(command, act),
+                Entry::Data(data) => {
+                    if taken {
+                        self.take_data(&data, source, act);
+                    }
+                    source += data.len;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether all requests of a frame are whole in it, and none of their slots is busy. A build
+    /// that forgets what it has executed takes them for new.
+    fn has_answered(&self, body: &Body<'_>) -> bool {
+        let Body::Entries { entries, .. } = body else { return false };
+        let is_done = |tag: Tag| {
+            let slot = self.slots.get(usize::from(tag.slot));
+            slot.is_some_and(|slot| slot.state == State::Done)
+        };
+        entries.iter().all(|entry| match entry {
+            Entry::Command(command) => is_done(command.tag),
+            Entry::Data(data) => data.len == data.total && is_done(data.tag),
+            Entry::Completion(_) | Entry::Event(_) => false,
+        })
+    }
+
+    fn take_command(&mut self, command: Command, act: &mut impl FnMut(Action)) {
+        let held = if command.opcode.has_data() { command.len } else { 0 };
+        self.gather(command.tag, command.damq_page, held, act);
+        self.slots[usize::from(command.tag.slot)].command = Some(command);
+        self.execute_if_whole(command.tag.slot, act);
+    }
+
+    fn take_data(&mut self, data: &Data, source: u32, act: &mut impl FnMut(Action)) {
+        self.gather(data.tag, data.damq_page, data.total, act);
+        let Data { tag, offset, len, damq_page, .. } = *data;
+        self.received.mark(damq_page, offset, len);
+        let slot = &mut self.slots[usize::from(tag.slot)];
+        slot.moved = (slot.moved + len).min(slot.held);
+        act(Action::Place { slot: tag.slot, offset, len, source });
+        self.execute_if_whole(tag.slot, act);
+    }
+
+    /// Begins to gather a request, unless that has begun: whichever of command and data comes first
+    /// says where the data will lie.
+    fn gather(&mut self, tag: Tag, page: u32, held: u32, act: &mut impl FnMut(Action)) {
+        let slot = &self.slots[usize::from(tag.slot)];
+        if slot.state == State::Gathering && slot.generation == tag.generation {
+            return;
+        }
+        self.release(tag.slot, act);
+        if held > 0 {
+            self.claim(tag.slot, page, held, act);
+        }
+        let slot = &mut self.slots[usize::from(tag.slot)];
+        slot.state = State::Gathering;
+        slot.generation = tag.generation;
+        (slot.command, slot.page, slot.held, slot.moved) = (None, page, held, 0);
+    }
+
+    /// Gives the pages to the slot. The host hands out pages again once it has the answer to
+    /// the request that held them, so pages of answered requests are taken over.
+    fn claim(&mut self, index: u16, page: u32, len: u32, act: &mut impl FnMut(Action)) {
+        let owner = |owners: &Owners| owners.of(page, len).expect("checked before").next();
+        while let Some(owner) = owner(&self.owners) {
+            self.release(owner, act);
+        }
+        self.owners.take(page, len, index);
+        self.received.clear(page, len);
+        act(Action::Claim { slot: index, page, len });
+    }
+
+    fn release(&mut self, index: u16, act: &mut impl FnMut(Action)) {
+        let slot = &mut self.slots[usize::from(index)];
+        if slot.held > 0 {
+            self.owners.give_back(slot.page, slot.held);
+            slot.held = 0;
+            act(Action::Release { slot: index });
+        }
+    }
+
+    fn execute_if_whole(&mut self, index: u16, act: &mut impl FnMut(Action)) {
+        let slot = &mut self.slots[usize::from(index)];
+        let Some(command) = slot.command else { return };
+        if command.opcode == Opcode::Write && slot.moved < slot.held {
+            return;
+        }
+        slot.state = State::Executing;
+        slot.moved = 0;
+        self.executing += 1;
+        if command.opcode.modifies() && !self.writer && R::ENFORCE_READ_ONLY {
+            self.refuse(command.tag, act);
+        } else {
+            act(Action::Execute { command });
+        }
+    }
+
+    /// Answers a modification of a host that may only read.
+    fn refuse(&mut self, tag: Tag, act: &mut impl FnMut(Action)) {
+        let held = self.slots[usize::from(tag.slot)].held;
+        self.complete(tag, Status::ReadOnly);
+        if held > 0 {
+            act(Action::Release { slot: tag.slot });
+        }
+    }
+
+    /// Notes where a request's time went until `now`, when it is about to complete.
+    pub(crate) fn note_times(&mut self, now: Instant, tag: Tag, times: Times) {
+        if let Some(answers) = &mut self.answers {
+            answers.put(tag.slot, now, times);
+        }
+    }
+
+    /// The disk has executed the request. Returns whether it keeps its pages: they hold data to
+    /// be sent.
+    pub(crate) fn complete(&mut self, tag: Tag, status: Status) -> bool {
+        let slot = &mut self.slots[usize::from(tag.slot)];
+        assert!(slot.state == State::Executing && slot.generation == tag.generation);
+        self.executing -= 1;
+        let opcode = slot.command.map(|command| command.opcode);
+        if opcode == Some(Opcode::Read) && status == Status::Success {
+            slot.state = State::Sending;
+            self.sending.push(tag.slot, slot.held);
+            return true;
+        }
+        slot.state = if R::HOLD_SLOTS { State::Answering } else { State::Done };
+        slot.status = status;
+        if slot.held > 0 {
+            self.owners.give_back(slot.page, slot.held);
+            slot.held = 0;
+        }
+        self.completions.push_back((tag, status));
+        false
+    }
+
+    /// What became of the requests, once none is with the disk any more.
+    pub(crate) fn outcomes(&self) -> Outcomes {
+        let fate = |slot: &Slot| match slot.state {
+            State::Gathering => Fate::NotExecuted,
+            _ => Fate::Executed(slot.status),
+        };
+        Outcomes::new(self.slots.iter().map(|slot| (slot.generation, fate(slot))))
+    }
+
+    /// Tells the host what happened to the export.
+    pub(crate) fn notify(&mut self, event: Event) {
+        match event {
+            Event::Resized(size) => self.resized = Some(size),
+            Event::Removed => self.removed = true,
+        }
+    }
+
+    fn has_events(&self) -> bool {
+        self.removed || self.resized.is_some()
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        let resized = self.resized.take().map(Event::Resized);
+        resized.or_else(|| std::mem::take(&mut self.removed).then_some(Event::Removed))
+    }
+
+    /// Composes the next frame; false if there is none to send now.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        (out.destination, out.control, out.echo) = (self.channel.peer(), None, None);
+        let slots = &self.slots;
+        let current = |tag: Tag| slots[usize::from(tag.slot)].generation == tag.generation;
+        let wanted = |entry: &Entry| match entry {
+            Entry::Data(Data { tag, .. }) => current(*tag) && slots[usize::from(tag.slot)].held > 0,
+            Entry::Completion(Completion { tag, .. }) => current(*tag),
+            Entry::Event(_) => true,
+            Entry::Command(_) => unreachable!("targets send answers"),
+        };
+        if let Some(header) = self.channel.resend(now, &mut out.entries, wanted) {
+            out.header = header;
+            return true;
+        }
+        if let Some(ring) = self.compose(now, &mut out.entries) {
+            out.header = self.channel.send(now, ring, &out.entries);
+            return true;
+        }
+        self.channel.poll_upkeep(now, out)
+    }
+
+    /// Fills a new frame's entries: data of reads as far as they fit, then completions.
+    fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
+        entries.clear();
+        if self.is_held(now) {
+            return None;
+        }
+        let mut data = 0;
+        if !self.sending.is_empty() && self.channel.may_send(Ring::Data) {
+            while let Some(slot) = self.sending.next() {
+                let Some(len) = self.compose_read(slot, entries, data) else { break };
+                data += len as usize;
+                if !self.channel.batching.shares() {
+                    break;
+                }
+            }
+        }
+        let small = !self.completions.is_empty() || self.has_events();
+        if data == 0 && !(small && self.channel.may_send(Ring::Command)) {
+            return None;
+        }
+        while self.channel.capacity.fits_entry(entries.len(), data) {
+            let Some((tag, status)) = self.completions.pop_front() else { break };
+            self.slots[usize::from(tag.slot)].state = State::Done;
+            let answers = self.answers.as_mut();
+            let times = answers.map_or(Times::ZERO, |answers| answers.take(tag.slot, now));
+            entries.push(Entry::Completion(Completion { tag, status, times }));
+            let depth = self.executing + self.sending.len() + self.completions.len() + 1;
+            self.channel.batching.ended(now, depth);
+            if !self.channel.batching.shares() {
+                break;
+            }
+        }
+        // Events stay in one ring, whose positions tell the host which of two is the newer.
+        while data == 0 && self.channel.capacity.fits_entry(entries.len(), data) {
+            let Some(event) = self.next_event() else { break };
+            entries.push(Entry::Event(event));
+        }
+        Some(if data > 0 { Ring::Data } else { Ring::Command })
+    }
+
+    /// Whether what is ready has to wait for more.
+    fn is_held(&mut self, now: Instant) -> bool {
+        let ready = self.sending.len() + self.completions.len();
+        let urgent = self.sending.has_large() || self.has_events();
+        self.channel.batching.holds(now, ready, self.executing, urgent)
+    }
+
+    /// Adds the next part of a read's data. The last part queues the completion, which rides in
+    /// the same frame if there is room.
+    fn compose_read(&mut self, index: u16, entries: &mut Vec<Entry>, data: usize) -> Option<u32> {
+        let slot = &mut self.slots[usize::from(index)];
+        let len = self.channel.capacity.chunk(entries.len(), data, slot.held - slot.moved)?;
+        let tag = Tag { slot: index, generation: slot.generation };
+        let (offset, total) = (slot.moved, slot.held);
+        entries.push(Entry::Data(Data { tag, offset, len, total, damq_page: 0 }));
+        slot.moved += len;
+        self.sending.served(slot.moved == total);
+        if slot.moved == total {
+            slot.state = if R::HOLD_SLOTS { State::Answering } else { State::Done };
+            slot.status = Status::Success;
+            self.completions.push_back((tag, Status::Success));
+        }
+        Some(len)
+    }
+}

@@ -1,0 +1,102 @@
+//! Tickets: how a target knows that a connect is fresh, and comes from where it says, before it
+//! looks anything up or takes memory for it. PROTOCOL.md, "Tickets".
+//!
+//! A ticket is the time at which it was handed out and a keyed hash over that time and the address
+//! that it was handed out to. The key is drawn when the link is opened and never leaves it, so a
+//! ticket means nothing to another link, another target, or the next run of this one.
+
+use std::hash::Hasher;
+use std::time::Duration;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+use tyche_wire::{Mac, Reject, Ticket};
+
+use crate::time::Instant;
+
+/// How long a ticket is good for. Longer than a host repeats a connect (1.3 s). Higher: the target
+/// has to remember more attempts. Lower: hosts on slow links ask in vain.
+pub(crate) const LIFE: Duration = Duration::from_secs(5);
+
+/// Bytes of the time at the front of a ticket.
+const TIME_LEN: usize = 8;
+
+/// See the module.
+pub(crate) struct Tickets {
+    key: [u8; 16],
+}
+
+impl Tickets {
+    /// `random`: a source of secrets.
+    pub(crate) fn new(random: &mut dyn FnMut() -> u64) -> Self {
+        let key = (u128::from(random()) << 64 | u128::from(random())).to_le_bytes();
+        Self { key }
+    }
+
+    /// A ticket for who has that address.
+    pub(crate) fn issue(&self, now: Instant, to: Mac) -> Ticket {
+        let (mut ticket, time) = ([0; Ticket::LEN], now.0.to_le_bytes());
+        ticket[..TIME_LEN].copy_from_slice(&time);
+        ticket[TIME_LEN..].copy_from_slice(&self.hash(&time, to));
+        Ticket(ticket)
+    }
+
+    /// When a ticket was handed out.
+    ///
+    /// # Errors
+    /// `Ticket` if it was not handed out to that address by this link, or too long ago.
+    pub(crate) fn check(
+        &self,
+        now: Instant,
+        from: Mac,
+        ticket: &Ticket,
+    ) -> Result<Instant, Reject> {
+        let (time, hash) = ticket.0.split_first_chunk::<TIME_LEN>().expect("it is longer");
+        let issued = Instant(u64::from_le_bytes(*time));
+        let ours = self.hash(time, from) == hash;
+        let fresh = issued <= now && now.since(issued) < LIFE;
+        if ours && fresh { Ok(issued) } else { Err(Reject::Ticket) }
+    }
+
+    fn hash(&self, time: &[u8; TIME_LEN], mac: Mac) -> [u8; 16] {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write(time);
+        hasher.write(&mac.0);
+        hasher.finish128().as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+    fn tickets(secret: u64) -> Tickets {
+        Tickets::new(&mut move || secret)
+    }
+
+    #[test]
+    fn a_ticket_is_good_for_its_holder_and_for_a_while() {
+        let (tickets, now) = (tickets(7), Instant(1_000_000_000));
+        let ticket = tickets.issue(now, HOST);
+        assert_eq!(tickets.check(now, HOST, &ticket), Ok(now));
+        assert_eq!(tickets.check(now + (LIFE - Duration::from_nanos(1)), HOST, &ticket), Ok(now));
+        assert_eq!(tickets.check(now + LIFE, HOST, &ticket), Err(Reject::Ticket));
+        let before = Instant(now.0 - 1);
+        assert_eq!(tickets.check(before, HOST, &ticket), Err(Reject::Ticket), "from the future");
+        let other = Mac([2, 0, 0, 0, 0, 2]);
+        assert_eq!(tickets.check(now, other, &ticket), Err(Reject::Ticket));
+    }
+
+    #[test]
+    fn a_ticket_means_nothing_elsewhere_or_changed() {
+        let now = Instant(1_000_000_000);
+        let ticket = tickets(7).issue(now, HOST);
+        assert_eq!(tickets(8).check(now, HOST, &ticket), Err(Reject::Ticket));
+        for byte in 0..Ticket::LEN {
+            let mut forged = ticket;
+            forged.0[byte] ^= 1;
+            assert_eq!(tickets(7).check(now, HOST, &forged), Err(Reject::Ticket), "byte {byte}");
+        }
+    }
+}

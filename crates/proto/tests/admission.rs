@@ -1,0 +1,152 @@
+//! What a connect must prove before it is let in, and what strangers can't do.
+
+#![allow(clippy::unwrap_used)]
+
+mod door;
+mod pair;
+
+use std::time::Duration;
+
+use tyche_proto::wire::{ChannelId, Control, Kind, Mac, Reason, Reject, Ticket, Uuid};
+
+use door::{Door, RESUME, WRITER, session};
+use pair::HOST;
+
+const STRANGER: Mac = Mac([2, 0, 0, 0, 0, 9]);
+
+#[test]
+fn a_connect_without_a_ticket_of_its_address_is_a_counter() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let bare = tyche_proto::wire::Connect { ticket: Ticket::NONE, ..connect.clone() };
+    assert!(door.knock(HOST, &bare).is_none());
+    assert!(door.knock(STRANGER, &connect).is_none(), "the ticket is another's");
+    door.wait(Duration::from_secs(5));
+    assert!(door.knock(HOST, &connect).is_none(), "it is too old");
+    assert_eq!(door.listener.rejects().of(Reject::Ticket), 3);
+    assert!(door.sessions().is_empty());
+}
+
+#[test]
+fn a_connect_for_another_target_is_none_of_ours() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let other = tyche_proto::wire::Connect { target: Uuid::from_u128(33), ..connect };
+    assert!(door.knock(HOST, &other).is_none(), "neither accepted nor rejected");
+    assert_eq!(door.listener.rejects().of(Reject::Target), 1);
+}
+
+#[test]
+fn an_attempt_is_decided_once() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let accept = door.insist(&connect).unwrap().unwrap();
+    let again = door.knock(HOST, &connect).unwrap().unwrap();
+    assert_eq!(again, accept, "repeats are answered alike");
+    door.give(HOST, Door::keepalive(&accept, 1), None);
+    let farewell =
+        tyche_proto::wire::Header { kind: Kind::Disconnect, ..Door::keepalive(&accept, 2) };
+    door.give(HOST, farewell, None);
+    door.wait(Duration::from_millis(1));
+    assert!(door.sessions().is_empty());
+    assert!(door.knock(HOST, &connect).is_none(), "the channel is gone, and stays gone");
+    assert!(door.sessions().is_empty());
+}
+
+#[test]
+fn a_late_connect_takes_nothing_from_what_is_newer() {
+    let mut door = Door::new(false);
+    // Of a session that was given up before its connect arrived.
+    let late = door.connect(100, session(100), WRITER);
+    let other_host = door.connect(200, session(200), WRITER);
+    assert_eq!(door.ask(101, session(101), WRITER), Ok(()));
+    assert!(door.insist(&late).is_none());
+    assert!(door.knock(HOST, &other_host).is_none());
+    assert_eq!(door.sessions(), [session(101)]);
+    // Nor from a later channel of its own.
+    let before = door.connect(101, session(101), RESUME);
+    assert_eq!(door.ask(101, session(101), RESUME), Ok(()));
+    assert!(door.insist(&before).is_none());
+}
+
+#[test]
+fn a_session_that_lives_is_not_displaced_by_a_clone() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let accept = door.insist(&connect).unwrap().unwrap();
+    door.give(HOST, Door::keepalive(&accept, 1), None);
+    let clone = door.connect(101, session(101), WRITER);
+    assert!(door.knock(HOST, &clone).is_none(), "the holder is asked for a sign of life");
+    door.wait(Duration::from_millis(20));
+    door.give(HOST, Door::keepalive(&accept, 2), None);
+    let refusal = door.knock(HOST, &clone).unwrap().unwrap_err();
+    assert_eq!(refusal.reason, Reason::Cloned);
+    assert_eq!(door.sessions(), [session(100)]);
+    // The holder has died: its machine is back after less than a second.
+    door.wait(Duration::from_secs(1));
+    let begun = door.now;
+    assert_eq!(door.ask(102, session(102), WRITER), Ok(()));
+    assert!(door.now.since(begun) < Duration::from_secs(1));
+    assert_eq!(door.sessions(), [session(102)]);
+}
+
+#[test]
+fn the_holder_is_noted_on_every_way_in() {
+    let mut door = Door::new(false);
+    assert_eq!(door.ask(100, session(100), door::READER), Ok(()));
+    let writing = door.connect(100, session(100), WRITER);
+    let writing = tyche_proto::wire::Connect { channel: ChannelId(1), ..writing };
+    assert!(door.insist(&writing).unwrap().is_ok());
+    assert_eq!(door.ask(200, session(200), WRITER), Err(Reason::Held));
+}
+
+#[test]
+fn a_writer_that_cannot_be_kept_is_refused_and_told_why() {
+    let mut door = Door::new(false);
+    door.not_kept = Some("no space left: free some".into());
+    let connect = door.connect(100, session(100), WRITER);
+    let refusal = door.insist(&connect).unwrap().unwrap_err();
+    assert_eq!(refusal.reason, Reason::NoState);
+    assert_eq!(refusal.detail.as_str(), "no space left: free some");
+    assert_eq!(door.ask(101, session(101), door::READER), Ok(()), "readers are let in");
+    door.not_kept = None;
+    assert_eq!(door.ask(102, session(102), WRITER), Ok(()));
+}
+
+#[test]
+fn a_channel_is_opened_with_the_boot_that_its_host_was_told() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let accept = door.insist(&connect).unwrap().unwrap();
+    door.registry.renew(0, Uuid::from_u128(99));
+    door.give(HOST, Door::keepalive(&accept, 1), None);
+    assert_eq!(door.boots, [accept.boot], "what was lost between accept and first frame counts");
+    let connect = door.connect(100, session(100), RESUME);
+    assert_eq!(door.insist(&connect).unwrap().unwrap().boot, Uuid::from_u128(99));
+}
+
+#[test]
+fn channels_that_no_frame_comes_for_are_closed() {
+    let mut door = Door::new(true);
+    for number in 0..3 {
+        assert_eq!(door.ask(100 * number, session(100 * number), WRITER), Ok(()));
+    }
+    assert_eq!(door.listener.channels().count(), 0, "nothing was taken for them");
+    door.wait(Duration::from_secs(2));
+    assert!(door.sessions().is_empty());
+}
+
+#[test]
+fn frames_for_one_address_are_not_taken_from_broadcast() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let mut out = tyche_proto::Outgoing::new();
+    out.destination = Mac::BROADCAST;
+    out.header = tyche_proto::wire::Header::new(Kind::Connect);
+    out.control = Some(Control::Connect(connect));
+    let frame = pair::seal(&out, HOST);
+    let (head, payload) = frame.split_first_chunk().unwrap();
+    door.listener.handle_frame(door.now, head, payload);
+    assert_eq!(door.listener.rejects().of(Reject::Destination), 1);
+    assert!(!door.listener.has_requests());
+}

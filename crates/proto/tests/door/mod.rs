@@ -1,0 +1,164 @@
+//! A target on one link, and hosts that knock: connects as they come, and the target's answers.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(unreachable_pub, reason = "it is compiled into every test file")]
+
+use std::time::Duration;
+
+use tyche_proto::wire::{
+    Accept, ChannelId, Connect, ConnectFlags, Control, Cookie, Flags, Header, Hello, Kind, Mac,
+    PacketNumber, Reason, Rejection, Ticket, Uuid,
+};
+use tyche_proto::{Instant, Listener, ListenerConfig, ListenerEvent, Outgoing, Registry};
+
+use crate::pair::{self, FRAME_LEN, HOST, TARGET, name, registry_of, seal};
+
+pub const WRITER: ConnectFlags = ConnectFlags::NONE;
+pub const READER: ConnectFlags = ConnectFlags::READ_ONLY;
+pub const RESUME: ConnectFlags = ConnectFlags::RESUME;
+pub const IDENTITY: Uuid = Uuid::from_u128(3);
+
+/// See the module.
+pub struct Door {
+    pub listener: Listener,
+    pub registry: Registry,
+    pub now: Instant,
+    /// Why writers can't be kept, if they can't.
+    pub not_kept: Option<String>,
+    /// Of the channels whose first frame has come: the boot that they were opened with.
+    pub boots: Vec<Uuid>,
+    attempts: u64,
+}
+
+pub fn session(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+impl Door {
+    pub fn new(shared: bool) -> Self {
+        let config = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2] };
+        let listener = Listener::new(config, IDENTITY, pair::random(2));
+        let registry = registry_of(shared);
+        let (not_kept, boots) = (None, Vec::new());
+        Self { listener, registry, now: Instant(1_000_000), not_kept, boots, attempts: 0 }
+    }
+
+    pub fn wait(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.listener.handle_timeout(self.now);
+        self.serve();
+    }
+
+    fn serve(&mut self) {
+        while self.listener.has_requests() || self.registry.called_links().next().is_some() {
+            self.listener.serve_requests(self.now, &mut self.registry);
+            while let Some((export, writer)) = self.registry.unkept() {
+                let result = self.not_kept.as_deref().map_or(Ok(()), Err);
+                self.registry.kept(export, writer, result);
+            }
+        }
+        while let Some(event) = self.listener.poll_event() {
+            if let ListenerEvent::Opened { boot, .. } = event {
+                self.boots.push(boot);
+            }
+        }
+    }
+
+    /// Has the target take a frame, and returns what it sends.
+    pub fn give(&mut self, src: Mac, header: Header, control: Option<Control>) -> Vec<Outgoing> {
+        let mut out = Outgoing::new();
+        (out.destination, out.header, out.control) = (TARGET, header, control);
+        let frame = seal(&out, src);
+        let (head, payload) = frame.split_first_chunk().unwrap();
+        self.listener.handle_frame(self.now, head, payload);
+        self.serve();
+        let mut sent = Vec::new();
+        let mut out = Outgoing::new();
+        while self.listener.poll_transmit(self.now, &mut out) {
+            sent.push(std::mem::take(&mut out));
+        }
+        sent
+    }
+
+    /// A ticket for who has that address.
+    pub fn ticket(&mut self, src: Mac) -> Ticket {
+        let frame_len = FRAME_LEN as u32;
+        let hello = Hello { nonce: 1, target: IDENTITY, ticket: Ticket::NONE, frame_len };
+        let sent = self.give(src, Header::new(Kind::Hello), Some(Control::Hello(hello)));
+        let answer = sent.iter().find_map(|out| match &out.control {
+            Some(Control::Hello(hello)) if out.header.flags == Flags::REPLY => Some(hello.ticket),
+            _ => None,
+        });
+        answer.expect("a hello is answered")
+    }
+
+    /// A connect of a session of that number and device, whose host is the number of hundreds.
+    pub fn connect(&mut self, number: u128, device: Uuid, flags: ConnectFlags) -> Connect {
+        self.attempts += 1;
+        self.now = self.now + Duration::from_millis(1);
+        Connect {
+            attempt: self.attempts,
+            ticket: self.ticket(HOST),
+            target: IDENTITY,
+            host: Uuid::from_u128(number / 100),
+            session: session(number),
+            device,
+            export: Uuid::from_u128(4),
+            host_name: name("host"),
+            cookie: Cookie(self.attempts),
+            channel: ChannelId(0),
+            queue_size: 8,
+            rings: [64; 2],
+            frame_len: FRAME_LEN as u32,
+            damq_pages: 256,
+            flags,
+            keep_alive_ms: 3000,
+        }
+    }
+
+    /// The answer to one frame of a connect, if there is one.
+    pub fn knock(&mut self, src: Mac, connect: &Connect) -> Option<Result<Accept, Rejection>> {
+        let control = Control::Connect(connect.clone());
+        let sent = self.give(src, Header::new(Kind::Connect), Some(control));
+        sent.into_iter().find_map(|out| match out.control {
+            Some(Control::Accept(accept)) => Some(Ok(accept)),
+            Some(Control::Reject(rejection)) => Some(Err(rejection)),
+            _ => None,
+        })
+    }
+
+    /// The answer to a connect that is repeated as a host does it.
+    pub fn insist(&mut self, connect: &Connect) -> Option<Result<Accept, Rejection>> {
+        for repeat in 0..6 {
+            if let Some(answer) = self.knock(HOST, connect) {
+                return Some(answer);
+            }
+            self.wait(Duration::from_millis(20 << repeat));
+        }
+        None
+    }
+
+    /// What the target answers to such a session.
+    pub fn ask(&mut self, number: u128, device: Uuid, flags: ConnectFlags) -> Result<(), Reason> {
+        let connect = self.connect(number, device, flags);
+        let answer = self.insist(&connect).expect("nothing is with the disk");
+        answer.map(drop).map_err(|rejection| rejection.reason)
+    }
+
+    /// A frame of a host on its channel: a keepalive of that number.
+    pub fn keepalive(accept: &Accept, packet: u64) -> Header {
+        Header {
+            channel: accept.channel,
+            cookie: accept.cookie,
+            packet: PacketNumber(packet),
+            window: 64,
+            ..Header::new(Kind::Keepalive)
+        }
+    }
+
+    /// The sessions that are connected.
+    pub fn sessions(&self) -> Vec<Uuid> {
+        self.registry.sessions(0).iter().map(|it| it.session).collect()
+    }
+}
