@@ -154,6 +154,7 @@ impl Server {
             Protocol::Nbd | Protocol::NbdMptcp => nbdkit(peer, number, exports, network, &pid_file),
         };
         command.env("TYCHE_RUNTIME_DIR", dir.path());
+        command.env("TYCHE_STATE_DIR", dir.path().join("state"));
         let running = Running::start(&mut command)?;
         let peer = peer.clone();
         let mut server = Self { peer, running, number, exports, dir };

@@ -34,6 +34,7 @@ impl Target {
         let mut serve = network.inside(Side::Target, &tyche.to_string_lossy());
         serve.args(["serve", "--name", "soak", "--export"]);
         serve.arg(format!("{EXPORT}={}", file.display())).env("TYCHE_RUNTIME_DIR", dir.join("run"));
+        serve.env("TYCHE_STATE_DIR", dir.join("state"));
         let mut running = Running::start(&mut serve)?;
         let ready = stop.until(READY, || {
             running.check()?;

@@ -7,8 +7,6 @@ use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 
-pub(crate) use identity::derived;
-
 /// Parses the UUID of a host that an option names.
 pub(crate) fn parse_host(text: &str) -> Result<Uuid, String> {
     identity::parse_host(text).ok_or_else(|| {
@@ -19,11 +17,6 @@ pub(crate) fn parse_host(text: &str) -> Result<Uuid, String> {
 /// This machine's UUID as a host.
 pub(crate) fn host() -> Result<Uuid> {
     explain(identity::host())
-}
-
-/// The UUID of the target of that name on this machine.
-pub(crate) fn target(name: &str) -> Result<Uuid> {
-    explain(identity::target(name))
 }
 
 /// The name that others see.

@@ -63,12 +63,13 @@ Exit codes:
   5  the interface cannot be used (down, MTU too small), or the TCP port (taken)
   6  the target does not answer
   7  the target refused (held by another host, denied)
-  8  the configuration file is wrong
+  8  the configuration file is wrong, or a disk is not the one that it was
   9  the disk, or the device that presents it, cannot be used
 
 Environment:
   RUST_LOG           what to log: error, warn (default), info, debug
   TYCHE_RUNTIME_DIR  where running sessions and targets are found; /run/tyche by default
+  TYCHE_STATE_DIR    what must outlive a restart of the machine; /var/lib/tyche by default
   TYCHE_LOG_DIR      where logs of sessions are kept; by default the journal, or /var/log/tyche";
 
 #[derive(Subcommand, Debug)]

@@ -4,6 +4,7 @@
 //! /run/tyche/targets/NAME/    lock, control.sock
 //! /run/tyche/sessions/UUID/   lock, session.json, control.sock, the attachment's own
 //! /run/tyche/sockets/         those that others are told of: EXPORT.sock
+//! /run/tyche/state/TARGET/    which version of what it keeps on disk is the last, by export
 //! /run/tyche/exports/         a lock for each export that has a daemon, or is about to
 //! /run/tyche/devices/NAME     what udev should know of the block device of that name
 //! ```
@@ -72,6 +73,11 @@ pub(crate) fn devices() -> PathBuf {
 /// The directory of the targets.
 pub(crate) fn targets() -> PathBuf {
     root().join("targets")
+}
+
+/// The directory of a target's notes about its state.
+pub(crate) fn state(target: &str) -> PathBuf {
+    root().join("state").join(target)
 }
 
 /// Creates a directory that only its owner may enter.

@@ -3,18 +3,27 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
 /// Set by an administrator who wants another identity than the machine's.
 const HOST_ID: &str = "/etc/tyche/host-id";
-/// Made once where the machine has no identity of its own.
-const HOST_ID_MADE: &str = "/var/lib/tyche/host-id";
+/// Made once where the machine has no identity of its own; in the state directory.
+const HOST_ID_MADE: &str = "host-id";
+/// What must outlive processes and reboots, unless the environment names another directory.
+const STATE: &str = "/var/lib/tyche";
+/// Names another directory.
+const STATE_VARIABLE: &str = "TYCHE_STATE_DIR";
 /// Of systemd; the base of what we show to others, never shown itself.
 const MACHINE_ID: &str = "/etc/machine-id";
 /// Namespace of the UUIDs that are derived from something else.
 const NAMESPACE: Uuid = Uuid::from_u128(0x7479_6368_6500_4000_8000_b5b5_88b5_0001);
+
+/// The directory of what must outlive processes and reboots.
+pub fn state_dir() -> PathBuf {
+    std::env::var_os(STATE_VARIABLE).map_or_else(|| STATE.into(), PathBuf::from)
+}
 
 /// The UUID that a name stands for, always the same.
 pub fn derived(kind: &str, of: &[u8]) -> Uuid {
@@ -41,26 +50,25 @@ pub fn host() -> io::Result<Uuid> {
     }
 }
 
-/// The UUID of the target of that name on this machine.
-///
-/// # Errors
-/// What the system says when an identity cannot be kept.
-pub fn target(name: &str) -> io::Result<Uuid> {
-    Ok(derived("target", format!("{}/{name}", machine()?).as_bytes()))
+/// Tells this machine from the one that what is kept in a file may have been copied from; `None`
+/// where the machine has no identity.
+pub fn keeper() -> Option<Uuid> {
+    let id = read(MACHINE_ID).ok()?.and_then(|text| machine_id(&text))?;
+    Some(derived("keeper", id.as_bytes()))
 }
 
 /// What tells this machine from all others.
 fn machine() -> io::Result<String> {
-    for path in [MACHINE_ID, HOST_ID_MADE] {
+    let made = state_dir().join(HOST_ID_MADE);
+    for path in [Path::new(MACHINE_ID), &made] {
         if let Some(id) = read(path)?.and_then(|text| machine_id(&text)) {
             return Ok(id);
         }
     }
     let id = Uuid::new_v4().to_string();
-    let path = Path::new(HOST_ID_MADE);
-    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
-    made.and_then(|()| fs::write(path, &id)).map_err(|error| {
-        let message = format!("keep this machine's identity in {HOST_ID_MADE}: {error}");
+    let written = fs::create_dir_all(state_dir()).and_then(|()| fs::write(&made, &id));
+    written.map_err(|error| {
+        let message = format!("keep this machine's identity in {}: {error}", made.display());
         io::Error::new(error.kind(), message)
     })?;
     Ok(id)
@@ -74,11 +82,12 @@ fn machine_id(text: &str) -> Option<String> {
 }
 
 /// `None` if there is no such file.
-fn read(path: &str) -> io::Result<Option<String>> {
+fn read(path: impl AsRef<Path>) -> io::Result<Option<String>> {
+    let path = path.as_ref();
     match fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io::Error::new(error.kind(), format!("{path}: {error}"))),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
     }
 }
 

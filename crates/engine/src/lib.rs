@@ -37,7 +37,7 @@ pub use placed::{LinkNodes, SessionNodes};
 pub use port::PortStats;
 pub use stages::{Stage, StageTimes};
 pub use target::{
-    ExportReport, RememberWriter, SessionReport, Target, TargetExport, TargetLinkReport,
-    TargetOptions, TargetReport,
+    ExportReport, RememberWriter, RenewGeneration, SessionReport, Target, TargetExport,
+    TargetLinkReport, TargetOptions, TargetReport,
 };
 pub use volume::Volume;

@@ -4,12 +4,11 @@
 
 mod rig;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rig::{Client, Data, PATIENCE, SIZE, exercise, target};
+use rig::{Client, Data, PATIENCE, SIZE, Shared, exercise, target};
 use tyche_block::{Errno, Operation};
 use tyche_engine::{ErrorCounts, Notice};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
@@ -234,49 +233,6 @@ fn another_program_takes_a_device_over_and_learns_of_a_lost_cache() {
     assert_eq!((told.device, told.export.uuid), (former.device, former.export.uuid));
     assert_eq!(client.flush(), Ok(()));
     assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
-}
-
-/// A link that outlives who uses it, as a cable does.
-struct Shared {
-    link: Arc<Mutex<memory::MemoryLink>>,
-    fd: OwnedFd,
-}
-
-impl Shared {
-    fn new(link: &Arc<Mutex<memory::MemoryLink>>) -> Box<Self> {
-        let fd = link.lock().unwrap().wait_fd().try_clone_to_owned().unwrap();
-        Box::new(Self { link: Arc::clone(link), fd })
-    }
-}
-
-impl Link for Shared {
-    fn name(&self) -> &str {
-        "shared"
-    }
-
-    fn mac(&self) -> tyche_link::Mac {
-        self.link.lock().unwrap().mac()
-    }
-
-    fn frame_len_max(&self) -> usize {
-        self.link.lock().unwrap().frame_len_max()
-    }
-
-    fn receive_capacity(&self, frame_len: usize) -> usize {
-        self.link.lock().unwrap().receive_capacity(frame_len)
-    }
-
-    fn receive(&mut self, batch: &mut tyche_link::RxBatch) -> std::io::Result<usize> {
-        self.link.lock().unwrap().receive(batch)
-    }
-
-    fn send(&mut self, batch: &tyche_link::TxBatch<'_>) -> std::io::Result<usize> {
-        self.link.lock().unwrap().send(batch)
-    }
-
-    fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
 }
 
 #[test]

@@ -85,6 +85,7 @@ fn target(interface: &str) -> Target {
         exports: vec![TargetExport {
             name: name("disk"),
             uuid: Uuid::from_u128(7),
+            generation: Uuid::from_u128(8),
             store: Arc::new(MemoryStore::new(16 << 20, 4096).unwrap()),
             shared: false,
             hosts: Vec::new(),
@@ -95,6 +96,7 @@ fn target(interface: &str) -> Target {
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
         remember_writer: Box::new(|_, _| Ok(())),
+        renew_generation: Box::new(|_| Uuid::from_u128(9)),
     })
     .unwrap()
 }

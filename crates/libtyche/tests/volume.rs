@@ -38,6 +38,7 @@ fn target(link: Box<dyn Link>) -> Target {
         exports: vec![TargetExport {
             name: name("disk"),
             uuid: Uuid::from_u128(7),
+            generation: Uuid::from_u128(8),
             store: Arc::new(MemoryStore::new(SIZE, 512).unwrap()),
             shared: false,
             hosts: Vec::new(),
@@ -48,6 +49,7 @@ fn target(link: Box<dyn Link>) -> Target {
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
         remember_writer: Box::new(|_, _| Ok(())),
+        renew_generation: Box::new(|_| Uuid::from_u128(9)),
     })
     .unwrap()
 }

@@ -219,6 +219,11 @@ impl Registry {
         self.exports[index].last_writer
     }
 
+    /// From now on hosts are told another [`boot`](ExportConfig::boot).
+    pub fn renew(&mut self, index: usize, boot: Uuid) {
+        self.exports[index].config.boot = boot;
+    }
+
     /// Says what [`last_writer`](Self::last_writer) said in the process before.
     pub fn restore_last_writer(&mut self, index: usize, writer: Option<Writer>) {
         self.exports[index].last_writer = writer;

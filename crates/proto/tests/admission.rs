@@ -114,6 +114,18 @@ fn a_writer_that_cannot_be_kept_is_refused_and_told_why() {
 }
 
 #[test]
+fn a_channel_is_opened_with_the_boot_that_its_host_was_told() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let accept = door.insist(&connect).unwrap().unwrap();
+    door.registry.renew(0, Uuid::from_u128(99));
+    door.give(HOST, Door::keepalive(&accept, 1), None);
+    assert_eq!(door.boots, [accept.boot], "what was lost between accept and first frame counts");
+    let connect = door.connect(100, session(100), RESUME);
+    assert_eq!(door.insist(&connect).unwrap().unwrap().boot, Uuid::from_u128(99));
+}
+
+#[test]
 fn channels_that_no_frame_comes_for_are_closed() {
     let mut door = Door::new(true);
     for number in 0..3 {

@@ -29,7 +29,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tyche_block::Geometry;
+use tyche_block::{Geometry, Operation};
 
 use crate::{BackingError, Queue, ResizeError, Store};
 use queue::FaultQueue;
@@ -54,6 +54,8 @@ struct Shared {
     rules: Mutex<Rules>,
     undo: Option<Mutex<UndoLog>>,
     crashes: AtomicU64,
+    /// Crashes, and durable steps that failed by a rule.
+    losses: AtomicU64,
 }
 
 impl Shared {
@@ -63,6 +65,19 @@ impl Shared {
 
     fn undo(&self) -> Option<MutexGuard<'_, UndoLog>> {
         Some(self.undo.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A request fails by a rule; if it is a durable step, what the cache held may be lost.
+    fn note_failure(&self, operation: Operation) {
+        let cached = self.inner.geometry().write_cache || self.undo.is_some();
+        let loses = match operation {
+            Operation::Flush => true,
+            Operation::Write { fua } | Operation::WriteZeroes { fua, .. } => fua && cached,
+            Operation::Read | Operation::Discard => false,
+        };
+        if loses {
+            self.losses.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     fn crashes(&self) -> u64 {
@@ -86,8 +101,9 @@ impl FaultStore {
     }
 
     fn wrap(inner: Box<dyn Store>, undo: Option<Mutex<UndoLog>>) -> Self {
-        let (rules, crashes) = (Mutex::default(), AtomicU64::new(0));
-        Self { shared: Arc::new(Shared { inner, rules, undo, crashes }) }
+        let (crashes, losses) = (AtomicU64::new(0), AtomicU64::new(0));
+        let shared = Shared { inner, rules: Mutex::default(), undo, crashes, losses };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The handle to what goes wrong.
@@ -116,12 +132,9 @@ impl Store for FaultStore {
         self.shared.inner.check_backing()
     }
 
-    /// Changes with every crash.
-    fn generation(&self) -> u64 {
-        let inner = self.shared.inner.generation();
-        // Zero would say that nothing can be lost.
-        let own = if self.shared.undo.is_some() { self.shared.crashes() + 1 } else { 0 };
-        inner.wrapping_add(own)
+    /// Every crash is one, and every durable step that fails by a rule.
+    fn losses(&self) -> u64 {
+        self.shared.inner.losses() + self.shared.losses.load(Ordering::Acquire)
     }
 }
 
@@ -165,6 +178,7 @@ impl Faults {
     pub fn crash_keeping(&self, keep: impl FnMut(u64) -> bool) -> io::Result<()> {
         let mut undo = self.shared.undo().expect("a crash needs a store with a volatile cache");
         self.shared.crashes.fetch_add(1, Ordering::AcqRel);
+        self.shared.losses.fetch_add(1, Ordering::AcqRel);
         undo.undo(keep)
     }
 

@@ -1,19 +1,25 @@
 //! A disk kept in a regular file or a block device, through io_uring.
 //!
 //! **Opening** takes the lock, measures the disk and decides about direct I/O; everything that
-//! can be wrong is said then, in one line with a remedy ([`OpenError`]). There is a single open
-//! file description: it holds the lock, does all I/O, and is what a request in flight keeps
-//! alive. So the lock cannot be let go of before the last write is out, even by `kill -9`, and
-//! there is no second view of the data to keep coherent.
+//! can be wrong is said then, in one line with a remedy ([`OpenError`]). One open file description
+//! holds the lock, reads and writes, and is what a request in flight keeps alive. So the lock
+//! cannot be let go of before the last write is out, even by `kill -9`.
 //!
 //! **Direct I/O** (`O_DIRECT`) is used where every request is aligned enough for it: blocks are
 //! no smaller than what the file demands, memory is always whole pages. Otherwise the page cache
 //! is used for all requests.
 //!
-//! **Durability.** Write-through, the default: each write carries `RWF_DSYNC`, zeroing ends with
-//! `fdatasync`, so a completion means stable storage. Write-back: only FUA requests do so, and a
-//! flush is an `fdatasync`. A sync that fails may have lost any write before it, and the kernel
-//! says so only once; so from then on every flush fails until the store is opened anew.
+//! **Durability.** Write-through, the default: a completed write is on stable storage. Write-back:
+//! only FUA requests are, and a flush makes everything durable that completed before it. Direct
+//! writes carry `RWF_DSYNC`; what went through the page cache, and zeroing, ends with `fdatasync`.
+//!
+//! **Loss.** The kernel remembers that it could not write something back, and says so once for each
+//! open file description, to whichever sync or `RWF_DSYNC` write asks first. So every queue syncs
+//! with a description of its own that does nothing else, one sync at a time, and a sync answers for
+//! all requests that wait for it: no request can take a loss away from another. After a failed
+//! sync, and where there is a cache after a failed FUA write, any write that had completed may be
+//! lost: [`losses`](crate::Store::losses) counts it. Without a cache a failed write is its own
+//! failure, for all that had completed before was durable.
 //!
 //! **Sleeping.** [`wait_fd`](crate::Queue::wait_fd) is the ring's own descriptor: readable exactly
 //! while completions wait, level-triggered, and with no counter to read back as an `eventfd`
@@ -99,10 +105,11 @@ impl FileStore {
         Ok(Self { opened: Arc::new(Opened::new(path.as_ref(), options)?) })
     }
 
-    /// 128 bits that name the file or device for good, over restarts and reboots: what a UUID of
-    /// the export can be made of. Another file has others, also when it takes the same name.
-    pub fn uuid_seed(&self) -> u128 {
-        self.opened.identity
+    /// What the disk says of itself that tells it from all others, over restarts, reboots and
+    /// other ways to reach it: a serial number, a file's place in its file system. `None` for a
+    /// device that says nothing.
+    pub fn identity(&self) -> Option<&str> {
+        self.opened.identity.as_deref()
     }
 
     /// Whether the page cache is bypassed.
@@ -130,10 +137,8 @@ impl Store for FileStore {
         self.opened.check_backing()
     }
 
-    /// Of this boot of the machine: what was written lives on in the kernel when the process
-    /// ends. Zero where writes are durable at once.
-    fn generation(&self) -> u64 {
-        if self.opened.can.write_back { self.opened.boot } else { 0 }
+    fn losses(&self) -> u64 {
+        self.opened.losses.load(Ordering::Acquire)
     }
 }
 
@@ -142,7 +147,7 @@ impl std::fmt::Debug for FileStore {
         f.debug_struct("FileStore")
             .field("geometry", &self.geometry())
             .field("direct", &self.opened.direct)
-            .field("sync_failed", &self.opened.sync_failed.load(Ordering::Relaxed))
+            .field("losses", &self.losses())
             .finish_non_exhaustive()
     }
 }

@@ -60,8 +60,8 @@ impl Store for HandOverStore {
         self.inner.check_backing()
     }
 
-    fn generation(&self) -> u64 {
-        self.inner.generation()
+    fn losses(&self) -> u64 {
+        self.inner.losses()
     }
 }
 

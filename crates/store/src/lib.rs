@@ -63,10 +63,11 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Names the life of whatever holds completed but unflushed writes. A host that sees another
-    /// number after it reconnects must assume that those writes are lost, and fail its next
-    /// flush. Zero, for ever, says that nothing can be lost.
-    fn generation(&self) -> u64 {
+    /// How often completed writes may have been lost since the store was opened: by a durable step
+    /// (a flush, a sync, a FUA write) that failed. Such a failure is counted before its completion
+    /// can be reaped. From another number on, a flush proves nothing about writes that completed
+    /// before: the kernel and the disk tell of a loss once, to whoever asks first.
+    fn losses(&self) -> u64 {
         0
     }
 }

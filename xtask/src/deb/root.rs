@@ -105,7 +105,7 @@ pub(super) fn test(package: &Path) -> Result<bool> {
     good &= tell("removing it leaves its configuration alone", &left, &kept.into());
     // What a target and a host write while they run.
     root.run(
-        "mkdir -p /var/lib/tyche/writers /etc/systemd/system/multi-user.target.wants; \
+        "mkdir -p /var/lib/tyche/targets /etc/systemd/system/multi-user.target.wants; \
          echo x >/var/lib/tyche/host-id; echo x >/etc/tyche/target.toml; \
          ln -s /usr/lib/systemd/system/tyche-target.service \
          /etc/systemd/system/multi-user.target.wants/; apt-get --quiet --yes purge tyche",

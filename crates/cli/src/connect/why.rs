@@ -78,8 +78,9 @@ fn refusal(reason: Reason, detail: &str, args: &SessionArgs) -> String {
     let export = &args.export;
     match reason {
         Reason::SessionLost => format!(
-            "another host has written to export `{export}` since, so what is not written yet is \
-             stale: give it up with `tyche disconnect {export} --force`, then connect again"
+            "another host has written to export `{export}` since, or the target does not know who \
+             has, so what is not written yet may be stale: give it up with \
+             `tyche disconnect {export} --force`, then connect again"
         ),
         Reason::Held => format!("export `{export}` is held by host {detail}"),
         _ => args.refused(reason, detail).message,

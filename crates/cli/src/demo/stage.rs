@@ -76,8 +76,9 @@ impl Stage {
         self.dir.join("run")
     }
 
-    /// Adds the run-time directory to the environment of one of our own commands.
+    /// Adds the directories of the demo's own to the environment of one of our own commands.
     pub(super) fn at_home<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("TYCHE_STATE_DIR", self.dir.join("state"));
         command.env("TYCHE_RUNTIME_DIR", self.runtime_dir())
     }
 

@@ -5,27 +5,33 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
-use serde::de::{Deserialize, Deserializer, IgnoredAny};
+use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 
-/// The configuration file.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What a target is told.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     /// Name of the target; the host's by default.
     pub(crate) name: Option<String>,
     /// Interfaces to serve on, or `tcp:ADDRESS:PORT`; by default all interfaces that are up.
-    #[serde(default)]
     pub(crate) link: Vec<String>,
     /// What connections may take.
-    #[serde(default)]
     pub(crate) limits: Limits,
     /// The disks.
-    #[serde(default)]
     pub(crate) export: Vec<Export>,
+}
+
+/// A [`Config`] as it is in a file.
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Written {
+    name: Option<String>,
+    link: Vec<String>,
+    limits: Limits,
+    export: Vec<Spanned<Export>>,
 }
 
 /// What connections may take of the target's memory.
@@ -102,7 +108,7 @@ pub(crate) struct Export {
     pub(crate) name: String,
     /// A file, a block device, `mem:SIZE`, `sparse:SIZE` or `null:SIZE`.
     pub(crate) path: String,
-    /// Its identity; by default derived from the file or device.
+    /// Its identity; by default one that is made when it is first served, and kept.
     pub(crate) uuid: Option<Uuid>,
     /// Refuse writes.
     #[serde(default)]
@@ -131,7 +137,7 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let wrong = |what: &str| Error::new(Code::Config, format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-        let parsed = toml::from_str(&text).map_err(|error| {
+        let written: Written = toml::from_str(&text).map_err(|error| {
             let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
             let key = error
                 .span()
@@ -142,25 +148,29 @@ impl Config {
                 })
                 .unwrap_or_default();
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
-        });
-        let mut config: Self = parsed?;
-        for (export, line) in config.export.iter_mut().zip(lines_of_exports(&text)) {
-            export.place = Place::File { path: path.to_owned(), line };
-        }
-        Ok(config)
+        })?;
+        let Written { name, link, limits, export } = written;
+        let placed = |export: Spanned<Export>| {
+            let line = text[..export.span().start].matches('\n').count() + 1;
+            Export { place: Place::File { path: path.to_owned(), line }, ..export.into_inner() }
+        };
+        Ok(Self { name, link, limits, export: export.into_iter().map(placed).collect() })
     }
-}
 
-/// The lines that the exports of a file begin at.
-fn lines_of_exports(text: &str) -> Vec<usize> {
-    #[derive(Default, serde::Deserialize)]
-    #[serde(default)]
-    struct Exports {
-        export: Vec<Spanned<IgnoredAny>>,
+    /// Checks that there are exports of the names given with `--accept-changed-disk`.
+    ///
+    /// # Errors
+    /// `Usage`, with the name that no export has.
+    pub(crate) fn check_names(&self, accepted: &[String]) -> Result<()> {
+        let is_unknown = |name: &&String| self.export.iter().all(|export| export.name != **name);
+        match accepted.iter().find(is_unknown) {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!("--accept-changed-disk {name}: there is no such export");
+                Err(Error::new(Code::Usage, message))
+            }
+        }
     }
-    let exports: Exports = toml::from_str(text).unwrap_or_default();
-    let line = |it: Spanned<IgnoredAny>| text[..it.span().start].matches('\n').count() + 1;
-    exports.export.into_iter().map(line).collect()
 }
 
 /// Where an export's blocks are.

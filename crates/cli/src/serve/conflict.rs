@@ -1,4 +1,4 @@
-//! Exports that cannot be beside each other: two of the same name, or of the same file.
+//! Exports that cannot be beside each other: two of the same name, UUID or file.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -7,8 +7,8 @@ use std::path::Path;
 use super::config::{Export, Place, Source};
 use crate::error::{Code, Error, Result};
 
-/// Refuses exports with the same name, and several of one file or device where one of them writes:
-/// the lock would keep the second out, and could only say that this process holds it.
+/// Refuses exports with the same name or UUID, and several of one file or device where one of them
+/// writes: the lock would keep the second out, and could only say that this process holds it.
 ///
 /// # Errors
 /// `Usage` or `Config`, naming both by where they are written.
@@ -17,6 +17,8 @@ pub(super) fn refuse(exports: &[Export]) -> Result<()> {
         for first in &exports[..index] {
             let what = if first.name == second.name {
                 format!("have the same name, `{}`: rename one", first.name)
+            } else if let Some(uuid) = first.uuid.filter(|_| first.uuid == second.uuid) {
+                format!("have the same UUID, {uuid}: give one another")
             } else if !(first.read_only && second.read_only) && is_same_file(first, second) {
                 "export the same disk: remove one, or make both read-only".to_owned()
             } else {
@@ -51,12 +53,30 @@ fn identity(path: &Path) -> Option<(bool, u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     fn refusal(arguments: &[&str], read_only: bool) -> Option<Error> {
         let export = |text: &&str| Export { read_only, ..Export::parse(text).unwrap() };
         let exports: Vec<_> = arguments.iter().map(export).collect();
         refuse(&exports).err()
+    }
+
+    #[test]
+    fn a_uuid_belongs_to_one_export() {
+        let uuid = Uuid::from_u128(1);
+        let export = |line, uuid| {
+            let place = Place::File { path: "target.toml".into(), line };
+            Export { uuid, place, ..Export::parse(&format!("a{line}=mem:1M")).unwrap() }
+        };
+        let error = refuse(&[export(1, Some(uuid)), export(5, Some(uuid))]).unwrap_err();
+        assert_eq!(error.code, Code::Config);
+        for part in ["line 1 of", "line 5 of", &uuid.to_string()] {
+            assert!(error.message.contains(part), "{error}");
+        }
+        assert!(refuse(&[export(1, Some(uuid)), export(5, Some(Uuid::from_u128(2)))]).is_ok());
+        assert!(refuse(&[export(1, None), export(5, None)]).is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod answers;
 mod config;
 mod conflict;
-mod writers;
+mod state;
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -21,7 +21,6 @@ use tyche_store::Store;
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
-use uuid::Uuid;
 
 use crate::complete;
 use crate::control;
@@ -34,6 +33,7 @@ use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
 use answers::Answers;
 use config::{Config, Export, Source};
+use state::{Disk, State};
 
 pub(crate) use config::binary;
 
@@ -53,6 +53,9 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   read_only = false
 ///   block_size = 4096          # or 512
 ///   hosts = ["UUID"]           # default: everybody
+///
+/// What an export is and who wrote it last is kept in /var/lib/tyche. An export whose file or
+/// device is not the one that it was is refused, until --accept-changed-disk says that it is meant.
 ///
 /// SIGHUP makes it look at the sizes of its files again and tell the hosts; `tyche export resize`
 /// makes one larger.
@@ -91,6 +94,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES")]
     block_size: Option<u32>,
 
+    /// Serve this export though its file or device is not the one that it was, once; hosts that
+    /// were connected to it lose their device. May be repeated.
+    #[arg(long = "accept-changed-disk", value_name = "NAME")]
+    accepted: Vec<String>,
+
     #[command(flatten)]
     link: LinkArgs,
 
@@ -114,25 +122,28 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         let message = "nothing to export: give --export NAME=PATH or --config FILE";
         return Err(Error::new(Code::Usage, message));
     }
+    config.check_names(&args.accepted)?;
     conflict::refuse(&config.export)?;
     let is_configured = args.name.is_none() && config.name.is_some();
     let code = if is_configured { Code::Config } else { Code::Usage };
     let name = args.name.clone().or(config.name).unwrap_or_else(identity::host_name);
+    let checked = target_name(&name).map_err(|error| Error { code, ..error })?;
+    let dir = RuntimeDir::take(
+        runtime::targets().join(&name),
+        &format!("a target named {name} (give another --name)"),
+    )?;
+    let mut state = State::open(&name);
     let target = TargetConfig {
-        uuid: identity::target(&name)?,
-        name: target_name(&name).map_err(|error| Error { code, ..error })?,
+        uuid: state.target(&name)?,
+        name: checked,
         queue_size_max: config.limits.queue_size,
         damq_pages_max: (config.limits.data_queue.as_u64() / 4096) as u32,
         channels_max: config.limits.channels,
         batch: args.link.batch(),
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let dir = RuntimeDir::take(
-        runtime::targets().join(&name),
-        &format!("a target named {name} (give another --name)"),
-    )?;
     let (ethertype, spin) = (args.link.ethertype, args.link.spin());
-    let mut exports = open_exports(&config.export)?;
+    let mut exports = open_exports(&config.export, &args.accepted, &mut state)?;
     for export in &mut exports {
         export.store = args.hand_over.store(Arc::clone(&export.store), spin);
     }
@@ -144,17 +155,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let links = args.link.open_all(&config.link, End::Target, &placement)?.logged();
     let links = args.hand_over.links(links, spin)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
-    // What is gone with the process cannot be overwritten by a stale host after it.
-    let lasting = |config: &Export| matches!(config.source(), Ok(Source::File(_)));
-    let lasting = config
-        .export
-        .iter()
-        .zip(&exports)
-        .map(|(config, export)| lasting(config).then_some(export.uuid));
-    let remember_writer = writers::rememberer(lasting.collect());
-    let options =
-        TargetOptions { target, exports, links, placement, ethertype, spin, remember_writer };
+    let (remember_writer, renew_generation) = state.into_callbacks();
+    let options = TargetOptions {
+        target,
+        exports,
+        links,
+        placement,
+        ethertype,
+        spin,
+        remember_writer,
+        renew_generation,
+    };
     let target = Arc::new(Target::start(options)?);
+    watch_generation(&target);
     let (answering, answers) = (Arc::downgrade(&target), Answers::new(&name, &config.export));
     control::serve(&dir.path().join(runtime::CONTROL), move |request| match answering.upgrade() {
         Some(target) => answers.to(&target, &request),
@@ -197,21 +210,59 @@ fn target_name(name: &str) -> Result<Name> {
     checked_name(name)
 }
 
-fn open_exports(exports: &[Export]) -> Result<Vec<TargetExport>> {
+/// Has the target doubt everything when its machine is put back to an earlier state.
+fn watch_generation(target: &Arc<Target>) {
+    let target = Arc::downgrade(target);
+    let watched = state::watch_generation(move || {
+        if let Some(target) = target.upgrade() {
+            tracing::warn!("this machine was put back to an earlier state: hosts are told");
+            target.distrust(state::nobody());
+        }
+    });
+    if let Err(error) = watched {
+        tracing::warn!(%error, "snapshots of this machine that are restored go unnoticed");
+    }
+}
+
+fn open_exports(
+    exports: &[Export],
+    accepted: &[String],
+    state: &mut State,
+) -> Result<Vec<TargetExport>> {
     let mut opened = Vec::<TargetExport>::new();
     for export in exports {
         let name = checked_name(&export.name)?;
-        let (store, uuid) = open_store(export)?;
-        let uuid = export.uuid.unwrap_or(uuid);
-        let (shared, hosts) = (export.shared, export.hosts.clone());
-        let last_writer = writers::recall(uuid)?;
-        opened.push(TargetExport { name, uuid, store, shared, hosts, last_writer });
+        let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
+        let lasts = matches!(source, Source::File(_));
+        let (store, identity) = open_store(export, source)?;
+        let cached = store.geometry().write_cache;
+        let known = if lasts {
+            state.add(&Disk {
+                name: &export.name,
+                path: &export.path,
+                identity: identity.as_deref(),
+                uuid: export.uuid,
+                cached,
+                accepted: accepted.contains(&export.name),
+            })?
+        } else {
+            state.add_passing(export.uuid, cached)
+        };
+        opened.push(TargetExport {
+            name,
+            uuid: known.uuid,
+            generation: known.generation,
+            store,
+            shared: export.shared,
+            hosts: export.hosts.clone(),
+            last_writer: known.writer,
+        });
     }
     Ok(opened)
 }
 
-fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
-    let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
+/// Opens where an export's blocks are, and says what its disk says of itself.
+fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option<String>)> {
     let block_size = export.block_size.unwrap_or(512);
     let about = format!("export {}", export.name);
     Ok(match source {
@@ -222,12 +273,12 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
                 populate(&store, &about)?;
             }
             let store = if export.read_only { store.read_only() } else { store };
-            (Arc::new(store), Uuid::new_v4())
+            (Arc::new(store), None)
         }
         Source::Null(size) => {
             let store = NullStore::new(size, block_size).context(export.place.code(), about)?;
             let store = if export.read_only { store.read_only() } else { store };
-            (Arc::new(store), Uuid::new_v4())
+            (Arc::new(store), None)
         }
         Source::File(path) => {
             let options = FileOptions {
@@ -237,8 +288,8 @@ fn open_store(export: &Export) -> Result<(Arc<dyn Store>, Uuid)> {
                 ..FileOptions::default()
             };
             let store = FileStore::open(path, &options)?;
-            let uuid = identity::derived("export", &store.uuid_seed().to_be_bytes());
-            (Arc::new(store), uuid)
+            let identity = store.identity().map(str::to_owned);
+            (Arc::new(store), identity)
         }
     })
 }

@@ -31,5 +31,6 @@ mod refusals;
 mod resize;
 mod rig;
 mod stages;
+mod state;
 mod tcp;
 mod why;

@@ -45,6 +45,8 @@ fn an_export_that_is_another_disk_now() {
     let target = rig.serve_file(SIZE);
     let session = rig.connect_as("nbd-socket", &["--keep-alive-tmo", "1"]);
     target.kill();
+    // Its administrator has given up what was known of the disk before.
+    std::fs::remove_dir_all(rig.path("state/targets/e2e/exports")).unwrap();
     let other = rig.file("other.img", SIZE);
     let _target = rig.serve(&["--export", &format!("{DISK}={}", other.display())]);
     let failed = problem(&rig, "failed");

@@ -53,6 +53,7 @@ impl Rig {
             None => Command::new(program),
         };
         command.args(args).env("TYCHE_RUNTIME_DIR", self.dir.path().join("run"));
+        command.env("TYCHE_STATE_DIR", self.dir.path().join("state"));
         command
     }
 

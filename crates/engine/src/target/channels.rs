@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 
 use tyche_block::{Arena, Extent};
 use tyche_numa::Node;
-use tyche_proto::wire::{ChannelId, Data};
+use tyche_proto::wire::{ChannelId, Data, Uuid};
 use tyche_store::Loan;
 
 use crate::stages::TargetStages;
@@ -22,6 +22,8 @@ struct Slot {
 /// What an open channel needs here.
 pub(super) struct Channel {
     pub(super) export: usize,
+    /// That of the export when the channel was opened, as its host was told.
+    pub(super) generation: Uuid,
     /// The `damq`.
     pub(super) arena: Arena,
     slots: Box<[Slot]>,
@@ -30,9 +32,15 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(export: usize, arena: Arena, queue_size: u16, stages: bool) -> Self {
+    pub(super) fn new(
+        (export, generation): (usize, Uuid),
+        arena: Arena,
+        queue_size: u16,
+        stages: bool,
+    ) -> Self {
         Self {
             export,
+            generation,
             arena,
             slots: (0..queue_size).map(|_| Slot::default()).collect(),
             stages: stages.then(|| TargetStages::new(queue_size)),

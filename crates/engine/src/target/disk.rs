@@ -6,9 +6,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
+use tyche_proto::wire::Uuid;
 use tyche_store::{Loan, Queue};
 
 use super::exported::Exported;
+use super::shared::Shared;
 use crate::errors::OperationKind;
 
 /// Requests that one loop has with one store at once; more wait in the loop.
@@ -23,11 +25,26 @@ pub(super) struct Disk {
     queue: Option<Box<dyn Queue>>,
     /// Requests that the queue had no room for.
     waiting: VecDeque<(u64, Request)>,
+    /// The generation that this loop knows, and the losses that it stands for.
+    generation: Uuid,
+    losses: Option<u64>,
 }
 
 impl Disk {
     pub(super) fn new(exported: Arc<Exported>) -> Self {
-        Self { exported, queue: None, waiting: VecDeque::new() }
+        let (generation, losses) = (Uuid::nil(), None);
+        Self { exported, queue: None, waiting: VecDeque::new(), generation, losses }
+    }
+
+    /// The generation now. If the store has lost more than this loop knows of, it is another one,
+    /// and on stable storage.
+    pub(super) fn generation(&mut self, export: usize, shared: &Shared) -> Uuid {
+        let losses = shared.losses(export);
+        if self.losses != Some(losses) {
+            self.generation = shared.generation(export, losses);
+            self.losses = Some(losses);
+        }
+        self.generation
     }
 
     /// Requests will come with memory of this arena.
@@ -50,13 +67,15 @@ impl Disk {
         }
     }
 
-    /// Whether the disk can do it.
+    /// Whether the disk can do it. Past the end is invalid on the wire, whatever the operation:
+    /// `NOSPC` is what Linux says to local writers, and here means a full medium.
     pub(super) fn check(&self, request: &Request) -> Result<(), Errno> {
         if self.queue.is_none() {
             self.exported.failed(request.operation.into(), Errno::IO);
             return Err(Errno::IO);
         }
-        self.exported.store.geometry().check(request)
+        let checked = self.exported.store.geometry().check(request);
+        checked.map_err(|errno| if errno == Errno::NOSPC { Errno::INVAL } else { errno })
     }
 
     /// Answers a read that was checked, if the store can without a copy.
@@ -114,4 +133,27 @@ fn labelled(token: u64, operation: OperationKind) -> u64 {
 fn unlabelled(token: u64) -> (u64, OperationKind) {
     let operation = OperationKind::ALL[(token >> TOKEN_BITS) as usize];
     (token & ((1 << TOKEN_BITS) - 1), operation)
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_proto::wire::Name;
+    use tyche_store::null::NullStore;
+
+    use super::*;
+
+    #[test]
+    fn past_the_end_is_invalid_whatever_the_operation() {
+        let store = Arc::new(NullStore::new(4096, 512).unwrap());
+        let mut disk = Disk::new(Arc::new(Exported::new(Name::new("a").unwrap(), store)));
+        disk.register(&Arena::new(1)).unwrap();
+        let zeroes = Operation::WriteZeroes { fua: false, may_unmap: true };
+        let write = Operation::Write { fua: false };
+        for operation in [Operation::Read, write, zeroes, Operation::Discard] {
+            for offset in [3584, 4096, u64::MAX - 511] {
+                let request = Request { operation, offset, len: 1024, buffer: None };
+                assert_eq!(disk.check(&request), Err(Errno::INVAL), "{operation:?} at {offset}");
+            }
+        }
+    }
 }

@@ -40,6 +40,8 @@ pub struct TargetExport {
     pub name: Name,
     /// Its identity, the same as long as it is the same disk.
     pub uuid: Uuid,
+    /// Names the time in which its completed writes survive.
+    pub generation: Uuid,
     /// Its blocks.
     pub store: Arc<dyn Store>,
     /// Several hosts may write at once.
@@ -57,7 +59,7 @@ impl TargetExport {
         ExportConfig {
             name: self.name,
             uuid: self.uuid,
-            boot: Uuid::from_u128(self.store.generation().into()),
+            boot: self.generation,
             size,
             block_size,
             read_only,
@@ -75,6 +77,10 @@ impl TargetExport {
 /// which says what to do, in 120 bytes at most.
 pub type RememberWriter = Box<dyn FnMut(usize, Writer) -> Result<(), String> + Send>;
 
+/// Gives an export (by index) another generation, which outlives the process from then on. Called
+/// before any host learns that writes may be lost, and may wait for a disk.
+pub type RenewGeneration = Box<dyn FnMut(usize) -> Uuid + Send>;
+
 /// How to run a target.
 pub struct TargetOptions {
     /// Who it is, and its limits.
@@ -91,6 +97,8 @@ pub struct TargetOptions {
     pub spin: Duration,
     /// Keeps who wrote last.
     pub remember_writer: RememberWriter,
+    /// Makes another generation when completed writes may be lost.
+    pub renew_generation: RenewGeneration,
 }
 
 /// The running target. Dropping it stops it: channels are closed once their requests are back
@@ -108,7 +116,8 @@ impl Target {
     /// What the system says when there is no thread or no eventfd to be had.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
         let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
-        let remember_writer = options.remember_writer;
+        let (remember_writer, renew_generation) =
+            (options.remember_writer, options.renew_generation);
         let identity = target.uuid;
         let mut registry = Registry::new(target);
         let mut exported = Vec::new();
@@ -117,8 +126,9 @@ impl Target {
             registry.restore_last_writer(index, export.last_writer);
             exported.push(Arc::new(Exported::new(export.name, export.store)));
         }
-        let admissions = Admissions { registry, remember_writer };
-        let shared = Arc::new(Shared::new(admissions, links.len())?);
+        let losses = exported.iter().map(|export| export.store.losses()).collect();
+        let admissions = Admissions { registry, remember_writer, renew_generation, losses };
+        let shared = Arc::new(Shared::new(admissions, exported.clone(), links.len())?);
         let threads = links.into_iter().enumerate().map(|(index, link)| {
             let home = placed::home(&placement, &*link);
             let (exports, shared) = (exported.clone(), Arc::clone(&shared));
@@ -134,6 +144,13 @@ impl Target {
         let links = self.threads.iter().filter_map(LinkThread::report).collect();
         let health = self.exports.iter().map(|export| export.health()).collect();
         TargetReport::new(&self.shared.lock().registry, health, links)
+    }
+
+    /// All exports may have lost anything, and who wrote last is not known any more: the machine
+    /// has gone back to an earlier state. Flushes fail until hosts connect anew, and no session
+    /// that was away is let in again to write; `nobody` is what is kept as the last writer.
+    pub fn distrust(&self, nobody: Writer) {
+        self.shared.distrust(nobody);
     }
 
     /// Makes an export `size` bytes large, or as large as what it is kept in has become, and tells

@@ -1,17 +1,23 @@
 //! What the threads of a target share: who is let in, and how to reach each other.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tyche_proto::Registry;
+use tyche_proto::wire::Uuid;
+use tyche_proto::{Registry, Writer};
 use tyche_wake::Doorbell;
 
-use super::RememberWriter;
+use super::exported::Exported;
+use super::{RememberWriter, RenewGeneration};
 
 /// See the module.
 pub(super) struct Shared {
     admissions: Mutex<Admissions>,
+    /// By index.
+    exports: Vec<Arc<Exported>>,
+    /// How often everything was distrusted.
+    distrusts: AtomicU64,
     /// By link.
     callers: Box<[Caller]>,
 }
@@ -20,6 +26,9 @@ pub(super) struct Shared {
 pub(super) struct Admissions {
     pub(super) registry: Registry,
     pub(super) remember_writer: RememberWriter,
+    pub(super) renew_generation: RenewGeneration,
+    /// The losses that the generations in the registry know of, by export.
+    pub(super) losses: Vec<u64>,
 }
 
 impl Admissions {
@@ -27,11 +36,26 @@ impl Admissions {
     fn keep_writers(&mut self) {
         while let Some((export, writer)) = self.registry.unkept() {
             let result = (self.remember_writer)(export, writer);
-            if let Err(reason) = &result {
-                tracing::error!(%reason, "a host that wants to write is refused");
-            }
             self.registry.kept(export, writer, result.as_ref().map(drop).map_err(String::as_str));
         }
+    }
+
+    /// No session was the last to write an export, as far as anybody knows.
+    fn forget_writer(&mut self, export: usize, nobody: Writer) {
+        self.registry.restore_last_writer(export, Some(nobody));
+        if let Err(error) = (self.remember_writer)(export, nobody) {
+            tracing::error!(%error, "cannot keep that it is not known who wrote last");
+        }
+    }
+
+    /// Gives an export another generation, if it has lost more than the present one knows of. Who
+    /// has counted fewer losses than somebody else meanwhile gets the one that knows of all.
+    fn renew(&mut self, export: usize, losses: u64) -> Uuid {
+        if self.losses[export] < losses {
+            self.losses[export] = losses;
+            self.registry.renew(export, (self.renew_generation)(export));
+        }
+        self.registry.export(export).boot
     }
 }
 
@@ -56,9 +80,34 @@ impl Caller {
 }
 
 impl Shared {
-    pub(super) fn new(admissions: Admissions, links: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        admissions: Admissions,
+        exports: Vec<Arc<Exported>>,
+        links: usize,
+    ) -> io::Result<Self> {
         let callers = (0..links).map(|_| Caller::new()).collect::<io::Result<_>>()?;
-        Ok(Self { admissions: Mutex::new(admissions), callers })
+        let (admissions, distrusts) = (Mutex::new(admissions), AtomicU64::new(0));
+        Ok(Self { admissions, exports, distrusts, callers })
+    }
+
+    /// How often completed writes of an export may have been lost.
+    pub(super) fn losses(&self, export: usize) -> u64 {
+        self.exports[export].store.losses() + self.distrusts.load(Ordering::Acquire)
+    }
+
+    /// The generation of an export that knows of so many losses. It is on stable storage.
+    pub(super) fn generation(&self, export: usize, losses: u64) -> Uuid {
+        self.lock().renew(export, losses)
+    }
+
+    /// See [`Target::distrust`](super::Target::distrust).
+    pub(super) fn distrust(&self, nobody: Writer) {
+        self.distrusts.fetch_add(1, Ordering::AcqRel);
+        let mut admissions = self.lock();
+        for export in 0..self.exports.len() {
+            admissions.forget_writer(export, nobody);
+            admissions.renew(export, self.losses(export));
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Admissions> {
@@ -71,8 +120,12 @@ impl Shared {
 
     /// Lets a link's loop `serve` with the registry: its channels that are to be closed, and hosts
     /// that want in. Keeps the writers, and calls the links that have something to do for others.
+    /// Nobody is let in with a generation that does not know of a loss.
     pub(super) fn admit(&self, link: usize, serve: impl FnOnce(&mut Registry)) {
         let mut admissions = self.lock();
+        for export in 0..self.exports.len() {
+            admissions.renew(export, self.losses(export));
+        }
         self.callers[link].called.store(false, Ordering::Relaxed);
         serve(&mut admissions.registry);
         admissions.keep_writers();
@@ -81,5 +134,60 @@ impl Shared {
             self.callers[link].called.store(true, Ordering::Relaxed);
             self.callers[link].doorbell.ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_proto::wire::Name;
+    use tyche_proto::{BatchPolicy, ExportConfig, TargetConfig};
+
+    use super::*;
+
+    fn admissions() -> Admissions {
+        let name = Name::new("a").expect("a name");
+        let mut registry = Registry::new(TargetConfig {
+            uuid: Uuid::nil(),
+            name,
+            queue_size_max: 1,
+            damq_pages_max: 256,
+            channels_max: 1,
+            batch: BatchPolicy::default(),
+        });
+        registry.add_export(ExportConfig {
+            name,
+            uuid: Uuid::nil(),
+            boot: Uuid::nil(),
+            size: 512,
+            block_size: 512,
+            read_only: false,
+            write_cache: true,
+            discard: false,
+            rotational: false,
+            shared: false,
+            hosts: Vec::new(),
+        });
+        let mut generations = 0;
+        Admissions {
+            registry,
+            remember_writer: Box::new(|_, _| Ok(())),
+            renew_generation: Box::new(move |_| {
+                generations += 1;
+                Uuid::from_u128(generations)
+            }),
+            losses: vec![0],
+        }
+    }
+
+    #[test]
+    fn a_loss_has_one_generation_in_whatever_order_threads_learn_of_it() {
+        let mut admissions = admissions();
+        let mut renew = |losses| admissions.renew(0, losses).as_u128();
+        assert_eq!(renew(0), 0);
+        assert_eq!(renew(2), 1);
+        assert_eq!(renew(1), 1, "late, and known");
+        assert_eq!(renew(2), 1);
+        assert_eq!(renew(3), 2);
+        assert_eq!(admissions.registry.export(0).boot, Uuid::from_u128(2));
     }
 }

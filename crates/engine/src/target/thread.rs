@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tyche_block::{Completion, Request};
+use tyche_block::{Completion, Errno, Operation, Request};
 use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_proto::wire::{self, ChannelId, Data, Event, Mac, Tag, Uuid};
@@ -217,9 +217,9 @@ impl TargetLoop {
     fn settle(&mut self, frame: Option<usize>) {
         while let Some(event) = self.listener.poll_event() {
             match event {
-                ListenerEvent::Opened { channel, export, damq_pages, queue_size, stages } => {
+                ListenerEvent::Opened { channel, export, boot, damq_pages, queue_size, stages } => {
                     let arena = placed::channel_arena(self.port.home(), damq_pages as usize);
-                    let opened = Channel::new(export, arena, queue_size, stages);
+                    let opened = Channel::new((export, boot), arena, queue_size, stages);
                     self.open(channel, opened);
                 }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
@@ -281,9 +281,19 @@ impl TargetLoop {
             len: command.len,
             buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
         };
-        let disk = &mut self.disks[channel.export];
+        let export = channel.export;
+        let disk = &mut self.disks[export];
+        let checked = if is_durable(&request)
+            && channel.generation != disk.generation(export, &self.shared)
+        {
+            // It would say that all that completed before is durable. Some of it may be lost, and
+            // the host does not know as yet.
+            Err(Errno::IO)
+        } else {
+            disk.check(&request)
+        };
         let token = token(id, command.tag);
-        let result = match disk.check(&request) {
+        let result = match checked {
             Ok(()) => match disk.lend(&request) {
                 Some(loan) => {
                     channel.lend(command.tag.slot, loan);
@@ -298,8 +308,14 @@ impl TargetLoop {
 
     /// Moves requests through the stores, and answers those that are done.
     fn execute(&mut self) -> bool {
-        for disk in &mut self.disks {
+        for (export, disk) in self.disks.iter_mut().enumerate() {
+            let before = self.done.len();
             disk.work(&mut self.done);
+            if self.done[before..].iter().any(|completion| completion.result.is_err()) {
+                // A loss is on stable storage before anybody is told of the failure: it would be
+                // forgotten if the target died now, and the host asked again.
+                disk.generation(export, &self.shared);
+            }
         }
         let worked = !self.done.is_empty();
         self.requests += self.done.len() as u64;
@@ -383,6 +399,16 @@ impl TargetLoop {
             },
         }
     }
+}
+
+/// Whether success would mean that something is on stable storage.
+fn is_durable(request: &Request) -> bool {
+    matches!(
+        request.operation,
+        Operation::Flush
+            | Operation::Write { fua: true }
+            | Operation::WriteZeroes { fua: true, .. }
+    )
 }
 
 /// Names a request of a channel at its store.

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 #![allow(unreachable_pub, reason = "it is compiled into every test file")]
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 use tyche_engine::{Host, HostLink, HostOptions, Notice, Target, TargetExport, TargetOptions};
 use tyche_link::Link;
+use tyche_link::memory::MemoryLink;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig, TargetConfig, Writer};
@@ -31,16 +33,22 @@ thread_local! {
 }
 
 pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
+    Target::start(options_of_target(link, store)).unwrap()
+}
+
+/// A target with one export.
+pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOptions {
     let kept = LAST_WRITER.with(Arc::clone);
     let export = TargetExport {
         name: name("disk"),
         uuid: Uuid::from_u128(7),
+        generation: Uuid::from_u128(8 + u128::from(store.losses())),
         store,
         shared: false,
         hosts: Vec::new(),
         last_writer: *kept.lock().unwrap(),
     };
-    Target::start(TargetOptions {
+    TargetOptions {
         target: TargetConfig {
             uuid: Uuid::from_u128(1),
             name: name("target"),
@@ -58,8 +66,8 @@ pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
             *kept.lock().unwrap() = Some(writer);
             Ok(())
         }),
-    })
-    .unwrap()
+        renew_generation: Box::new(|_| Uuid::from_u128(9)),
+    }
 }
 
 /// A host on one link.
@@ -254,4 +262,47 @@ pub fn exercise(client: &Client, seed: u64, rounds: u32) {
         }
     }
     assert!(client.read(0, SIZE as u32).unwrap() == copy);
+}
+
+/// A link that outlives who uses it, as a cable does.
+pub struct Shared {
+    link: Arc<Mutex<MemoryLink>>,
+    fd: OwnedFd,
+}
+
+impl Shared {
+    pub fn new(link: &Arc<Mutex<MemoryLink>>) -> Box<Self> {
+        let fd = link.lock().unwrap().wait_fd().try_clone_to_owned().unwrap();
+        Box::new(Self { link: Arc::clone(link), fd })
+    }
+}
+
+impl Link for Shared {
+    fn name(&self) -> &str {
+        "shared"
+    }
+
+    fn mac(&self) -> tyche_link::Mac {
+        self.link.lock().unwrap().mac()
+    }
+
+    fn frame_len_max(&self) -> usize {
+        self.link.lock().unwrap().frame_len_max()
+    }
+
+    fn receive_capacity(&self, frame_len: usize) -> usize {
+        self.link.lock().unwrap().receive_capacity(frame_len)
+    }
+
+    fn receive(&mut self, batch: &mut tyche_link::RxBatch) -> std::io::Result<usize> {
+        self.link.lock().unwrap().receive(batch)
+    }
+
+    fn send(&mut self, batch: &tyche_link::TxBatch<'_>) -> std::io::Result<usize> {
+        self.link.lock().unwrap().send(batch)
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }

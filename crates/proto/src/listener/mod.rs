@@ -61,6 +61,9 @@ pub enum ListenerEvent {
         channel: ChannelId,
         /// Index of its export.
         export: usize,
+        /// The [`boot`](crate::ExportConfig::boot) that its host was told when it was accepted: the
+        /// export may have another one by now.
+        boot: Uuid,
         /// Pages of its `damq`.
         damq_pages: u32,
         /// Slots of its `remq`.
@@ -270,6 +273,7 @@ impl<R: Rules> Listener<R> {
                 events.push_back(ListenerEvent::Opened {
                     channel,
                     export,
+                    boot: open.accept.boot,
                     damq_pages,
                     queue_size,
                     stages,

@@ -10,7 +10,7 @@ use tyche_proto::wire::{
     Accept, ChannelId, Connect, ConnectFlags, Control, Cookie, Flags, Header, Hello, Kind, Mac,
     PacketNumber, Reason, Rejection, Ticket, Uuid,
 };
-use tyche_proto::{Instant, Listener, ListenerConfig, Outgoing, Registry};
+use tyche_proto::{Instant, Listener, ListenerConfig, ListenerEvent, Outgoing, Registry};
 
 use crate::pair::{self, FRAME_LEN, HOST, TARGET, name, registry_of, seal};
 
@@ -26,6 +26,8 @@ pub struct Door {
     pub now: Instant,
     /// Why writers can't be kept, if they can't.
     pub not_kept: Option<String>,
+    /// Of the channels whose first frame has come: the boot that they were opened with.
+    pub boots: Vec<Uuid>,
     attempts: u64,
 }
 
@@ -38,7 +40,8 @@ impl Door {
         let config = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2] };
         let listener = Listener::new(config, IDENTITY, pair::random(2));
         let registry = registry_of(shared);
-        Self { listener, registry, now: Instant(1_000_000), not_kept: None, attempts: 0 }
+        let (not_kept, boots) = (None, Vec::new());
+        Self { listener, registry, now: Instant(1_000_000), not_kept, boots, attempts: 0 }
     }
 
     pub fn wait(&mut self, time: Duration) {
@@ -55,7 +58,11 @@ impl Door {
                 self.registry.kept(export, writer, result);
             }
         }
-        while self.listener.poll_event().is_some() {}
+        while let Some(event) = self.listener.poll_event() {
+            if let ListenerEvent::Opened { boot, .. } = event {
+                self.boots.push(boot);
+            }
+        }
     }
 
     /// Has the target take a frame, and returns what it sends.

@@ -133,7 +133,12 @@ impl Queue for FaultQueue {
         let Verdict { end, delay } = self.shared.rules().judge(&request);
         let due = Instant::now() + delay.min(Duration::from_secs(u64::from(u32::MAX)));
         let prepared = match end {
-            Some(end) => Err(end),
+            Some(end) => {
+                if end.is_err() {
+                    self.shared.note_failure(request.operation);
+                }
+                Err(end)
+            }
             None => self.prepare(&request).map_err(Err),
         };
         let epoch = match prepared {

@@ -6,7 +6,7 @@
 //! all of this is tested without a kernel.
 //!
 //! ```text
-//! read, write      Transfer* ─────────────────────────────────▶ done
+//! read, write      Transfer* ─────────────────────────▶ [Sync] ▶ done
 //! flush            Sync ──────────────────────────────────────▶ done
 //! discard          [DiscardDevice] ─▶ Punch ──────────────────▶ done
 //! write zeroes     [Punch] ─▶ ZeroRange ─▶ ZeroWrite* ─▶ [Sync] ▶ done
@@ -51,6 +51,8 @@ pub(super) struct Abilities {
     pub(super) zero_range: AtomicBool,
     /// A completed write may still be volatile.
     pub(super) write_back: bool,
+    /// The page cache is bypassed.
+    pub(super) direct: bool,
     /// Transfers start at a multiple of this.
     pub(super) align: u32,
 }
@@ -116,6 +118,17 @@ impl Job {
         }
     }
 
+    /// Whether the transfer itself is asked to be durable. One through the page cache is not: the
+    /// kernel might tell it of pages that another request wrote, and the other one nothing.
+    pub(super) fn durable_transfer(&self, can: &Abilities) -> bool {
+        can.direct && self.step == Step::Transfer && self.durable(can)
+    }
+
+    /// Whether the failure of this step may mean that completed writes are lost.
+    pub(super) fn failure_is_loss(&self, can: &Abilities) -> bool {
+        self.step == Step::Sync || (can.write_back && self.durable_transfer(can))
+    }
+
     /// Digests the kernel's answer to `step`: bytes or zero, or a negative errno.
     pub(super) fn advance(&mut self, answer: i32, can: &Abilities) -> Next {
         if let Step::Refuse(errno) = self.step {
@@ -148,8 +161,7 @@ impl Job {
 
     /// All bytes are where they belong; are they durable?
     fn finish(&mut self, can: &Abilities) -> Next {
-        // Transfers that must be durable were asked for as such.
-        if self.step != Step::Transfer && self.durable(can) {
+        if self.durable(can) && !self.durable_transfer(can) {
             self.step = Step::Sync;
             self.attempts = 0;
             return Next::Again;
@@ -207,6 +219,7 @@ mod tests {
             punch: true.into(),
             zero_range: true.into(),
             write_back,
+            direct: align > 1,
             align,
         }
     }
@@ -279,6 +292,22 @@ mod tests {
         assert_eq!(fua.advance(0, &can), Next::Again);
         assert_eq!(fua.step, Step::Sync);
         assert_eq!(fua.advance(-libc::EIO, &can), Next::Done(Err(Errno::IO)));
+    }
+
+    #[test]
+    fn a_durable_write_through_the_page_cache_ends_with_a_sync() {
+        let write = |fua| Operation::Write { fua };
+        let cached = abilities(true, 1);
+        let mut fua = job(write(true), 4096, &cached);
+        assert_eq!(fua.advance(4096, &cached), Next::Again);
+        assert_eq!((fua.step, fua.failure_is_loss(&cached)), (Step::Sync, true));
+        assert_eq!(job(write(false), 4096, &cached).advance(4096, &cached), Next::Done(Ok(())));
+        let direct = abilities(true, 512);
+        let mut fua = job(write(true), 4096, &direct);
+        assert!(fua.failure_is_loss(&direct));
+        assert_eq!(fua.advance(4096, &direct), Next::Done(Ok(())));
+        let through = abilities(false, 512);
+        assert!(!job(write(true), 4096, &through).failure_is_loss(&through), "no cache");
     }
 
     #[test]

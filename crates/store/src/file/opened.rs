@@ -1,8 +1,8 @@
 //! From a path to a locked descriptor and what is known about it.
 
 use std::fs;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -27,11 +27,10 @@ pub(super) struct Opened {
     pub(super) can: Abilities,
     pub(super) direct: bool,
     is_device: bool,
-    pub(super) identity: u128,
-    /// Names this boot of the machine.
-    pub(super) boot: u64,
-    /// A sync failed: writes that completed before it may be lost, and only it was told.
-    pub(super) sync_failed: AtomicBool,
+    /// See [`FileStore::identity`](super::FileStore::identity).
+    pub(super) identity: Option<String>,
+    /// See [`Store::losses`](crate::Store::losses).
+    pub(super) losses: AtomicU64,
     geometry: Geometry,
     /// The size now; the one in `geometry` is that at the start.
     size: AtomicU64,
@@ -66,15 +65,15 @@ impl Opened {
                 punch: AtomicBool::new(is_device || discard),
                 zero_range: AtomicBool::new(true),
                 write_back: options.write_back,
+                direct: align.is_some(),
                 align: align.unwrap_or(1),
             },
             identity: if is_device {
                 identity::of_device(&stat)
             } else {
-                identity::of_file(file.as_fd(), &stat)
+                Some(identity::of_file(file.as_fd(), &stat))
             },
-            boot: identity::of_boot().unwrap_or_else(|| RandomState::new().build_hasher().finish()),
-            sync_failed: AtomicBool::new(false),
+            losses: AtomicU64::new(0),
             geometry,
             size: AtomicU64::new(size),
             resizing: Mutex::new(()),
@@ -113,6 +112,13 @@ impl Opened {
         ftruncate(&self.file, size).map_err(|errno| failed("ftruncate", errno))?;
         fsync(&self.file).map_err(|errno| failed("fsync", errno))?;
         Ok(self.size.fetch_max(size, Ordering::Relaxed).max(size))
+    }
+
+    /// Another open file description, for syncs: whatever the first one is told of lost writes,
+    /// this one is told, too. It needs no lock, for it writes nothing.
+    pub(super) fn reopen(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     /// [`ZEROES`] bytes of zeroes, for files that cannot zero a range themselves.

@@ -2,8 +2,8 @@
 //!
 //! Each request has a slot; the slot's index is what the ring knows it by. A slot has at most one
 //! entry in the ring, so neither the submission queue nor the completion queue, both at least as
-//! deep as there are slots, can overflow. A slot owns the request's buffer until the kernel has
-//! answered.
+//! deep as there are slots, can overflow. Slots that need a sync share one entry. A slot owns the
+//! request's buffer until the kernel has answered.
 //!
 //! The ring runs completions cooperatively (`COOP_TASKRUN`): the kernel does not interrupt a
 //! thread that is busy, but leaves them to its next system call, and a flag in shared memory
@@ -11,7 +11,7 @@
 //! thread, so that nobody else could wait for the kernel when the queue is dropped; and what it
 //! defers does not wake a `poll` on the ring's descriptor.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::{io, mem};
@@ -28,6 +28,10 @@ use crate::Queue;
 const DEPTH_MAX: usize = 32768;
 /// The file's place in the ring's table of files.
 const FILE: types::Fixed = types::Fixed(0);
+/// The description that syncs.
+const SYNC_FILE: types::Fixed = types::Fixed(1);
+/// What the ring calls the sync that is under way; slots have lower numbers.
+const SYNC: u64 = u64::MAX;
 /// `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)`: discard on a block device, since Linux 6.12.
 const DISCARD_COMMAND: u32 = 0x1200;
 
@@ -37,8 +41,33 @@ pub(super) struct RingQueue {
     ring: IoUring,
     slots: Box<[Option<InFlight>]>,
     free: Vec<u32>,
+    /// Entries that were put into the ring and not answered.
+    unanswered: usize,
+    syncs: Syncs,
     buffers: Buffers,
+    /// Registered with the ring.
+    _sync_file: OwnedFd,
     opened: Arc<Opened>,
+}
+
+/// The one sync that may be under way, and who waits for it or for the next.
+#[derive(Default)]
+struct Syncs {
+    /// Slots that the sync answers.
+    current: Vec<u32>,
+    /// Those that came when it was under way: it may not cover what completed before them.
+    next: Vec<u32>,
+    /// Empty: memory for the next `current`.
+    spare: Vec<u32>,
+    /// What the store had lost when the sync began.
+    losses: u64,
+}
+
+/// What the kernel has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Slot(u32, i32),
+    Sync(i32),
 }
 
 /// A request that was taken and not yet reaped.
@@ -58,35 +87,91 @@ impl RingQueue {
         }
         let depth = u32::try_from(depth).expect("checked above");
         let ring = create_ring(depth).map_err(explain_setup)?;
-        ring.submitter().register_files(&[opened.file.as_raw_fd()])?;
+        let sync_file = opened.reopen()?;
+        ring.submitter().register_files(&[opened.file.as_raw_fd(), sync_file.as_raw_fd()])?;
         let buffers = Buffers::new(&ring.submitter());
         let slots = (0..depth).map(|_| None).collect();
         let free = (0..depth).rev().collect();
-        Ok(Self { ring, slots, free, buffers, opened: Arc::clone(opened) })
+        Ok(Self {
+            ring,
+            slots,
+            free,
+            unanswered: 0,
+            syncs: Syncs::default(),
+            buffers,
+            _sync_file: sync_file,
+            opened: Arc::clone(opened),
+        })
     }
 
-    /// Puts the current step of a slot's job into the ring, unseen by the kernel as yet.
+    /// Has the current step of a slot's job done.
     fn push(&mut self, slot: u32) {
         let in_flight = self.slots[slot as usize].as_mut().expect("a slot in use");
+        if in_flight.job.step == Step::Sync {
+            self.syncs.next.push(slot);
+            self.begin_sync();
+            return;
+        }
         let entry = in_flight.entry(&self.opened).user_data(u64::from(slot));
-        // SAFETY: what the entry points to (the slot's buffer, or the zeroes that `opened` keeps)
+        self.enqueue(&entry);
+    }
+
+    /// Syncs for all that wait, unless a sync is under way: one that began earlier.
+    fn begin_sync(&mut self) {
+        if self.syncs.current.is_empty() && !self.syncs.next.is_empty() {
+            mem::swap(&mut self.syncs.current, &mut self.syncs.next);
+            self.syncs.losses = self.opened.losses.load(Ordering::Acquire);
+            let sync = opcode::Fsync::new(SYNC_FILE).flags(types::FsyncFlags::DATASYNC);
+            self.enqueue(&sync.build().user_data(SYNC));
+        }
+    }
+
+    /// Puts an entry into the ring, unseen by the kernel as yet.
+    fn enqueue(&mut self, entry: &squeue::Entry) {
+        // SAFETY: what the entry points to (a slot's buffer, or the zeroes that `opened` keeps)
         // stays in place until the kernel has answered: `reap` frees a slot only then, `drop`
         // waits for it.
-        unsafe { self.ring.submission().push(&entry) }
+        unsafe { self.ring.submission().push(entry) }
             .expect("there are at least as many entries as slots, and one a slot");
+        self.unanswered += 1;
     }
 
-    /// Takes the next completion out of the ring.
-    fn pop(&mut self) -> Option<(u32, i32)> {
+    /// Takes the next answer out of the ring.
+    fn pop(&mut self) -> Option<Answer> {
         let entry = self.ring.completion().next()?;
+        self.unanswered -= 1;
+        if entry.user_data() == SYNC {
+            return Some(Answer::Sync(entry.result()));
+        }
         let slot = u32::try_from(entry.user_data()).expect("user data is a slot's index");
-        Some((slot, entry.result()))
+        Some(Answer::Slot(slot, entry.result()))
     }
 
-    /// Digests one answer of the kernel.
+    /// Digests an answer of the kernel.
+    fn digest(&mut self, answer: Answer, out: &mut Vec<Completion>) {
+        match answer {
+            Answer::Slot(slot, answer) => out.extend(self.advance(slot, answer)),
+            Answer::Sync(answer) => {
+                // The disk may have told another request meanwhile of a loss that is also ours.
+                let lost = self.syncs.losses != self.opened.losses.load(Ordering::Acquire);
+                let spare = mem::take(&mut self.syncs.spare);
+                let mut waited = mem::replace(&mut self.syncs.current, spare);
+                for slot in waited.drain(..) {
+                    if lost && let Some(in_flight) = &mut self.slots[slot as usize] {
+                        in_flight.job.step = Step::Refuse(Errno::IO);
+                    }
+                    out.extend(self.advance(slot, answer));
+                }
+                self.syncs.spare = waited;
+                self.begin_sync();
+            }
+        }
+    }
+
+    /// Takes a slot's job one step further.
     fn advance(&mut self, slot: u32, answer: i32) -> Option<Completion> {
         let in_flight = self.slots[slot as usize].as_mut().expect("a slot in use");
-        let syncing = in_flight.job.step == Step::Sync;
+        let failure_is_loss = in_flight.job.failure_is_loss(&self.opened.can);
         let result = match in_flight.job.advance(answer, &self.opened.can) {
             Next::Again => {
                 self.push(slot);
@@ -94,19 +179,12 @@ impl RingQueue {
             }
             Next::Done(result) => result,
         };
-        if syncing && result.is_err() {
-            self.opened.sync_failed.store(true, Ordering::Relaxed);
+        if failure_is_loss && result.is_err() {
+            self.opened.losses.fetch_add(1, Ordering::AcqRel);
         }
         let InFlight { token, buffer, .. } = self.slots[slot as usize].take()?;
         self.free.push(slot);
         Some(Completion { token, result, buffer })
-    }
-
-    /// Why a request cannot even be tried.
-    fn refusal(&self, request: &Request) -> Option<Errno> {
-        let lost = request.operation == Operation::Flush
-            && self.opened.sync_failed.load(Ordering::Relaxed);
-        if lost { Some(Errno::IO) } else { self.opened.geometry().check(request).err() }
     }
 
     /// Lets the kernel run what it has finished, and waits for `want` completions.
@@ -118,9 +196,9 @@ impl RingQueue {
         entered.map(drop)
     }
 
-    /// Requests that the kernel has seen and not answered, or whose answers wait in the ring.
+    /// Entries that the kernel has seen and not answered, or whose answers wait in the ring.
     fn in_kernel(&mut self) -> usize {
-        self.in_flight() - self.ring.submission().len()
+        self.unanswered - self.ring.submission().len()
     }
 }
 
@@ -170,8 +248,8 @@ impl InFlight {
                     .cmd(command)
                     .build()
             }
-            Step::Sync => opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build(),
             Step::Refuse(_) => opcode::Nop::new().build(),
+            Step::Sync => unreachable!("syncs are not a slot's own"),
         }
     }
 
@@ -184,11 +262,10 @@ impl InFlight {
     fn transfer(&mut self, opened: &Opened) -> squeue::Entry {
         let job = &self.job;
         let (position, len) = (job.position(), job.remaining());
-        let durable = job.durable(&opened.can);
-        let flags = if durable { libc::RWF_DSYNC } else { 0 };
+        let flags = if job.durable_transfer(&opened.can) { libc::RWF_DSYNC } else { 0 };
         let buffer = self.buffer.as_mut().expect("a transfer was checked to have a buffer");
         let memory = buffer[job.done as usize..job.len as usize].as_mut_ptr();
-        let entry = match (job.operation, self.registered) {
+        match (job.operation, self.registered) {
             (Operation::Read, None) => {
                 opcode::Read::new(FILE, memory, len).offset(position).build()
             }
@@ -202,9 +279,7 @@ impl InFlight {
                 .offset(position)
                 .rw_flags(flags)
                 .build(),
-        };
-        // Some filesystems take a cached write at once and then sync it while `kick` waits.
-        if durable && !opened.direct { entry.flags(squeue::Flags::ASYNC) } else { entry }
+        }
     }
 }
 
@@ -220,9 +295,9 @@ impl Queue for RingQueue {
     fn submit(&mut self, token: u64, request: Request) {
         let slot = self.free.pop();
         let slot = slot.unwrap_or_else(|| panic!("over {} requests in flight", self.slots.len()));
-        let job = match self.refusal(&request) {
-            None => Job::new(&request, &self.opened.can),
-            Some(errno) => Job::refuse(&request, errno),
+        let job = match self.opened.geometry().check(&request) {
+            Ok(()) => Job::new(&request, &self.opened.can),
+            Err(errno) => Job::refuse(&request, errno),
         };
         let buffer = request.buffer;
         let registered = buffer.as_deref().and_then(|bytes| self.buffers.find(bytes));
@@ -252,8 +327,8 @@ impl Queue for RingQueue {
             // Only interruption can go wrong, and then the flag stays up for the next time.
             let _ = self.enter(0);
         }
-        while let Some((slot, answer)) = self.pop() {
-            out.extend(self.advance(slot, answer));
+        while let Some(answer) = self.pop() {
+            self.digest(answer, out);
         }
         // What goes on after a short transfer or a fallback. If it fails, the caller's next kick
         // fails the same way.
@@ -274,9 +349,7 @@ impl Drop for RingQueue {
     fn drop(&mut self) {
         // What was never kicked is dropped with the ring; a write of it must not happen now.
         while self.in_kernel() > 0 {
-            if let Some((slot, _)) = self.pop() {
-                self.slots[slot as usize] = None;
-                self.free.push(slot);
+            if self.pop().is_some() {
                 continue;
             }
             match self.enter(1) {
@@ -317,7 +390,7 @@ mod tests {
     }
 
     /// The kernel's next answer, kept from the queue.
-    fn intercept(queue: &mut RingQueue) -> (u32, i32) {
+    fn intercept(queue: &mut RingQueue) -> Answer {
         queue.kick().unwrap();
         let mut fds = [PollFd::from_borrowed_fd(queue.wait_fd().unwrap(), PollFlags::IN)];
         let timeout = Timespec::try_from(Duration::from_secs(60)).unwrap();
@@ -326,20 +399,75 @@ mod tests {
         queue.pop().expect("readable means that a completion waits")
     }
 
+    /// The results after an answer, by token.
+    fn results(queue: &mut RingQueue, answer: Answer) -> Vec<(u64, Result<(), Errno>)> {
+        let mut done = Vec::new();
+        queue.digest(answer, &mut done);
+        done.into_iter().map(|completion| (completion.token, completion.result)).collect()
+    }
+
     #[test]
-    fn after_a_failed_sync_no_flush_succeeds() {
+    fn a_failed_sync_is_counted_and_fails_whoever_waits_for_it() {
         let (_file, opened) = opened(4096);
-        let mut queue = RingQueue::new(&opened, 2).unwrap();
+        let mut queue = RingQueue::new(&opened, 4).unwrap();
         queue.submit(1, flush());
-        let (slot, answer) = intercept(&mut queue);
-        assert_eq!(answer, 0);
-        let failed = queue.advance(slot, -libc::EIO).unwrap();
-        assert_eq!(failed.result, Err(Errno::IO));
-        // On any queue: the kernel reports the loss once, whoever asks first.
-        for queue in [&mut queue, &mut RingQueue::new(&opened, 1).unwrap()] {
-            queue.submit(2, flush());
-            let (slot, answer) = intercept(queue);
-            assert_eq!(queue.advance(slot, answer).unwrap().result, Err(Errno::IO));
+        queue.submit(2, flush());
+        assert_eq!(intercept(&mut queue), Answer::Sync(0));
+        let failed = Answer::Sync(-libc::EIO);
+        assert_eq!(results(&mut queue, failed), [(1, Err(Errno::IO))]);
+        assert_eq!(opened.losses.load(Ordering::Acquire), 1);
+        // The second came when the first was under way, so a sync of its own answers it.
+        let answer = intercept(&mut queue);
+        assert_eq!(results(&mut queue, answer), [(2, Ok(()))]);
+    }
+
+    #[test]
+    fn flushes_that_wait_share_the_next_sync() {
+        let (_file, opened) = opened(4096);
+        let mut queue = RingQueue::new(&opened, 4).unwrap();
+        (1..=4).for_each(|token| queue.submit(token, flush()));
+        let first = intercept(&mut queue);
+        assert_eq!(results(&mut queue, first), [(1, Ok(()))]);
+        let second = intercept(&mut queue);
+        assert_eq!(results(&mut queue, second), [(2, Ok(())), (3, Ok(())), (4, Ok(()))]);
+        assert_eq!((queue.in_flight(), queue.unanswered), (0, 0));
+    }
+
+    /// The disk tells of a loss once. Whoever else had a sync under way must not take its own
+    /// success for more than it is.
+    #[test]
+    fn a_sync_that_succeeds_beside_a_failed_one_proves_nothing() {
+        let (_file, opened) = opened(4096);
+        let mut one = RingQueue::new(&opened, 1).unwrap();
+        let mut other = RingQueue::new(&opened, 1).unwrap();
+        one.submit(1, flush());
+        other.submit(2, flush());
+        let (_, answer) = (intercept(&mut one), intercept(&mut other));
+        assert_eq!(results(&mut one, Answer::Sync(-libc::EIO)), [(1, Err(Errno::IO))]);
+        assert_eq!(answer, Answer::Sync(0));
+        assert_eq!(results(&mut other, answer), [(2, Err(Errno::IO))]);
+        assert_eq!(opened.losses.load(Ordering::Acquire), 1, "one loss, told twice");
+    }
+
+    #[test]
+    fn a_failed_write_is_a_loss_where_there_is_a_cache() {
+        for (write_back, losses) in [(true, 1), (false, 0)] {
+            let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+            file.as_file().set_len(4096).unwrap();
+            let options = FileOptions { write_back, ..FileOptions::default() };
+            let opened = Arc::new(Opened::new(file.path(), &options).unwrap());
+            if !opened.direct {
+                println!("SKIPPED: no direct I/O in /var/tmp");
+                return;
+            }
+            let mut queue = RingQueue::new(&opened, 1).unwrap();
+            let buffer = Arena::new(1).alloc(PAGE);
+            let operation = Operation::Write { fua: true };
+            queue.submit(1, Request { operation, offset: 0, len: 4096, buffer });
+            let Answer::Slot(slot, 4096) = intercept(&mut queue) else { panic!("it succeeds") };
+            let failed = queue.advance(slot, -libc::EIO).unwrap();
+            assert_eq!(failed.result, Err(Errno::IO));
+            assert_eq!(opened.losses.load(Ordering::Acquire), losses);
         }
     }
 
@@ -351,12 +479,11 @@ mod tests {
         let buffer = Arena::new(4).alloc(4 * PAGE);
         let len = 4 * PAGE as u32;
         queue.submit(1, Request { operation: Operation::Read, offset: 0, len, buffer });
-        let (slot, answer) = intercept(&mut queue);
+        let Answer::Slot(slot, answer) = intercept(&mut queue) else { panic!("no sync") };
         assert_eq!(answer, 4 * PAGE as i32);
         assert!(queue.advance(slot, PAGE as i32).is_none(), "three pages are left");
-        let (slot, answer) = intercept(&mut queue);
-        assert_eq!(answer, 3 * PAGE as i32);
-        let done = queue.advance(slot, answer).unwrap();
+        assert_eq!(intercept(&mut queue), Answer::Slot(slot, 3 * PAGE as i32));
+        let done = queue.advance(slot, 3 * PAGE as i32).unwrap();
         assert_eq!(done.buffer.as_deref(), Some(&[0x5a; 4 * PAGE][..]));
     }
 
@@ -375,9 +502,9 @@ mod tests {
         let operation = Operation::Write { fua: false };
         queue.submit(1, Request { operation, offset: 0, len: 4096, buffer: Some(extent) });
         assert_eq!(queue.slots.iter().flatten().next().unwrap().registered, Some(index));
-        let (slot, answer) = intercept(&mut queue);
-        assert_eq!(answer, 4096, "the kernel knows the memory");
-        drop(queue.advance(slot, answer));
+        let answer = intercept(&mut queue);
+        assert!(matches!(answer, Answer::Slot(_, 4096)), "the kernel knows the memory");
+        assert_eq!(results(&mut queue, answer).len(), 1);
         queue.unregister(&arena);
         assert_eq!(queue.buffers.find(&arena.claim(0, 1).unwrap()), None);
     }

@@ -8,7 +8,6 @@
 mod mapping;
 mod pages;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
 
@@ -21,7 +20,6 @@ use crate::{Loan, Queue, ResizeError, Store};
 /// See the [module](self).
 pub struct MemoryStore {
     disk: Arc<MemoryDisk>,
-    generation: u64,
 }
 
 impl MemoryStore {
@@ -31,11 +29,10 @@ impl MemoryStore {
     /// `InvalidInput` if `block_size` is neither 512 nor 4096, or `size` not a multiple of it;
     /// `FileTooLarge` for 16 TiB and more; what `mmap` says if the address space has no such room.
     pub fn new(size: u64, block_size: u32) -> io::Result<Self> {
-        let geometry = inline::geometry(size, block_size)?;
+        // Completed writes vanish with the process, so hosts must not take them for durable.
+        let geometry = Geometry { write_cache: true, ..inline::geometry(size, block_size)? };
         let pages = Arc::new(Pages::new(usize::try_from(size).map_err(io::Error::other)?)?);
-        // The hasher's keys are random: all that is asked of a generation.
-        let generation = RandomState::new().build_hasher().finish() | 1;
-        Ok(Self { disk: Arc::new(MemoryDisk { geometry, pages }), generation })
+        Ok(Self { disk: Arc::new(MemoryDisk { geometry, pages }) })
     }
 }
 
@@ -92,11 +89,6 @@ impl Store for MemoryStore {
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         let now = self.disk.geometry.size;
         if size.is_none_or(|size| size == now) { Ok(now) } else { Err(ResizeError::Memory) }
-    }
-
-    /// Random: the content does not survive the process.
-    fn generation(&self) -> u64 {
-        self.generation
     }
 }
 

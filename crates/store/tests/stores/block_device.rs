@@ -1,6 +1,7 @@
 //! A block device: a loop device over a temporary file. Needs root.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ use tyche_block::Operation;
 use tyche_store::file::{Direct, FileOptions, FileStore, OpenError};
 use tyche_store::{BackingError, ResizeError, Store};
 
-use crate::drive::{Driver, WRITE};
+use crate::drive::{Driver, WRITE, WRITE_FUA};
 use crate::file::temporary;
 use crate::model;
 
@@ -169,12 +170,99 @@ fn the_identity_follows_the_medium_not_the_device_number() {
     let (file, other) = (image(), image());
     let seed = |file: &NamedTempFile| {
         let device = Loop::attach(file.path(), &[])?;
-        Some(device.open(&FileOptions::default()).unwrap().uuid_seed())
+        Some(device.open(&FileOptions::default()).unwrap().identity().unwrap().to_owned())
     };
     let Some(first) = seed(&file) else { return };
+    println!("{first}");
     let Some(_in_between) = Loop::attach(other.path(), &[]) else { return };
-    assert_eq!(seed(&file), Some(first));
+    assert_eq!(seed(&file).as_ref(), Some(&first));
     assert_ne!(seed(&other), Some(first));
+}
+
+/// A file system that takes writes and can't keep them: its device's file is where there is no
+/// room.
+struct FullDisk {
+    /// Unmounted in this order.
+    mounts: [PathBuf; 2],
+    device: Option<Loop>,
+    dir: tempfile::TempDir,
+}
+
+impl FullDisk {
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mounts = [dir.path().join("fs"), dir.path().join("room")];
+        mounts.iter().for_each(|path| fs::create_dir(path).unwrap());
+        let mut disk = Self { mounts, device: None, dir };
+        let [fs, room] = &disk.mounts;
+        let image = room.join("image");
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(room))?;
+        File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        let device = Loop::attach(&image, &[])?;
+        // A journal would end the file system at the first error.
+        let mkfs = ["-q", "-F", "-O", "^has_journal", "-E", "nodiscard"];
+        run(Command::new("mkfs.ext4").args(mkfs).arg(&device.device))?;
+        run(Command::new("mount").arg(&device.device).arg(fs))?;
+        disk.device = Some(device);
+        Some(disk)
+    }
+
+    fn fill(&self) {
+        let mut filler = File::create(self.mounts[1].join("filler")).unwrap();
+        while filler.write_all(&[1; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for FullDisk {
+    fn drop(&mut self) {
+        let mounted = fs::read_to_string("/proc/self/mounts").unwrap();
+        for (index, path) in self.mounts.iter().enumerate() {
+            if index == 1 {
+                self.device = None;
+            }
+            if mounted.contains(path.to_str().unwrap()) {
+                assert!(
+                    run(Command::new("umount").arg(path)).is_some(),
+                    "{} stays",
+                    self.dir.path().display()
+                );
+            }
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Option<()> {
+    match command.output() {
+        Ok(output) if output.status.success() => Some(()),
+        other => {
+            println!("SKIPPED: {command:?}: {other:?}");
+            None
+        }
+    }
+}
+
+/// The kernel has failed to write back what was completed. It says so to each open file description
+/// once; and the FUA write, which asks first, must not be the one who takes it away.
+#[test]
+fn a_failed_fua_write_takes_no_loss_away_from_a_flush() {
+    let Some(disk) = FullDisk::new() else { return };
+    let path = disk.mounts[0].join("disk");
+    File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    let options = FileOptions { write_back: true, direct: Direct::Off, ..at_once() };
+    let store = FileStore::open(&path, &options).unwrap();
+    let (mut one, mut other) = (Driver::new(&store, 1), Driver::new(&store, 1));
+    one.write(WRITE, 0, &[1; 4096]).unwrap();
+    one.flush().unwrap();
+    disk.fill();
+    one.write(WRITE, 8 << 20, &vec![1; 4 << 20]).unwrap();
+    let written_back = File::open(&path).unwrap().sync_all();
+    println!("writing back: {written_back:?}");
+    written_back.unwrap_err();
+    assert_eq!(store.losses(), 0, "nobody has asked");
+    // To a place that there is room for.
+    other.write(WRITE_FUA, 0, &[2; 4096]).unwrap_err();
+    assert_eq!(store.losses(), 1);
+    one.flush().unwrap_err();
 }
 
 #[test]

@@ -45,7 +45,11 @@ fn what_is_said_of_the_disk_is_said_by_the_disk() {
     let inner = Arc::new(memory());
     let store = HandOverStore::new(Arc::clone(&inner) as Arc<dyn Store>, SPIN);
     assert_eq!(store.geometry(), inner.geometry());
-    assert_eq!(store.generation(), inner.generation());
+    let failing = FaultStore::new(memory());
+    failing.faults().add(Rule::fail(Errno::IO).on(Kind::Flush));
+    let store_of_failing = wrapped(failing);
+    assert_eq!(Driver::new(&store_of_failing, 1).flush(), Err(Errno::IO));
+    assert_eq!(store_of_failing.losses(), 1);
     assert_eq!(store.queue(0).err().map(|error| error.kind()), Some(io::ErrorKind::InvalidInput));
 }
 

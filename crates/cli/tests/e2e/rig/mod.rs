@@ -117,6 +117,7 @@ impl Rig {
     pub(crate) fn at(&self, side: Side, program: &Path, args: &[&str]) -> Command {
         let mut command = self.cable.inside(side, program);
         command.args(args).env("TYCHE_RUNTIME_DIR", self.path("run"));
+        command.env("TYCHE_STATE_DIR", self.path("state"));
         command
     }
 

@@ -126,6 +126,7 @@ impl Rig {
         let mut command = self.segment.inside("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program.as_ref());
         command.env("TYCHE_RUNTIME_DIR", self.path("run"));
+        command.env("TYCHE_STATE_DIR", self.path("state"));
         command
     }
 }

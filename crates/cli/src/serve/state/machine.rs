@@ -1,0 +1,105 @@
+//! What the machine says of its own past: which kernel runs, and whether its hypervisor has put it
+//! back to an earlier state.
+//!
+//! Linux does not show the generation id of a virtual machine. Its driver (vmgenid) sends a uevent
+//! with `NEW_VMGENID=1` when the id changes under a running kernel, since Linux 6.10. QEMU gives
+//! the id to the guest's firmware as well, where it can be read at any time (qemu_fw_cfg).
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::thread;
+
+use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvfrom, socket_with};
+use uuid::Uuid;
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// What QEMU's firmware is told, and where in it the id is.
+const QEMU: &str = "/sys/firmware/qemu_fw_cfg/by_name/etc/vmgenid_guid/raw";
+const QEMU_OFFSET: usize = 40;
+
+/// Bytes of events that may wait: those of thousands of devices that appear at once.
+const RECEIVE_BUFFER: usize = 1 << 20;
+
+/// Names the time since the kernel was started. A kernel that does not say is another one each
+/// time.
+pub(super) fn boot() -> Uuid {
+    let id = fs::read_to_string(BOOT_ID).ok();
+    id.and_then(|id| Uuid::parse_str(id.trim()).ok()).unwrap_or_else(Uuid::new_v4)
+}
+
+/// The generation id of the virtual machine, where it can be read.
+pub(super) fn vm_generation() -> Option<Uuid> {
+    let blob = fs::read(QEMU).ok()?;
+    Some(Uuid::from_bytes(blob.get(QEMU_OFFSET..QEMU_OFFSET + 16)?.try_into().ok()?))
+}
+
+/// Has `call` called whenever the machine's generation changes, for as long as the process lives.
+///
+/// # Errors
+/// What the system says when it can't be listened to.
+pub(crate) fn watch_generation(call: impl FnMut() + Send + 'static) -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC;
+    let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
+    let socket = socket_with(family, kind, flags, Some(KOBJECT_UEVENT))?;
+    // What the kernel says, rather than what udev makes of it.
+    bind(&socket, &SocketAddrNetlink::new(0, 1))?;
+    // Fails without a privilege beyond what every socket may have; then it has that.
+    let _ = set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
+    let listen = move || listen(&socket, call);
+    thread::Builder::new().name("tyche-vmgenid".into()).spawn(listen)?;
+    Ok(())
+}
+
+fn listen(socket: &OwnedFd, mut call: impl FnMut()) {
+    let mut buffer = [0; 8192];
+    loop {
+        match recvfrom(socket, &mut buffer, RecvFlags::empty()) {
+            Ok((len, _, from)) => {
+                let from = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
+                let is_kernel = from.is_some_and(|from| from.pid() == 0);
+                if is_kernel && is_new_generation(&buffer[..len]) {
+                    call();
+                }
+            }
+            // A storm of devices. To doubt everything for that would end devices for nothing.
+            Err(rustix::io::Errno::NOBUFS) => {
+                tracing::warn!("events were lost: a snapshot restored just now goes unnoticed");
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "no longer told when this machine is put back in time");
+                return;
+            }
+        }
+    }
+}
+
+/// Whether a uevent, `ACTION@PATH` and then `KEY=VALUE`, each ended by a zero, is about that.
+fn is_new_generation(event: &[u8]) -> bool {
+    event.split(|&byte| byte == 0).any(|field| field == b"NEW_VMGENID=1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_s_event_is_known_from_others() {
+        let event =
+            b"change@/devices/platform/VMGENCTR:00\0ACTION=change\0NEW_VMGENID=1\0SEQNUM=9\0";
+        assert!(is_new_generation(event));
+        // Asked for by hand, through sysfs.
+        let event = b"change@/devices/x\0ACTION=change\0SYNTH_ARG_NEW_VMGENID=1\0SEQNUM=9\0";
+        assert!(!is_new_generation(event));
+        assert!(!is_new_generation(b"add@/devices/x\0ACTION=add\0"));
+        assert!(!is_new_generation(b""));
+    }
+
+    #[test]
+    fn a_boot_has_one_name() {
+        assert_eq!(boot(), boot());
+    }
+}

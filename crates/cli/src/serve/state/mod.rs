@@ -1,0 +1,376 @@
+//! What a target must know after a restart: who it is, and of each export its identity, the
+//! generation that names the time in which its completed writes survive, and who wrote last.
+//!
+//! ```text
+//! /var/lib/tyche/targets/TARGET/target.json           on stable storage
+//! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
+//! /run/tyche/state/TARGET/EXPORT                      which version of that file is the last
+//! ```
+//!
+//! A record is believed only as far as it can be. One that was copied back from a backup, that is
+//! older than the last one, or that a restored virtual machine has, says what was true once: its
+//! export gets another generation, so that hosts doubt what they have there, and no session that
+//! was away is let in again to write. A record of another machine is not this target's.
+//!
+//! What can't be written refuses writers and nobody else. A loss is then noted at least where it
+//! outlives the process.
+
+mod machine;
+mod record;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tyche_engine::{RememberWriter, RenewGeneration, identity};
+use tyche_proto::Writer;
+use uuid::Uuid;
+
+use crate::error::{Code, Error, Result};
+use crate::runtime;
+use record::{Place, Record, file_name, replace};
+
+pub(super) use machine::watch_generation;
+
+/// Bytes that a host is told of why it can't write.
+const REFUSAL_MAX: usize = 120;
+
+/// See the [module](self).
+pub(super) struct State {
+    dir: PathBuf,
+    notes: PathBuf,
+    /// By index; `None` for what is gone with the process.
+    exports: Vec<Option<Kept>>,
+}
+
+/// What is to be known of an export's disk.
+pub(super) struct Disk<'a> {
+    /// Of the export.
+    pub(super) name: &'a str,
+    /// What the administrator calls it.
+    pub(super) path: &'a str,
+    /// What it says of itself.
+    pub(super) identity: Option<&'a str>,
+    /// The UUID that the administrator gave it.
+    pub(super) uuid: Option<Uuid>,
+    /// Completed writes may be volatile.
+    pub(super) cached: bool,
+    /// The administrator knows that it is another one than before.
+    pub(super) accepted: bool,
+}
+
+/// What is known of an export.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) uuid: Uuid,
+    pub(super) generation: Uuid,
+    /// Who was let in last to write, if that matters.
+    pub(super) writer: Option<Writer>,
+}
+
+/// A record and where it belongs.
+struct Kept {
+    record: Record,
+    path: PathBuf,
+    /// Where its last version is noted.
+    note: PathBuf,
+    /// Why it can't be read, so that nothing may be written in its place.
+    unreadable: Option<(ErrorKind, String)>,
+}
+
+/// What is kept of the target itself.
+#[derive(Serialize, Deserialize)]
+struct Identity {
+    uuid: Uuid,
+    machine: Option<Uuid>,
+}
+
+/// A writer that no session is.
+pub(super) fn nobody() -> Writer {
+    let nobody = Uuid::new_v4();
+    Writer { session: nobody, device: nobody }
+}
+
+impl State {
+    /// That of the target of that name.
+    pub(super) fn open(target: &str) -> Self {
+        let name = file_name(target);
+        let dir = identity::state_dir().join("targets").join(&name);
+        Self { dir, notes: runtime::state(&name), exports: Vec::new() }
+    }
+
+    /// The target's UUID, made once. One that can't be kept is made of the machine's identity.
+    ///
+    /// # Errors
+    /// If neither can be had.
+    pub(super) fn target(&self, name: &str) -> Result<Uuid> {
+        let path = self.dir.join("target.json");
+        let machine = identity::keeper();
+        let kept = fs::read_to_string(&path).and_then(|text| Ok(serde_json::from_str(&text)?));
+        let kept = kept.map(|kept: Identity| (kept.machine == machine).then_some(kept.uuid));
+        let kept = match kept {
+            Ok(Some(uuid)) => return Ok(uuid),
+            Ok(None) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        };
+        let uuid = Uuid::new_v4();
+        let text = || Ok(serde_json::to_string(&Identity { uuid, machine })?);
+        match kept.and_then(|()| replace(&path, |_| text())) {
+            Ok(()) => Ok(uuid),
+            Err(error) => {
+                tracing::warn!("{}: {error}; the target's UUID is not kept", path.display());
+                let host = crate::identity::host()?;
+                Ok(identity::derived("target", format!("{host}/{name}").as_bytes()))
+            }
+        }
+    }
+
+    /// Adds an export that is gone with the process, whatever its UUID: so is its generation.
+    /// If it has no cache, there is nothing in it that could be lost.
+    pub(super) fn add_passing(&mut self, uuid: Option<Uuid>, cached: bool) -> Known {
+        self.exports.push(None);
+        let uuid = uuid.unwrap_or_else(Uuid::new_v4);
+        let generation = if cached { Uuid::new_v4() } else { Uuid::nil() };
+        Known { uuid, generation, writer: None }
+    }
+
+    /// Adds an export that lasts.
+    ///
+    /// # Errors
+    /// `Config` if it is not the disk that it was, or if nothing tells which disk it is.
+    pub(super) fn add(&mut self, disk: &Disk<'_>) -> Result<Known> {
+        if disk.identity.is_none() && disk.uuid.is_none() {
+            let message = format!(
+                "export {}: {} says nothing of itself, so that another disk could take its place \
+                 unnoticed; say in a --config file which it is: uuid = \"{}\"",
+                disk.name,
+                disk.path,
+                Uuid::new_v4()
+            );
+            return Err(Error::new(Code::Config, message));
+        }
+        let name = file_name(disk.name);
+        let path = self.dir.join("exports").join(format!("{name}.json"));
+        let kept = Kept::load(path, self.notes.join(name), disk)?;
+        let Record { uuid, generation, writer, .. } = kept.record;
+        self.exports.push(Some(kept));
+        Ok(Known { uuid, generation, writer: Some(writer) })
+    }
+
+    /// What a running target calls: [`remember`](Self::remember) and [`renew`](Self::renew).
+    pub(super) fn into_callbacks(self) -> (RememberWriter, RenewGeneration) {
+        let state = Arc::new(Mutex::new(self));
+        let also = Arc::clone(&state);
+        (
+            Box::new(move |export, writer| locked(&state).remember(export, writer)),
+            Box::new(move |export| locked(&also).renew(export)),
+        )
+    }
+
+    /// Keeps who was let in to write an export.
+    ///
+    /// # Errors
+    /// Why it can't be, and what to do, for the host that is refused.
+    pub(super) fn remember(&mut self, export: usize, writer: Writer) -> Result<(), String> {
+        let Some(kept) = &mut self.exports[export] else { return Ok(()) };
+        let before = kept.record.clone();
+        kept.record.writer = writer;
+        kept.record.boot = machine::boot();
+        kept.save().map_err(|error| {
+            kept.record = before;
+            tracing::error!("{}: {error}; no host is let in to write", kept.path.display());
+            kept.refusal(&error)
+        })
+    }
+
+    /// Another generation for an export whose completed writes may be lost.
+    pub(super) fn renew(&mut self, export: usize) -> Uuid {
+        let generation = Uuid::new_v4();
+        let Some(kept) = &mut self.exports[export] else { return generation };
+        kept.record.generation = generation;
+        kept.record.vm = machine::vm_generation();
+        if let Err(error) = kept.save() {
+            tracing::error!("{}: {error}; noted in {}", kept.path.display(), kept.note.display());
+            // The record as it is on the disk is from now on older than the last.
+            kept.note(&[Uuid::new_v4()]);
+        }
+        generation
+    }
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kept {
+    /// What is known of a disk, brought up to date.
+    fn load(path: PathBuf, note: PathBuf, disk: &Disk<'_>) -> Result<Self> {
+        let about = format!("export {}", disk.name);
+        let (read, unreadable) = match Record::read(&path) {
+            Ok(read) => (read, None),
+            Err(error) => (None, Some((error.kind(), error.to_string()))),
+        };
+        let own = read.filter(|(record, place)| {
+            let machine = record.place.and_then(|place| place.machine);
+            let is_own = machine.is_none() || machine == place.machine;
+            if !is_own {
+                tracing::warn!("{about}: {} is another machine's, and not used", path.display());
+            }
+            is_own
+        });
+        let own = own.filter(|(record, _)| disk.uuid.is_none_or(|uuid| uuid == record.uuid));
+        let mut kept = Self { record: fresh(disk), path, note, unreadable };
+        let mut changed = own.is_none();
+        if let Some((record, place)) = own {
+            disk.check(&record)?;
+            let doubt = kept.doubt((&record, place), disk, machine::vm_generation());
+            // What was written when there was a cache may be in it until the kernel ends.
+            let cached = disk.cached || (record.cached && record.boot == machine::boot());
+            kept.record = Record { cached, ..record.clone() };
+            kept.record.disk = disk.identity.map(str::to_owned);
+            changed = kept.record.disk != record.disk || record.cached != cached;
+            if let Some((why, forgets)) = doubt {
+                tracing::warn!("{about}: {why}: hosts are told that writes may be lost");
+                kept.record = Record {
+                    generation: Uuid::new_v4(),
+                    writer: if forgets { nobody() } else { record.writer },
+                    boot: machine::boot(),
+                    vm: machine::vm_generation(),
+                    ..kept.record
+                };
+                changed = true;
+            }
+        }
+        if changed && let Err(error) = kept.save() {
+            tracing::warn!("{}: {error}; no host is let in to write", kept.path.display());
+        }
+        Ok(kept)
+    }
+
+    /// Why completed writes may be lost since the record was written, if they may, and whether
+    /// somebody else may have written since.
+    fn doubt(
+        &self,
+        (record, place): (&Record, Place),
+        disk: &Disk<'_>,
+        vm: Option<Uuid>,
+    ) -> Option<(&'static str, bool)> {
+        if disk.is_another(record) {
+            Some(("another disk has taken its place", true))
+        } else if vm.is_some() && record.vm.is_some() && vm != record.vm {
+            Some(("this virtual machine was put back to an earlier state", true))
+        } else if record.place != Some(place) {
+            Some(("what is known of it is a copy, of whatever age", true))
+        } else if self.noted().is_some_and(|last| !last.contains(&record.version)) {
+            Some(("what is known of it is older than it should be", true))
+        } else if (record.cached || disk.cached) && record.boot != machine::boot() {
+            Some(("the machine was started anew", false))
+        } else {
+            None
+        }
+    }
+
+    /// Writes the record to stable storage, and notes that it is the last.
+    fn save(&mut self) -> io::Result<()> {
+        if let Some((kind, error)) = &self.unreadable {
+            return Err(io::Error::new(*kind, error.clone()));
+        }
+        let before = self.record.version;
+        self.record.version = Uuid::new_v4();
+        // Whoever is killed between two of these finds one of them.
+        self.note(&[before, self.record.version]);
+        if let Err(error) = self.record.write(&self.path) {
+            self.record.version = before;
+            return Err(error);
+        }
+        self.note(&[self.record.version]);
+        Ok(())
+    }
+
+    /// Notes which versions of the record may be the last: not for long, but where a process that
+    /// is killed can't lose it.
+    fn note(&self, versions: &[Uuid]) {
+        let lines: Vec<_> = versions.iter().map(Uuid::to_string).collect();
+        let noted = replace(&self.note, |_| Ok(lines.join("\n")));
+        if let Err(error) = noted {
+            tracing::warn!("{}: {error}", self.note.display());
+        }
+    }
+
+    /// What is noted, if anything is.
+    fn noted(&self) -> Option<Vec<Uuid>> {
+        let text = fs::read_to_string(&self.note).ok()?;
+        Some(text.lines().filter_map(|line| Uuid::parse_str(line).ok()).collect())
+    }
+
+    /// What a host is told that can't be let in to write.
+    fn refusal(&self, error: &io::Error) -> String {
+        let dir = identity::state_dir();
+        let say = |dir: &Path, file: &Path| match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                format!("the target can't keep who writes: make room in {}", dir.display())
+            }
+            ErrorKind::ReadOnlyFilesystem => {
+                format!("the target can't keep who writes: remount {} writable", dir.display())
+            }
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+                format!("the target can't read its state: remove {}, restart it", file.display())
+            }
+            _ => format!("the target can't keep who writes: {}: {error}", dir.display()),
+        };
+        let text = say(&dir, &self.path);
+        if text.len() <= REFUSAL_MAX {
+            return text;
+        }
+        let mut text = say(Path::new("its state directory"), Path::new("the file its log names"));
+        let end = (0..=REFUSAL_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or(0));
+        text
+    }
+}
+
+impl Disk<'_> {
+    fn is_another(&self, record: &Record) -> bool {
+        record.disk.is_some() && record.disk.as_deref() != self.identity
+    }
+
+    /// # Errors
+    /// `Config` if it is not the disk that it was, and nobody has said that it may be another.
+    fn check(&self, record: &Record) -> Result<()> {
+        if self.accepted || !self.is_another(record) {
+            return Ok(());
+        }
+        let (was, is) = (record.disk.as_deref(), self.identity);
+        let message = format!(
+            "export {name}: {} is not the disk that {name} was (it was `{}`, this is `{}`); \
+             correct the path, give it another name, or if it is to be {name} from now on, start \
+             once with --accept-changed-disk {name}",
+            self.path,
+            was.unwrap_or_default(),
+            is.unwrap_or("one that says nothing of itself"),
+            name = self.name,
+        );
+        Err(Error::new(Code::Config, message))
+    }
+}
+
+/// The record of a disk of which nothing is known: no session can have written it before.
+fn fresh(disk: &Disk<'_>) -> Record {
+    Record {
+        uuid: disk.uuid.unwrap_or_else(Uuid::new_v4),
+        disk: disk.identity.map(str::to_owned),
+        generation: Uuid::new_v4(),
+        cached: disk.cached,
+        boot: machine::boot(),
+        vm: machine::vm_generation(),
+        writer: nobody(),
+        version: Uuid::new_v4(),
+        place: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

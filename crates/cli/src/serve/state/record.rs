@@ -1,0 +1,172 @@
+//! What is kept of one export, in a file of its own: written as a whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, StatxFlags, statx};
+use serde::{Deserialize, Serialize};
+use tyche_engine::identity;
+use tyche_proto::Writer;
+use uuid::Uuid;
+
+/// See the [module](self).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// Its identity.
+    pub(super) uuid: Uuid,
+    /// What its disk says of itself.
+    pub(super) disk: Option<String>,
+    /// Names the time in which its completed writes survive.
+    pub(super) generation: Uuid,
+    /// Whether completed writes may have been unflushed.
+    pub(super) cached: bool,
+    /// The kernel that had them.
+    pub(super) boot: Uuid,
+    /// The virtual machine's generation, if it could be read.
+    pub(super) vm: Option<Uuid>,
+    /// Who was let in last to write.
+    #[serde(with = "KeptWriter")]
+    pub(super) writer: Writer,
+    /// Another one each time that the record is written.
+    pub(super) version: Uuid,
+    /// Where it was written.
+    pub(super) place: Option<Place>,
+}
+
+/// How a [`Writer`] is written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Writer")]
+struct KeptWriter {
+    session: Uuid,
+    device: Uuid,
+}
+
+/// The very file on the very machine: a copy of it is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) machine: Option<Uuid>,
+    inode: u64,
+    /// Seconds and nanoseconds, where the file system knows them.
+    born: Option<(i64, u32)>,
+}
+
+impl Place {
+    fn of(file: impl AsFd) -> io::Result<Self> {
+        let fields = StatxFlags::INO | StatxFlags::BTIME;
+        let status = statx(file, "", AtFlags::EMPTY_PATH, fields)?;
+        let knows_birth = status.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let born = (status.stx_btime.tv_sec, status.stx_btime.tv_nsec);
+        let inode = status.stx_ino;
+        Ok(Self { machine: identity::keeper(), inode, born: knows_birth.then_some(born) })
+    }
+}
+
+impl Record {
+    /// The record in a file, and the place of that file; `None` if there is no file.
+    pub(super) fn read(path: &Path) -> io::Result<Option<(Self, Place)>> {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let record = serde_json::from_reader(&file).map_err(io::Error::from)?;
+        Ok(Some((record, Place::of(&file)?)))
+    }
+
+    /// Writes it to stable storage, knowing its place.
+    pub(super) fn write(&mut self, path: &Path) -> io::Result<()> {
+        replace(path, |file| {
+            self.place = Some(Place::of(file)?);
+            Ok(serde_json::to_string(self)?)
+        })
+    }
+}
+
+/// Puts a new file in the place of one, on stable storage. `content` may look at the new file.
+pub(super) fn replace(
+    path: &Path,
+    content: impl FnOnce(&File) -> io::Result<String>,
+) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    create_all(dir)?;
+    let new = with_suffix(path, ".new");
+    // Never written in place: its inode and time of birth are to be its own.
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let text = content(&file)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()?;
+    fs::rename(new, path)?;
+    File::open(dir)?.sync_all()
+}
+
+/// Creates a directory that only its owner may enter, on stable storage.
+fn create_all(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = dir.parent() {
+        create_all(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => {}
+        created => created?,
+    }
+    dir.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// A name as one of a file: whatever it is, it stays in its directory.
+pub(super) fn file_name(name: &str) -> String {
+    let mut encoded = String::new();
+    for (index, byte) in name.bytes().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if plain || (byte == b'.' && index > 0) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded += &format!("%{byte:02x}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_in_their_directory_and_apart() {
+        assert_eq!(file_name("vm1.img"), "vm1.img");
+        assert_eq!(file_name(".."), "%2e.");
+        assert_eq!(file_name("a/b"), "a%2fb");
+        assert_ne!(file_name("a%2fb"), file_name("a/b"));
+        assert!(file_name(&"/".repeat(63)).len() + ".json.new".len() <= 255);
+    }
+
+    #[test]
+    fn a_file_knows_that_it_was_copied_and_not_that_it_was_moved() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (path, copy) = (dir.path().join("deep/below/a"), dir.path().join("copy"));
+        replace(&path, |file| Ok(serde_json::to_string(&Place::of(file)?)?)).unwrap();
+        let kept = |path: &Path| -> (Place, Place) {
+            let file = File::open(path).unwrap();
+            (serde_json::from_reader(&file).unwrap(), Place::of(&file).unwrap())
+        };
+        let (says, is) = kept(&path);
+        assert_eq!(says, is);
+        fs::copy(&path, &copy).unwrap();
+        let (says, is) = kept(&copy);
+        assert_ne!(says, is);
+        fs::remove_file(&copy).unwrap();
+        fs::rename(&path, &copy).unwrap();
+        let (says, is) = kept(&copy);
+        assert_eq!(says, is);
+    }
+}

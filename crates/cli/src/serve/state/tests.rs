@@ -1,0 +1,268 @@
+//! A target's state over restarts, and in the ways in which it can lie.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A state directory, and a runtime directory that a reboot would empty.
+struct Home(tempfile::TempDir);
+
+const DISK: Disk<'_> = Disk {
+    name: "vm1",
+    path: "/dev/sdb",
+    identity: Some("wwid: one"),
+    uuid: None,
+    cached: true,
+    accepted: false,
+};
+const THROUGH: Disk<'_> = Disk { cached: false, ..DISK };
+
+impl Home {
+    fn new() -> Self {
+        Self(tempfile::tempdir_in("/var/tmp").unwrap())
+    }
+
+    /// A target that starts.
+    fn start(&self, disk: &Disk<'_>) -> (State, Known) {
+        self.try_start(disk).unwrap()
+    }
+
+    fn try_start(&self, disk: &Disk<'_>) -> Result<(State, Known)> {
+        let (dir, notes) = (self.0.path().join("state"), self.0.path().join("run"));
+        let mut state = State { dir, notes, exports: Vec::new() };
+        let known = state.add(disk)?;
+        Ok((state, known))
+    }
+
+    fn record(&self) -> PathBuf {
+        self.0.path().join("state/exports/vm1.json")
+    }
+
+    fn reboot(&self) {
+        fs::remove_dir_all(self.0.path().join("run")).unwrap();
+        self.edit("/boot", json!(Uuid::new_v4()));
+    }
+
+    /// Changes the record and nothing about the file.
+    fn edit(&self, field: &str, value: Value) {
+        let text = fs::read_to_string(self.record()).unwrap();
+        let mut record: Value = serde_json::from_str(&text).unwrap();
+        *record.pointer_mut(field).unwrap() = value;
+        fs::write(self.record(), record.to_string()).unwrap();
+    }
+
+    /// Makes writing impossible, also for root.
+    fn obstruct(&self) {
+        fs::create_dir(self.0.path().join("state/exports/vm1.json.new")).unwrap();
+    }
+}
+
+#[test]
+fn who_it_is_and_who_wrote_outlive_the_process() {
+    for disk in [DISK, THROUGH] {
+        let home = Home::new();
+        let (mut state, first) = home.start(&disk);
+        state.remember(0, nobody()).unwrap();
+        let writer = nobody();
+        state.remember(0, writer).unwrap();
+        let (_, second) = home.start(&disk);
+        assert_eq!((second.uuid, second.generation), (first.uuid, first.generation));
+        assert_eq!(second.writer, Some(writer));
+        assert_ne!(first.writer, Some(writer));
+    }
+}
+
+#[test]
+fn a_target_keeps_its_uuid_and_a_clone_gets_another() {
+    let home = Home::new();
+    let (state, _) = home.start(&DISK);
+    let uuid = state.target("store1").unwrap();
+    assert_eq!(home.start(&DISK).0.target("store1").unwrap(), uuid);
+    if identity::keeper().is_none() {
+        println!("SKIPPED: this machine has no machine-id");
+        return;
+    }
+    let path = home.0.path().join("state/target.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut value: Value = serde_json::from_str(&text).unwrap();
+    value["machine"] = json!(Uuid::new_v4());
+    fs::write(&path, value.to_string()).unwrap();
+    assert_ne!(state.target("store1").unwrap(), uuid);
+}
+
+#[test]
+fn a_reboot_loses_a_cache_and_nothing_else() {
+    let home = Home::new();
+    let (mut state, before) = home.start(&DISK);
+    let writer = nobody();
+    state.remember(0, writer).unwrap();
+    home.reboot();
+    let (_, after) = home.start(&DISK);
+    assert_ne!(after.generation, before.generation);
+    assert_eq!((after.uuid, after.writer), (before.uuid, Some(writer)));
+    assert_eq!(home.start(&DISK).1.generation, after.generation, "once");
+
+    let home = Home::new();
+    let (_, before) = home.start(&THROUGH);
+    home.reboot();
+    assert_eq!(home.start(&THROUGH).1.generation, before.generation);
+
+    // Without a cache at last; but what was in it before the reboot is gone.
+    let home = Home::new();
+    let (_, before) = home.start(&DISK);
+    assert_eq!(home.start(&THROUGH).1.generation, before.generation);
+    home.reboot();
+    assert_ne!(home.start(&THROUGH).1.generation, before.generation);
+}
+
+#[test]
+fn a_loss_outlives_the_process_even_if_it_can_t_be_written() {
+    let home = Home::new();
+    let (mut state, before) = home.start(&DISK);
+    let generation = state.renew(0);
+    assert_ne!(generation, before.generation);
+    assert_eq!(home.start(&DISK).1.generation, generation);
+    home.obstruct();
+    state = home.start(&DISK).0;
+    state.renew(0);
+    let after = home.start(&DISK).1.generation;
+    assert!(after != generation && after != before.generation);
+}
+
+/// Whatever way it came back: what it says of the last writer and of losses was true once.
+#[test]
+fn a_record_from_the_past_is_not_believed() {
+    for way in ["a copy", "the very file"] {
+        let home = Home::new();
+        let saved = home.0.path().join("saved");
+        let (mut state, before) = home.start(&DISK);
+        let stale = nobody();
+        state.remember(0, stale).unwrap();
+        match way {
+            "a copy" => fs::copy(home.record(), &saved).map(drop).unwrap(),
+            _ => fs::hard_link(home.record(), &saved).unwrap(),
+        }
+        state.remember(0, nobody()).unwrap();
+        fs::rename(&saved, home.record()).unwrap();
+        let (_, after) = home.start(&DISK);
+        assert_ne!(after.writer, Some(stale), "{way}: it must not get back in");
+        assert_ne!(after.generation, before.generation, "{way}");
+        assert_eq!(after.uuid, before.uuid);
+        assert_eq!(home.start(&DISK).1.generation, after.generation, "once");
+    }
+}
+
+#[test]
+fn a_virtual_machine_that_was_put_back_is_noticed() {
+    let home = Home::new();
+    let (state, _) = home.start(&THROUGH);
+    let kept = state.exports[0].as_ref().unwrap();
+    let (record, place) = Record::read(&home.record()).unwrap().unwrap();
+    let (one, other) = (Some(Uuid::new_v4()), Some(Uuid::new_v4()));
+    let record = Record { vm: one, ..record };
+    let doubt = |vm| kept.doubt((&record, place), &THROUGH, vm);
+    assert_eq!(doubt(one), None);
+    assert_eq!(doubt(None), None, "nobody can know");
+    let (why, forgets) = doubt(other).unwrap();
+    assert!(forgets, "{why}: another may have written since");
+}
+
+#[test]
+fn state_of_another_machine_is_not_ours() {
+    let home = Home::new();
+    let (_, before) = home.start(&DISK);
+    home.edit("/place/machine", json!(Uuid::new_v4()));
+    let (_, after) = home.start(&DISK);
+    assert_ne!(after.uuid, before.uuid, "a clone's disk is another disk");
+    assert_ne!(after.generation, before.generation);
+}
+
+#[test]
+fn another_disk_is_a_question() {
+    let home = Home::new();
+    let (_, before) = home.start(&DISK);
+    let other = Disk { identity: Some("wwid: two"), ..DISK };
+    let error = home.try_start(&other).err().unwrap();
+    println!("{error}");
+    assert_eq!(error.code, Code::Config);
+    for part in ["wwid: one", "wwid: two", "/dev/sdb", "--accept-changed-disk vm1"] {
+        assert!(error.message.contains(part), "{part}: {error}");
+    }
+    assert!(home.try_start(&Disk { identity: None, ..DISK }).is_err(), "nor one that is silent");
+    assert_eq!(home.start(&DISK).1.generation, before.generation, "nothing has changed");
+    let (_, after) = home.start(&Disk { accepted: true, ..other });
+    assert_eq!(after.uuid, before.uuid);
+    assert_ne!(after.generation, before.generation);
+    assert_ne!(after.writer, before.writer);
+    assert_eq!(home.start(&other).1.generation, after.generation, "asked once");
+    // Another name, another export.
+    assert_ne!(home.start(&Disk { name: "vm2", ..DISK }).1.uuid, before.uuid);
+}
+
+#[test]
+fn a_disk_that_says_nothing_needs_a_uuid() {
+    let home = Home::new();
+    let silent = Disk { identity: None, ..DISK };
+    let error = home.try_start(&silent).err().unwrap();
+    println!("{error}");
+    assert!(error.code == Code::Config && error.message.contains("uuid = \""), "{error}");
+    let uuid = Uuid::new_v4();
+    let named = Disk { uuid: Some(uuid), ..silent };
+    let (_, before) = home.start(&named);
+    assert_eq!(before.uuid, uuid);
+    assert_eq!(home.start(&named).1.generation, before.generation);
+    // Another UUID is another disk, whatever is known of the name.
+    let renamed = home.start(&Disk { uuid: Some(Uuid::new_v4()), ..named }).1;
+    assert_ne!(renamed.generation, before.generation);
+}
+
+#[test]
+fn state_that_can_t_be_kept_refuses_writers_with_the_remedy() {
+    let home = Home::new();
+    let (mut state, before) = home.start(&DISK);
+    home.obstruct();
+    let refusal = state.remember(0, nobody()).unwrap_err();
+    println!("{refusal}");
+    assert!(refusal.len() <= REFUSAL_MAX, "{refusal}");
+    assert!(refusal.contains("keep who writes"), "{refusal}");
+    assert_eq!(home.start(&DISK).1.writer, before.writer);
+    fs::remove_dir(home.0.path().join("state/exports/vm1.json.new")).unwrap();
+    state.remember(0, nobody()).unwrap();
+
+    fs::write(home.record(), "{").unwrap();
+    let (mut state, _) = home.start(&DISK);
+    let refusal = state.remember(0, nobody()).unwrap_err();
+    println!("{refusal}");
+    assert!(refusal.contains("remove") && refusal.len() <= REFUSAL_MAX, "{refusal}");
+    assert_eq!(fs::read_to_string(home.record()).unwrap(), "{", "the evidence stays");
+}
+
+#[test]
+fn refusals_fit_whatever_the_directory_is_called() {
+    let home = Home::new();
+    let path = PathBuf::from("/a".repeat(100));
+    let kept = Kept { record: fresh(&DISK), note: home.0.path().join("n"), path, unreadable: None };
+    use ErrorKind::{Other, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    for kind in [StorageFull, QuotaExceeded, ReadOnlyFilesystem, ErrorKind::InvalidData, Other] {
+        let refusal = kept.refusal(&io::Error::new(kind, "é".repeat(100)));
+        println!("{refusal}");
+        assert!(refusal.len() <= REFUSAL_MAX, "{refusal}");
+    }
+}
+
+#[test]
+fn what_is_gone_with_the_process_is_another_each_time() {
+    let home = Home::new();
+    let (mut state, _) = home.start(&DISK);
+    let uuid = Some(Uuid::new_v4());
+    let memory = state.add_passing(uuid, true);
+    assert_eq!(Some(memory.uuid), uuid);
+    assert_ne!(state.add_passing(uuid, true).generation, memory.generation);
+    let null = state.add_passing(uuid, false).generation;
+    assert_eq!(state.add_passing(uuid, false).generation, null, "nothing can be lost");
+    assert_ne!(state.renew(1), memory.generation);
+    state.remember(1, nobody()).unwrap();
+}

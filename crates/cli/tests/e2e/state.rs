@@ -1,0 +1,218 @@
+//! What a target keeps, and what a host is told if that, or the disk, is not what it was.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sendto, socket_with};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::refusals::refused;
+use crate::rig::{DISK, Rig, Session, Side, rig, run, wait_until};
+
+const SIZE: u64 = 16 << 20;
+/// A host that is not this machine.
+const OTHER_HOST: &str = "11111111-2222-4333-8444-555555555555";
+
+fn write(session: &Session<'_>, offset: u64, byte: u8) {
+    let file = File::options().write(true).open(&session.device).unwrap();
+    file.write_all_at(&[byte; 4096], offset).unwrap();
+}
+
+fn flush(session: &Session<'_>) -> std::io::Result<()> {
+    File::options().write(true).open(&session.device).unwrap().sync_all()
+}
+
+/// What `list` has of the only session that it shows.
+fn state(rig: &Rig) -> Value {
+    rig.ask(&["list"])["sessions"][0]["state"].take()
+}
+
+fn export(rig: &Rig) -> String {
+    format!("{DISK}={}", rig.path("disk.img").display())
+}
+
+#[test]
+fn memory_under_a_lasting_uuid_is_not_taken_for_the_disk_that_it_was() {
+    let rig = rig!(1500);
+    let config = rig.path("target.toml");
+    let text =
+        format!("[[export]]\nname = \"{DISK}\"\npath = \"mem:16M\"\nuuid = \"{OTHER_HOST}\"\n");
+    fs::write(&config, text).unwrap();
+    let serve = ["--config", config.to_str().unwrap()];
+    let target = rig.serve(&serve);
+    let session = rig.connect_as("fuse", &[]);
+    write(&session, 0, 1);
+    flush(&session).unwrap();
+    write(&session, 4096, 2);
+    target.kill();
+    let _target = rig.serve(&serve);
+    wait_until("the session has failed", || state(&rig) == "failed");
+    let error = flush(&session).unwrap_err();
+    println!("flush: {error}; {}", rig.ask(&["list"])["sessions"][0]["problem"]);
+    session.disconnect_by_force();
+}
+
+#[test]
+fn who_wrote_last_is_known_though_the_state_was_put_back() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(SIZE);
+    let stale = rig.connect_as("fuse", &[]);
+    write(&stale, 0, 1);
+    let records = rig.path("state/targets/e2e/exports");
+    let saved = rig.path("saved");
+    run(Command::new("cp").arg("-a").arg(&records).arg(&saved));
+    let pid = Pid::from_raw(stale.pid().cast_signed()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    target.kill();
+
+    let target = rig.serve(&["--export", &export(&rig)]);
+    let other = rig.connect_as("fuse", &["--host-id", OTHER_HOST]);
+    write(&other, 0, 2);
+    target.kill();
+    fs::remove_dir_all(&records).unwrap();
+    fs::rename(&saved, &records).unwrap();
+
+    let target = rig.serve(&["--export", &export(&rig)]);
+    assert!(target.log().contains("is a copy"), "{}", target.log());
+    kill_process(pid, Signal::CONT).unwrap();
+    wait_until("the stale session is refused", || {
+        let list = rig.ask(&["list"]);
+        let sessions = list["sessions"].as_array().unwrap();
+        sessions.iter().any(|it| it["pid"] == stale.pid() && it["state"] == "failed")
+    });
+    let mut block = [0; 4096];
+    File::open(rig.path("disk.img")).unwrap().read_exact_at(&mut block, 0).unwrap();
+    assert_eq!(block, [2; 4096]);
+    stale.disconnect_by_force();
+    other.disconnect_by_force();
+}
+
+#[test]
+fn a_file_that_was_replaced_is_a_question() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(SIZE);
+    let session = rig.connect_as("fuse", &[]);
+    let uuid = || rig.ask(&["list"])["sessions"][0]["disk"]["uuid"].take();
+    let before = uuid();
+    assert!(before.is_string());
+    write(&session, 0, 1);
+    target.kill();
+    let (disk, copy) = (rig.path("disk.img"), rig.path("copy.img"));
+    fs::copy(&disk, &copy).unwrap();
+    fs::rename(&copy, &disk).unwrap();
+    let (export, link) = (export(&rig), rig.cable.link(Side::Target));
+    let serve = ["serve", "--name", "e2e", "--link", link, "--export", &export];
+    let accept = format!("--accept-changed-disk {DISK}");
+    refused(&rig, Side::Target, &serve, 8, &["disk.img", "inode", &accept]);
+    let unknown = [&serve[..], &["--accept-changed-disk", "nothing"]].concat();
+    refused(&rig, Side::Target, &unknown, 2, &["nothing"]);
+
+    let target = rig.serve(&["--export", &export, "--accept-changed-disk", DISK]);
+    wait_until("the device of the other disk has failed", || state(&rig) == "failed");
+    session.disconnect_by_force();
+    let session = rig.connect_as("fuse", &[]);
+    assert_eq!(uuid(), before, "it is the export that it was");
+    session.disconnect();
+    target.kill();
+    rig.serve(&["--export", &export]).kill();
+}
+
+/// Ways in which a directory can't be written, each with what undoes it.
+fn obstruct(rig: &Rig, way: &str) -> &'static str {
+    let dir = rig.path("state");
+    fs::create_dir_all(&dir).unwrap();
+    match way {
+        "full" => {
+            run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=16k", "none"]).arg(&dir));
+            // Until there is no room for another page.
+            while File::create(dir.join("fill"))
+                .and_then(|file| file.write_all_at(&[1; 4096], 0))
+                .is_ok_and(|()| fs::rename(dir.join("fill"), filled(&dir)).is_ok())
+            {}
+            "make room in"
+        }
+        "read-only" => {
+            run(Command::new("mount").args(["-t", "tmpfs", "-o", "ro", "none"]).arg(&dir));
+            "writable"
+        }
+        _ => {
+            fs::remove_dir_all(&dir).unwrap();
+            fs::write(&dir, "").unwrap();
+            "Not a directory"
+        }
+    }
+}
+
+fn filled(dir: &std::path::Path) -> std::path::PathBuf {
+    let count = fs::read_dir(dir).unwrap().count();
+    dir.join(format!("filled{count}"))
+}
+
+fn readers_get_in(rig: &Rig) {
+    let session = rig.connect_as("fuse", &["--read-only"]);
+    let mut block = [1; 4096];
+    File::open(&session.device).unwrap().read_exact_at(&mut block, 0).unwrap();
+    assert_eq!(block, [0; 4096]);
+    session.disconnect();
+}
+
+#[test]
+fn state_that_can_t_be_written_is_in_nobody_s_way_who_reads() {
+    for way in ["full", "read-only", "gone"] {
+        let rig = rig!(1500);
+        obstruct(&rig, way);
+        let target = rig.serve_file(SIZE);
+        readers_get_in(&rig);
+        println!("{way}: {}", target.log());
+        assert!(target.log().contains("no host is let in to write"), "{}", target.log());
+    }
+}
+
+#[test]
+fn state_that_can_t_be_written_refuses_writers_with_the_remedy() {
+    for way in ["full", "read-only", "gone"] {
+        let rig = rig!(1500);
+        let remedy = obstruct(&rig, way);
+        let _target = rig.serve_file(SIZE);
+        let link = rig.cable.link(Side::Host);
+        let connect = ["connect", DISK, "--link", link, "--as", "fuse"];
+        refused(&rig, Side::Host, &connect, 7, &["keep who writes", remedy]);
+        readers_get_in(&rig);
+    }
+}
+
+#[test]
+fn a_machine_that_is_put_back_to_an_earlier_state_tells_its_hosts() {
+    let rig = rig!(1500);
+    let file = rig.file("disk.img", SIZE);
+    let export = format!("{DISK}={}", file.display());
+    let target = rig.serve(&["--write-back", "--export", &export]);
+    let session = rig.connect_as("fuse", &[]);
+    write(&session, 0, 1);
+    flush(&session).unwrap();
+    let record = rig.path("state/targets/e2e/exports/disk.json");
+    let before = fs::read_to_string(&record).unwrap();
+    // As the kernel's driver does; who may administer a network namespace may say so in it.
+    let event =
+        b"change@/devices/x\0ACTION=change\0DEVPATH=/devices/x\0SUBSYSTEM=x\0NEW_VMGENID=1\0";
+    let mut message = Vec::new();
+    let len = u32::try_from(16 + event.len()).unwrap();
+    for field in [len, 0x10 | 1 << 16, 1, 0] {
+        message.extend_from_slice(&field.to_ne_bytes());
+    }
+    message.extend_from_slice(event);
+    rig.cable.on_thread(Side::Target, || {
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, Some(KOBJECT_UEVENT)).unwrap();
+        let kernel = SocketAddrNetlink::new(0, 0);
+        sendto(&socket, &message, SendFlags::empty(), &kernel).unwrap();
+    });
+    wait_until("it is on the disk", || fs::read_to_string(&record).unwrap() != before);
+    println!("{}", target.log());
+    write(&session, 4096, 2);
+    flush(&session).unwrap_err();
+    session.disconnect_by_force();
+}

@@ -1,0 +1,120 @@
+//! What a target's disk has lost is told, whoever asks and however often, also by another process.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+mod rig;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tyche_block::{Errno, Operation};
+use tyche_engine::{Notice, Target};
+use tyche_link::fault::{FaultLink, FaultPlan, Side};
+use tyche_link::{Link, memory};
+use tyche_proto::Writer;
+use tyche_proto::wire::Uuid;
+use tyche_store::Store;
+use tyche_store::fault::{FaultStore, Kind, Rule};
+use tyche_store::memory::MemoryStore;
+
+use rig::{Client, Data, PATIENCE, SIZE, Shared, options_of_target};
+
+const FUA: Operation = Operation::Write { fua: true };
+
+/// What a target's process leaves behind.
+#[derive(Clone, Default)]
+struct Kept(Arc<AtomicU64>);
+
+impl Kept {
+    fn generation(&self) -> Uuid {
+        Uuid::from_u128(100 + u128::from(self.0.load(Ordering::SeqCst)))
+    }
+
+    /// A process that serves `store`.
+    fn serve(&self, link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
+        let mut options = options_of_target(link, store);
+        options.exports[0].generation = self.generation();
+        let kept = self.clone();
+        options.renew_generation = Box::new(move |_| {
+            kept.0.fetch_add(1, Ordering::SeqCst);
+            kept.generation()
+        });
+        Target::start(options).unwrap()
+    }
+}
+
+fn write_back() -> FaultStore {
+    FaultStore::with_volatile_cache(MemoryStore::new(SIZE, 512).unwrap()).unwrap()
+}
+
+fn fua(client: &Client) -> Result<(), Errno> {
+    client.submit(FUA, 8192, Data::Out(&[2; 512]), 0);
+    client.answer().result
+}
+
+/// The write's failure used up what the disk had to tell: a later flush succeeds there.
+#[test]
+fn after_a_failed_fua_write_flushes_fail_until_the_host_connects_anew() {
+    let (a, b) = memory::pair(9014).unwrap();
+    let (store, kept) = (write_back(), Kept::default());
+    let (faults, store) = (store.faults(), Arc::new(store) as Arc<dyn Store>);
+    let cable = Arc::new(Mutex::new(a));
+    let first = kept.serve(Shared::new(&cable), Arc::clone(&store));
+    let client = Client::start(Box::new(b), PATIENCE).connected();
+    client.write(0, &[1; 4096]).unwrap();
+    faults.add(Rule::fail(Errno::IO).on(Kind::Write).times(1));
+    assert_eq!(fua(&client), Err(Errno::IO));
+    assert_eq!(kept.0.load(Ordering::SeqCst), 1, "kept before it was answered");
+    assert_eq!(client.flush(), Err(Errno::IO));
+    assert_eq!(fua(&client), Err(Errno::IO));
+    assert_eq!(client.flush(), Err(Errno::IO), "for as long as the channel lives");
+    assert_eq!(client.write(0, &[1; 4096]), Ok(()));
+    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
+    assert_eq!(kept.0.load(Ordering::SeqCst), 1, "one loss");
+
+    drop(first);
+    let _second = kept.serve(Shared::new(&cable), store);
+    client.await_notice(|notice| *notice == Notice::CacheLost);
+    assert_eq!(client.flush(), Err(Errno::IO), "the host knows now, and says so itself");
+    assert_eq!(client.flush(), Ok(()));
+}
+
+/// As if by `kill -9` between the failure and its answer.
+#[test]
+fn a_failed_flush_whose_answer_is_lost_fails_at_the_next_target_too() {
+    let (a, b) = memory::pair(9014).unwrap();
+    let (store, kept) = (write_back(), Kept::default());
+    let (faults, store) = (store.faults(), Arc::new(store) as Arc<dyn Store>);
+    let (cable, plan) = (Arc::new(Mutex::new(a)), FaultPlan::new());
+    // What the target sends from now on is lost.
+    let cut = FaultLink::new(*Shared::new(&cable), 1, Side::Send, plan.clone()).unwrap();
+    let first = kept.serve(Box::new(cut), Arc::clone(&store));
+    let client = Client::start(Box::new(b), PATIENCE).connected();
+    client.write(0, &[1; 4096]).unwrap();
+    let rule = faults.add(Rule::fail(Errno::IO).on(Kind::Flush).times(1));
+    plan.set_cut(true);
+    client.submit(Operation::Flush, 0, Data::None(0), 1);
+    client.await_notice(|notice| matches!(notice, Notice::Lost(_)));
+    drop(first);
+    assert_eq!(faults.remove(rule), Some(1), "the disk has told it, once");
+    assert!(client.done.try_recv().is_err(), "nobody has told the host");
+
+    let _second = kept.serve(Shared::new(&cable), store);
+    assert_eq!(client.answer().result, Err(Errno::IO), "what was asked again fails");
+    assert_eq!(client.flush(), Ok(()));
+}
+
+/// A target that notices that its machine was put back to an earlier state.
+#[test]
+fn a_distrusted_target_fails_flushes_and_forgets_who_wrote() {
+    let (a, b) = memory::pair(9014).unwrap();
+    let kept = Kept::default();
+    let target = kept.serve(Box::new(a), Arc::new(write_back()));
+    let client = Client::start(Box::new(b), PATIENCE).connected();
+    client.write(0, &[1; 4096]).unwrap();
+    client.flush().unwrap();
+    let nobody = Uuid::from_u128(77);
+    target.distrust(Writer { session: nobody, device: nobody });
+    assert_eq!(kept.0.load(Ordering::SeqCst), 1);
+    assert_eq!(client.flush(), Err(Errno::IO));
+}
