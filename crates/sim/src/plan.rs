@@ -66,6 +66,8 @@ pub struct Plan {
     pub stall_max: Option<Duration>,
     /// What the checker insists on.
     pub promises: Promises,
+    /// A target that was restored from a snapshot goes on as if nothing had happened.
+    pub restores_unnoticed: bool,
 }
 
 /// A target.
@@ -196,6 +198,7 @@ impl Plan {
             incidents: Incidents::default(),
             stall_max: None,
             promises: Promises::KEPT,
+            restores_unnoticed: false,
         };
         plan.add_segment(9000);
         plan
@@ -259,6 +262,7 @@ impl Plan {
             incidents,
             stall_max,
             promises,
+            restores_unnoticed: false,
         }
     }
 }

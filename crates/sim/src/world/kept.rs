@@ -36,7 +36,11 @@ impl<R: Rules> World<R> {
         // Who wrote last since then is not known any more: nobody is believed who says so.
         let nobody = Some(Writer { session: Uuid::max(), device: Uuid::max() });
         let boot = self.exported.boot + 1;
-        self.exported = Exported { boot, last_writer: nobody, ..exported };
+        self.exported = if self.plan.restores_unnoticed {
+            exported
+        } else {
+            Exported { boot, last_writer: nobody, ..exported }
+        };
         let running = self.hosts.iter().filter_map(|host| host.running.as_ref());
         let running = running.filter(|it| it.connected).map(|running| running.number);
         let left = self.hosts.iter().filter_map(|host| host.left.as_ref().map(|it| it.session));
