@@ -370,7 +370,7 @@ fn mounts_are_replaced_only_when_dead() {
     assert!(!path.exists());
 }
 
-/// A process in a mount namespace of its own has a copy of each mount, which is there until it ends.
+/// A process in a mount namespace of its own has a copy of each mount, until it ends.
 #[test]
 fn a_copy_of_the_mount_elsewhere_holds_up_nothing() {
     skip_without_kernel!();

@@ -12,8 +12,8 @@
 //! An operation that was not answered may be executed twice where who remembers it has died: by the
 //! next run of the target, or for the next program that serves the device. The values of all that
 //! were in progress at such a moment may come back until those are over. If the target's disk
-//! becomes what it was some time before, all else is impossible, but each session that lives on must
-//! be told of it before it is promised anything again.
+//! becomes what it was some time before, all else is impossible, but each session that lives on
+//! must be told of it before it is promised anything again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -100,7 +100,7 @@ impl Chooser {
         let has_room = |&path: &usize| paths[path].live().is_some_and(|it| it.has_room(data_len));
         let chosen = match self.choice {
             ChannelChoice::RoundRobin => {
-                // One that was asked for a sign of life in vain waits until it is given up or heard.
+                // One that was asked in vain for a sign of life waits until it is heard or lost.
                 let answers = |&path: &usize| {
                     let asked_for = paths[path].live().map(|it| it.channel.asked_for(now));
                     asked_for.is_some_and(|asked_for| asked_for < UNANSWERED)
