@@ -60,7 +60,7 @@ fn a_session_may_hear_anything() {
     let (rejects, failures, sum) = replay(Victim::Host);
     // Where data are placed is for a target to look at.
     assert_all_but(&rejects, &[Reject::Placement, Reject::Code]);
-    assert!(!failures.is_empty(), "no session fails");
+    assert!(failures.len() > 8, "sessions fail with {failures:?} only");
     assert!(sum.succeeded > 0 && sum.failed > 0);
 }
 
