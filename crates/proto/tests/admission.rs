@@ -7,7 +7,9 @@ mod pair;
 
 use std::time::Duration;
 
-use tyche_proto::wire::{ChannelId, Control, Kind, Mac, Reason, Reject, Ticket, Uuid};
+use tyche_proto::wire::{
+    ChannelId, Control, Header, Kind, Mac, Position, Reason, Reject, Ticket, Uuid,
+};
 
 use door::{Door, RESUME, WRITER, session};
 use pair::HOST;
@@ -44,8 +46,7 @@ fn an_attempt_is_decided_once() {
     let again = door.knock(HOST, &connect).unwrap().unwrap();
     assert_eq!(again, accept, "repeats are answered alike");
     door.give(HOST, Door::keepalive(&accept, 1), None);
-    let farewell =
-        tyche_proto::wire::Header { kind: Kind::Disconnect, ..Door::keepalive(&accept, 2) };
+    let farewell = Header { kind: Kind::Disconnect, ..Door::keepalive(&accept, 2) };
     door.give(HOST, farewell, None);
     door.wait(Duration::from_millis(1));
     assert!(door.sessions().is_empty());
@@ -137,12 +138,27 @@ fn channels_that_no_frame_comes_for_are_closed() {
 }
 
 #[test]
+fn a_first_frame_that_is_wrong_opens_nothing() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let accept = door.insist(&connect).unwrap().unwrap();
+    // It acknowledges what was never sent.
+    let first = Door::keepalive(&accept, 1);
+    let wrong = Header { acks: [Position(7); 2], ..first };
+    door.give(HOST, wrong, None);
+    assert_eq!(door.listener.rejects().of(Reject::AckOfUnsent), 1);
+    assert_eq!(door.listener.channels().count(), 0, "no memory is taken for it");
+    door.give(HOST, first, None);
+    assert_eq!(door.listener.channels().count(), 1);
+}
+
+#[test]
 fn frames_for_one_address_are_not_taken_from_broadcast() {
     let mut door = Door::new(false);
     let connect = door.connect(100, session(100), WRITER);
     let mut out = tyche_proto::Outgoing::new();
     out.destination = Mac::BROADCAST;
-    out.header = tyche_proto::wire::Header::new(Kind::Connect);
+    out.header = Header::new(Kind::Connect);
     out.control = Some(Control::Connect(connect));
     let frame = pair::seal(&out, HOST);
     let (head, payload) = frame.split_first_chunk().unwrap();

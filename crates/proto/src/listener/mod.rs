@@ -17,7 +17,6 @@ use tyche_wire::{
 use handshake::Question;
 use open::Open;
 
-use crate::admission::Grant;
 use crate::attempts::Attempts;
 use crate::outgoing::Outgoing;
 use crate::rules::{Rules, Sound};
@@ -263,32 +262,8 @@ impl<R: Rules> Listener<R> {
         } else {
             Body::parse_unchecked(header, payload)?
         };
-        let (channel, events) = (header.channel, &mut self.events);
-        let target = match &mut open.target {
-            Some(target) => target,
-            None => {
-                let Grant { export, writer, queue_size, damq_pages } = open.grant;
-                let stages = open.config.stages;
-                let sizes = (queue_size, damq_pages);
-                events.push_back(ListenerEvent::Opened {
-                    channel,
-                    export,
-                    boot: open.accept.boot,
-                    damq_pages,
-                    queue_size,
-                    stages,
-                });
-                let target =
-                    open.target.insert(TargetChannel::new(open.config, sizes, writer, now));
-                if let Some(event) = open.missed.take() {
-                    target.notify(event);
-                }
-                target
-            }
-        };
-        target.handle_frame(now, header, &body, |action| {
-            events.push_back(ListenerEvent::Action { channel, action });
-        })?;
+        let channel = header.channel;
+        let target = open.handle_frame(now, header, &body, &mut self.events)?;
         match (header.kind, &body) {
             (Kind::Disconnect, _) => {
                 let answer = target.channel.unsequenced(now, Kind::Disconnect, Flags::REPLY);

@@ -1,9 +1,11 @@
 //! A channel that was accepted, as its link knows it.
 
-use arrayvec::ArrayVec;
-use tyche_wire::{Accept, Event, Fenced};
+use std::collections::VecDeque;
 
-use super::FENCES_MAX;
+use arrayvec::ArrayVec;
+use tyche_wire::{Accept, Body, Event, Fenced, Header, Reject};
+
+use super::{FENCES_MAX, ListenerEvent};
 use crate::admission::Grant;
 use crate::channel::ChannelConfig;
 use crate::rules::Rules;
@@ -31,6 +33,52 @@ pub(super) struct Open<R> {
 }
 
 impl<R: Rules> Open<R> {
+    /// Takes a frame that is the channel's own, whole or not at all: memory is taken with the first
+    /// that has nothing wrong.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub(super) fn handle_frame(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        body: &Body<'_>,
+        events: &mut VecDeque<ListenerEvent>,
+    ) -> Result<&mut TargetChannel<R>, Reject> {
+        let (channel, before) = (header.channel, events.len());
+        let is_first = self.target.is_none();
+        if is_first {
+            let Grant { export, queue_size, damq_pages, .. } = self.grant;
+            let stages = self.config.stages;
+            let boot = self.accept.boot;
+            events.push_back(ListenerEvent::Opened {
+                channel,
+                export,
+                boot,
+                damq_pages,
+                queue_size,
+                stages,
+            });
+        }
+        let Grant { writer, queue_size, damq_pages, .. } = self.grant;
+        let target = self.target.get_or_insert_with(|| {
+            TargetChannel::new(self.config, (queue_size, damq_pages), writer, now)
+        });
+        let taken = target.handle_frame(now, header, body, |action| {
+            events.push_back(ListenerEvent::Action { channel, action });
+        });
+        if is_first && taken.is_err() {
+            events.truncate(before);
+            self.target = None;
+        }
+        taken?;
+        let target = self.target.as_mut().expect("it has taken a frame");
+        if let Some(event) = self.missed.take() {
+            target.notify(event);
+        }
+        Ok(target)
+    }
+
     /// Closed, and nothing of it is with the disk or to be sent any more.
     pub(super) fn is_over(&self) -> bool {
         let rests =

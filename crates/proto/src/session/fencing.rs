@@ -85,6 +85,11 @@ impl Fences {
         self.0.iter().map(|lost| lost.next).min()
     }
 
+    /// Whether that channel is lost and not confirmed to be closed.
+    pub(super) fn await_end_of(&self, identity: (Cookie, ChannelId)) -> bool {
+        self.0.iter().any(|lost| (lost.cookie, lost.channel) == identity)
+    }
+
     /// Lost channels that are not confirmed to be closed.
     pub(super) fn len(&self) -> usize {
         self.0.len()

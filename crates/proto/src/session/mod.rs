@@ -37,8 +37,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Body, ChannelId, Control, Echo, Event, Fate, Flags, Greeting, HEAD_LEN, Header, Kind, Mac,
-    Reject, Status,
+    Body, ChannelId, Control, Cookie, Echo, Event, Fate, Flags, Greeting, HEAD_LEN, Header, Kind,
+    Mac, Reject, Status,
 };
 
 use choice::Chooser;
@@ -299,6 +299,11 @@ impl<R: Rules> Session<R> {
         if let Control::Offer(offer) = &control {
             return self.handle_offer(port, src, offer);
         }
+        if let Control::Accept(accept) = &control
+            && self.knows((accept.cookie, accept.channel))
+        {
+            return Err(Reject::Unexpected);
+        }
         let asked = |path: &&mut Path<R>| path.port == port && path.has_asked(src, &control);
         let path = self.paths.iter_mut().find(asked).ok_or(Reject::Unexpected)?;
         let index = usize::from(path.id().0);
@@ -309,6 +314,13 @@ impl<R: Rules> Session<R> {
             None => {}
         }
         Ok(())
+    }
+
+    /// Whether a channel of the target has served this session before. Another with the same name
+    /// would share its requests' tags: a fence for one would be told what became of the other's.
+    fn knows(&self, identity: (Cookie, ChannelId)) -> bool {
+        let mut paths = self.paths.iter();
+        paths.any(|path| path.identity() == Some(identity)) || self.fences.await_end_of(identity)
     }
 
     fn handle_channel_frame(

@@ -12,7 +12,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{
     Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, FRAME_LEN_MIN, Flags,
-    Header, Hello, Kind, Mac, Reject, Rejection, Reset, Ticket, Uuid,
+    Header, Hello, Kind, Mac, PAGE_LEN, REQUEST_LEN_MAX, Reject, Rejection, Reset, Ticket, Uuid,
 };
 
 use super::SessionConfig;
@@ -36,6 +36,9 @@ const PROBE_LENS: [usize; 4] = [FRAME_LEN_MIN, 1514, 4210, 9014];
 const FLAP: Duration = Duration::from_secs(5);
 /// Each flap doubles the pause before the next attempt, up to 2⁶ times.
 const FLAPS_MAX: u32 = 6;
+
+/// Pages that a target may grant though fewer were wanted: those of the longest request.
+const DAMQ_PAGES_LEAST: u32 = REQUEST_LEN_MAX / PAGE_LEN as u32;
 
 /// How far the last attempt to reach the target got, for people. What got farther is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -384,6 +387,8 @@ impl<R: Rules> Path<R> {
         let fits = accept.export == connect.export
             && accept.queue_size <= connect.queue_size
             && accept.frame_len <= connect.frame_len
+            // A target grants room for one request at least.
+            && accept.damq_pages <= connect.damq_pages.max(DAMQ_PAGES_LEAST)
             && (!stages || connect.flags.contains(ConnectFlags::STAGES));
         if !fits {
             return Err(Reject::Unexpected);

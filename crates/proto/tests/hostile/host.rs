@@ -1,0 +1,232 @@
+//! The good host: a session, the memory of its operations, and what it is told of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tyche_proto::wire::{Mac, Name, Opcode, Status, Uuid};
+use tyche_proto::{
+    BatchPolicy, ChannelChoice, ExportId, Failure, Instant, OpId, Operation, Outgoing, PortConfig,
+    Problem, Rules, Session, SessionConfig, SessionEvent, Sound, TargetId,
+};
+
+use super::content;
+use super::frames::{seal, split};
+use super::ledger::Ledger;
+use super::target::SLOTS;
+use super::world::{FRAME_LEN, HOSTS, LINKS, RINGS, TARGETS, random};
+
+/// Operations at once.
+pub(crate) const DEPTH: u32 = 12;
+/// Time until a lost target is given up. One that lives has 10 s for an operation.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
+/// Events that one frame may bring: each of its entries can end an operation and say so twice, and
+/// what ends a session ends all operations.
+const EVENTS_MAX: usize = 128;
+
+/// How the good host is set up.
+#[derive(Clone, Copy)]
+pub(crate) struct Habits {
+    pub(crate) read_only: bool,
+    pub(crate) checksum: bool,
+    pub(crate) stages: bool,
+    pub(crate) channels: usize,
+    /// The target's addresses are known.
+    pub(crate) knows_target: bool,
+}
+
+struct Pending {
+    operation: Operation,
+    memory: Vec<u8>,
+}
+
+/// See the module.
+pub(crate) struct Host<R = Sound> {
+    pub(crate) session: Session<R>,
+    habits: Habits,
+    pending: BTreeMap<OpId, Pending>,
+    /// Which links are part of the session.
+    pub(crate) ports: [bool; LINKS],
+    pub(crate) completed: usize,
+    pub(crate) succeeded: usize,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) is_closed: bool,
+    out: Outgoing,
+}
+
+/// The host's own identity.
+pub(crate) const IDENTITY: Uuid = Uuid::from_u128(1);
+
+/// The session of that number, which is a device's first.
+pub(crate) fn session_of(number: u64) -> Uuid {
+    Uuid::from_u128(200 + u128::from(number))
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+impl<R: Rules> Host<R> {
+    /// `number`: of the session.
+    pub(crate) fn new(habits: Habits, number: u64, now: Instant) -> Self {
+        let config = SessionConfig {
+            host: IDENTITY,
+            host_name: name("host"),
+            session: session_of(number),
+            device: session_of(number),
+            resumes: None,
+            export: ExportId::Name(name("disk")),
+            target: TargetId::Any,
+            queue_size: SLOTS,
+            damq_pages: 512,
+            operations_max: DEPTH,
+            read_only: habits.read_only,
+            checksum: habits.checksum,
+            stages: habits.stages,
+            keep_alive: Duration::from_secs(1),
+            reconnect_delay: Duration::from_millis(20),
+            ctrl_loss_tmo: Some(PATIENCE),
+            batch: BatchPolicy::Natural,
+            channels: habits.channels,
+            choice: ChannelChoice::default(),
+        };
+        let ports: Vec<_> = (0..LINKS).map(|link| port(habits, link)).collect();
+        Self {
+            session: Session::new(config, &ports, random(100 + number), now),
+            habits,
+            pending: BTreeMap::new(),
+            ports: [true; LINKS],
+            completed: 0,
+            succeeded: 0,
+            failure: None,
+            is_closed: false,
+            out: Outgoing::new(),
+        }
+    }
+
+    /// Begins an operation on a plot of its own, if the session takes it.
+    pub(crate) fn submit(&mut self, now: Instant, mut operation: Operation, ledger: &mut Ledger) {
+        if operation.opcode != Opcode::Flush {
+            operation.offset += ledger.plot();
+        }
+        let Ok(op) = self.session.submit(now, operation) else { return };
+        let len = if operation.opcode.has_data() { operation.len as usize } else { 0 };
+        let mut memory = vec![0; len];
+        if operation.opcode == Opcode::Write {
+            content::write(operation.offset, &mut memory);
+        }
+        ledger.submits(operation);
+        let before = self.pending.insert(op, Pending { operation, memory });
+        assert!(before.is_none(), "an operation's name is given out twice");
+    }
+
+    /// Takes a frame of a link.
+    pub(crate) fn handle_frame(
+        &mut self,
+        now: Instant,
+        link: usize,
+        frame: &[u8],
+        ledger: &mut Ledger,
+    ) {
+        let Some((head, payload)) = split(frame) else { return };
+        if self.ports[link] {
+            let rejected = self.session.rejects().total();
+            self.session.handle_frame(now, link, head, payload);
+            let happened = self.take_events(payload, ledger);
+            let is_taken = self.session.rejects().total() == rejected;
+            assert!(is_taken || happened == 0, "a frame that is wrong has an effect");
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant, ledger: &mut Ledger) {
+        self.session.handle_timeout(now);
+        self.take_events(&[], ledger);
+    }
+
+    /// Looks at what has happened, and returns how much. `payload`: of the frame that was handled
+    /// last.
+    pub(crate) fn take_events(&mut self, payload: &[u8], ledger: &mut Ledger) -> usize {
+        let mut happened = 0;
+        for _ in 0..EVENTS_MAX {
+            let Some(event) = self.session.poll_event() else { return happened };
+            happened += 1;
+            match event {
+                SessionEvent::Data { op, offset, len, source } => {
+                    let pending = self.pending.get_mut(&op).expect("data of what has not ended");
+                    assert_eq!(pending.operation.opcode, Opcode::Read);
+                    let data = &payload[source as usize..][..len as usize];
+                    pending.memory[offset as usize..][..len as usize].copy_from_slice(data);
+                }
+                SessionEvent::Completed { op, status } => {
+                    let ended = self.pending.remove(&op).expect("an operation ends once");
+                    ledger.completes(&ended.operation, status, &ended.memory);
+                    self.completed += 1;
+                    self.succeeded += usize::from(status == Status::Success);
+                }
+                SessionEvent::Failed(failure) => {
+                    assert!(self.pending.is_empty(), "a failed session leaves operations");
+                    assert!(self.failure.replace(failure).is_none(), "it fails twice");
+                }
+                SessionEvent::Closed => self.is_closed = true,
+                // What a frame of another version is good for.
+                SessionEvent::OtherVersion(..) => happened -= 1,
+                _ => {}
+            }
+        }
+        panic!("a frame brings events without end");
+    }
+
+    /// The next frame that a link has to send.
+    pub(crate) fn transmit(&mut self, now: Instant, link: usize) -> Option<(Mac, Vec<u8>)> {
+        if !self.session.poll_transmit(now, link, &mut self.out) {
+            return None;
+        }
+        assert!(self.ports[link], "a link that was removed sends");
+        let (out, session, pending) = (&self.out, &self.session, &self.pending);
+        let frame = seal(HOSTS[link], out, |part, data| {
+            let channel = out.channel.expect("data belong to a channel");
+            let located = session.locate(channel, part.tag.slot);
+            let (op, base) = located.expect("a frame carries data of what is in progress");
+            let from = (base + part.offset) as usize;
+            data.extend_from_slice(&pending[&op].memory[from..][..part.len as usize]);
+        });
+        assert!(frame.len() <= FRAME_LEN, "a frame of {} bytes", frame.len());
+        Some((out.destination, frame))
+    }
+
+    /// Takes a link out of the session, or puts it back.
+    pub(crate) fn toggle_link(&mut self, now: Instant, link: usize, ledger: &mut Ledger) {
+        if self.ports[link] {
+            self.session.remove_port(now, link);
+            self.ports[link] = false;
+            self.take_events(&[], ledger);
+        } else if let Some(lowest) = self.ports.iter().position(|used| !used) {
+            let index = self.session.add_port(now, port(self.habits, lowest));
+            assert_eq!(index, lowest);
+            self.ports[lowest] = true;
+        }
+    }
+
+    /// The kernel says that a link is down, or takes shorter frames only.
+    pub(crate) fn lose_link(&mut self, now: Instant, link: usize, down: bool, to: &mut Ledger) {
+        if self.ports[link] {
+            let problem = if down { Problem::Down } else { Problem::Narrowed };
+            self.session.lose_port(now, link, problem);
+            self.take_events(&[], to);
+        }
+    }
+
+    /// The device goes.
+    pub(crate) fn disconnect(&mut self, now: Instant, ledger: &mut Ledger) {
+        self.session.disconnect(now);
+        self.take_events(&[], ledger);
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+fn port(habits: Habits, link: usize) -> PortConfig {
+    let target = habits.knows_target.then_some(TARGETS[link]);
+    PortConfig { frame_len_max: FRAME_LEN, rings: RINGS, target, node: None }
+}
