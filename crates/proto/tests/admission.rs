@@ -158,3 +158,16 @@ fn a_repeated_farewell_is_answered_though_the_channel_is_gone() {
     }
     assert!(answers.is_sorted_by(|a, b| a < b), "packet numbers never repeat: {answers:?}");
 }
+
+#[test]
+fn the_cookie_of_a_living_channel_is_not_taken_for_another() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let accept = door.insist(&connect).unwrap().unwrap();
+    let other = door.connect(100, session(100), WRITER);
+    let same = tyche_proto::wire::Connect { cookie: connect.cookie, ..other.clone() };
+    assert!(door.knock(HOST, &same).is_none());
+    assert_eq!(door.listener.rejects().of(Reject::Cookie), 1);
+    assert_eq!(door.knock(HOST, &connect).unwrap().unwrap(), accept, "a repeat is none");
+    assert!(door.knock(HOST, &other).unwrap().is_ok());
+}
