@@ -164,15 +164,17 @@ fn seal(frame: &mut [u8]) {
 }
 
 /// Gives a literal frame the addresses and, if it is one of a channel, those fields of the header
-/// that name the channel and its state. A checksum of the header that was wrong stays so.
+/// that name the channel and its state. A checksum of the header stays as right or wrong as it was.
 pub(crate) fn readdress(frame: &mut [u8], (dst, src): (Mac, Mac), header: &[u8]) {
     frame[..6].copy_from_slice(&dst);
     frame[6..12].copy_from_slice(&src);
-    let crc = number(&frame[HEADER_CRC..HEAD]) as u32;
-    if on_channel(frame[15]) && Checksum::of(&frame[ETHERNET..HEADER_CRC]) == crc {
+    if on_channel(frame[15]) {
+        let before = Checksum::of(&frame[ETHERNET..HEADER_CRC]);
         // From the channel to the acks.
         frame[18..48].copy_from_slice(&header[4..34]);
-        seal(frame);
+        let change = before ^ Checksum::of(&frame[ETHERNET..HEADER_CRC]);
+        let crc = number(&frame[HEADER_CRC..HEAD]) as u32 ^ change;
+        frame[HEADER_CRC..HEAD].copy_from_slice(&crc.to_le_bytes());
     }
 }
 

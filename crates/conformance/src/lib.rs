@@ -2,7 +2,8 @@
 //! a driver that plays the other end. `conformance/README.md` describes the format.
 //!
 //! ```text
-//! tests     vectors against Listener and Session, in virtual time
+//! main      vectors against a peer on a network interface          live
+//! tests     the same against Listener and Session, in virtual time
 //!               |
 //!             suite     the files and their vectors
 //!             run       one vector: its steps, one after the other
@@ -18,6 +19,7 @@
 
 mod exchange;
 mod frame;
+pub mod live;
 mod run;
 mod suite;
 mod table;
