@@ -50,13 +50,17 @@ impl Disk {
         }
     }
 
-    /// Whether the disk can do it.
+    /// Whether the disk can do it. A write past its end is an invalid request like any other; that
+    /// Linux calls it ENOSPC is for the host's device to say.
     pub(super) fn check(&self, request: &Request) -> Result<(), Errno> {
         if self.queue.is_none() {
             self.exported.failed(request.operation.into(), Errno::IO);
             return Err(Errno::IO);
         }
-        self.exported.store.geometry().check(request)
+        self.exported.store.geometry().check(request).map_err(|errno| match errno {
+            Errno::NOSPC => Errno::INVAL,
+            errno => errno,
+        })
     }
 
     /// Answers a read that was checked, if the store can without a copy.
