@@ -14,6 +14,8 @@ use crate::{Result, Subject};
 
 /// How long anything may take that is to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// Between two looks while nothing comes.
+const LOOK: Duration = Duration::from_millis(50);
 /// Positions of our receive rings, as every vector says in its handshake.
 const WINDOW: u64 = 64;
 
@@ -230,7 +232,7 @@ impl<'a> Exchange<'a> {
             if left.is_zero() {
                 return Err(format!("{what} did not come; there came {}", self.describe()));
             }
-            self.pump(left)?;
+            self.pump(left.min(LOOK))?;
         }
     }
 

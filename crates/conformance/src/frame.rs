@@ -50,9 +50,9 @@ const DATA_RING: u64 = 4;
 /// See above.
 pub(crate) const ACK_REQUEST: u64 = 8;
 
-/// Whether a frame of that kind belongs to a channel.
+/// Whether a frame of that kind belongs to a channel. So may a kind that there is not.
 pub(crate) fn on_channel(kind: u8) -> bool {
-    kind >= 0x10
+    !(1..=7).contains(&kind)
 }
 
 /// The ring of a frame, by its kind and flags: 0 for the command ring, 1 for the data ring.

@@ -12,6 +12,8 @@ use crate::{Result, Subject};
 
 /// Between two looks at what no frame tells.
 const POLL: Duration = Duration::from_millis(10);
+/// Between two repetitions of a frame that is to be repeated until it is answered.
+const REPEAT: Duration = Duration::from_millis(100);
 /// How long is waited for the answer to a farewell.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -156,14 +158,22 @@ impl<'a> Run<'a> {
     /// Awaits a frame without entries that is as described.
     fn expect(&mut self, pattern: &Map<String, Value>) -> Result<()> {
         let kind = pattern.get("kind").and_then(Value::as_str).ok_or("what kind of frame?")?;
+        let repeat = pattern.get("repeat").and_then(Value::as_str);
+        let mut repeat_at = self.exchange.subject.now() + REPEAT;
         let mut differs = None;
         let came = self.exchange.until(&format!("{kind} as described"), |exchange| {
+            if let Some(label) = repeat
+                && exchange.subject.now() >= repeat_at
+            {
+                exchange.repeat(label, false)?;
+                repeat_at = exchange.subject.now() + REPEAT;
+            }
             while let Some(index) = exchange.inbox.iter().position(|frame| frame.kind == kind) {
                 let Some(frame) = exchange.inbox.remove(index) else { break };
                 let mut bindings = exchange.bindings.clone();
                 bindings.insert("source".to_owned(), frame.src.to_vec());
                 let mut header = pattern.clone();
-                header.retain(|key, _| !matches!(key.as_str(), "kind" | "body" | "on"));
+                header.retain(|key, _| !matches!(&**key, "kind" | "body" | "on" | "repeat"));
                 let table = exchange.table;
                 let compared = table.compare("header", &header, &frame.header, &mut bindings);
                 let compared = compared.and_then(|()| match pattern.get("body") {

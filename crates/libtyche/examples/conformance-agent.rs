@@ -42,10 +42,7 @@ fn serve(interface: String, opened: &OnceLock<Volume>, orders: &Orders) {
     options.timeout = Duration::from_secs(30);
     let volume = match options.open() {
         Ok(volume) => opened.get_or_init(|| volume),
-        Err(error) => {
-            eprintln!("conformance-agent: {error}");
-            return say("over ok");
-        }
+        Err(_) => return say("over ok"),
     };
     say("connected ok");
     let (mut done, mut is_over) = (Vec::new(), false);

@@ -6,19 +6,16 @@ use std::time::Duration;
 use tyche_conformance::{Mac, Result, Subject};
 use tyche_proto::wire::{CommandFlags, Entry, Name, Opcode, Status, Uuid};
 use tyche_proto::{
-    BatchPolicy, ChannelChoice, ExportId, Instant, OpId, Operation, Outgoing, PortConfig, Session,
-    SessionConfig, SessionEvent, Sound, TargetId,
+    BatchPolicy, ChannelChoice, ExportId, Instant, OpId, Operation, Outgoing, PortConfig, Rules,
+    Session, SessionConfig, SessionEvent, TargetId,
 };
 
 use crate::frames::{FRAME_LEN, PLAYED, seal};
 use crate::random;
 
-/// The build that is tested.
-type Build = Sound;
-
 /// See the module.
-pub(crate) struct Host {
-    session: Session<Build>,
+pub(crate) struct Host<R> {
+    session: Session<R>,
     now: Instant,
     /// Name, memory, and whether it is a read, by operation.
     operations: BTreeMap<OpId, (String, Vec<u8>, bool)>,
@@ -26,7 +23,7 @@ pub(crate) struct Host {
     said: VecDeque<String>,
 }
 
-impl Host {
+impl<R: Rules> Host<R> {
     pub(crate) fn new() -> Self {
         let name = |text| Name::new(text).unwrap();
         let session = SessionConfig {
@@ -110,7 +107,7 @@ fn runs(bytes: &[u8]) -> String {
     runs.map(|run| format!("{:02x}*{}", run[0], run.len())).collect::<Vec<_>>().join(" ")
 }
 
-impl Subject for Host {
+impl<R: Rules> Subject for Host<R> {
     fn address(&self) -> Mac {
         PLAYED.0
     }

@@ -7,19 +7,16 @@ use tyche_conformance::{Mac, Result, Subject};
 use tyche_proto::wire::{Command, Entry, Name, Opcode, PAGE_LEN, Status, Uuid};
 use tyche_proto::{
     Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing,
-    Registry, Sound, TargetConfig,
+    Registry, Rules, TargetConfig,
 };
 
 use crate::frames::{FRAME_LEN, PLAYED, seal};
 use crate::random;
 
 const SIZE: usize = 1 << 20;
-/// The build that is tested.
-type Build = Sound;
-
 /// See the module.
-pub(crate) struct Target {
-    listener: Listener<Build>,
+pub(crate) struct Target<R> {
+    listener: Listener<R>,
     registry: Registry,
     now: Instant,
     /// By export.
@@ -55,7 +52,7 @@ fn export(number: u128, name: &str) -> ExportConfig {
     }
 }
 
-impl Target {
+impl<R: Rules> Target<R> {
     pub(crate) fn new() -> Self {
         let uuid = Uuid::from_u128(3);
         let mut registry = Registry::new(TargetConfig {
@@ -161,7 +158,7 @@ fn execute(disk: &mut [u8], memory: &mut Memory, command: Command) -> Status {
     Status::Success
 }
 
-impl Subject for Target {
+impl<R: Rules> Subject for Target<R> {
     fn address(&self) -> Mac {
         PLAYED.0
     }
