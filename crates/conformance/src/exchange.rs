@@ -290,7 +290,8 @@ impl Channel {
         let sent = self.positions;
         self.acked = ["ack_command", "ack_data"].map(|field| frame.field(field) as u32);
         if self.acked.iter().zip(sent).any(|(acked, sent)| *acked > sent) {
-            return Err(format!("acks {:?}, but only {sent:?} were sent", self.acked));
+            let acked = self.acked;
+            return Err(format!("it acks {acked:?}, more than the {sent:?} that it was to take"));
         }
         self.is_over |= frame.kind == "Disconnect";
         if let Some(ring) = ring(&frame.kind, frame.field("flags")) {

@@ -51,7 +51,7 @@ impl<'a> Run<'a> {
         Self { exchange, role, preludes, said: BTreeMap::new() }
     }
 
-    /// Does all steps, and looks whether anything came that none of them has asked for.
+    /// Does all steps.
     pub(crate) fn steps(&mut self, steps: &Value) -> Result<()> {
         let steps = steps.as_array().ok_or("steps are a list")?;
         for (number, step) in steps.iter().enumerate() {
@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Says farewell on what is open, and that it was all; to be called in any case.
+    /// Looks whether anything is left, and says farewell on what is open; to be called in any case.
     pub(crate) fn end(&mut self) -> Result<()> {
         let names: Vec<String> = self.exchange.channels.keys().cloned().collect();
         let (table, mut left) = (self.exchange.table, Ok(()));
@@ -76,7 +76,8 @@ impl<'a> Run<'a> {
                 let entry = entry.describe(table);
                 left = Err(format!("at the end: nothing has asked for {entry}"));
             }
-            if self.exchange.channel(object(&spec)?)?.is_over {
+            // A host's agent is ended instead.
+            if self.role == Role::Host || self.exchange.channel(object(&spec)?)?.is_over {
                 continue;
             }
             self.exchange.send(&spec, None, false)?;
