@@ -3,6 +3,7 @@
 //! It uses the standard library alone, for it is compiled before anything else can be said.
 
 mod bench;
+mod conformance;
 mod deb;
 mod fio;
 mod instructions;
@@ -27,6 +28,9 @@ usage: cargo xtask COMMAND
 
   demo [ARGS..]   build, and run `tyche demo ARGS` (as root; `cargo xtask demo --help`)
   test            run all tests (as root); with CI=true an unlisted skip is a failure
+  conformance [FILTER]
+                  hold our target and host against PROTOCOL.md, vector by vector (as root); with
+                  --target INTERFACE or --host INTERFACE, any other (conformance/README.md)
   lint            check format, lints and the house rules
   instructions [--bless]
                   count the instructions of the hot path, and compare with the counts that are
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         Some("demo") => demo(&rest),
         Some("bench") => bench::run(&rest),
         Some("soak") => soak::run(&rest),
+        Some("conformance") => conformance::run(&rest),
         Some("deb") if deb::is_usage(&rest) => deb::run(&rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),

@@ -166,3 +166,36 @@ fn frames_for_one_address_are_not_taken_from_broadcast() {
     assert_eq!(door.listener.rejects().of(Reject::Destination), 1);
     assert!(!door.listener.has_requests());
 }
+
+#[test]
+fn a_repeated_farewell_is_answered_though_the_channel_is_gone() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let accept = door.insist(&connect).unwrap().unwrap();
+    door.give(HOST, Door::keepalive(&accept, 1), None);
+    let mut answers = Vec::new();
+    for packet in 2..5 {
+        let keepalive = Door::keepalive(&accept, packet);
+        let farewell = tyche_proto::wire::Header { kind: Kind::Disconnect, ..keepalive };
+        assert!(door.give(STRANGER, farewell, None).iter().all(|out| out.control.is_some()));
+        let sent = door.give(HOST, farewell, None);
+        let answer = sent.iter().find(|out| out.header.kind == Kind::Disconnect);
+        answers.push(answer.expect("it is answered").header.packet);
+        door.wait(Duration::from_millis(50));
+        assert!(door.sessions().is_empty());
+    }
+    assert!(answers.is_sorted_by(|a, b| a < b), "packet numbers never repeat: {answers:?}");
+}
+
+#[test]
+fn the_cookie_of_a_living_channel_is_not_taken_for_another() {
+    let mut door = Door::new(false);
+    let connect = door.connect(100, session(100), WRITER);
+    let accept = door.insist(&connect).unwrap().unwrap();
+    let other = door.connect(100, session(100), WRITER);
+    let same = tyche_proto::wire::Connect { cookie: connect.cookie, ..other.clone() };
+    assert!(door.knock(HOST, &same).is_none());
+    assert_eq!(door.listener.rejects().of(Reject::Cookie), 1);
+    assert_eq!(door.knock(HOST, &connect).unwrap().unwrap(), accept, "a repeat is none");
+    assert!(door.knock(HOST, &other).unwrap().is_ok());
+}

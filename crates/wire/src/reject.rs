@@ -59,7 +59,7 @@ rejects! {
     Ticket = "ticket",
     /// No channel of that index is open.
     Channel = "channel",
-    /// The cookie is not the channel's.
+    /// The cookie is not the channel's; or that of a connect is another living channel's.
     Cookie = "cookie",
     /// A frame of a channel from another address than the peer's.
     Source = "source",

@@ -421,3 +421,34 @@ fn the_limits_themselves_are_accepted() {
     mend(&mut frame);
     assert!(frames::check(&frame));
 }
+
+/// The vectors of the conformance suite are the frames of the tables here. `TYCHE_BLESS=1` writes
+/// the file anew.
+#[test]
+fn the_conformance_suite_has_these_frames() {
+    let tables = HEADERS.iter().chain(BODIES).chain(ENTRIES);
+    let vector = |&(reject, name, changes, how): &Bad| {
+        let frame = apply(name, changes, how);
+        let what = format!("{name}, {changes:?}, {how:?}");
+        let reason = reject.name();
+        let hex = runs(&frame);
+        format!("{{\"reason\": \"{reason}\", \"what\": \"{what}\",\n  \"hex\": \"{hex}\"}}")
+    };
+    let vectors: Vec<String> = tables.map(vector).collect();
+    let text = format!("[\n{}\n]\n", vectors.join(",\n"));
+    let path = frames::path("../../conformance/single.json");
+    if std::env::var_os("TYCHE_BLESS").is_some() {
+        std::fs::write(&path, &text).expect("the file can be written");
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(known == text, "{} is not up to date: TYCHE_BLESS=1 writes it", path.display());
+}
+
+/// Bytes in hexadecimal; `00*57` stands for 57 zeroes.
+fn runs(bytes: &[u8]) -> String {
+    let runs = bytes.chunk_by(|a, b| a == b).map(|run| match run.len() {
+        count @ 1..4 => format!("{:02x}", run[0]).repeat(count),
+        count => format!(" {:02x}*{count} ", run[0]),
+    });
+    runs.collect::<String>().trim().to_owned()
+}

@@ -155,6 +155,10 @@ impl<R: Rules> Listener<R> {
             let accept = open.accept.clone();
             return self.post(src, Flags::NONE, Control::Accept(accept));
         }
+        let mut open = self.channels.iter().flatten().filter(|open| !open.closing);
+        if open.any(|open| (open.config.peer_mac, open.config.peer.1) == (src, connect.cookie)) {
+            return self.rejects.add(Reject::Cookie);
+        }
         let attempt = (src, connect.attempt);
         match self.attempts.verdict(now, attempt, issued) {
             Ok(Verdict::Waiting) => {}

@@ -3,6 +3,7 @@
 //! One input (`handle_frame`, `complete`, `handle_timeout`), then drain the outputs: `poll_event`
 //! until it has nothing more, `serve_requests` if [`Listener::has_requests`], `poll_transmit`.
 
+mod farewells;
 mod handshake;
 mod open;
 
@@ -14,6 +15,7 @@ use tyche_wire::{
     Reject, Reset, Status, Tag, Times, Uuid,
 };
 
+use farewells::Farewells;
 use handshake::Question;
 use open::Open;
 
@@ -27,7 +29,7 @@ use crate::time::{Instant, earliest};
 
 /// Requests of hosts without a channel that wait to be served; more are dropped and asked again.
 const REQUESTS_MAX: usize = 64;
-/// Frames to hosts without a channel that wait to be sent.
+/// Frames outside of channels, or of channels that are gone, that wait to be sent.
 const OUTBOX_MAX: usize = 256;
 /// Fences of a channel that wait to be answered.
 const FENCES_MAX: usize = 8;
@@ -120,7 +122,8 @@ pub struct Listener<R = Sound> {
     questions: VecDeque<Question>,
     tickets: Tickets,
     attempts: Attempts,
-    outbox: VecDeque<(Mac, Flags, Control)>,
+    outbox: VecDeque<(Mac, Header, Option<Control>)>,
+    farewells: Farewells,
     events: VecDeque<ListenerEvent>,
     reset_after: Instant,
     /// The target.
@@ -149,6 +152,7 @@ impl<R: Rules> Listener<R> {
             attempts: Attempts::default(),
             identity: target,
             outbox: VecDeque::new(),
+            farewells: Farewells::default(),
             events: VecDeque::new(),
             reset_after: Instant(0),
             mark: Checksum::of(target.as_bytes()) as u16,
@@ -242,6 +246,11 @@ impl<R: Rules> Listener<R> {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), Reject> {
+        if let Some(answer) = self.farewells.repeated(src, header) {
+            Body::parse(header, payload)?;
+            self.send(src, answer, None);
+            return Ok(());
+        }
         let index = usize::from(header.channel.0);
         let known = self.channels.get_mut(index).and_then(Option::as_mut);
         let origin = known.as_ref().map(|open| open.config.check_origin::<R>(src, header));
@@ -269,6 +278,7 @@ impl<R: Rules> Listener<R> {
                 let answer = target.channel.unsequenced(now, Kind::Disconnect, Flags::REPLY);
                 target.farewell = Some(answer);
                 (open.closing, open.is_done) = (true, true);
+                self.farewells.note(&open.config, answer);
                 self.share_receiver();
             }
             (Kind::Fence, Body::Control(pdu)) => {
@@ -294,8 +304,12 @@ impl<R: Rules> Listener<R> {
     }
 
     fn post(&mut self, to: Mac, flags: Flags, control: Control) {
+        self.send(to, Header { flags, ..Header::new(control.kind()) }, Some(control));
+    }
+
+    fn send(&mut self, to: Mac, header: Header, control: Option<Control>) {
         if self.outbox.len() < OUTBOX_MAX {
-            self.outbox.push_back((to, flags, control));
+            self.outbox.push_back((to, header, control));
         }
     }
 
@@ -374,9 +388,8 @@ impl<R: Rules> Listener<R> {
 
     /// Composes the next frame; false if there is none to send now.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
-        if let Some((to, flags, control)) = self.outbox.pop_front() {
-            let header = Header { flags, ..Header::new(control.kind()) };
-            out.set_control(to, header, Some(control));
+        if let Some((to, header, control)) = self.outbox.pop_front() {
+            out.set_control(to, header, control);
             return true;
         }
         let count = self.channels.len();

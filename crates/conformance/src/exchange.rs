@@ -1,0 +1,314 @@
+//! Frames in and out, and what the other end of a channel has to know: numbers, positions, acks.
+//!
+//! It behaves as a peer must where a vector says nothing: frames are numbered, what has come is
+//! acknowledged when that is asked for, duplicates are dropped. It sends nothing again by itself.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::frame::{ACK_REQUEST, Entry, Frame, Mac, compose, on_channel, readdress, ring};
+use crate::table::{Bindings, Table, hex, number, object};
+use crate::{Result, Subject};
+
+/// How long anything may take that is to come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// Between two looks while nothing comes.
+const LOOK: Duration = Duration::from_millis(50);
+/// Positions of our receive rings, as every vector says in its handshake.
+const WINDOW: u64 = 64;
+
+/// Our end of a channel.
+#[derive(Default)]
+pub(crate) struct Channel {
+    /// Index and cookie of frames to us, and of frames to the peer.
+    own: (Vec<u8>, Vec<u8>),
+    peer: (Vec<u8>, Vec<u8>),
+    /// Number of the last frame that was sent, and that was received.
+    packet: u64,
+    packet_received: u64,
+    /// The next position in each ring.
+    positions: [u32; 2],
+    /// Positions that were received, and the first that was not.
+    received: [BTreeSet<u32>; 2],
+    awaited: [u32; 2],
+    /// What the peer has acknowledged.
+    pub(crate) acked: [u32; 2],
+    /// Frames that were received.
+    pub(crate) frames: u64,
+    /// Entries that no step has looked at.
+    pub(crate) entries: VecDeque<Entry>,
+    /// Entries of frames that came again.
+    pub(crate) repeated: VecDeque<Entry>,
+    /// Nothing is acknowledged any more.
+    pub(crate) is_deaf: bool,
+    /// A farewell has come.
+    pub(crate) is_over: bool,
+}
+
+/// A frame that was sent, for sending it again.
+#[derive(Clone)]
+struct Sent {
+    spec: Map<String, Value>,
+    bytes: Vec<u8>,
+}
+
+/// See the module.
+pub(crate) struct Exchange<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) subject: &'a mut dyn Subject,
+    pub(crate) bindings: Bindings,
+    pub(crate) channels: BTreeMap<String, Channel>,
+    /// Frames without entries that no step has looked at.
+    pub(crate) inbox: VecDeque<Frame>,
+    sent: BTreeMap<String, Sent>,
+}
+
+impl<'a> Exchange<'a> {
+    pub(crate) fn new(table: &'a Table, subject: &'a mut dyn Subject, bindings: Bindings) -> Self {
+        let (channels, inbox, sent) = Default::default();
+        Self { table, subject, bindings, channels, inbox, sent }
+    }
+
+    /// Opens our end of a channel with the values that are bound.
+    pub(crate) fn open(&mut self, name: &str) -> Result<()> {
+        let value = |name: &str| {
+            let bytes = self.bindings.get(name).cloned();
+            bytes.ok_or_else(|| format!("a channel is opened, but nothing is bound to ${name}"))
+        };
+        let sized = |name: &str, len: usize| {
+            value(name).map(|mut bytes| {
+                bytes.resize(len, 0);
+                bytes
+            })
+        };
+        let own = (sized("own_channel", 2)?, sized("own_cookie", 8)?);
+        let peer = (value("channel")?, value("cookie")?);
+        self.channels.insert(name.to_owned(), Channel { own, peer, ..Channel::default() });
+        Ok(())
+    }
+
+    /// The channel that a frame or a step is about: `on`, or the one called `main`.
+    pub(crate) fn channel(&mut self, spec: &Map<String, Value>) -> Result<&mut Channel> {
+        let name = spec.get("on").and_then(Value::as_str).unwrap_or("main");
+        self.channels.get_mut(name).ok_or_else(|| format!("no channel is called {name:?}"))
+    }
+
+    /// Composes a frame as the next on its channel; it takes a position if it `counts`.
+    fn next(&mut self, spec: &Map<String, Value>, counts: bool) -> Result<Sent> {
+        let kind = spec.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let code = self.table.value("kind", kind)? as u8;
+        let mut auto = Map::new();
+        let mut spec = spec.clone();
+        if kind == "Data" {
+            auto.insert("flags".to_owned(), Value::from(vec!["CHECKSUMMED"]));
+        }
+        if on_channel(code) {
+            let flags = spec.get("flags").or_else(|| auto.get("flags")).cloned();
+            let flags = Map::from_iter([("flags".to_owned(), flags.unwrap_or(0.into()))]);
+            let flags = number(&self.table.encode("header", &flags, &self.bindings)?[2..4]);
+            let channel = self.channel(&spec)?;
+            let number = spec.get("packet").and_then(Value::as_u64).unwrap_or(0);
+            channel.packet = number.max(channel.packet + 1);
+            if let Some(ring) = ring(kind, flags)
+                && !spec.contains_key("position")
+            {
+                spec.insert("position".to_owned(), channel.positions[ring].into());
+                channel.positions[ring] = channel.positions[ring].wrapping_add(counts.into());
+            }
+            channel.header(&mut auto);
+        } else {
+            auto.insert("channel".to_owned(), 0xffff.into());
+        }
+        let bytes = compose(self.table, &spec, auto, self.addresses(&spec)?, &self.bindings)?;
+        Ok(Sent { spec, bytes })
+    }
+
+    fn addresses(&self, spec: &Map<String, Value>) -> Result<(Mac, Mac)> {
+        let address = |key: &str, default: &str| {
+            let text = spec.get(key).and_then(Value::as_str).unwrap_or(default);
+            let bytes = match text.strip_prefix('$') {
+                Some(name) => self.bindings.get(name).cloned(),
+                None => Some(hex(text)?),
+            };
+            let bytes = bytes.and_then(|bytes| Mac::try_from(bytes).ok());
+            bytes.ok_or_else(|| format!("{key} {text:?} is no address"))
+        };
+        Ok((address("dst", "$peer")?, address("src", "$own")?))
+    }
+
+    /// Sends a frame, unless it is to be `lost`.
+    pub(crate) fn send(&mut self, spec: &Value, label: Option<&str>, lost: bool) -> Result<()> {
+        let sent = self.next(object(spec)?, true)?;
+        if !lost {
+            self.subject.send(&sent.bytes)?;
+        }
+        if let Some(label) = label {
+            self.sent.insert(label.to_owned(), sent);
+        }
+        Ok(())
+    }
+
+    /// Sends a frame that must have no effect: its position is used again.
+    pub(crate) fn send_wrong(&mut self, spec: &Value) -> Result<()> {
+        let sent = self.next(object(spec)?, false)?;
+        self.subject.send(&sent.bytes)
+    }
+
+    /// Sends a literal frame that must have no effect.
+    pub(crate) fn send_literal(&mut self, mut frame: Vec<u8>) -> Result<()> {
+        let spec = Map::new();
+        let mut auto = Map::new();
+        let channel = self.channel(&spec)?;
+        channel.packet += 1;
+        channel.header(&mut auto);
+        let header = self.table.encode("header", &auto, &self.bindings)?;
+        readdress(&mut frame, self.addresses(&spec)?, &header);
+        self.subject.send(&frame)
+    }
+
+    /// Sends a frame again: with a new number, or as it was.
+    pub(crate) fn repeat(&mut self, label: &str, renumbered: bool) -> Result<()> {
+        let sent = self.sent.get(label).cloned();
+        let mut sent = sent.ok_or_else(|| format!("nothing was sent as {label:?}"))?;
+        if renumbered {
+            sent = self.next(&sent.spec, false)?;
+        }
+        self.subject.send(&sent.bytes)
+    }
+
+    /// Takes the next frame that comes within that time; false if none does.
+    pub(crate) fn pump(&mut self, patience: Duration) -> Result<bool> {
+        let Some(bytes) = self.subject.receive(patience)? else { return Ok(false) };
+        let frame = Frame::parse(self.table, &bytes)?;
+        if !on_channel(frame.field("kind") as u8) {
+            self.inbox.push_back(frame);
+            return Ok(true);
+        }
+        let own = |field: &str| &frame.header.fields[field];
+        let mut channels = self.channels.iter_mut();
+        let channel =
+            channels.find(|(_, it)| it.own.0 == *own("channel") && it.own.1 == *own("cookie"));
+        let Some((name, channel)) = channel else {
+            // Of a channel that the vector has not opened, or of another vector.
+            return Ok(true);
+        };
+        let name = name.clone();
+        let is_asking = channel.take(&frame)? && !channel.is_deaf;
+        let is_bare = frame.kind == "Ack" && frame.body.fields.is_empty();
+        let is_taken = matches!(&*frame.kind, "Command" | "Data" | "Void" | "Keepalive");
+        if !is_bare && !is_taken {
+            self.inbox.push_back(frame);
+        }
+        if is_asking {
+            let ack = serde_json::json!({"kind": "Ack", "on": name});
+            self.send(&ack, None, false)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes all that has come.
+    pub(crate) fn drain(&mut self) -> Result<()> {
+        while self.pump(Duration::ZERO)? {}
+        Ok(())
+    }
+
+    /// Takes frames until something is so.
+    ///
+    /// # Errors
+    /// If it is not within [`PATIENCE`], with what came instead.
+    pub(crate) fn until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let deadline = self.subject.now() + PATIENCE;
+        loop {
+            if let Some(found) = done(self)? {
+                return Ok(found);
+            }
+            let left = deadline.saturating_sub(self.subject.now());
+            if left.is_zero() {
+                return Err(format!("{what} did not come; there came {}", self.describe()));
+            }
+            self.pump(left.min(LOOK))?;
+        }
+    }
+
+    /// What came and was not looked at.
+    pub(crate) fn describe(&self) -> String {
+        let frames = self.inbox.iter().map(|frame| frame.describe(self.table));
+        let channels = self.channels.values().flat_map(|channel| &channel.entries);
+        let came: Vec<String> =
+            frames.chain(channels.map(|entry| entry.describe(self.table))).collect();
+        if came.is_empty() { "nothing".to_owned() } else { came.join(", ") }
+    }
+
+    /// Has the peer of a channel answer, so that everything sent before has been looked at.
+    pub(crate) fn probe(&mut self, name: &str) -> Result<()> {
+        for _ in 0..2 {
+            self.drain()?;
+            let spec = serde_json::json!({"on": name});
+            let before = self.channel(object(&spec)?)?.frames;
+            let probe = serde_json::json!(
+                {"kind": "Keepalive", "flags": ["ACK_REQUEST"], "on": name}
+            );
+            self.send(&probe, None, false)?;
+            self.until("the answer to a keepalive that asks for an ack", |this| {
+                let channel = this.channel(object(&spec)?)?;
+                Ok((channel.frames > before).then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Channel {
+    /// The fields of the next frame's header.
+    fn header(&self, auto: &mut Map<String, Value>) {
+        let bytes = |bytes: &[u8]| Value::from(number(bytes));
+        auto.insert("channel".to_owned(), bytes(&self.peer.0));
+        auto.insert("cookie".to_owned(), bytes(&self.peer.1));
+        auto.insert("packet".to_owned(), self.packet.into());
+        auto.insert("ack_command".to_owned(), self.awaited[0].into());
+        auto.insert("ack_data".to_owned(), self.awaited[1].into());
+        auto.insert("window".to_owned(), WINDOW.into());
+    }
+
+    /// Takes a frame; says whether it asks for an ack.
+    ///
+    /// # Errors
+    /// If its numbers are not what they have to be.
+    fn take(&mut self, frame: &Frame) -> Result<bool> {
+        let packet = frame.field("packet");
+        if packet <= self.packet_received {
+            return Err(format!("packet number {packet} after {}", self.packet_received));
+        }
+        self.packet_received = packet;
+        self.frames += 1;
+        let sent = self.positions;
+        self.acked = ["ack_command", "ack_data"].map(|field| frame.field(field) as u32);
+        if self.acked.iter().zip(sent).any(|(acked, sent)| *acked > sent) {
+            let acked = self.acked;
+            return Err(format!("it acks {acked:?}, more than the {sent:?} that it was to take"));
+        }
+        self.is_over |= frame.kind == "Disconnect";
+        if let Some(ring) = ring(&frame.kind, frame.field("flags")) {
+            let position = frame.field("position") as u32;
+            if position >= self.awaited[ring] + WINDOW as u32 {
+                return Err(format!("position {position} beyond the window"));
+            }
+            let (received, awaited) = (&mut self.received[ring], &mut self.awaited[ring]);
+            let is_new = position >= *awaited && received.insert(position);
+            let place = if is_new { &mut self.entries } else { &mut self.repeated };
+            place.extend(frame.entries.iter().cloned());
+            if !self.is_deaf {
+                while received.remove(awaited) {
+                    *awaited += 1;
+                }
+            }
+        }
+        Ok(frame.field("flags") & ACK_REQUEST != 0)
+    }
+}

@@ -1,0 +1,112 @@
+//! The files of the suite and their vectors.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::run::Run;
+use crate::table::{Table, hex};
+use crate::{Result, Subject};
+
+/// Which end is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The target: a host is played.
+    Target,
+    /// The host: a target is played.
+    Host,
+}
+
+/// What came of a vector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The implementation does what it has to.
+    Passed,
+    /// It does not, and is known not to, for the reason that the vector names.
+    Known(String),
+    /// It does not.
+    Failed(String),
+}
+
+/// See the module.
+pub struct Suite {
+    table: Table,
+    role: Role,
+    preludes: Map<String, Value>,
+    vectors: Vec<Value>,
+    frames: Vec<Value>,
+}
+
+impl Suite {
+    /// Reads the vectors for a role from the folder `conformance`.
+    ///
+    /// # Errors
+    /// If a file is missing or makes no sense.
+    pub fn read(folder: &Path, role: Role) -> Result<Self> {
+        let text = |name: &str| {
+            let path = folder.join(name);
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let json = |name: &str| {
+            let value = serde_json::from_str::<Value>(&text(name)?);
+            value.map_err(|error| format!("{name}: {error}"))
+        };
+        let table = Table::parse(&text("frames.json")?)?;
+        let mut file = json(match role {
+            Role::Target => "target.json",
+            Role::Host => "host.json",
+        })?;
+        let mut take = |key: &str| file.get_mut(key).map(Value::take).unwrap_or_default();
+        let (preludes, vectors) = (take("preludes"), take("vectors"));
+        let list = |value: Value| match value {
+            Value::Array(list) => Ok(list),
+            _ => Err("no list of vectors".to_owned()),
+        };
+        let Value::Object(preludes) = preludes else { return Err("no preludes".to_owned()) };
+        let frames = list(json("single.json")?)?;
+        Ok(Self { table, role, preludes, vectors: list(vectors)?, frames })
+    }
+
+    /// The names of all vectors.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let vectors = self.vectors.iter().map(|it| it["name"].as_str().unwrap_or("?").to_owned());
+        let frames =
+            self.frames.iter().map(|it| format!("{}: {}", text(it, "reason"), text(it, "what")));
+        vectors.chain(frames)
+    }
+
+    /// Runs the vector of that name. `random`: numbers that never were before.
+    pub fn run(
+        &self,
+        name: &str,
+        subject: &mut dyn Subject,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Outcome {
+        let vector = self.names().position(|it| it == name);
+        let Some(index) = vector else { return Outcome::Failed("no such vector".to_owned()) };
+        let mut run = Run::new(&self.table, subject, self.role, &self.preludes, random);
+        let scripted = self.vectors.get(index);
+        let done = match scripted {
+            Some(vector) => run.steps(&vector["steps"]),
+            None => {
+                let frame = &self.frames[index - self.vectors.len()];
+                let connected = serde_json::json!([{"use": "connected"}]);
+                let bytes = hex(text(frame, "hex"));
+                run.steps(&connected)
+                    .and(bytes)
+                    .and_then(|bytes| run.rejects_literal(text(frame, "reason"), &bytes))
+            }
+        };
+        let ended = run.end();
+        match (done.and(ended), scripted.and_then(|it| it["known"].as_str())) {
+            (Ok(()), _) => Outcome::Passed,
+            (Err(_), Some(known)) => Outcome::Known(known.to_owned()),
+            (Err(why), None) => Outcome::Failed(why),
+        }
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or("?")
+}

@@ -1,0 +1,371 @@
+//! The fields of frames, as `conformance/frames.json` lists them: how values of the vectors become
+//! bytes, and bytes are told apart.
+//!
+//! Every value is a string of bytes here. So what was received in one field can be sent in
+//! another, and to compare is to compare bytes.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::Result;
+
+/// The bytes of fields by name.
+pub(crate) type Fields = BTreeMap<String, Vec<u8>>;
+/// What placeholders stand for.
+pub(crate) type Bindings = BTreeMap<String, Vec<u8>>;
+
+/// See the module.
+pub(crate) struct Table {
+    names: BTreeMap<String, BTreeMap<String, u64>>,
+    layouts: BTreeMap<String, Vec<Field>>,
+}
+
+/// A field of a frame.
+#[derive(Clone, Debug)]
+struct Field {
+    name: String,
+    kind: FieldKind,
+}
+
+#[derive(Clone, Debug)]
+enum FieldKind {
+    /// So many bytes, little-endian; with names for values, or for bits.
+    Number(usize, Option<String>),
+    /// So many bytes.
+    Hex(usize),
+    /// So many bytes of text, filled up with zeroes.
+    Text(usize),
+    /// `slot.generation`.
+    Tag,
+    /// Records of that layout, as many as the field of that name says.
+    List(String, String),
+}
+
+/// A body or an entry as it was received.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Decoded {
+    /// Its fields.
+    pub(crate) fields: Fields,
+    /// Its lists, by name.
+    pub(crate) lists: BTreeMap<String, Vec<Fields>>,
+}
+
+impl Table {
+    /// Reads `frames.json`.
+    ///
+    /// # Errors
+    /// Where it makes no sense.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let names = serde_json::from_value(value["names"].clone());
+        let names = names.map_err(|error| format!("names: {error}"))?;
+        let mut layouts = BTreeMap::from([("header".to_owned(), layout(&value["header"])?)]);
+        for (group, prefix) in [("entries", "entry"), ("lists", "list"), ("bodies", "body")] {
+            for (name, fields) in object(&value[group])? {
+                layouts.insert(format!("{prefix} {name}"), layout(fields)?);
+            }
+        }
+        Ok(Self { names, layouts })
+    }
+
+    /// The value of a name, such as that of a kind of frame.
+    ///
+    /// # Errors
+    /// If there is no such name.
+    pub(crate) fn value(&self, group: &str, name: &str) -> Result<u64> {
+        let value = self.names.get(group).and_then(|names| names.get(name));
+        value.copied().ok_or_else(|| format!("no {group} is called {name:?}"))
+    }
+
+    /// The name of a value.
+    pub(crate) fn name(&self, group: &str, value: u64) -> Option<&str> {
+        let mut names = self.names.get(group)?.iter();
+        names.find(|(_, known)| **known == value).map(|(name, _)| name.as_str())
+    }
+
+    fn layout(&self, name: &str) -> Result<&[Field]> {
+        let fields = self.layouts.get(name).ok_or_else(|| format!("no layout {name:?}"))?;
+        Ok(fields)
+    }
+
+    /// Whether a frame has a body of that name.
+    pub(crate) fn has(&self, layout: &str) -> bool {
+        self.layouts.contains_key(layout)
+    }
+
+    /// The bytes of a body, an entry or the header; what `values` does not name is zero, or the
+    /// length of a list.
+    ///
+    /// # Errors
+    /// If a value does not fit its field, or belongs to none.
+    pub(crate) fn encode(
+        &self,
+        name: &str,
+        values: &Map<String, Value>,
+        with: &Bindings,
+    ) -> Result<Vec<u8>> {
+        let layout = self.layout(name)?;
+        for key in values.keys() {
+            if !layout.iter().any(|field| field.name == *key) {
+                return Err(format!("{name} has no field {key:?}"));
+            }
+        }
+        let mut bytes = Vec::new();
+        for field in layout {
+            let value = values.get(&field.name);
+            match (&field.kind, value) {
+                (FieldKind::List(of, _), Some(Value::Array(items))) => {
+                    for item in items {
+                        bytes.extend(self.encode(&format!("list {of}"), object(item)?, with)?);
+                    }
+                }
+                (FieldKind::List(..), None) => {}
+                (FieldKind::List(..), Some(_)) => return Err(format!("{}: no list", field.name)),
+                (kind, Some(value)) => {
+                    let encoded = self.encode_value(kind, value, with);
+                    bytes.extend(encoded.map_err(|why| format!("{}: {why}", field.name))?);
+                }
+                (kind, None) => {
+                    let counted = layout.iter().find_map(|list| match &list.kind {
+                        FieldKind::List(_, count) if *count == field.name => values.get(&list.name),
+                        _ => None,
+                    });
+                    let count = counted.and_then(Value::as_array).map_or(0, Vec::len);
+                    let mut default = vec![0; kind.len()];
+                    if let (FieldKind::Number(len, _), count) = (kind, count as u64) {
+                        default.copy_from_slice(&count.to_le_bytes()[..*len]);
+                    }
+                    bytes.extend(default);
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn encode_value(&self, kind: &FieldKind, value: &Value, with: &Bindings) -> Result<Vec<u8>> {
+        let len = kind.len();
+        let fit = |mut bytes: Vec<u8>| {
+            if bytes.len() > len && bytes[len..].iter().any(|&byte| byte != 0) {
+                return Err(format!("{} bytes in a field of {len}", bytes.len()));
+            }
+            bytes.resize(len, 0);
+            Ok(bytes)
+        };
+        match (kind, value) {
+            (_, Value::String(text)) if text.starts_with('$') => fit(bound(text, with)?),
+            (_, Value::Number(number)) => {
+                let number = number.as_u64().ok_or_else(|| format!("{number} is no number"))?;
+                fit(number.to_le_bytes().to_vec())
+            }
+            (FieldKind::Text(_), Value::String(text)) => fit(text.as_bytes().to_vec()),
+            (FieldKind::Number(_, Some(group)), Value::String(name)) => {
+                fit(self.value(group, name)?.to_le_bytes().to_vec())
+            }
+            (FieldKind::Number(_, Some(group)), Value::Array(names)) => {
+                let bits = names.iter().try_fold(0, |bits, name| {
+                    Ok::<_, String>(bits | self.value(group, name.as_str().unwrap_or_default())?)
+                });
+                fit(bits?.to_le_bytes().to_vec())
+            }
+            (FieldKind::Tag, Value::String(text)) => {
+                let parts = text.split_once('.').and_then(|(slot, generation)| {
+                    Some((slot.parse::<u16>().ok()?, generation.parse::<u16>().ok()?))
+                });
+                let (slot, generation) = parts.ok_or_else(|| format!("{text:?} is no tag"))?;
+                Ok([slot.to_le_bytes(), generation.to_le_bytes()].concat())
+            }
+            (_, Value::String(text)) => fit(hex(text)?),
+            (_, value) => Err(format!("{value} is no value of such a field")),
+        }
+    }
+
+    /// Takes a body, an entry or the header apart; returns what follows it, too.
+    ///
+    /// # Errors
+    /// If there are not as many bytes.
+    pub(crate) fn decode<'a>(
+        &self,
+        name: &str,
+        mut bytes: &'a [u8],
+    ) -> Result<(Decoded, &'a [u8])> {
+        let mut decoded = Decoded::default();
+        for field in self.layout(name)? {
+            if let FieldKind::List(of, count) = &field.kind {
+                let mut items = Vec::new();
+                for _ in 0..number(&decoded.fields[count]) {
+                    let (item, rest) = self.decode(&format!("list {of}"), bytes)?;
+                    items.push(item.fields);
+                    bytes = rest;
+                }
+                decoded.lists.insert(field.name.clone(), items);
+                continue;
+            }
+            let short = || format!("{name} ends before its field {}", field.name);
+            let (value, rest) = bytes.split_at_checked(field.kind.len()).ok_or_else(short)?;
+            decoded.fields.insert(field.name.clone(), value.to_vec());
+            bytes = rest;
+        }
+        Ok((decoded, bytes))
+    }
+
+    /// Compares what was received with what is `wanted` of it, and notes what is to be captured.
+    ///
+    /// # Errors
+    /// The first field that differs.
+    pub(crate) fn compare(
+        &self,
+        name: &str,
+        wanted: &Map<String, Value>,
+        came: &Decoded,
+        with: &mut Bindings,
+    ) -> Result<()> {
+        for (key, value) in wanted {
+            let field = self.layout(name)?.iter().find(|field| field.name == *key);
+            let field = field.ok_or_else(|| format!("{name} has no field {key:?}"))?;
+            if let (FieldKind::List(of, _), Value::Array(items)) = (&field.kind, value) {
+                let list = &came.lists[key];
+                if list.len() != items.len() {
+                    return Err(format!("{key}: {} of them, not {}", list.len(), items.len()));
+                }
+                for (item, fields) in items.iter().zip(list) {
+                    let decoded = Decoded { fields: fields.clone(), lists: BTreeMap::new() };
+                    self.compare(&format!("list {of}"), object(item)?, &decoded, with)?;
+                }
+                continue;
+            }
+            let bytes = &came.fields[key];
+            match value.as_str() {
+                Some(text) if text.starts_with('?') => {
+                    with.insert(text[1..].to_owned(), bytes.clone());
+                }
+                Some(text) if text.starts_with('!') => {
+                    let other = self.encode_value(&field.kind, &Value::from(&text[1..]), with)?;
+                    if other == *bytes {
+                        return Err(format!("{key} is {} again", shown(bytes)));
+                    }
+                }
+                _ => {
+                    let expected = self.encode_value(&field.kind, value, with)?;
+                    if expected != *bytes {
+                        let (came, expected) = (shown(bytes), shown(&expected));
+                        return Err(format!("{key} is {came}, not {expected}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FieldKind {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let kind = words.next()?;
+        let mut word = || words.next().map(str::to_owned);
+        Some(match kind {
+            "u8" => Self::Number(1, word()),
+            "u16" => Self::Number(2, word()),
+            "u32" => Self::Number(4, word()),
+            "u64" => Self::Number(8, word()),
+            "hex" => Self::Hex(word()?.parse().ok()?),
+            "text" => Self::Text(word()?.parse().ok()?),
+            "tag" => Self::Tag,
+            "list" => Self::List(word()?, word()?),
+            _ => return None,
+        })
+    }
+
+    /// Bytes of the field; a list has none of its own.
+    fn len(&self) -> usize {
+        match self {
+            Self::Number(len, _) | Self::Hex(len) | Self::Text(len) => *len,
+            Self::Tag => 4,
+            Self::List(..) => 0,
+        }
+    }
+}
+
+fn layout(fields: &Value) -> Result<Vec<Field>> {
+    let fields = fields.as_array().ok_or("a layout is a list of fields")?;
+    let field = |field: &Value| {
+        let (name, kind) = (field[0].as_str()?, FieldKind::parse(field[1].as_str()?)?);
+        Some(Field { name: name.to_owned(), kind })
+    };
+    fields.iter().map(|it| field(it).ok_or_else(|| format!("{it} is no field"))).collect()
+}
+
+/// A JSON object.
+///
+/// # Errors
+/// If it is something else.
+pub(crate) fn object(value: &Value) -> Result<&Map<String, Value>> {
+    value.as_object().ok_or_else(|| format!("{value} is no object"))
+}
+
+/// What `$name` stands for, or `$name+1`: the bytes as a number, and one more.
+fn bound(text: &str, with: &Bindings) -> Result<Vec<u8>> {
+    let (name, more) = text[1..].split_once('+').unwrap_or((&text[1..], "0"));
+    let mut bytes = with.get(name).ok_or_else(|| format!("nothing is bound to ${name}"))?.clone();
+    let mut carry: u64 = more.parse().map_err(|_| format!("{text:?}: {more:?} is no number"))?;
+    for byte in &mut bytes {
+        carry += u64::from(*byte);
+        *byte = (carry & 0xff) as u8;
+        carry >>= 8;
+    }
+    Ok(bytes)
+}
+
+/// Bytes written in hexadecimal; blanks and dashes between them mean nothing, and `00*57` stands
+/// for 57 zeroes.
+///
+/// # Errors
+/// If they are not.
+pub(crate) fn hex(text: &str) -> Result<Vec<u8>> {
+    let wrong = || format!("{text:?} is not hexadecimal");
+    let mut bytes = Vec::new();
+    for word in text.split_whitespace() {
+        let (digits, count) = word.split_once('*').unwrap_or((word, "1"));
+        let digits = digits.replace('-', "");
+        let pairs = digits.as_bytes().chunks(2);
+        let pair = |pair: &[u8]| {
+            let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+            u8::from_str_radix(pair, 16).ok()
+        };
+        let once: Option<Vec<u8>> = pairs.map(pair).collect();
+        bytes.extend(once.ok_or_else(wrong)?.repeat(count.parse().map_err(|_| wrong())?));
+    }
+    Ok(bytes)
+}
+
+/// The number in up to eight bytes.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Bytes for people, cut where they get long.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().take(24).map(|byte| format!("{byte:02x}")).collect();
+    if bytes.len() > 24 { format!("{digits}.. ({} bytes)", bytes.len()) } else { digits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_may_repeat_and_have_dashes() {
+        assert_eq!(hex("00*3 a1-b2"), Ok(vec![0, 0, 0, 0xa1, 0xb2]));
+        assert_eq!(hex("0102*2"), Ok(vec![1, 2, 1, 2]));
+        assert_eq!(hex(""), Ok(vec![]));
+        assert!(hex("1").is_err() && hex("gg").is_err() && hex("00*x").is_err());
+    }
+
+    #[test]
+    fn bound_values_may_be_counted_on() {
+        let with = Bindings::from([("n".to_owned(), vec![0xff, 0])]);
+        assert_eq!(bound("$n", &with), Ok(vec![0xff, 0]));
+        assert_eq!(bound("$n+1", &with), Ok(vec![0, 1]));
+        assert!(bound("$m", &with).is_err());
+    }
+}
