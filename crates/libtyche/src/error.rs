@@ -76,7 +76,7 @@ impl OpenError {
 impl From<ConnectError> for OpenError {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::Refused(notice) => Self::from_notice(notice),
+            ConnectError::Refused(notice) => Self::from_notice(*notice),
             ConnectError::TimedOut(problem) => {
                 Self::TimedOut(problem.map(|problem| problem.to_string()).unwrap_or_default())
             }

@@ -241,9 +241,11 @@ impl Worker {
 
 fn refused(session: &SessionArgs, error: ConnectError) -> Error {
     match error {
-        ConnectError::Refused(Notice::Rejected(reason, detail)) => session.refused(reason, &detail),
-        ConnectError::Refused(Notice::Failed(failure)) => SessionArgs::failed(failure),
-        ConnectError::Refused(notice) => Error::new(Code::Other, format!("{notice:?}")),
+        ConnectError::Refused(notice) => match *notice {
+            Notice::Rejected(reason, detail) => session.refused(reason, &detail),
+            Notice::Failed(failure) => SessionArgs::failed(failure),
+            notice => Error::new(Code::Other, format!("{notice:?}")),
+        },
         ConnectError::TimedOut(problem) => match session.unknown_export() {
             Ok(Some(error)) | Err(error) => error,
             Ok(None) => session.unreachable(problem),

@@ -56,7 +56,8 @@ impl InlineHost {
                     }
                     Notice::Rejected(..) => refusal = Some(notice),
                     Notice::Failed(_) => {
-                        return Err(ConnectError::Refused(refusal.unwrap_or(notice)));
+                        let reason = refusal.unwrap_or(notice);
+                        return Err(ConnectError::Refused(Box::new(reason)));
                     }
                     _ => {}
                 }
@@ -213,7 +214,7 @@ impl InlineHost {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectError {
     /// The target refused, or something else makes it pointless to go on.
-    Refused(Notice),
+    Refused(Box<Notice>),
     /// The time is over; what the last attempt failed with.
     TimedOut(Option<Problem>),
 }
