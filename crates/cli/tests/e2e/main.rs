@@ -18,6 +18,7 @@ mod filesystem;
 mod foreground;
 mod garbage;
 mod handover;
+mod hung;
 mod idle;
 mod leaks;
 mod links;

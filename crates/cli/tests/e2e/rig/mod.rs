@@ -133,7 +133,12 @@ impl Rig {
 
     /// Starts a target on all interfaces unless told otherwise, and waits until it serves.
     pub(crate) fn serve_on(&self, links: &[&str], args: &[&str]) -> Target {
-        let fixed = [&["serve", "--name", "e2e"], links].concat();
+        self.serve_as("e2e", links, args)
+    }
+
+    /// Starts a target of that name.
+    pub(crate) fn serve_as(&self, name: &str, links: &[&str], args: &[&str]) -> Target {
+        let fixed = [&["serve", "--name", name], links].concat();
         let log = self.path("target.log");
         let log_file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = self.tyche(Side::Target, &[&fixed, args].concat());
