@@ -4,7 +4,9 @@
 //! The daemons are the real program, found by their run-time directory, which is the test's own.
 //! One test runs at a time, also across programs: several measure time or load the machine.
 
+mod inline;
 mod process;
+mod stranger;
 mod wire;
 
 use std::fs::{self, File};
@@ -19,7 +21,9 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+pub(crate) use inline::{await_done, submit};
 pub(crate) use process::{Done, PATIENCE, finish, run, wait_readable, wait_until};
+pub(crate) use stranger::{Stranger, forged};
 pub(crate) use wire::Cable;
 
 /// What the tests export, unless they say otherwise.
