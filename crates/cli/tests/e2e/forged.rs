@@ -25,7 +25,7 @@ const SEGMENTS: [[&str; 3]; 2] = [["tye-t0", "tye-h0", "tye-s0"], ["tye-t1", "ty
 /// For how long frames of a sort are forged, and how often.
 const PHASE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often a session is hit by a frame with everything right, of each sort, and the pause between.
+/// Hits of a session by frames with everything right, of each sort, and the pause between two.
 const STRIKES: usize = 4;
 const BETWEEN: Duration = Duration::from_millis(300);
 
