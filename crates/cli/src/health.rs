@@ -14,14 +14,37 @@ pub(crate) fn errors(by_kind: &Value) -> Option<String> {
     (!counters.is_empty()).then(|| counters.join(", "))
 }
 
+/// Seconds without progress after which a request is said to wait. A disk that has to start turning
+/// takes longer, and one that works does not.
+const WAITS_AFTER_S: f64 = 2.0;
+
+/// What a living session waits for, if one of its requests has waited for long: the target, with
+/// what it has not answered.
+fn waits(session: &Value) -> Option<String> {
+    let waiting = &session["waiting"];
+    let longest = waiting["longest_s"].as_f64().filter(|&longest| longest >= WAITS_AFTER_S)?;
+    if session["state"] != "live" {
+        return None;
+    }
+    let requests = counted(session["operations"].as_u64()?, "request");
+    let fences = match waiting["fences"].as_u64().unwrap_or_default() {
+        0 => String::new(),
+        count => format!("; {} not confirmed to be closed", counted(count, "lost channel")),
+    };
+    Some(format!("waits for the target: {requests}, the oldest for {longest:.0} s{fences}"))
+}
+
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// What is wrong with a session's requests, for `tyche list`.
 pub(crate) fn of_session(session: &Value) -> Vec<String> {
     let text = |field: &str| session[field].as_str().unwrap_or_default();
-    let requests = &session["requests"];
-    let failed = errors(&requests["errors_by_kind"]).map(|kinds| {
-        format!("session of {} ({}): failed requests: {kinds}", text("export"), text("device"))
-    });
-    failed.into_iter().collect()
+    let about = format!("session of {} ({})", text("export"), text("device"));
+    let failed = errors(&session["requests"]["errors_by_kind"]);
+    let failed = failed.map(|kinds| format!("{about}: failed requests: {kinds}"));
+    waits(session).map(|waits| format!("{about}: {waits}")).into_iter().chain(failed).collect()
 }
 
 /// What is wrong with a target's disks, for `tyche list`.
@@ -45,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_requests_and_lost_disks_are_named_and_healthy_ones_are_not() {
+    fn failed_and_late_requests_and_lost_disks_are_named_and_healthy_ones_are_not() {
         let kinds = json!({ "read": { "io": 2, "medium": 1 }, "write_zeroes": { "no_space": 1 } });
         let export =
             json!({ "export": "vm1", "errors": 4, "errors_by_kind": kinds, "problem": "x" });
@@ -65,6 +88,15 @@ mod tests {
             said[0].starts_with("session of vm1 (/dev/loop0): failed requests: read io 2"),
             "{said:?}"
         );
+        let mut slow = json!({
+            "export": "vm1", "device": "/dev/loop0", "state": "live", "operations": 3,
+            "waiting": { "longest_s": 8.2, "fences": 1 },
+        });
+        let waits = "waits for the target: 3 requests, the oldest for 8 s; 1 lost channel not \
+                     confirmed to be closed";
+        assert_eq!(of_session(&slow), [format!("session of vm1 (/dev/loop0): {waits}")]);
+        slow["waiting"] = json!({ "longest_s": 0.1, "fences": 0 });
+        assert_eq!(of_session(&slow), [""; 0]);
         // What a dead daemon has left.
         assert_eq!(of_session(&json!({ "export": "vm1" })), [""; 0]);
     }

@@ -54,7 +54,11 @@ pub(crate) fn session(report: &HostReport) -> Value {
         "state": state,
         "lost_for_s": seconds(report.lost_for),
         "time_left_s": seconds(report.time_left),
-        "operations": report.operations,
+        "operations": report.waiting.operations,
+        "waiting": {
+            "longest_s": report.waiting.longest.as_secs_f64(),
+            "fences": report.waiting.fences,
+        },
         "disk": export,
         "requests": {
             "reads": requests.reads,

@@ -85,7 +85,7 @@ fn requests_of_all_kinds_pass_through_all_threads() {
             "tyche-session",
             "tyche-store",
         ]);
-        assert_eq!(client.host.control().report().unwrap().operations, 0);
+        assert_eq!(client.host.control().report().unwrap().waiting.operations, 0);
         drop((client, target));
         await_threads(&[]);
     }

@@ -28,7 +28,7 @@ fn requests_of_all_kinds_over_a_clean_link() {
         exercise(&client, 42 + frame_len_max as u64, 60);
         let report = client.host.control().report().unwrap();
         assert_eq!(report.links[0].frame_len, frame_len_max);
-        assert_eq!(report.operations, 0);
+        assert_eq!(report.waiting.operations, 0);
     }
 }
 

@@ -43,7 +43,7 @@ fn requests_of_all_kinds() {
         let report = client.host.control().report().unwrap();
         assert_eq!(report.links[0].frame_len, FRAME_LEN_MAX);
         assert_eq!(report.links[0].port.tx_refused, 0, "a full window finds room");
-        assert_eq!(report.operations, 0);
+        assert_eq!(report.waiting.operations, 0);
     }
 }
 

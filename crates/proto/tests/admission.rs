@@ -8,7 +8,8 @@ mod pair;
 use std::time::Duration;
 
 use tyche_proto::wire::{
-    ChannelId, Control, Header, Kind, Mac, Position, Reason, Reject, Ticket, Uuid,
+    ChannelId, Connect, Control, Discover, Fence, Header, Kind, Mac, Name, Position, Reason,
+    Reject, Ticket, Uuid, Versions,
 };
 
 use door::{Door, RESUME, WRITER, session};
@@ -20,7 +21,7 @@ const STRANGER: Mac = Mac([2, 0, 0, 0, 0, 9]);
 fn a_connect_without_a_ticket_of_its_address_is_a_counter() {
     let mut door = Door::new(false);
     let connect = door.connect(100, session(100), WRITER);
-    let bare = tyche_proto::wire::Connect { ticket: Ticket::NONE, ..connect.clone() };
+    let bare = Connect { ticket: Ticket::NONE, ..connect.clone() };
     assert!(door.knock(HOST, &bare).is_none());
     assert!(door.knock(STRANGER, &connect).is_none(), "the ticket is another's");
     door.wait(Duration::from_secs(5));
@@ -33,7 +34,7 @@ fn a_connect_without_a_ticket_of_its_address_is_a_counter() {
 fn a_connect_for_another_target_is_none_of_ours() {
     let mut door = Door::new(false);
     let connect = door.connect(100, session(100), WRITER);
-    let other = tyche_proto::wire::Connect { target: Uuid::from_u128(33), ..connect };
+    let other = Connect { target: Uuid::from_u128(33), ..connect };
     assert!(door.knock(HOST, &other).is_none(), "neither accepted nor rejected");
     assert_eq!(door.listener.rejects().of(Reject::Target), 1);
 }
@@ -96,7 +97,7 @@ fn the_holder_is_noted_on_every_way_in() {
     let mut door = Door::new(false);
     assert_eq!(door.ask(100, session(100), door::READER), Ok(()));
     let writing = door.connect(100, session(100), WRITER);
-    let writing = tyche_proto::wire::Connect { channel: ChannelId(1), ..writing };
+    let writing = Connect { channel: ChannelId(1), ..writing };
     assert!(door.insist(&writing).unwrap().is_ok());
     assert_eq!(door.ask(200, session(200), WRITER), Err(Reason::Held));
 }
@@ -176,7 +177,7 @@ fn a_repeated_farewell_is_answered_though_the_channel_is_gone() {
     let mut answers = Vec::new();
     for packet in 2..5 {
         let keepalive = Door::keepalive(&accept, packet);
-        let farewell = tyche_proto::wire::Header { kind: Kind::Disconnect, ..keepalive };
+        let farewell = Header { kind: Kind::Disconnect, ..keepalive };
         assert!(door.give(STRANGER, farewell, None).iter().all(|out| out.control.is_some()));
         let sent = door.give(HOST, farewell, None);
         let answer = sent.iter().find(|out| out.header.kind == Kind::Disconnect);
@@ -193,9 +194,41 @@ fn the_cookie_of_a_living_channel_is_not_taken_for_another() {
     let connect = door.connect(100, session(100), WRITER);
     let accept = door.insist(&connect).unwrap().unwrap();
     let other = door.connect(100, session(100), WRITER);
-    let same = tyche_proto::wire::Connect { cookie: connect.cookie, ..other.clone() };
+    let same = Connect { cookie: connect.cookie, ..other.clone() };
     assert!(door.knock(HOST, &same).is_none());
     assert_eq!(door.listener.rejects().of(Reject::Cookie), 1);
     assert_eq!(door.knock(HOST, &connect).unwrap().unwrap(), accept, "a repeat is none");
     assert!(door.knock(HOST, &other).unwrap().is_ok());
+}
+
+#[test]
+fn a_crowd_without_channels_does_not_keep_a_fence_from_being_answered() {
+    let mut door = Door::new(false);
+    let first = door.connect(100, session(100), WRITER);
+    let lost = door.insist(&first).unwrap().unwrap();
+    let second = Connect { channel: ChannelId(1), ..door.connect(100, session(100), RESUME) };
+    let living = door.insist(&second).unwrap().unwrap();
+    let discover = Discover {
+        nonce: 1,
+        versions: Versions::OURS,
+        first: 0,
+        host: Uuid::from_u128(9),
+        target: Uuid::nil(),
+        uuid: Uuid::nil(),
+        name: Name::EMPTY,
+    };
+    let mut out = tyche_proto::Outgoing::new();
+    out.destination = Mac::BROADCAST;
+    out.header = Header::new(Kind::Discover);
+    out.control = Some(Control::Discover(discover));
+    let frame = pair::seal(&out, STRANGER);
+    let (head, payload) = frame.split_first_chunk().unwrap();
+    for _ in 0..1000 {
+        door.listener.handle_frame(door.now, head, payload);
+    }
+    let tags = Default::default();
+    let fence = Fence { cookie: lost.cookie, channel: lost.channel, tags };
+    let header = Header { kind: Kind::Fence, ..Door::keepalive(&living, 1) };
+    let sent = door.give(HOST, header, Some(Control::Fence(fence)));
+    assert!(sent.iter().any(|out| out.header.kind == Kind::Fenced), "{sent:?}");
 }

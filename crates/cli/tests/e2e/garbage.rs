@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_link::{HEAD, Link, Mac, TxVectors};
-use tyche_proto::wire::{COOKIE_AT, Checksum};
+use tyche_proto::wire::{self, COOKIE_AT, Checksum};
 
 use crate::files::{Files, Random};
 use crate::filesystem::check_ext4;
@@ -80,7 +80,7 @@ impl Injector {
             random.fill(&mut frame);
             self.unmark(&mut frame);
             if number % 3 > 0 {
-                frame[VERSION] = 1;
+                frame[VERSION] = wire::VERSION;
                 frame[KIND] &= 0x1f;
             }
             if number % 3 > 1 {

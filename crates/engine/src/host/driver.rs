@@ -379,7 +379,7 @@ impl Driver {
             time_left: session.time_left(now),
             over: session.is_over(),
             export: session.export().copied(),
-            operations: session.operations(),
+            waiting: session.waiting(now),
             channel: session.stats(),
             rejects: session.rejects().iter().collect(),
             requests: self.counts,

@@ -15,6 +15,7 @@ use tyche_numa::{Home, Placement};
 use tyche_proto::wire::{Mac, Reason, Reject, Versions};
 use tyche_proto::{
     ChannelStats, ExportState, Failure, Former, NodeCounts, PathReport, Problem, SessionConfig,
+    Waiting,
 };
 
 pub use inline::{ConnectError, InlineHost};
@@ -144,8 +145,8 @@ pub struct HostReport {
     pub over: bool,
     /// The export, once connected.
     pub export: Option<ExportState>,
-    /// Operations in progress.
-    pub operations: usize,
+    /// What is in progress, and for how long it has been.
+    pub waiting: Waiting,
     /// Counters of the protocol.
     pub channel: ChannelStats,
     /// Dropped frames by reason.

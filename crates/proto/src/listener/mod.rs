@@ -27,7 +27,8 @@ use crate::target::{Action, TargetChannel};
 use crate::ticket::Tickets;
 use crate::time::{Instant, earliest};
 
-/// Requests of hosts without a channel that wait to be served; more are dropped and asked again.
+/// Requests of hosts without a channel that wait to be served, and fences of those with one; more
+/// are dropped and asked again.
 const REQUESTS_MAX: usize = 64;
 /// Frames outside of channels, or of channels that are gone, that wait to be sent.
 const OUTBOX_MAX: usize = 256;
@@ -233,8 +234,12 @@ impl<R: Rules> Listener<R> {
         }
     }
 
+    /// Takes a question if there is room. Those who have no channel take none of the room for
+    /// fences, which writes wait for.
     fn ask(&mut self, question: Question) {
-        if self.questions.len() < REQUESTS_MAX {
+        let of_channel = |it: &Question| matches!(it, Question::Fence(..));
+        let alike = self.questions.iter().filter(|it| of_channel(it) == of_channel(&question));
+        if alike.count() < REQUESTS_MAX {
             self.questions.push_back(question);
         }
     }

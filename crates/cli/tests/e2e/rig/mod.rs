@@ -4,7 +4,9 @@
 //! The daemons are the real program, found by their run-time directory, which is the test's own.
 //! One test runs at a time, also across programs: several measure time or load the machine.
 
+mod inline;
 mod process;
+mod stranger;
 mod wire;
 
 use std::fs::{self, File};
@@ -19,7 +21,9 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+pub(crate) use inline::{await_done, submit};
 pub(crate) use process::{Done, PATIENCE, finish, run, wait_readable, wait_until};
+pub(crate) use stranger::{Stranger, forged};
 pub(crate) use wire::Cable;
 
 /// What the tests export, unless they say otherwise.
@@ -134,7 +138,12 @@ impl Rig {
 
     /// Starts a target on all interfaces unless told otherwise, and waits until it serves.
     pub(crate) fn serve_on(&self, links: &[&str], args: &[&str]) -> Target {
-        let fixed = [&["serve", "--name", "e2e"], links].concat();
+        self.serve_as("e2e", links, args)
+    }
+
+    /// Starts a target of that name.
+    pub(crate) fn serve_as(&self, name: &str, links: &[&str], args: &[&str]) -> Target {
+        let fixed = [&["serve", "--name", name], links].concat();
         let log = self.path("target.log");
         let log_file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = self.tyche(Side::Target, &[&fixed, args].concat());

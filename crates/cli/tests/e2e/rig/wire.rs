@@ -69,20 +69,49 @@ impl Cable {
 
     /// Lays cables from new interfaces of these names to one bridge.
     pub(crate) fn lay_bridge(&self, links: &[(Side, &str)], mtu_ends: u32, mtu_bridge: u32) {
-        let middle = format!("{}-m", self.tag);
-        ip(&["netns", "add", &middle]);
-        let (ends, bridge) = (&mtu_ends.to_string(), &mtu_bridge.to_string());
-        ip(&["-n", &middle, "link", "add", "name", "br", "type", "bridge"]);
-        for (index, (side, link)) in links.iter().enumerate() {
-            let (namespace, port) = (self.namespace(*side), &format!("port{index}"));
-            let first = ["-n", &middle, "link", "add", port, "mtu", bridge, "type", "veth"];
-            let second = ["peer", "name", link, "mtu", ends, "netns", &namespace];
-            ip(&[&first[..], &second[..]].concat());
-            ip(&["-n", &middle, "link", "set", port, "master", "br", "up"]);
-            self.up(*side, link);
+        ip(&["netns", "add", &self.middle()]);
+        ip(&["-n", &self.middle(), "link", "add", "name", "br", "type", "bridge"]);
+        for (side, link) in links {
+            self.plug("br", (*side, link), (mtu_ends, mtu_bridge));
         }
-        ip(&["-n", &middle, "link", "set", "dev", "br", "mtu", bridge, "up"]);
+        let mtu = &mtu_bridge.to_string();
+        ip(&["-n", &self.middle(), "link", "set", "dev", "br", "mtu", mtu, "up"]);
         self.await_running(links);
+    }
+
+    /// Lays cables from new interfaces of these names to one hub: every frame goes to all.
+    pub(crate) fn lay_hub(&self, hub: &str, links: &[(Side, &str)]) {
+        let middle = &self.middle();
+        if !Path::new("/run/netns").join(middle).exists() {
+            ip(&["netns", "add", middle]);
+        }
+        // A bridge that forgets at once who is where.
+        let forgetful = ["type", "bridge", "ageing_time", "0"];
+        ip(&[&["-n", middle, "link", "add", "name", hub], &forgetful[..]].concat());
+        ip(&["-n", middle, "link", "set", hub, "up"]);
+        links.iter().for_each(|(side, link)| self.plug_in(hub, *side, link));
+        self.await_running(links);
+    }
+
+    /// Lays one more cable to a hub.
+    pub(crate) fn plug_in(&self, hub: &str, side: Side, link: &str) {
+        self.plug(hub, (side, link), (1500, 1500));
+    }
+
+    /// Joins a new interface with a new port of a bridge.
+    fn plug(&self, bridge: &str, (side, link): (Side, &str), (mtu, mtu_port): (u32, u32)) {
+        let (namespace, middle, port) = (self.namespace(side), self.middle(), format!("p-{link}"));
+        let (mtu, mtu_port) = (&mtu.to_string(), &mtu_port.to_string());
+        let first = ["-n", &middle, "link", "add", &port, "mtu", mtu_port, "type", "veth"];
+        let second = ["peer", "name", link, "mtu", mtu, "netns", &namespace];
+        ip(&[&first[..], &second[..]].concat());
+        ip(&["-n", &middle, "link", "set", &port, "master", bridge, "up"]);
+        self.up(side, link);
+    }
+
+    /// The namespace of what is between the ends.
+    fn middle(&self) -> String {
+        format!("{}-m", self.tag)
     }
 
     /// Waits until the kernel says of interfaces that frames can flow, which it does a while after

@@ -1,0 +1,246 @@
+//! A flood of questions from hosts and addresses that do not exist, as fast as one core sends them:
+//! what it costs the target, and a session beside it.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tyche_block::{Completion, Operation, Request};
+use tyche_engine::InlineHost;
+use tyche_proto::wire::{
+    Body, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, Flags, Header, Hello, Mac,
+    Name, Ticket, Uuid, Versions,
+};
+
+use crate::files::Random;
+use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, Target, forged, rig};
+
+/// Says for how many seconds the flood lasts.
+const SECONDS: &str = "TYCHE_FLOOD_SECONDS";
+/// How much the target may grow. docs/operating.md says so.
+const GROWTH_MAX: usize = 64 << 20;
+/// The least share of its undisturbed throughput that a session must keep in a test that shares the
+/// machine with others.
+const SHARE_MIN: f64 = 0.25;
+/// Requests of that session at the same time.
+const DEPTH: u64 = 32;
+/// Connects that are made of one ticket.
+const PER_TICKET: usize = 4;
+/// Discovers, and as many Hellos and Connects without a good ticket.
+const QUESTIONS: usize = 4096;
+/// Of them, how many are sent at once.
+const BATCH: usize = 64;
+/// Addresses that are made up.
+const ADDRESSES: u64 = 1024;
+
+struct Flood {
+    stranger: Stranger,
+    random: Random,
+    target: (Mac, Uuid),
+    exports: Vec<Uuid>,
+    /// Handed out to made-up addresses.
+    tickets: Vec<(Mac, Ticket)>,
+    sent: usize,
+    accepted: usize,
+    refused: usize,
+}
+
+impl Flood {
+    fn uuid(&mut self) -> Uuid {
+        Uuid::from_u64_pair(self.random.next(), self.random.next())
+    }
+
+    fn address(&mut self) -> Mac {
+        let [.., a, b] = (self.random.next() % ADDRESSES).to_be_bytes();
+        Mac([2, 0, 0x5e, 0, a, b])
+    }
+
+    fn frame(&self, from: Mac, control: Control) -> Vec<u8> {
+        forged((self.target.0, from), Header::new(control.kind()), Some(control))
+    }
+
+    fn discover(&mut self) -> Vec<u8> {
+        let all = self.random.next().is_multiple_of(2);
+        let discover = Discover {
+            nonce: self.random.next(),
+            versions: Versions::OURS,
+            first: 0,
+            host: self.uuid(),
+            target: if all { Uuid::nil() } else { self.target.1 },
+            uuid: Uuid::nil(),
+            name: Name::EMPTY,
+        };
+        let from = self.address();
+        self.frame(from, Control::Discover(discover))
+    }
+
+    fn hello(&mut self) -> Vec<u8> {
+        let hello = Hello {
+            nonce: self.random.next(),
+            target: self.target.1,
+            ticket: Ticket::NONE,
+            frame_len: 1024,
+        };
+        let from = self.address();
+        self.frame(from, Control::Hello(hello))
+    }
+
+    fn connect(&mut self, from: Mac, ticket: Ticket) -> Vec<u8> {
+        let export = self.random.next() as usize % self.exports.len();
+        let connect = Connect {
+            attempt: self.random.next(),
+            ticket,
+            target: self.target.1,
+            host: self.uuid(),
+            session: self.uuid(),
+            device: self.uuid(),
+            export: self.exports[export],
+            host_name: Name::new("made-up").unwrap(),
+            cookie: Cookie(self.random.next() | 1),
+            channel: ChannelId((self.random.next() % 64) as u16),
+            queue_size: 1024,
+            rings: [4096; 2],
+            frame_len: 1514,
+            damq_pages: 1 << 20,
+            flags: if export == 0 { ConnectFlags::READ_ONLY } else { ConnectFlags::NONE },
+            keep_alive_ms: 60_000,
+        };
+        self.frame(from, Control::Connect(connect))
+    }
+
+    /// Takes tickets out of what the target answers.
+    fn hear(&mut self) {
+        let Self { stranger, tickets, accepted, refused, target, .. } = self;
+        stranger.hear(|heard| {
+            if heard.source() != target.0 || heard.header.kind.on_channel() {
+                return;
+            }
+            let Body::Control(pdu) = heard.parsed().body else { return };
+            match pdu.decode() {
+                Control::Hello(hello) if heard.header.flags.contains(Flags::REPLY) => {
+                    tickets.push((heard.destination(), hello.ticket));
+                }
+                Control::Accept(_) => *accepted += 1,
+                Control::Reject(_) => *refused += 1,
+                _ => {}
+            }
+        });
+    }
+
+    fn run(&mut self, over: &AtomicBool) {
+        // Made before, so that sending is what takes the time.
+        let mut questions = Vec::new();
+        for _ in 0..QUESTIONS {
+            let (from, stale) = (self.address(), Ticket([7; Ticket::LEN]));
+            questions.extend([self.discover(), self.hello(), self.connect(from, stale)]);
+        }
+        for batch in questions.chunks(BATCH).cycle().take_while(|_| !over.load(Relaxed)) {
+            let mut connects = Vec::new();
+            for (from, ticket) in std::mem::take(&mut self.tickets) {
+                connects.extend((0..PER_TICKET).map(|_| self.connect(from, ticket)));
+            }
+            self.stranger.send(batch);
+            self.stranger.send(&connects);
+            self.sent += batch.len() + connects.len();
+            self.hear();
+        }
+    }
+}
+
+/// Random reads per second, at depth [`DEPTH`], and the most that the target occupies meanwhile.
+fn measure(host: &mut InlineHost, target: &Target, time: Duration) -> (f64, usize) {
+    let (mut random, mut done, mut count, mut peak) = (Random(1), Vec::<Completion>::new(), 0, 0);
+    let began = Instant::now();
+    let mut look = began;
+    let mut begin = |host: &mut InlineHost| {
+        let buffer = host.arena().alloc(4096);
+        let offset = random.next() % (16 << 8) * 4096;
+        let request = Request { operation: Operation::Read, offset, len: 4096, buffer };
+        host.submit(request, 0).unwrap();
+    };
+    (0..DEPTH).for_each(|_| begin(host));
+    while began.elapsed() < time {
+        host.wait(&mut done, Duration::from_millis(100));
+        assert!(done.iter().all(|it| it.result.is_ok()), "{done:?}");
+        count += done.len();
+        done.drain(..).for_each(|_| begin(host));
+        if look <= Instant::now() {
+            peak = peak.max(resident(target));
+            look += Duration::from_millis(100);
+        }
+    }
+    let rate = count as f64 / began.elapsed().as_secs_f64();
+    let (mut rest, deadline) = (0, Instant::now() + PATIENCE);
+    while rest < DEPTH as usize {
+        assert!(Instant::now() < deadline, "{rest} of the last requests are answered");
+        host.wait(&mut done, Duration::from_millis(100));
+        rest += done.drain(..).count();
+    }
+    (rate, peak)
+}
+
+/// Bytes of memory that the target occupies.
+fn resident(target: &Target) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// The target and its exports, the one that the session has first.
+fn discovered(rig: &Rig) -> (Uuid, Vec<Uuid>) {
+    let found = rig.ask(&["discover", "--link", "tye-h", "--timeout", "0.5"]);
+    let mut exports = found["exports"].as_array().unwrap().clone();
+    exports.sort_by_key(|it| it["export"] != DISK);
+    let uuid = |text: &serde_json::Value| text.as_str().unwrap().parse().unwrap();
+    (uuid(&exports[0]["target"]), exports.iter().map(|it| uuid(&it["uuid"])).collect())
+}
+
+#[test]
+fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
+    let seconds = std::env::var(SECONDS).map_or(5, |text| text.parse().unwrap());
+    let time = Duration::from_secs(seconds);
+    let rig = rig!();
+    let ends = [(Side::Target, "tye-t"), (Side::Host, "tye-h"), (Side::Host, "tye-s")];
+    rig.cable.lay_hub("hub", &ends);
+    let exports = ["--export", "disk=mem:16M", "--export", "free=mem:16M"];
+    let mut target = rig.serve(&exports);
+    let mut host = rig.inline_host(&["tye-h"], |_| {});
+    let (identity, exports) = discovered(&rig);
+    let mac = Mac::parse(&rig.cable.mac(Side::Target, "tye-t")).unwrap();
+    let mut flood = Flood {
+        stranger: Stranger::new(&rig.cable, "tye-s"),
+        random: Random(7),
+        target: (mac, identity),
+        exports,
+        tickets: Vec::new(),
+        sent: 0,
+        accepted: 0,
+        refused: 0,
+    };
+    let (quiet, before) = measure(&mut host, &target, time.min(Duration::from_secs(10)));
+    let over = AtomicBool::new(false);
+    let (disturbed, peak) = thread::scope(|scope| {
+        scope.spawn(|| flood.run(&over));
+        let measured = measure(&mut host, &target, time);
+        over.store(true, Relaxed);
+        measured
+    });
+    let (growth, share) = (peak.saturating_sub(before), disturbed / quiet);
+    let Flood { sent, accepted, refused, .. } = flood;
+    println!(
+        "{sent} frames in {seconds} s, {accepted} accepted, {refused} refused; the target grew by \
+         {} KiB from {} KiB; {disturbed:.0} reads per second beside it, {quiet:.0} without: \
+         {share:.2}",
+        growth >> 10,
+        before >> 10,
+    );
+    println!("the target rejects {}", rig.ask(&["stats"])["targets"][0]["links"][0]["rejects"]);
+    assert!(target.is_running(), "{}", target.log());
+    assert!(accepted > 100, "tickets were good");
+    assert!(growth < GROWTH_MAX, "{growth} bytes");
+    assert!(share > SHARE_MIN, "{share}");
+    // When it is over, others get in.
+    rig.inline_host(&["tye-h"], |session| session.read_only = true).disconnect(PATIENCE);
+    host.disconnect(PATIENCE);
+}

@@ -1,0 +1,113 @@
+//! A target that lives, but whose disk does not answer: every wait has a bound, what is waited for
+//! is said, and force is immediate.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::rig::{DISK, Rig, Session, Side, Target, rig, run, wait_until};
+
+const SIZE: u64 = 64 << 20;
+/// The shortest bound that there is on a living session, in seconds.
+const CTRL_LOSS_TMO: &str = "10";
+/// How long a disconnect by force may take.
+const FORCE_LIMIT: Duration = Duration::from_secs(2);
+
+/// A disk that hangs while the target behind it is stopped: the device of another session.
+struct HungDisk<'a>(&'a Target);
+
+impl<'a> HungDisk<'a> {
+    fn hang(target: &'a Target) -> Self {
+        kill_process(pid(target), Signal::STOP).unwrap();
+        Self(target)
+    }
+}
+
+impl Drop for HungDisk<'_> {
+    fn drop(&mut self) {
+        let _ = kill_process(pid(self.0), Signal::CONT);
+    }
+}
+
+fn pid(target: &Target) -> Pid {
+    Pid::from_raw(target.pid().cast_signed()).unwrap()
+}
+
+fn connect(rig: &Rig) -> Session<'_> {
+    let times = ["--ctrl-loss-tmo", CTRL_LOSS_TMO];
+    rig.connect_at((Side::Host, "h2"), "fuse", &times)
+}
+
+/// What `list` says of the session on [`DISK`].
+fn listed(rig: &Rig) -> Value {
+    let list = rig.ask(&["list"]);
+    let sessions = list["sessions"].as_array().unwrap();
+    sessions.iter().find(|it| it["export"] == DISK).cloned().unwrap_or_default()
+}
+
+/// Writes a block of the device in another thread; says how that ended, and how long it took.
+fn write(device: &Path) -> thread::JoinHandle<(std::io::Result<()>, Duration)> {
+    let file = File::options().write(true).open(device).unwrap();
+    thread::spawn(move || {
+        let began = Instant::now();
+        (file.write_all_at(&[7; 4096], 0), began.elapsed())
+    })
+}
+
+/// Waits until `list` says that the session waits for the target, both ways.
+fn await_said(rig: &Rig) {
+    wait_until("a request waits", || {
+        listed(rig)["waiting"]["longest_s"].as_f64().is_some_and(|longest| longest >= 3.0)
+    });
+    let session = listed(rig);
+    assert_eq!((&session["state"], &session["operations"]), (&"live".into(), &1.into()));
+    let text = run(&mut rig.tyche(Side::Host, &["list"]));
+    println!("{text}");
+    assert!(text.contains("waits for the target: 1 request, the oldest for "), "{text}");
+}
+
+#[test]
+fn a_disk_that_hangs_is_waited_for_no_longer_than_told() {
+    let rig = rig!();
+    rig.cable.add(&[("t1", "h1"), ("t2", "h2")], 1500);
+    let file = rig.file("disk.img", SIZE);
+    let export = format!("inner={}", file.display());
+    let inner = rig.serve_as("inner", &["--link", "t1"], &["--export", &export]);
+    let forever = ["connect", "inner", "--link", "h1", "--as", "fuse", "--ctrl-loss-tmo", "-1"];
+    let device = run(&mut rig.tyche(Side::Host, &forever));
+    let export = format!("{DISK}={}", device.trim());
+    let _outer = rig.serve_as("outer", &["--link", "t2"], &["--export", &export]);
+
+    let session = connect(&rig);
+    let hung = HungDisk::hang(&inner);
+    let writing = write(&session.device);
+    await_said(&rig);
+    let took = session.disconnect_by_force();
+    println!("disconnected by force in {took:?}, while a request waited");
+    assert!(took < FORCE_LIMIT, "{took:?}");
+    let (ended, _) = writing.join().unwrap();
+    assert!(ended.is_err(), "what was in progress fails");
+    drop(hung);
+
+    let session = connect(&rig);
+    write(&session.device).join().unwrap().0.unwrap();
+    let hung = HungDisk::hang(&inner);
+    let writing = write(&session.device);
+    await_said(&rig);
+    let (ended, took) = writing.join().unwrap();
+    println!("a write ended after {took:?}: {ended:?}");
+    assert_eq!(ended.unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    assert!((Duration::from_secs(9)..Duration::from_secs(20)).contains(&took), "{took:?}");
+    let failed = listed(&rig);
+    assert_eq!(failed["state"], "failed", "{failed}");
+    assert_eq!(failed["problem"], "the target lives, but did not answer in time", "{failed}");
+    let took = session.disconnect_by_force();
+    println!("disconnected by force in {took:?}, after the session has failed");
+    assert!(took < FORCE_LIMIT, "{took:?}");
+    drop(hung);
+}

@@ -1,0 +1,94 @@
+//! Hosts that the test itself drives.
+
+use std::time::{Duration, Instant};
+
+use tyche_block::{Completion, Operation, Request};
+use tyche_engine::{HostLink, HostOptions, InlineHost};
+use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_numa::Placement;
+use tyche_proto::wire::{ETHERTYPE, Name};
+use tyche_proto::{BatchPolicy, ChannelChoice, ExportId, SessionConfig, TargetId};
+use uuid::Uuid;
+
+use super::{DISK, PATIENCE, Rig, Side};
+
+/// Requests at the same time.
+const QUEUE_SIZE: u16 = 128;
+/// Room for the data of requests, in pages.
+const ARENA_PAGES: usize = 1024;
+
+impl Rig {
+    /// A host of its own, whose session on [`DISK`] is connected over these links of the host's
+    /// end; with whatever `change` changes about it.
+    pub(crate) fn inline_host(
+        &self,
+        links: &[&str],
+        change: impl FnOnce(&mut SessionConfig),
+    ) -> InlineHost {
+        let open = |name: &&str| {
+            let options = PacketOptions::new(*name);
+            let link = self.cable.on_thread(Side::Host, || PacketLink::open(&options)).unwrap();
+            HostLink { link: Box::new(link), target: None }
+        };
+        let identity = Uuid::new_v4();
+        let mut session = SessionConfig {
+            host: Uuid::new_v4(),
+            host_name: Name::new("inline").unwrap(),
+            session: identity,
+            device: identity,
+            resumes: None,
+            export: ExportId::Name(Name::new(DISK).unwrap()),
+            target: TargetId::Any,
+            queue_size: QUEUE_SIZE,
+            damq_pages: 32 << 8,
+            operations_max: u32::from(QUEUE_SIZE),
+            read_only: false,
+            checksum: true,
+            stages: false,
+            batch: BatchPolicy::default(),
+            channels: 1,
+            choice: ChannelChoice::default(),
+            // Nobody looks after a session while the test does something else.
+            keep_alive: Duration::from_secs(60),
+            reconnect_delay: Duration::from_millis(100),
+            ctrl_loss_tmo: None,
+        };
+        change(&mut session);
+        let mut host = InlineHost::new(HostOptions {
+            session,
+            links: links.iter().map(open).collect(),
+            placement: Placement::default(),
+            ethertype: ETHERTYPE,
+            arena_pages: ARENA_PAGES,
+            spin: Duration::ZERO,
+            hand_over: false,
+        });
+        host.connect(PATIENCE).unwrap();
+        host
+    }
+}
+
+/// Submits a request for `len` bytes at `offset`, filled with `fill` if it is a write; its token is
+/// the offset.
+pub(crate) fn submit(host: &mut InlineHost, offset: u64, len: u32, fill: Option<u8>) {
+    let mut buffer = host.arena().alloc(len as usize);
+    let operation = match (fill, &mut buffer) {
+        (None, _) => Operation::Read,
+        (Some(fill), buffer) => {
+            buffer.as_mut().unwrap().fill(fill);
+            Operation::Write { fua: false }
+        }
+    };
+    host.submit(Request { operation, offset, len, buffer }, offset).unwrap();
+}
+
+/// Waits until that many requests are over, none of them with an error.
+pub(crate) fn await_done(host: &mut InlineHost, count: usize) -> Vec<Completion> {
+    let (mut done, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+    while done.len() < count {
+        assert!(Instant::now() < deadline, "{} of {count} requests are done", done.len());
+        host.wait(&mut done, Duration::from_millis(100));
+    }
+    assert!(done.iter().all(|it: &Completion| it.result.is_ok()), "{done:?}");
+    done
+}

@@ -1,0 +1,113 @@
+//! A stranger on a [hub](Cable::lay_hub): it hears every frame and sends whatever it likes.
+
+use std::time::{Duration, Instant};
+
+use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_link::{HEAD, Link, RxBatch, TxVectors};
+use tyche_proto::wire::{Control, ETHERTYPE, Frame, HEAD_LEN, Header, Mac};
+
+use super::{Cable, PATIENCE, Side, run};
+
+/// Frames sent or received at once.
+const BATCH: usize = 64;
+/// The longest payload that is listened to.
+const PAYLOAD_MAX: usize = 9000;
+
+/// An interface at the host's end that hears what goes to others, too. Its kernel is told that
+/// every frame is for it.
+pub(crate) struct Stranger {
+    link: PacketLink,
+    rx: RxBatch,
+    tx: TxVectors,
+}
+
+impl Stranger {
+    pub(crate) fn new(cable: &Cable, name: &str) -> Self {
+        let rules = format!(
+            "add table netdev {name}; add chain netdev {name} hear {{ type filter hook ingress \
+             device {name} priority 0; }}; add rule netdev {name} hear ether type \
+             {ETHERTYPE:#06x} meta pkttype set host"
+        );
+        run(cable.inside(Side::Host, "nft").arg(rules));
+        let options = PacketOptions::new(name);
+        let link = cable.on_thread(Side::Host, || PacketLink::open(&options)).unwrap();
+        Self { link, rx: RxBatch::new(BATCH, PAYLOAD_MAX), tx: TxVectors::new(BATCH, 1) }
+    }
+
+    pub(crate) fn mac(&self) -> Mac {
+        Mac(self.link.mac())
+    }
+
+    /// Calls `with` for each frame that has come; returns how many have.
+    pub(crate) fn hear(&mut self, mut with: impl FnMut(Heard<'_>)) -> usize {
+        let mut count = 0;
+        while self.link.receive(&mut self.rx).unwrap() > 0 {
+            for frame in self.rx.iter() {
+                if let Ok(header) = Header::parse(frame.head) {
+                    with(Heard { head: frame.head, payload: frame.payload, header });
+                }
+                count += 1;
+            }
+            self.rx.clear();
+        }
+        count
+    }
+
+    /// Sends frames as they are.
+    pub(crate) fn send(&mut self, frames: &[Vec<u8>]) {
+        let deadline = Instant::now() + PATIENCE;
+        for chunk in frames.chunks(BATCH) {
+            let mut batch = self.tx.batch();
+            for frame in chunk {
+                let (head, rest) = frame.split_first_chunk::<HEAD>().unwrap();
+                batch.push(head, [rest], &[]);
+            }
+            while !batch.is_empty() {
+                let sent = self.link.send(&batch).unwrap();
+                batch.skip(sent);
+                assert!(Instant::now() < deadline, "the frames don't go out");
+            }
+        }
+    }
+
+    /// Waits a moment for frames.
+    pub(crate) fn wait(&self, limit: Duration) -> bool {
+        super::wait_readable(&self.link.wait_fd(), limit)
+    }
+}
+
+/// A frame that anybody could have sent, with right checksums; `control` is its body, if any.
+pub(crate) fn forged((to, from): (Mac, Mac), header: Header, control: Option<Control>) -> Vec<u8> {
+    let mut body = [0; Control::LEN_MAX];
+    let padding = control.as_ref().map_or(0, Control::padding_len);
+    let len = control.map_or(0, |control| control.emit(&mut body));
+    let body = [&body[..len], &vec![0; padding]].concat();
+    let mut head = [0; HEAD_LEN];
+    header.seal((to, from, ETHERTYPE), [&body[..]], &[], &mut head);
+    [&head[..], &body].concat()
+}
+
+/// A frame on the segment.
+pub(crate) struct Heard<'a> {
+    pub(crate) head: &'a [u8; HEAD_LEN],
+    pub(crate) payload: &'a [u8],
+    pub(crate) header: Header,
+}
+
+impl<'a> Heard<'a> {
+    pub(crate) fn source(&self) -> Mac {
+        Mac::source(self.head)
+    }
+
+    pub(crate) fn destination(&self) -> Mac {
+        Mac::destination(self.head)
+    }
+
+    pub(crate) fn parsed(&self) -> Frame<'a> {
+        Frame::parse(self.head, self.payload).unwrap()
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        [&self.head[..], self.payload].concat()
+    }
+}
