@@ -88,7 +88,6 @@ macro_rules! canaries {
 canaries! {
     SUPPRESS_DUPLICATES,
     REMEMBER_EXECUTED,
-    CHECK_COOKIE,
     CHECK_PAYLOAD,
     CHECK_TICKET,
     FENCE_BEFORE_REISSUE,
