@@ -4,11 +4,14 @@
 //! who carries entries can check those between the two. PROTOCOL.md, "Rings and positions" to
 //! "Keepalive and disconnect", and "Echo frames".
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use tyche_wire::{
     Ack, Body, ChannelId, Control, Cookie, ENTRY_LEN, Entry, Flags, HEAD_LEN, Header, Kind, Mac,
-    PacketNumber, Position, Reject, Ring,
+    PacketNumber, Pdu, Position, Reject, Ring,
 };
 
 use crate::batching::{BatchPolicy, Batching};
@@ -83,6 +86,21 @@ impl ChannelConfig {
             return Err(Reject::Cookie);
         }
         if src == self.peer_mac { Ok(()) } else { Err(Reject::Source) }
+    }
+}
+
+/// Parses what a frame of a channel carries.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub(crate) fn parse_body<'a, R: Rules>(
+    header: &Header,
+    payload: &'a [u8],
+) -> Result<Body<'a>, Reject> {
+    if R::CHECK_PAYLOAD {
+        Body::parse(header, payload)
+    } else {
+        Body::parse_unchecked(header, payload)
     }
 }
 
@@ -256,16 +274,13 @@ impl<R: Rules> Channel<R> {
         if header.packet.0.saturating_add(PACKET_AGE_MAX) < self.newest.0 && R::REJECT_STALE {
             return Err(Reject::Stale);
         }
-        let nack = match body {
-            Body::Control(pdu) if header.kind == Kind::Ack => Some(pdu.decode()),
-            _ => None,
-        };
-        for (i, ring) in self.tx.iter().enumerate() {
-            let bitmap = match &nack {
-                Some(Control::Ack(nack)) => Some(&nack.bitmaps[i]),
-                _ => None,
-            };
-            ring.check_ack(header.acks[i], bitmap)?;
+        for (ring, ack) in self.tx.iter().zip(header.acks) {
+            ring.check_ack(ack)?;
+        }
+        if let Body::Control(pdu) = body
+            && header.kind == Kind::Ack
+        {
+            self.check_nack(header, pdu)?;
         }
         match header.ring() {
             Some(ring) => self.rx[ring as usize].check(header.position),
@@ -289,9 +304,9 @@ impl<R: Rules> Channel<R> {
             (self.newest, self.window) = (header.packet, header.window);
         }
         if let Body::Control(pdu) = body
-            && let Control::Ack(nack) = pdu.decode()
+            && header.kind == Kind::Ack
         {
-            self.receive_nack(now, header, &nack);
+            self.receive_nack(now, header, pdu);
         }
         if header.kind == Kind::Keepalive && header.flags.contains(Flags::ACK_REQUEST) {
             self.acking = Acking::Now;
@@ -332,7 +347,19 @@ impl<R: Rules> Channel<R> {
         self.progress(now, frames, before);
     }
 
-    fn receive_nack(&mut self, now: Instant, header: &Header, nack: &Ack) {
+    /// Whether the bitmaps of a nack speak of positions that were sent.
+    #[cold]
+    fn check_nack(&self, header: &Header, pdu: &Pdu<'_>) -> Result<(), Reject> {
+        let Control::Ack(nack) = pdu.decode() else { return Err(Reject::Unexpected) };
+        for (i, ring) in self.tx.iter().enumerate() {
+            ring.check_bitmap(header.acks[i], &nack.bitmaps[i])?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn receive_nack(&mut self, now: Instant, header: &Header, pdu: &Pdu<'_>) {
+        let Control::Ack(nack) = pdu.decode() else { return };
         let before = self.in_flight();
         let (mut frames, next) = (0, self.packet);
         let (congestion, stats) = (&mut self.congestion, &mut self.stats);
@@ -545,133 +572,5 @@ impl<R: Rules> Channel<R> {
         let timers = earliest(timers, unheard);
         let timers = if self.asking { Some(Instant(0)) } else { timers };
         timers.map_or(keep_alive, |at| at.min(keep_alive)).min(dead)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tyche_wire::Event;
-
-    use super::*;
-    use crate::rules::Sound;
-
-    fn config() -> ChannelConfig {
-        let side = |n| (ChannelId(n), Cookie(u64::from(n)));
-        ChannelConfig {
-            own: side(1),
-            peer: side(2),
-            peer_mac: Mac([2; 6]),
-            frame_len: 1514,
-            rx_rings: [256; 2],
-            tx_rings: [256; 2],
-            keep_alive_ns: 60_000_000_000,
-            checksum: true,
-            stages: false,
-            batch: BatchPolicy::Natural,
-        }
-    }
-
-    /// A channel with a full window in flight, and how many frames that is.
-    fn full_flight() -> (Channel<Sound>, u32) {
-        let mut channel = Channel::<Sound>::new(config(), Instant(0));
-        let entry = [Entry::Event(Event::Removed)];
-        while channel.may_send(Ring::Command) {
-            channel.send(Instant(0), Ring::Command, &entry);
-        }
-        assert_eq!(channel.in_flight(), 128);
-        (channel, 128)
-    }
-
-    /// Lets the next timer expire, and returns what is sent again.
-    fn expire(channel: &mut Channel<Sound>, now: &mut Instant) -> Vec<Header> {
-        *now = channel.poll_timeout().max(*now);
-        channel.handle_timeout(*now).unwrap();
-        std::iter::from_fn(|| channel.resend(*now, &mut Vec::new(), |_| true)).collect()
-    }
-
-    /// Has the channel take a frame without a body.
-    fn take(channel: &mut Channel<Sound>, now: Instant, header: &Header) {
-        let arrival = channel.check(header, &Body::Empty).unwrap();
-        channel.receive(now, header, &Body::Empty, arrival);
-    }
-
-    #[test]
-    fn late_acks_cost_one_probe() {
-        let (mut channel, flight) = full_flight();
-        let mut now = Instant(0);
-        let probes = expire(&mut channel, &mut now);
-        assert_eq!(probes.len(), 1);
-        assert_eq!(probes[0].position, Position(flight - 1));
-        assert!(probes[0].flags.contains(Flags::ACK_REQUEST));
-        let acks = [Position(flight), Position(0)];
-        let ack = Header { acks, packet: PacketNumber(1), ..Header::new(Kind::Ack) };
-        take(&mut channel, now, &ack);
-        assert_eq!((channel.in_flight(), channel.congestion_window()), (0, 128 + 128));
-        assert_eq!(channel.poll_timeout(), now + Duration::from_secs(60) / 3);
-    }
-
-    #[test]
-    fn a_flight_that_is_lost_whole_is_sent_again_whole() {
-        let (mut channel, flight) = full_flight();
-        let mut now = Instant(0);
-        assert_eq!(expire(&mut channel, &mut now).len(), 1, "the probe is lost, too");
-        let mut positions = Vec::new();
-        while positions.len() < flight as usize {
-            now = channel.poll_timeout().max(now);
-            channel.handle_timeout(now).unwrap();
-            while let Some(header) = channel.resend(now, &mut Vec::new(), |_| true) {
-                positions.push(header.position);
-                // The peer acknowledges each: the window opens again.
-                let acks = [header.position.plus(1), Position(0)];
-                let ack = Header { acks, packet: header.packet, ..Header::new(Kind::Ack) };
-                take(&mut channel, now, &ack);
-            }
-        }
-        assert_eq!(positions, (0..flight).map(Position).collect::<Vec<_>>());
-        assert!(now.since(Instant(0)) < Duration::from_millis(60), "two expiries, not one a frame");
-        assert_eq!(channel.in_flight(), 0);
-    }
-
-    #[test]
-    fn packet_numbers_that_are_too_old_are_rejected_just_beyond_the_edge() {
-        let mut channel = Channel::<Sound>::new(config(), Instant(0));
-        let keepalive = |packet| Header { packet, ..Header::new(Kind::Keepalive) };
-        let newest = 5 + PACKET_AGE_MAX;
-        take(&mut channel, Instant(1), &keepalive(PacketNumber(newest)));
-        assert_eq!(
-            channel.check(&keepalive(PacketNumber(4)), &Body::Empty),
-            Err(Reject::Stale),
-            "one further back"
-        );
-        take(&mut channel, Instant(2), &keepalive(PacketNumber(5)));
-        assert_eq!(channel.newest, PacketNumber(newest));
-    }
-
-    #[test]
-    fn frames_longer_than_what_was_agreed_are_rejected() {
-        let channel = Channel::<Sound>::new(config(), Instant(0));
-        let header = Header { packet: PacketNumber(1), ..Header::new(Kind::Data) };
-        let long = Header { data_len: 1514 - 64 - 23, entries: 1, ..header };
-        assert_eq!(channel.check(&long, &Body::Empty), Err(Reject::Length));
-        let fits = Header { data_len: 1514 - 64 - 24, entries: 1, ..header };
-        assert_eq!(channel.check(&fits, &Body::Empty), Ok(Arrival::New));
-    }
-
-    #[test]
-    fn a_peer_that_was_never_heard_is_asked_again_and_again() {
-        let mut channel = Channel::<Sound>::new(config(), Instant(0));
-        channel.ask_for_life(Instant(0));
-        let mut out = Outgoing::new();
-        for round in 0..5 {
-            let now = Instant(0) + UNHEARD_INTERVAL * round;
-            channel.handle_timeout(now).unwrap();
-            assert!(channel.poll_upkeep(now, &mut out), "round {round}");
-            assert_eq!(out.header.kind, Kind::Keepalive);
-            assert!(!channel.poll_upkeep(now, &mut out));
-            assert_eq!(channel.poll_timeout(), now + UNHEARD_INTERVAL);
-        }
-        let ack = Header { packet: PacketNumber(1), ..Header::new(Kind::Ack) };
-        take(&mut channel, Instant(0) + UNHEARD_INTERVAL * 4, &ack);
-        assert!(channel.poll_timeout() > Instant(0) + UNHEARD_INTERVAL * 5);
     }
 }

@@ -11,7 +11,7 @@ fn pages(len: u32) -> usize {
 /// first: few requests then use few pages, which stay in the target's cache.
 pub(crate) struct Allocator {
     used: Box<[bool]>,
-    /// No page below this one is free.
+    /// The lowest free page; the number of pages if none is free.
     lowest: usize,
 }
 
@@ -24,7 +24,7 @@ impl Allocator {
     pub(crate) fn take(&mut self, len: u32) -> Option<u32> {
         let pages = pages(len);
         let first = self.find(pages)?;
-        self.used[first..first + pages].fill(true);
+        self.set(first, pages, true);
         if first == self.lowest {
             let taken = self.used[first..].iter().position(|&used| !used);
             self.lowest = taken.map_or(self.used.len(), |distance| first + distance);
@@ -39,6 +39,9 @@ impl Allocator {
 
     fn find(&self, pages: usize) -> Option<usize> {
         let mut first = self.lowest;
+        if pages == 1 {
+            return (first < self.used.len()).then_some(first);
+        }
         while first + pages <= self.used.len() {
             match self.used[first..first + pages].iter().rposition(|&used| used) {
                 None => return Some(first),
@@ -49,11 +52,19 @@ impl Allocator {
     }
 
     pub(crate) fn give_back(&mut self, first: u32, len: u32) {
-        let first = first as usize;
-        let pages = &mut self.used[first..first + pages(len)];
-        assert!(pages.iter().all(|&used| used), "pages given back twice");
-        pages.fill(false);
+        let (first, pages) = (first as usize, pages(len));
+        let run = &self.used[first..first + pages];
+        assert!(run.iter().all(|&used| used), "pages given back twice");
+        self.set(first, pages, false);
         self.lowest = self.lowest.min(first);
+    }
+
+    /// Marks a run as used or free. A single page is the usual case, and needs no `memset`.
+    fn set(&mut self, first: usize, pages: usize, used: bool) {
+        match &mut self.used[first..first + pages] {
+            [page] => *page = used,
+            run => run.fill(used),
+        }
     }
 }
 
@@ -99,16 +110,20 @@ impl Owners {
         self.claims.fill(0);
     }
 
-    /// A slot that holds any page of a run that was claimed.
-    pub(crate) fn any_of(&self, first: u32, len: u32) -> Option<u16> {
-        let run = &self.slots[first as usize..first as usize + pages(len)];
-        run.iter().find_map(|&owner| owner)
+    /// The pages that `len` bytes from `first` on take.
+    pub(crate) fn run(first: u32, len: u32) -> std::ops::Range<u32> {
+        first..first + pages(len) as u32
     }
 
-    pub(crate) fn take(&mut self, first: u32, len: u32, slot: u16) {
-        let run = &mut self.slots[first as usize..first as usize + pages(len)];
-        assert!(run.iter().all(Option::is_none), "page has two owners");
-        run.fill(Some(slot));
+    /// The slot that holds a page of a run that was claimed.
+    pub(crate) fn of(&self, page: u32) -> Option<u16> {
+        self.slots[page as usize]
+    }
+
+    /// Gives a page that no slot holds to a slot.
+    pub(crate) fn take(&mut self, page: u32, slot: u16) {
+        let former = self.slots[page as usize].replace(slot);
+        assert!(former.is_none(), "page has two owners");
     }
 
     pub(crate) fn give_back(&mut self, first: u32, len: u32) {
@@ -180,8 +195,8 @@ mod tests {
         assert_eq!(owners.claim(u32::MAX, 1 << 20, 3, free), Err(Reject::Placement));
         assert_eq!(owners.claim(8, 8192, 1, free), Err(Reject::Placement), "in the same frame");
         assert_eq!(owners.claim(8, 8192, 4, free), Ok(()));
-        owners.take(8, 8192, 5);
+        Owners::run(8, 8192).for_each(|page| owners.take(page, 5));
         assert_eq!(owners.claim(9, 4096, 6, |owner| owner == 5), Err(Reject::Placement));
-        assert_eq!(owners.any_of(7, 3 * 4096), Some(5));
+        assert_eq!([7, 8, 9].map(|page| owners.of(page)), [None, Some(5), Some(5)]);
     }
 }

@@ -11,16 +11,6 @@ pub(crate) struct Received(Box<[u64]>);
 const UNITS: u32 = PAGE_LEN as u32 / PART_UNIT;
 const _: () = assert!(UNITS == u64::BITS, "a word has a bit for each unit of a page");
 
-/// The words of `len` bytes at `offset` of data that begin at page `first`, and the bits in each.
-fn words(first: u32, offset: u32, len: u32) -> impl Iterator<Item = (usize, u64)> {
-    let (begin, end) = (offset / PART_UNIT, (offset + len) / PART_UNIT);
-    (begin / UNITS..end.div_ceil(UNITS)).map(move |page| {
-        let low = begin.saturating_sub(page * UNITS);
-        let high = (end - page * UNITS).min(UNITS);
-        ((first + page) as usize, u64::MAX << low & u64::MAX >> (UNITS - high))
-    })
-}
-
 impl Received {
     pub(crate) fn new(pages: u32) -> Self {
         Self(vec![0; pages as usize].into())
@@ -29,21 +19,55 @@ impl Received {
     /// Nothing has come of the `len` bytes that begin at page `first`.
     pub(crate) fn clear(&mut self, first: u32, len: u32) {
         let pages = (len as usize).div_ceil(PAGE_LEN);
-        self.0[first as usize..first as usize + pages].fill(0);
+        match &mut self.0[first as usize..first as usize + pages] {
+            [word] => *word = 0,
+            words => words.fill(0),
+        }
     }
 
     /// That part has come; false, with nothing changed, if some of it had come before.
     pub(crate) fn mark(&mut self, first: u32, offset: u32, len: u32) -> bool {
-        let fresh = words(first, offset, len).all(|(word, bits)| self.0[word] & bits == 0);
-        if fresh {
-            words(first, offset, len).for_each(|(word, bits)| self.0[word] |= bits);
+        match self.part(first, offset, len) {
+            ([word], low, high) => {
+                let fresh = *word & low & high == 0;
+                *word |= if fresh { low & high } else { 0 };
+                fresh
+            }
+            ([head, middle @ .., tail], low, high) => {
+                let fresh = *head & low == 0 && *tail & high == 0;
+                let fresh = fresh && middle.iter().all(|&word| word == 0);
+                if fresh {
+                    *head |= low;
+                    middle.fill(u64::MAX);
+                    *tail |= high;
+                }
+                fresh
+            }
+            ([], ..) => true,
         }
-        fresh
     }
 
     /// That part has not come after all.
     pub(crate) fn unmark(&mut self, first: u32, offset: u32, len: u32) {
-        words(first, offset, len).for_each(|(word, bits)| self.0[word] &= !bits);
+        match self.part(first, offset, len) {
+            ([head, middle @ .., tail], low, high) => {
+                *head &= !low;
+                middle.fill(0);
+                *tail &= !high;
+            }
+            ([word], low, high) => *word &= !(low & high),
+            ([], ..) => {}
+        }
+    }
+
+    /// The words of `len` bytes at `offset` of data that begin at page `first`: the bits of the
+    /// first and of the last. Of those between it is all bits, and of a single word what both have
+    /// in common. One page is the usual case, and costs a few instructions.
+    fn part(&mut self, first: u32, offset: u32, len: u32) -> (&mut [u64], u64, u64) {
+        let (begin, end) = (offset / PART_UNIT, (offset + len) / PART_UNIT);
+        let words = (first + begin / UNITS) as usize..(first + end.div_ceil(UNITS)) as usize;
+        let (low, high) = (u64::MAX << (begin % UNITS), u64::MAX >> (end.wrapping_neg() % UNITS));
+        (&mut self.0[words], low, high)
     }
 }
 

@@ -20,6 +20,7 @@ use handshake::Question;
 use open::Open;
 
 use crate::attempts::Attempts;
+use crate::channel::parse_body;
 use crate::outgoing::Outgoing;
 use crate::rules::{Rules, Sound};
 use crate::stats::{ChannelStats, RejectCounts};
@@ -251,31 +252,23 @@ impl<R: Rules> Listener<R> {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), Reject> {
-        if let Some(answer) = self.farewells.repeated(src, header) {
-            Body::parse(header, payload)?;
-            self.send(src, answer, None);
-            return Ok(());
-        }
         let index = usize::from(header.channel.0);
         let known = self.channels.get_mut(index).and_then(Option::as_mut);
         let origin = known.as_ref().map(|open| open.config.check_origin::<R>(src, header));
         let open = match (known, origin) {
-            (Some(open), Some(Ok(()))) => open,
+            (Some(open), Some(Ok(()))) if !open.closing => open,
             (_, Some(Err(Reject::Source))) => return Err(Reject::Source),
+            (Some(_), Some(Ok(()))) => return self.answer_again(src, header, payload),
             (known, _) => {
                 let reject = if known.is_some() { Reject::Cookie } else { Reject::Channel };
-                self.reset(now, src, header);
-                return Err(reject);
+                let answered = self.answer_again(src, header, payload);
+                if answered.is_err() {
+                    self.reset(now, src, header);
+                }
+                return answered.map_err(|_| reject);
             }
         };
-        if open.closing {
-            return Err(Reject::Channel);
-        }
-        let body = if R::CHECK_PAYLOAD {
-            Body::parse(header, payload)?
-        } else {
-            Body::parse_unchecked(header, payload)?
-        };
+        let body = parse_body::<R>(header, payload)?;
         let channel = header.channel;
         let target = open.handle_frame(now, header, &body, &mut self.events)?;
         match (header.kind, &body) {
@@ -293,6 +286,17 @@ impl<R: Rules> Listener<R> {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Answers a farewell on a channel that is closed or closing, if the host repeats it.
+    ///
+    /// # Errors
+    /// `Channel` if the frame is none.
+    fn answer_again(&mut self, src: Mac, header: &Header, payload: &[u8]) -> Result<(), Reject> {
+        let answer = self.farewells.repeated(src, header).ok_or(Reject::Channel)?;
+        parse_body::<R>(header, payload)?;
+        self.send(src, answer, None);
         Ok(())
     }
 

@@ -59,6 +59,7 @@ pub use report::{PathReport, Waiting};
 use watch::Watch;
 
 use crate::cache::Cache;
+use crate::channel::parse_body;
 use crate::initiator::{Arrived, Piece};
 use crate::operation::{Op, OpId};
 use crate::outgoing::Outgoing;
@@ -333,11 +334,7 @@ impl<R: Rules> Session<R> {
         let member = self.paths.get_mut(path).filter(|path| path.port == port);
         let initiator = member.and_then(Path::live_mut).ok_or(Reject::Channel)?;
         initiator.channel.check_origin(src, header)?;
-        let body = if R::CHECK_PAYLOAD {
-            Body::parse(header, payload)?
-        } else {
-            Body::parse_unchecked(header, payload)?
-        };
+        let body = parse_body::<R>(header, payload)?;
         let had_loss = self.cache.lost().is_some();
         let mut endings = Endings {
             now: self.now,

@@ -69,7 +69,9 @@ impl<R: Rules> TargetChannel<R> {
         if noted.opcode.is_some_and(|opcode| opcode != Opcode::Write) {
             return Err(Reject::Mismatch);
         }
-        noted.has_data = true;
+        if !std::mem::replace(&mut noted.has_data, true) {
+            self.received.clear(damq_page, total);
+        }
         // Marked here, where two parts of the same frame meet too; a frame that is not taken has
         // its marks removed.
         if R::TRACK_RANGES && !self.received.mark(damq_page, offset, len) {
@@ -113,7 +115,6 @@ impl<R: Rules> TargetChannel<R> {
             let slots = &self.slots;
             let is_busy = |owner: u16| slots[usize::from(owner)].state != State::Done;
             self.owners.claim(page, held, frame, is_busy)?;
-            self.received.clear(page, held);
         }
         Ok(Noted { frame, generation, page, held, opcode: None, has_data: false })
     }

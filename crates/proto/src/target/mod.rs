@@ -302,10 +302,12 @@ impl<R: Rules> TargetChannel<R> {
     /// Gives the pages to the slot. The host hands out pages again once it has the answer to
     /// the request that held them, so pages of answered requests are taken over.
     fn claim(&mut self, index: u16, page: u32, len: u32, act: &mut impl FnMut(Action)) {
-        while let Some(owner) = self.owners.any_of(page, len) {
-            self.release(owner, act);
+        for page in Owners::run(page, len) {
+            if let Some(owner) = self.owners.of(page) {
+                self.release(owner, act);
+            }
+            self.owners.take(page, index);
         }
-        self.owners.take(page, len, index);
         act(Action::Claim { slot: index, page, len });
     }
 
@@ -320,10 +322,11 @@ impl<R: Rules> TargetChannel<R> {
 
     fn execute_if_whole(&mut self, index: u16, act: &mut impl FnMut(Action)) {
         let slot = &mut self.slots[usize::from(index)];
-        let Some(command) = slot.command else { return };
+        let Some(command) = &slot.command else { return };
         if command.opcode == Opcode::Write && slot.moved < slot.held {
             return;
         }
+        let command = *command;
         slot.state = State::Executing;
         slot.moved = 0;
         self.executing += 1;

@@ -1,0 +1,124 @@
+use tyche_wire::Event;
+
+use super::*;
+use crate::rules::Sound;
+
+fn config() -> ChannelConfig {
+    let side = |n| (ChannelId(n), Cookie(u64::from(n)));
+    ChannelConfig {
+        own: side(1),
+        peer: side(2),
+        peer_mac: Mac([2; 6]),
+        frame_len: 1514,
+        rx_rings: [256; 2],
+        tx_rings: [256; 2],
+        keep_alive_ns: 60_000_000_000,
+        checksum: true,
+        stages: false,
+        batch: BatchPolicy::Natural,
+    }
+}
+
+/// A channel with a full window in flight, and how many frames that is.
+fn full_flight() -> (Channel<Sound>, u32) {
+    let mut channel = Channel::<Sound>::new(config(), Instant(0));
+    let entry = [Entry::Event(Event::Removed)];
+    while channel.may_send(Ring::Command) {
+        channel.send(Instant(0), Ring::Command, &entry);
+    }
+    assert_eq!(channel.in_flight(), 128);
+    (channel, 128)
+}
+
+/// Lets the next timer expire, and returns what is sent again.
+fn expire(channel: &mut Channel<Sound>, now: &mut Instant) -> Vec<Header> {
+    *now = channel.poll_timeout().max(*now);
+    channel.handle_timeout(*now).unwrap();
+    std::iter::from_fn(|| channel.resend(*now, &mut Vec::new(), |_| true)).collect()
+}
+
+/// Has the channel take a frame without a body.
+fn take(channel: &mut Channel<Sound>, now: Instant, header: &Header) {
+    let arrival = channel.check(header, &Body::Empty).unwrap();
+    channel.receive(now, header, &Body::Empty, arrival);
+}
+
+#[test]
+fn late_acks_cost_one_probe() {
+    let (mut channel, flight) = full_flight();
+    let mut now = Instant(0);
+    let probes = expire(&mut channel, &mut now);
+    assert_eq!(probes.len(), 1);
+    assert_eq!(probes[0].position, Position(flight - 1));
+    assert!(probes[0].flags.contains(Flags::ACK_REQUEST));
+    let acks = [Position(flight), Position(0)];
+    let ack = Header { acks, packet: PacketNumber(1), ..Header::new(Kind::Ack) };
+    take(&mut channel, now, &ack);
+    assert_eq!((channel.in_flight(), channel.congestion_window()), (0, 128 + 128));
+    assert_eq!(channel.poll_timeout(), now + Duration::from_secs(60) / 3);
+}
+
+#[test]
+fn a_flight_that_is_lost_whole_is_sent_again_whole() {
+    let (mut channel, flight) = full_flight();
+    let mut now = Instant(0);
+    assert_eq!(expire(&mut channel, &mut now).len(), 1, "the probe is lost, too");
+    let mut positions = Vec::new();
+    while positions.len() < flight as usize {
+        now = channel.poll_timeout().max(now);
+        channel.handle_timeout(now).unwrap();
+        while let Some(header) = channel.resend(now, &mut Vec::new(), |_| true) {
+            positions.push(header.position);
+            // The peer acknowledges each: the window opens again.
+            let acks = [header.position.plus(1), Position(0)];
+            let ack = Header { acks, packet: header.packet, ..Header::new(Kind::Ack) };
+            take(&mut channel, now, &ack);
+        }
+    }
+    assert_eq!(positions, (0..flight).map(Position).collect::<Vec<_>>());
+    assert!(now.since(Instant(0)) < Duration::from_millis(60), "two expiries, not one a frame");
+    assert_eq!(channel.in_flight(), 0);
+}
+
+#[test]
+fn packet_numbers_that_are_too_old_are_rejected_just_beyond_the_edge() {
+    let mut channel = Channel::<Sound>::new(config(), Instant(0));
+    let keepalive = |packet| Header { packet, ..Header::new(Kind::Keepalive) };
+    let newest = 5 + PACKET_AGE_MAX;
+    take(&mut channel, Instant(1), &keepalive(PacketNumber(newest)));
+    assert_eq!(
+        channel.check(&keepalive(PacketNumber(4)), &Body::Empty),
+        Err(Reject::Stale),
+        "one further back"
+    );
+    take(&mut channel, Instant(2), &keepalive(PacketNumber(5)));
+    assert_eq!(channel.newest, PacketNumber(newest));
+}
+
+#[test]
+fn frames_longer_than_what_was_agreed_are_rejected() {
+    let channel = Channel::<Sound>::new(config(), Instant(0));
+    let header = Header { packet: PacketNumber(1), ..Header::new(Kind::Data) };
+    let long = Header { data_len: 1514 - 64 - 23, entries: 1, ..header };
+    assert_eq!(channel.check(&long, &Body::Empty), Err(Reject::Length));
+    let fits = Header { data_len: 1514 - 64 - 24, entries: 1, ..header };
+    assert_eq!(channel.check(&fits, &Body::Empty), Ok(Arrival::New));
+}
+
+#[test]
+fn a_peer_that_was_never_heard_is_asked_again_and_again() {
+    let mut channel = Channel::<Sound>::new(config(), Instant(0));
+    channel.ask_for_life(Instant(0));
+    let mut out = Outgoing::new();
+    for round in 0..5 {
+        let now = Instant(0) + UNHEARD_INTERVAL * round;
+        channel.handle_timeout(now).unwrap();
+        assert!(channel.poll_upkeep(now, &mut out), "round {round}");
+        assert_eq!(out.header.kind, Kind::Keepalive);
+        assert!(!channel.poll_upkeep(now, &mut out));
+        assert_eq!(channel.poll_timeout(), now + UNHEARD_INTERVAL);
+    }
+    let ack = Header { packet: PacketNumber(1), ..Header::new(Kind::Ack) };
+    take(&mut channel, Instant(0) + UNHEARD_INTERVAL * 4, &ack);
+    assert!(channel.poll_timeout() > Instant(0) + UNHEARD_INTERVAL * 5);
+}
