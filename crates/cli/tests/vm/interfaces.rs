@@ -86,7 +86,7 @@ fn vlan_and_parent() {
     }
     // Who took a frame that was for the other interface would know nothing of its channel, and say
     // so: to the host, that is a target that was restarted.
-    let logs = guest.run("cat /run/tyche/sessions/*/daemon.log");
+    let logs = guest.run("cat /var/log/tyche/*.log");
     assert!(logs.contains("connected") && !logs.contains("restarted"), "{logs}");
 
     // What befalls one network is nothing to the other.
