@@ -116,10 +116,10 @@ impl<'a> Disk<'a> {
         block(&self.device).join("loop/backing_file").exists()
     }
 
-    /// What its daemon has logged.
+    /// The log of its daemon, with the file before it.
     pub(super) fn log(&self) -> String {
-        let sessions = fs::read_dir(self.runtime.join("sessions")).into_iter().flatten().flatten();
-        let logs = sessions.map(|it| fs::read_to_string(it.path().join("daemon.log")));
+        let logs = fs::read_dir(self.runtime.join("log")).into_iter().flatten().flatten();
+        let logs = logs.map(|it| fs::read_to_string(it.path()));
         logs.map(std::result::Result::unwrap_or_default).collect()
     }
 }
