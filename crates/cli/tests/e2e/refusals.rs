@@ -15,8 +15,8 @@ const SIZE: u64 = 256 << 20;
 /// A host that is not this machine.
 const OTHER_HOST: &str = "11111111-2222-4333-8444-555555555555";
 
-/// Runs one of our commands, which must fail with `code`, in words that contain `parts`; with `-o
-/// json` it must fail with the same words as JSON.
+/// Runs one of our commands, which must fail with `code`, in words that contain `parts`. As JSON,
+/// with `-o json`, it must fail with the same words.
 pub(crate) fn refused(rig: &Rig, side: Side, args: &[&str], code: i32, parts: &[&str]) {
     expect(&finish(&mut rig.tyche(side, args), PATIENCE), args, code, parts);
     if args[0] != "serve" {
