@@ -39,7 +39,7 @@ pub(crate) struct LinkArgs {
         value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     spin: Option<u64>,
 
-    /// How what this side sends shares frames.
+    /// Batching policy: how the requests or answers of this side share frames.
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     batch: Batch,
 

@@ -69,7 +69,7 @@ pub(crate) struct ConnectArgs {
     growable: bool,
 
     /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use.
-    /// So does Ctrl-C (SIGINT), of which a second one does in any case.
+    /// So does Ctrl-C (SIGINT); a second one disconnects in any case.
     #[arg(long)]
     foreground: bool,
 

@@ -164,7 +164,7 @@ fn end_sessions(force: &mut Command, runtime_dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Releases a loop device, if it is still bound to a file of ours.
+/// Releases a loop device, if it is still bound to the demo's file.
 fn release(device: &Path, dir: &Path) -> Result<(), String> {
     let deadline = Instant::now() + DEVICE_LIMIT;
     while let Ok(bound) = fs::read_to_string(backing_file(device)) {
