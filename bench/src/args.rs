@@ -97,7 +97,7 @@ impl Args {
         if self.quick { 1 } else { self.turns.unwrap_or(usual) }
     }
 
-    /// How long a job of the main set is measured.
+    /// Run time of a job of the main set.
     pub(crate) fn runtime(&self) -> Result<Duration, String> {
         let seconds = if self.quick { 0.5 } else { self.runtime };
         if !(0.1..=3600.0).contains(&seconds) {
@@ -132,7 +132,7 @@ impl Args {
         lists.iter().all(|list| list.is_empty()) && wanted.mtus.is_empty()
     }
 
-    /// Where results go.
+    /// Directory of the results.
     pub(crate) fn out(&self) -> PathBuf {
         match &self.out {
             Some(dir) => dir.clone(),
@@ -147,7 +147,7 @@ impl Args {
     }
 
     pub(crate) fn programs(&self) -> Programs {
-        // Programs are started in other directories.
+        // The programs are started in other directories.
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into());
         Programs {
             tyche: absolute(&self.tyche),
@@ -156,7 +156,7 @@ impl Args {
         }
     }
 
-    /// What was asked for, as somebody would type it.
+    /// The command line, as a user would type it.
     pub(crate) fn typed(&self) -> String {
         let mut command = "cargo xtask bench".to_owned();
         if self.suite == Suite::Links {

@@ -1,4 +1,4 @@
-//! What is asked of every peer: requests of some kind, size and number, from one job file.
+//! Jobs: requests of a kind, size and number, the same for every peer, from one job file.
 
 use std::fmt;
 use std::ops::Range;
@@ -31,7 +31,7 @@ impl Pattern {
     }
 }
 
-/// A job. Its name in results and on the command line is that of [`Display`](fmt::Display):
+/// A job. [`Display`](fmt::Display) gives its name in results and on the command line:
 /// `randread-4k-32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Job {
@@ -40,27 +40,28 @@ pub(crate) struct Job {
     pub(crate) block_bytes: u32,
     /// Requests in flight.
     pub(crate) depth: u16,
-    /// How many in 100 requests have [`LARGE_BYTES`] rather than `block_bytes`.
+    /// Percent of requests with [`LARGE_BYTES`] rather than `block_bytes`.
     pub(crate) large_percent: u8,
-    /// Links that are asked for as much at the same time, each by a session of its own: 1 or 2.
+    /// Links that carry the same job at the same time, each with a session of its own: 1 or 2.
     pub(crate) links: u8,
-    /// The links that the session uses as one; `None`: the first, and no more is said of it.
+    /// The links that the session uses as one; `None`: the first link, which results do not
+    /// mention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bundle: Option<Bundle>,
 }
 
-/// Links beside each other that one session uses as one.
+/// Parallel links that one session uses as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Bundle {
-    /// The number of the first.
+    /// Number of the first link.
     pub(crate) first: u16,
     pub(crate) links: u16,
-    /// Channels on each.
+    /// Channels on each link.
     pub(crate) channels: u16,
 }
 
 impl Bundle {
-    /// So many links from the first on, with a channel on each.
+    /// This many links, from the first on, with a channel on each.
     pub(crate) const fn of(links: u16) -> Self {
         Self { first: 0, links, channels: 1 }
     }
@@ -76,7 +77,7 @@ impl Bundle {
     }
 }
 
-/// Bytes of the large requests of a mixture, as in the paper of 2015.
+/// Bytes of the large requests in a mixture, as in the paper of 2015.
 pub(crate) const LARGE_BYTES: u32 = 128 << 10;
 
 impl Job {
@@ -89,12 +90,12 @@ impl Job {
         Self { large_percent, ..Self::new(rw, 4 << 10, depth) }
     }
 
-    /// The same on two links at once.
+    /// This job on two links at once.
     pub(crate) const fn on_two_links(self) -> Self {
         Self { links: 2, ..self }
     }
 
-    /// The same over several links as one.
+    /// This job over several links as one.
     pub(crate) const fn over(self, bundle: Bundle) -> Self {
         Self { bundle: Some(bundle), ..self }
     }
@@ -104,7 +105,7 @@ impl Job {
         self.bundle.unwrap_or(Bundle::only(0))
     }
 
-    /// Whether `name` is its name or the first parts of it: `randread-4k` is every depth.
+    /// Whether `name` is its name or the first parts of it: `randread-4k` matches every depth.
     pub(crate) fn is_a(&self, name: &str) -> bool {
         let own = self.to_string();
         own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -119,7 +120,7 @@ impl Job {
         }
     }
 
-    /// What the job file leaves open.
+    /// The environment variables that the job file uses.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("RW", self.rw.fio().to_owned()),
@@ -154,7 +155,7 @@ impl fmt::Display for Job {
     }
 }
 
-/// A size as fio writes it.
+/// A size in fio's notation.
 pub(crate) fn size(bytes: u32) -> String {
     match bytes {
         _ if bytes.is_multiple_of(1 << 20) => format!("{}m", bytes >> 20),

@@ -1,4 +1,4 @@
-//! What a figure needs beside it to mean anything: the machine, the versions and the commit.
+//! The context of the figures: the machine, the versions and the commit.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Result, Stop, run};
 
-/// The machine and what runs on it.
+/// The machine and its software.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
@@ -16,14 +16,14 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     pub(crate) fio: String,
     pub(crate) nbdkit: String,
-    /// Of this project; followed by `, changed` if the files are not those of the commit.
+    /// Commit of this project; followed by `, changed` if the files differ from it.
     pub(crate) commit: String,
-    /// Of the start, UTC.
+    /// Date of the start, in UTC.
     pub(crate) date: String,
 }
 
 impl Machine {
-    /// Looks around.
+    /// Collects the values of this machine.
     pub(crate) fn look(stop: &Stop) -> Result<Self> {
         let said = |program: &str, args: &[&str]| -> Result<String> {
             Ok(run(Command::new(program).args(args), stop)?.trim().to_owned())

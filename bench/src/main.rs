@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: Tyche next to what users would pick instead, and to what frames can do.
+//! `cargo xtask bench`: Tyche next to its alternatives, and to bare frames.
 //!
 //! ```text
 //!  plan ----> measure ----> result ----> bars, table, plot
@@ -45,9 +45,9 @@ use result::Results;
 
 /// The file that everything else is made from.
 const RESULTS: &str = "results.json";
-/// Whether the kernel has multipath TCP.
+/// The kernel's switch of multipath TCP.
 const MPTCP: &str = "/proc/sys/net/mptcp/enabled";
-/// What a shell reports of a program that SIGINT ended.
+/// A shell's exit code for a program that SIGINT ended.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures and reports; whether everything that was tried worked.
+/// Measures and reports; returns whether every measurement worked.
 fn compare(args: &Args) -> Result<bool> {
     let out = args.out();
     let results =
@@ -123,14 +123,14 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
         let mut stage = Stage::set_up(set, &programs, &stop, &mut results)?;
         for turn in 1..=turns {
             stage.turn(turn, &mut results)?;
-            // What there is by now outlives a failure in the next set.
+            // The results so far survive a failure in the next set.
             results.write(&out.join(RESULTS))?;
         }
     }
     Ok(results)
 }
 
-/// Which of the variants this Tyche has, and this system.
+/// The variants that this Tyche and this system offer.
 fn offered(tyche: &Path, stop: &Stop) -> Result<Offered> {
     let help = run(Command::new(tyche).args(["serve", "--help"]), stop)?;
     let connecting = run(Command::new(tyche).args(["connect", "--help"]), stop)?;

@@ -1,4 +1,5 @@
-//! Turn after turn: each job once with every peer, each time another one first, then bare frames.
+//! Measures turn by turn: each job once with every peer, starting with another peer each time, then
+//! bare frames.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::plan::{Contest, Entry, Outage, Set};
 use crate::process::{Doing, Failure, Result, Running, Stop, failed};
 use crate::result::{FailedTurn, FloorMeasurement, Latency, Measurement, Results, Timeline};
 
-/// What fio prints, as far as it matters here.
+/// The parts of fio's output that matter here.
 #[derive(Debug, Deserialize)]
 struct FioOutput {
     jobs: Vec<FioJob>,
@@ -50,23 +51,23 @@ impl FioLatency {
     }
 }
 
-/// The least that fio can do.
+/// The least work that fio can do.
 const NOTHING: Job = Job::new(Pattern::Randread, 4096, 1);
 const NO_TIME: Duration = Duration::from_millis(1);
 
 /// A server with all of its memory written.
 struct Ready {
     server: Server,
-    /// What fio costs that does next to nothing, in seconds: it gauges clocks, for one.
+    /// CPU time of an almost empty fio run, in seconds: fio calibrates clocks, for instance.
     fio_cpu_s: f64,
 }
 
-/// Servers that run, and what is needed to measure them.
+/// Running servers, and everything needed to measure them.
 pub(crate) struct Stage<'a> {
     set: &'a Set,
     programs: &'a Programs,
     stop: &'a Stop,
-    // Before the network, which they live in: fields are dropped in order.
+    // Before the network, in which they run: fields are dropped in order.
     /// One for each peer of the set; `None` if it did not start.
     servers: Vec<Option<Ready>>,
     network: Network,
@@ -74,8 +75,8 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Lays the network, and starts and fills the servers that the contests need. One that fails
-    /// is written down, and its jobs are left out.
+    /// Sets up the network, and starts and fills the servers that the contests need. A server that
+    /// fails is recorded, and its jobs are left out.
     pub(crate) fn set_up(
         set: &'a Set,
         programs: &'a Programs,
@@ -115,7 +116,7 @@ impl<'a> Stage<'a> {
         Ok(Ready { server, fio_cpu_s })
     }
 
-    /// One turn of every contest. What fails is written down; only an interruption ends it.
+    /// Runs one turn of every contest. Failures are recorded; only an interruption ends the turn.
     pub(crate) fn turn(&mut self, turn: u32, results: &mut Results) -> Result<()> {
         let set = self.set;
         for (number, contest) in set.contests.iter().enumerate() {
@@ -254,16 +255,16 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Bits per second of all links that a job is asked on; `None`: they are not shaped.
+/// Bits per second of all links of a job; `None`: they are not shaped.
 fn link_rate(link: Link, job: &Job) -> Option<u64> {
     let of_session: Option<u64> = job.bundle().numbers().map(|cable| link.rate_of(cable)).sum();
     of_session.map(|rate| rate * u64::from(job.links))
 }
 
-/// What fio has measured.
+/// The figures that fio has measured.
 fn numbers(output: &Path) -> Result<FioNumbers> {
     let text = fs::read_to_string(output).doing("fio's results")?;
-    // fio writes notes before and after what it was asked for.
+    // fio prints notes before and after the JSON.
     let json = text.find('{').zip(text.rfind('}')).map_or("", |(start, end)| &text[start..=end]);
     let mut parsed: FioOutput = serde_json::from_str(json).doing("fio's results")?;
     match parsed.jobs.pop() {
@@ -287,8 +288,8 @@ fn say(set: &str, turn: u32, what: &str, measurement: &Measurement) {
     );
 }
 
-/// About how long a set takes: each run with what is around it, and memory that is touched for the
-/// first time.
+/// Estimated time of a set: each run with its overhead, and the time to touch memory for the first
+/// time.
 pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
     let of = |contest: &Contest| {
         let run =

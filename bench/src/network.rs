@@ -1,9 +1,9 @@
 //! Two network namespaces joined by a veth pair or more: the host in one, the target in the other.
 //!
 //! Each side's programs run on a core of their own. Each cable is a segment and a subnet of its
-//! own. A link may be shaped to a rate, in both directions; its queue then holds as much as an
-//! interface's usually does, so that whoever sends more is held up rather than robbed. One cable
-//! may be worse than the others, and cables can be cut. Dropped, all of it is gone.
+//! own. A link may be shaped to a rate, in both directions; its queue then has the usual length of
+//! an interface's, so that excess frames wait rather than get dropped. One cable may be worse than
+//! the others, and cables can be cut. Dropping it removes everything.
 
 use std::fs;
 use std::process::Command;
@@ -14,22 +14,22 @@ use crate::process::{Doing, Failure, Result, Stop, failed, run};
 
 /// The first, and usually only, interface in either namespace.
 pub(crate) const INTERFACE: &str = "veth0";
-/// What the names of all of them begin with.
+/// The prefix of all their names.
 pub(crate) const INTERFACES: &str = "veth";
-/// Addresses of a cable's subnet, of those that are for documentation and nobody's.
+/// Addresses of a cable's subnet, in a range reserved for documentation.
 const SUBNET: u16 = 16;
 const SUBNET_BITS: u16 = 28;
-/// Frames in the queue of a shaped link, as of an interface that is as fast.
+/// Frames in the queue of a shaped link, as in an interface of that speed.
 const QUEUE_FRAMES: u64 = 1000;
-/// How long a shaped link may send at full speed after a pause, in microseconds.
+/// Burst of a shaped link at full speed after a pause, in microseconds.
 const BURST_US: u64 = 200;
-/// The same where many links are shaped: a frame at a time would cost a timer each.
+/// The same for many shaped links: a frame at a time would cost a timer each.
 const BURST_MANY_US: u64 = 800;
-/// Bytes of a frame of ours before its data, and of the entry that says where they belong.
+/// Bytes of our frame before its data, and of the entry that describes them.
 const FRAME_HEAD: u64 = 64;
 const FRAME_ENTRY: u64 = 24;
 const PAGE: u64 = 4096;
-/// Subflows and addresses that the kernel takes at most.
+/// The kernel's maximum number of subflows and addresses.
 const SUBFLOWS_MAX: &str = "8";
 
 /// One end of the cable.
@@ -42,61 +42,61 @@ pub(crate) enum Side {
 /// Both ends.
 pub(crate) const SIDES: [Side; 2] = [Side::Host, Side::Target];
 
-/// What the links are like.
+/// Properties of the links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// Bytes of a frame without its Ethernet header.
     pub(crate) mtu: u32,
-    /// Bits per second; `None`: as many as the machine can.
+    /// Bits per second; `None`: not shaped.
     pub(crate) rate: Option<u64>,
-    /// How many there are beside each other.
+    /// Number of parallel cables.
     pub(crate) cables: u16,
     pub(crate) shaper: Shaper,
     /// A cable that is worse than the others.
     pub(crate) odd: Option<Odd>,
 }
 
-/// How a link is held to its rate.
+/// Method of shaping a link to its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shaper {
-    /// `tbf`: frame by frame, by a timer for each. At 15,000 jumbo frames a second that is a tenth
-    /// of a core for each link.
+    /// `tbf`: frame by frame, with a timer for each. At 15,000 jumbo frames a second that takes a
+    /// tenth of a core for each link.
     TokenBucket,
-    /// `htb` with hysteresis: a burst by a timer, for many links on few cores. Hysteresis is a
-    /// parameter of the kernel's module; it is put back as it was.
+    /// `htb` with hysteresis: a timer for each burst, for many links on few cores. Hysteresis is a
+    /// parameter of the kernel's module; it is restored afterwards.
     Bursts,
 }
 
-/// One cable that is not like the others.
+/// One cable that differs from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Odd {
     pub(crate) cable: u16,
-    /// Bits per second; `None`: as the others.
+    /// Bits per second; `None`: like the others.
     pub(crate) rate: Option<u64>,
     /// Frames lost of 10,000, each way.
     pub(crate) loss: u32,
-    /// How much later frames arrive, each way, in milliseconds. Only Tyche's: this is done by a
-    /// wrapper of its target's link, for the kernel may have no netem.
+    /// Delay of frames each way, in milliseconds. It affects only Tyche's: a wrapper of its
+    /// target's link adds it, because the kernel may have no netem.
     pub(crate) delay_ms: u32,
 }
 
-/// How links are cut.
+/// The method of cutting links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Cut {
-    /// The host's interface is set down: both sides are told.
+    /// The host's interface is set down: both sides are notified.
     Down,
-    /// All frames are dropped where they arrive: nobody is told.
+    /// All frames are dropped where they arrive: neither side is notified.
     Silent,
 }
 
 impl Link {
-    /// One link that is as fast as the machine can.
+    /// One link at the machine's full speed.
     pub(crate) fn unshaped(mtu: u32) -> Self {
         Self { mtu, rate: None, cables: 1, shaper: Shaper::TokenBucket, odd: None }
     }
 
-    /// One link of so many bits per second.
+    /// One link of `rate` bits per second.
     pub(crate) fn shaped(mtu: u32, rate: u64) -> Self {
         Self { rate: Some(rate), ..Self::unshaped(mtu) }
     }
@@ -113,7 +113,7 @@ impl Link {
     }
 }
 
-/// The name of a cable's ends.
+/// The name of both ends of a cable.
 pub(crate) fn interface(cable: u16) -> String {
     format!("{INTERFACES}{cable}")
 }
@@ -127,8 +127,8 @@ pub(crate) fn address(side: Side, cable: u16) -> String {
     format!("192.0.2.{}", cable * SUBNET + end)
 }
 
-/// The part of a link's bits that can be data in frames of ours: whole pages behind a header, and
-/// an entry that says where they belong.
+/// The share of a link's bits that can be data in our frames: whole pages behind a header, and an
+/// entry that describes them.
 pub(crate) fn payload_share(mtu: u32) -> f64 {
     let frame = u64::from(mtu) + 14;
     let room = frame - FRAME_HEAD - FRAME_ENTRY;
@@ -136,14 +136,14 @@ pub(crate) fn payload_share(mtu: u32) -> f64 {
     data as f64 / (data + FRAME_HEAD + FRAME_ENTRY) as f64
 }
 
-/// What passed an interface so far, both ways.
+/// Frames and bytes that passed an interface so far, both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) frames: u64,
     pub(crate) bytes: u64,
 }
 
-/// The namespaces and the cable.
+/// The namespaces and the cables.
 pub(crate) struct Network {
     tag: String,
     link: Link,
@@ -155,10 +155,10 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Lays the cable; both ends are up when it returns.
+    /// Sets up the network; both ends are up when it returns.
     pub(crate) fn lay(link: Link, stop: &Stop) -> Result<Self> {
         let tag = format!("tyche-bench-{}", std::process::id());
-        // From here on, what there is of it goes when it is dropped.
+        // From here on, dropping it removes the parts that exist.
         let mut network = Self { tag, link, offloads: None, subflows: 0, _hysteresis: None };
         for side in SIDES {
             ip(&["netns", "add", &network.namespace(side)], stop)?;
@@ -170,7 +170,7 @@ impl Network {
             let rule = format!("numgen random mod 10000 < {loss} drop");
             network.filter("loss", &SIDES, &[cable], &rule, stop)?;
         }
-        // Not before the module is there, which comes with the first link.
+        // Only now: the module is loaded with the first shaped link.
         if link.rate.is_some() && link.shaper == Shaper::Bursts {
             network._hysteresis = Some(Hysteresis::set()?);
         }
@@ -186,7 +186,7 @@ impl Network {
         for side in SIDES {
             let namespace = self.namespace(side);
             let set = ["-n", &namespace, "link", "set", interface];
-            // No IPv6: nothing is to be on the cable but what is measured.
+            // No IPv6: the cable carries only what is measured.
             ip(&[&set[..], &["addrgenmode", "none", "up"]].concat(), stop)?;
             let address = format!("{}/{SUBNET_BITS}", address(side, cable));
             ip(&["-n", &namespace, "address", "add", &address, "dev", interface], stop)?;
@@ -220,15 +220,15 @@ impl Network {
                 tc(&["qdisc", "replace", "root", "handle", "1:", "htb", "default", "1"])?;
                 let class = ["class", "add", "parent", "1:", "classid", "1:1", "htb"];
                 let bucket = ["rate", &bits, "burst", &burst, "cburst", &burst];
-                // What a class may send before others have their turn; there are no others.
+                // A class's turn before others get theirs; there are no others.
                 tc(&[&class[..], &bucket, &["quantum", "60000"]].concat())?;
                 tc(&["qdisc", "add", "parent", "1:1", "bfifo", "limit", &limit])
             }
         }
     }
 
-    /// What is done with frames that arrive over these cables at these ends, until
-    /// [`unfilter`](Self::unfilter) of the same name.
+    /// Adds a rule for frames that arrive over these cables at these ends, until
+    /// [`unfilter`](Self::unfilter) with the same name.
     pub(crate) fn filter(
         &self,
         name: &str,
@@ -249,9 +249,9 @@ impl Network {
         Ok(())
     }
 
-    /// Undoes what [`filter`](Self::filter) has done, if anything.
+    /// Removes the rules of [`filter`](Self::filter), if there are any.
     pub(crate) fn unfilter(&self, name: &str, sides: &[Side], stop: &Stop) -> Result<()> {
-        // What is not there can't be deleted.
+        // Added first: a table that does not exist can't be deleted.
         let rules = format!("add table netdev {name}; delete table netdev {name}");
         for side in sides {
             run(self.inside(*side, "nft").arg(&rules), stop)?;
@@ -267,7 +267,7 @@ impl Network {
         }
     }
 
-    /// Mends what [`cut`](Self::cut) has cut.
+    /// Restores cables that [`cut`](Self::cut) has cut.
     pub(crate) fn mend(&self, cables: &[u16], how: Cut, stop: &Stop) -> Result<()> {
         match how {
             Cut::Down => self.set_links(Side::Host, cables, "up", stop),
@@ -290,8 +290,8 @@ impl Network {
         Ok(())
     }
 
-    /// Lets multipath TCP use so many of the cables, from the first on: the target tells hosts
-    /// that are connected over the first of its addresses on the others.
+    /// Lets multipath TCP use this many cables, from the first on: the target announces the
+    /// addresses on the others to hosts that connect over the first.
     pub(crate) fn set_subflows(&mut self, cables: u16, stop: &Stop) -> Result<()> {
         if self.subflows == cables {
             return Ok(());
@@ -313,7 +313,7 @@ impl Network {
     }
 
     /// Leaves segmentation to the interface, as is usual, or has the kernel's TCP make and take
-    /// every single frame, as with a card that can do nothing for it.
+    /// every single frame, as with a NIC without offloads.
     pub(crate) fn set_offloads(&mut self, on: bool, stop: &Stop) -> Result<()> {
         if self.offloads == Some(on) {
             return Ok(());
@@ -324,7 +324,7 @@ impl Network {
                 let mut ethtool = self.inside(side, "ethtool");
                 ethtool.args(["-K", &interface, "tso", setting, "gso", setting]);
                 if !on {
-                    // It is off in a veth pair that nobody has changed.
+                    // GRO is off in a new veth pair.
                     ethtool.args(["gro", setting]);
                 }
                 run(&mut ethtool, stop)?;
@@ -334,14 +334,15 @@ impl Network {
         Ok(())
     }
 
-    /// A program on one side, with everything else, mounts in particular, as it is here.
+    /// A program in one side's network namespace; its other namespaces, mounts in particular, are
+    /// this process's.
     pub(crate) fn inside(&self, side: Side, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace(side))).args(["--", program]);
         command
     }
 
-    /// A program on one side, on that side's core.
+    /// A program on one side, pinned to that side's core.
     pub(crate) fn pinned(&self, side: Side, program: &str) -> Command {
         let core = match side {
             Side::Host => "0",
@@ -367,7 +368,7 @@ impl Drop for Network {
             if !fs::exists(format!("/run/netns/{name}")).unwrap_or(false) {
                 continue;
             }
-            // The cable goes with its ends. Nobody can be asked to stop any more.
+            // The cables go with their ends. The user can no longer interrupt this.
             match Command::new("ip").args(["netns", "del", &name]).output() {
                 Ok(output) if output.status.success() => {}
                 _ => eprintln!("left behind: network namespace; ip netns del {name}"),
@@ -376,7 +377,7 @@ impl Drop for Network {
     }
 }
 
-/// The hysteresis of `htb`, on for as long as this is there.
+/// The hysteresis of `htb`, switched on until this is dropped.
 struct Hysteresis {
     before: String,
 }
@@ -399,7 +400,7 @@ impl Drop for Hysteresis {
     }
 }
 
-/// What passed the cable so far, as the process `pid` at one end sees it.
+/// Traffic of the cables so far, as the process `pid` at one end sees it.
 pub(crate) fn traffic(pid: u32) -> Result<Traffic> {
     let path = format!("/proc/{pid}/net/dev");
     let table = fs::read_to_string(&path).doing(&path)?;
@@ -412,7 +413,7 @@ fn parse_traffic(table: &str) -> Option<Traffic> {
     let counters = lines.filter(|(name, _)| name.starts_with(INTERFACES));
     let of = |counters: &str| {
         let numbers = counters.split_whitespace().map(|number| number.parse().ok());
-        // Received bytes and packets, six more counters, and the same sent.
+        // Received bytes and packets, six more counters, then the same for sent ones.
         match numbers.collect::<Option<Vec<u64>>>()?[..] {
             [rx_bytes, rx, _, _, _, _, _, _, tx_bytes, tx, ..] => {
                 Some(Traffic { frames: rx + tx, bytes: rx_bytes + tx_bytes })

@@ -1,13 +1,13 @@
-//! Links are cut during a job and come back: what that looks like from outside.
+//! Outages: links are cut during a job and come back, observed from outside.
 //!
 //! ```text
 //! 0 s           1.5 s           3.5 s                             9 s
 //! | as usual     | links are cut | links are back                 |
 //! ```
 //!
-//! fio writes down when each request was done and how long it took. Nothing is smoothed: data per
-//! tenth of a second, the longest time in which no request was done, and the slowest request: one
-//! that was on its way over a link when that was cut.
+//! fio logs when each request was done and how long it took. Nothing is smoothed: data per tenth of
+//! a second, the longest time in which no request was done, and the slowest request, which was in
+//! flight on a link that was cut.
 
 use std::fs;
 use std::path::Path;
@@ -23,23 +23,23 @@ use crate::result::Timeline;
 const USUAL: Duration = Duration::from_millis(1500);
 const CUT: Duration = Duration::from_secs(2);
 const BACK: Duration = Duration::from_millis(5500);
-/// All of it.
+/// The whole measurement.
 pub(crate) const WHOLE: Duration = Duration::from_secs(9);
-/// How long fio may take to connect and to begin.
+/// Time limit for fio to connect and to begin.
 const BEGIN_MAX: Duration = Duration::from_secs(10);
-/// More frames than connecting takes.
+/// More frames than a connect takes.
 const BEGIN_FRAMES: u64 = 1000;
-/// What throughput is shown for.
+/// Interval of the throughput figures.
 pub(crate) const BUCKET_MS: u64 = 100;
 /// The job file.
 pub(crate) const JOB: &str = "timeline.fio";
-/// What fio calls its file.
+/// fio's name for its log.
 const LOG: &str = "timeline_lat.1.log";
 
 const _: () = assert!(WHOLE.as_millis() == USUAL.as_millis() + CUT.as_millis() + BACK.as_millis());
 
-/// Runs fio in `dir`, and cuts what is planned. `place` is set, peer and turn; `server` is the
-/// process id of the target.
+/// Runs fio in `dir`, and cuts the planned links. `place` is set, peer and turn; `server` is the
+/// PID of the target.
 pub(crate) fn measure(
     planned: &Outage,
     (set, peer, turn): (&str, &str, u32),
@@ -75,7 +75,7 @@ pub(crate) fn measure(
     let (first, last) = (first.at_ms, last.at_ms);
     let mut bytes = vec![0; ((last - first) / BUCKET_MS + 1) as usize];
     done.iter().for_each(|it| bytes[((it.at_ms - first) / BUCKET_MS) as usize] += it.bytes);
-    // The last one is not whole.
+    // The last interval is incomplete.
     bytes.pop();
     let gaps = done.windows(2).map(|pair| pair[1].at_ms - pair[0].at_ms);
     let slowest_ns = done.iter().map(|it| it.took_ns).max().unwrap_or_default();
@@ -99,16 +99,16 @@ fn now_ms() -> u64 {
     since.as_millis() as u64
 }
 
-/// A request that is done.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Done {
-    /// Since 1970.
+    /// Milliseconds since 1970.
     at_ms: u64,
     took_ns: u64,
     bytes: u64,
 }
 
-/// Requests in the order of their ends.
+/// Reads the requests, in the order of their completion.
 fn read(log: &Path) -> Result<Vec<Done>> {
     let text = fs::read_to_string(log).doing("fio's log")?;
     let mut done = Vec::new();

@@ -1,9 +1,8 @@
-//! The peers: ways to reach the memory of another machine, each a server and a way for fio to get
-//! at it.
+//! The peers: ways to reach the memory of another machine, each a server and an engine of fio.
 //!
-//! All export as much memory, and all of it has been written before anything is measured. Servers
-//! of several peers run beside each other, for they sleep while nobody asks; so each has a port,
-//! or an EtherType, of its own.
+//! All export the same amount of memory, and all of it is written before the measurements. Servers
+//! of several peers run at the same time, since idle ones sleep; so each has a port, or an
+//! EtherType, of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,18 +16,18 @@ use crate::job::{Bundle, Job};
 use crate::network::{Network, Odd, Side, address, interface};
 use crate::process::{Doing, Result, Running, Stop, failed};
 
-/// How long a server may take until it takes connections.
+/// Time limit for a server to accept connections.
 const READY: Duration = Duration::from_secs(30);
-/// How long filling may take, and a job longer than it measures.
+/// Time limit for filling, and for a job beyond its run time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The EtherType of the first server, the port of the first target, and that of the first nbdkit.
 const ETHERTYPE: u16 = 0x88b5;
 const PORT: u16 = 8650;
 const NBD_PORT: u16 = 10809;
-/// Be the same host in every run, and none that is known elsewhere.
+/// The same host ID in every run, unknown elsewhere.
 const HOST_ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
-/// Where the programs and job files are.
+/// Paths of the programs and job files.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) tyche: PathBuf,
@@ -38,7 +37,7 @@ pub(crate) struct Programs {
     pub(crate) jobs: PathBuf,
 }
 
-/// What carries requests.
+/// The protocol that carries requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
@@ -48,7 +47,7 @@ pub(crate) enum Protocol {
     Tsockets,
     /// NBD over TCP: nbdkit's memory plugin and fio's own engine.
     Nbd,
-    /// The same over multipath TCP: neither of them knows, `mptcpize` gives both such sockets.
+    /// NBD over multipath TCP: `mptcpize` gives both sides such sockets without their knowledge.
     NbdMptcp,
 }
 
@@ -58,30 +57,30 @@ impl Protocol {
     }
 }
 
-/// What a server has to offer.
+/// The exports of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exports {
-    /// How many, each reached over a link of its own if there are several.
+    /// Number of exports, each reached over a link of its own if there are several.
     pub(crate) count: u16,
-    /// MiB of each.
+    /// Size of each, in MiB.
     pub(crate) mib: u32,
 }
 
-/// A protocol and how it is set up on both sides.
+/// A protocol with the set-up of both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) protocol: Protocol,
-    /// The longest time that either side spins before it sleeps; NBD has no such thing.
+    /// The longest time that either side spins before it sleeps; NBD never spins.
     pub(crate) spin_us: u32,
-    /// Hand requests to a thread of the session rather than drive it from fio's.
+    /// Whether requests are handed to a thread of the session rather than sent by fio's thread.
     pub(crate) queue: bool,
     /// The batching policy; `None`: the default.
     pub(crate) batch: Option<String>,
-    /// Hand work from thread to thread on both sides, with a receiving thread for `each` link or
+    /// Hands work from thread to thread on both sides, with a receiving thread for `each` link or
     /// `one` for all; `None`: one thread does everything.
     pub(crate) hand_over: Option<String>,
-    /// No delay on the link that has one, as it is for TCP.
+    /// Removes the delay from the link that has one, as for TCP.
     pub(crate) undelayed: bool,
 }
 
@@ -98,47 +97,47 @@ impl Peer {
         Self { name, protocol, spin_us, queue, batch, hand_over, undelayed }
     }
 
-    /// How long a job runs that others run for `usual`. A multipath connection may need a second
-    /// until it uses all of its paths, which is not to be most of what is measured.
+    /// Run time of a job, where other peers take `usual`. A multipath connection may need a second
+    /// until it uses all of its paths, which must not dominate the measurement.
     pub(crate) fn runtime(&self, usual: Duration) -> Duration {
         if self.protocol == Protocol::NbdMptcp { usual * 3 } else { usual }
     }
 
-    /// Under another name, with another batching policy.
+    /// A variant with another name and batching policy.
     pub(crate) fn batching(self, policy: &str) -> Self {
         Self { name: format!("{}-batch-{policy}", self.name), batch: Some(policy.into()), ..self }
     }
 
-    /// Under another name, with a thread of the session's own.
+    /// A variant with another name and a thread of the session's own.
     pub(crate) fn queueing(self) -> Self {
         Self { name: format!("{}-queue", self.name), queue: true, ..self }
     }
 
-    /// Under another name, without the delay of a bad link.
+    /// A variant with another name, without the delay of a bad link.
     pub(crate) fn undelayed(self) -> Self {
         Self { name: format!("{}-undelayed", self.name), undelayed: true, ..self }
     }
 
-    /// Under another name, with the threads of the papers' first design.
+    /// A variant with another name and the threads of the papers' first design.
     pub(crate) fn handing_over(self, receivers: &str) -> Self {
         let name = format!("{}-hand-over-{receivers}", self.name);
         Self { name, hand_over: Some(receivers.to_owned()), ..self }
     }
 }
 
-/// A server that runs, with all of its memory written.
+/// A running server, with all of its memory written.
 pub(crate) struct Server {
     pub(crate) peer: Peer,
     pub(crate) running: Running,
-    /// Which of the servers that run at a time.
+    /// Index among the servers that run at the same time.
     number: u16,
     exports: Exports,
-    /// Its files.
+    /// Directory of its files.
     dir: TempDir,
 }
 
 impl Server {
-    /// Starts it and waits until it takes connections.
+    /// Starts the server and waits until it accepts connections.
     pub(crate) fn start(
         peer: &Peer,
         number: u16,
@@ -159,7 +158,7 @@ impl Server {
         let peer = peer.clone();
         let mut server = Self { peer, running, number, exports, dir };
         let running = &mut server.running;
-        // nbdkit writes its process id, and Tyche a line, once either can be connected to.
+        // nbdkit writes its PID, and Tyche a line, once it accepts connections.
         let ready = stop.until(READY, || {
             running.check()?;
             let written = fs::metadata(&pid_file).is_ok_and(|file| file.len() > 0);
@@ -181,7 +180,7 @@ impl Server {
         Ok(())
     }
 
-    /// fio with a job as that file has it, which writes its results to `output`.
+    /// fio with a job from its file; writes its results to `output`.
     pub(crate) fn load(
         &self,
         job: &Job,
@@ -204,7 +203,7 @@ impl Server {
         let mut fio = pinned(peer, network, Side::Host, "fio");
         fio.current_dir(self.dir.path()).env("SIZE", format!("{}m", self.exports.mib));
         if peer.protocol.is_nbd() {
-            // One connection, over the first of the links; the others are for the kernel to find.
+            // One connection, over the first of the links; the kernel finds the others.
             let (host, port) = (address(Side::Target, bundle.first), NBD_PORT + self.number);
             fio.args(["--ioengine=nbd", &format!("--uri=nbd://{host}:{port}")]);
             return fio;
@@ -230,7 +229,7 @@ impl Server {
     }
 }
 
-/// A program on one side, as this peer needs it.
+/// A program on one side, with multipath sockets if the peer needs them.
 fn pinned(peer: &Peer, network: &Network, side: Side, program: &str) -> Command {
     if peer.protocol != Protocol::NbdMptcp {
         return network.pinned(side, program);
@@ -240,7 +239,7 @@ fn pinned(peer: &Peer, network: &Network, side: Side, program: &str) -> Command 
     command
 }
 
-/// What our servers and hosts call a link.
+/// The name of a link for our servers and hosts.
 fn link(peer: &Peer, number: u16, cable: u16) -> String {
     match peer.protocol {
         Protocol::Tsockets => format!("tcp:{}:{}", address(Side::Target, cable), PORT + number),
@@ -291,7 +290,7 @@ fn nbdkit(
 ) -> Command {
     let mut nbdkit = pinned(peer, network, Side::Target, "nbdkit");
     nbdkit.arg("--foreground").arg("--pidfile").arg(pid_file);
-    // At every address of its namespace.
+    // It listens at every address of its namespace.
     nbdkit.args(["--port", &(NBD_PORT + number).to_string()]);
     nbdkit.args(["memory", &format!("{}M", exports.mib), "allocator=malloc"]);
     nbdkit

@@ -1,7 +1,7 @@
-//! Other programs: each bounded in time, ended with its owner, and asked what it cost.
+//! Child processes: each with a time limit, ended with its owner, and with its CPU time measured.
 //!
-//! A Ctrl-C reaches this process alone, for children have a process group of their own; whoever
-//! waits here then returns [`Failure::Interrupted`], and what was started is ended on the way out.
+//! Ctrl-C reaches this process alone, because children have a process group of their own; all waits
+//! here then return [`Failure::Interrupted`], and started children are ended on the way out.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -17,25 +17,25 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Between two looks at what cannot be waited for.
+/// Polling interval for conditions that cannot be waited for.
 const LOOK: Duration = Duration::from_millis(10);
-/// For programs that have next to nothing to do.
+/// Time limit for programs that are quick.
 const SHORT: Duration = Duration::from_secs(30);
-/// How long a program may take to end when asked to, before it is killed.
+/// How long a program may take to exit when asked to, before it is killed.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Lines of a program's output in a message.
 const TAIL_LINES: usize = 12;
 
-/// Why something did not succeed.
+/// Why an operation failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The user wants no more.
+    /// The user interrupted the run.
     Interrupted,
-    /// What went wrong, and what helps.
+    /// The cause of the failure, and the remedy.
     Failed(String),
 }
 
-/// What most functions here return.
+/// The result type of most functions here.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl fmt::Display for Failure {
@@ -47,7 +47,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Adds what was being done to an error.
+/// Adds the operation that failed to an error.
 pub(crate) trait Doing<T> {
     fn doing(self, doing: impl fmt::Display) -> Result<T>;
 }
@@ -63,9 +63,9 @@ pub(crate) fn failed<T>(message: impl Into<String>) -> Result<T> {
     Err(Failure::Failed(message.into()))
 }
 
-/// Ends all waiting once a signal has come.
+/// The stop flag: ends all waiting once a signal has come.
 pub(crate) struct Stop {
-    /// Has something to read from then on, which nobody takes out.
+    /// Readable once a signal has come; nothing ever reads from it.
     raised: UnixStream,
 }
 
@@ -103,12 +103,12 @@ impl Stop {
         self.wait(None, Duration::ZERO).map(drop)
     }
 
-    /// Waits for so long.
+    /// Waits for `time`.
     pub(crate) fn pause(&self, time: Duration) -> Result<()> {
         self.wait(None, time).map(drop)
     }
 
-    /// Looks again and again until `ready`; false when `limit` has passed.
+    /// Polls until `ready` returns true; false when `limit` has passed.
     pub(crate) fn until(
         &self,
         limit: Duration,
@@ -125,7 +125,7 @@ impl Stop {
     }
 }
 
-/// What a program left: its end, what it printed, and what it cost.
+/// The result of a program: its exit status, output and CPU time.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -134,7 +134,7 @@ pub(crate) struct Finished {
     pub(crate) cpu_s: f64,
 }
 
-/// A program that runs; dropped, it is ended.
+/// A running program; dropping it ends it.
 pub(crate) struct Running {
     name: String,
     child: Child,
@@ -144,7 +144,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts it, without input.
+    /// Starts the program, without input.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let name = name(command);
@@ -168,12 +168,12 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// The output so far.
     pub(crate) fn output(&self) -> Result<String> {
         read(&self.stdout)
     }
 
-    /// Fails if it has ended already.
+    /// Fails if the program has ended already.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.child.try_wait().doing("wait for a program")? {
             None => Ok(()),
@@ -184,7 +184,7 @@ impl Running {
         }
     }
 
-    /// Seconds of CPU time so far, of all threads that it has and had; to a hundredth.
+    /// CPU time in seconds so far, of all its threads, ended ones included; to a hundredth.
     pub(crate) fn cpu_s(&self) -> Result<f64> {
         let path = format!("/proc/{}/stat", self.child.id());
         let stat = fs::read_to_string(&path).doing(&path)?;
@@ -193,19 +193,19 @@ impl Running {
         Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 
-    /// Ends it at once. What it has printed to its standard error.
+    /// Kills the program; returns its standard error.
     pub(crate) fn kill(mut self) -> Result<String> {
         self.child.kill().doing("kill a program")?;
         self.child.wait().doing("wait for a program")?;
         read(&self.stderr)
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end.
     pub(crate) fn finish(mut self, stop: &Stop, limit: Duration) -> Result<Finished> {
         if !stop.wait(Some(self.pidfd.as_fd()), limit)? {
             return failed(format!("{}: not done after {} s", self.name, limit.as_secs()));
         }
-        // It has ended, but is not buried: its account is still there to read.
+        // It has ended, but is still a zombie: its CPU time can still be read.
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::PidFd(self.pidfd.as_fd()), ended).doing("wait for a program")?;
         let cpu_s = self.cpu_s()?;
@@ -214,7 +214,7 @@ impl Running {
         Ok(Finished { status, stdout, stderr, cpu_s })
     }
 
-    /// Waits for its end, and takes all but success for a failure.
+    /// Waits for the program's end; fails unless it was successful.
     pub(crate) fn succeed(self, stop: &Stop, limit: Duration) -> Result<Finished> {
         let name = self.name.clone();
         let finished = self.finish(stop, limit)?;
@@ -242,8 +242,8 @@ impl Drop for Running {
     }
 }
 
-/// A program and its arguments, for messages: without what only says where it runs, and without
-/// the directories of this machine.
+/// A program and its arguments, for messages: without the wrapper commands, and without the
+/// directories of this machine.
 fn name(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(OsStr::to_string_lossy).collect();
@@ -258,7 +258,7 @@ fn name(command: &Command) -> String {
     short.collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a program that has next to nothing to do, to its end; what it printed.
+/// Runs a quick program to its end; returns its output.
 pub(crate) fn run(command: &mut Command, stop: &Stop) -> Result<String> {
     Ok(Running::start(command)?.succeed(stop, SHORT)?.stdout)
 }
@@ -271,7 +271,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(times.next()?.ok()? + times.next()?.ok()?)
 }
 
-/// All that is in a file, without moving the position that the program writes at.
+/// Reads a whole file, without moving the position at which the program writes.
 fn read(file: &File) -> Result<String> {
     let len = file.metadata().doing("read a program's output")?.len();
     let mut bytes = vec![0; usize::try_from(len).doing("read a program's output")?];

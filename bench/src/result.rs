@@ -13,10 +13,11 @@ use crate::outage::BUCKET_MS;
 use crate::plan::Suite;
 use crate::process::{Doing, Result};
 
-/// The format of the file; changes when a reader of the old one would misunderstand the new one.
+/// Version of the file format; changes when a reader of the old version would misunderstand the new
+/// one.
 const SCHEMA: &str = "tyche.comparison/1";
 
-/// All that a run has found.
+/// All results of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) schema: String,
@@ -26,7 +27,7 @@ pub(crate) struct Results {
     /// The command line.
     pub(crate) command: String,
     pub(crate) turns: u32,
-    /// Of a job in the main set, in milliseconds.
+    /// Run time of a job in the main set, in milliseconds.
     pub(crate) runtime_ms: u64,
     pub(crate) measurements: Vec<Measurement>,
     pub(crate) floors: Vec<FloorMeasurement>,
@@ -51,7 +52,7 @@ pub(crate) struct Measurement {
     pub(crate) turn: u32,
     pub(crate) peer: String,
     pub(crate) mtu: u32,
-    /// Bits per second of a shaped link, of all of them together.
+    /// Bits per second of all shaped links together.
     pub(crate) link_rate: Option<u64>,
     /// Whether TCP left segmentation to the interface.
     pub(crate) offloads: bool,
@@ -63,12 +64,12 @@ pub(crate) struct Measurement {
     pub(crate) iops: f64,
     pub(crate) bytes_per_s: f64,
     pub(crate) lat_ns: Latency,
-    /// CPU time of fio and of the server from fio's start to its end, without what fio takes to
-    /// start and end.
+    /// CPU time of fio and of the server from fio's start to its end, minus fio's own start and
+    /// end.
     pub(crate) host_cpu_s: f64,
     pub(crate) target_cpu_s: f64,
-    /// What passed the cable, both directions, as the interfaces count: a segment that TCP leaves
-    /// to the interface is one frame.
+    /// Traffic of the cables in both directions, as the interfaces count: a segment that TCP leaves
+    /// to the interface counts as one frame.
     pub(crate) frames: u64,
     pub(crate) wire_bytes: u64,
 }
@@ -82,7 +83,8 @@ pub(crate) struct FloorMeasurement {
     pub(crate) outcome: Outcome,
 }
 
-/// A job during which links were cut and came back. Milliseconds since its first request was done.
+/// A job during which links were cut and came back. Times are in milliseconds since its first
+/// request was done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Timeline {
     pub(crate) set: String,
@@ -90,22 +92,22 @@ pub(crate) struct Timeline {
     pub(crate) turn: u32,
     pub(crate) job: Job,
     pub(crate) how: Cut,
-    /// How many of the job's links were cut.
+    /// Number of the job's links that were cut.
     pub(crate) links: u16,
     pub(crate) cut_ms: u64,
     pub(crate) back_ms: u64,
-    /// The longest time without a request that was done.
+    /// The longest time in which no request was done.
     pub(crate) gap_ms: u64,
-    /// The longest time that a request took.
+    /// The longest time of a request.
     pub(crate) slowest_ms: u64,
     /// Bytes done in each tenth of a second.
     pub(crate) bytes: Vec<u64>,
 }
 
 impl Timeline {
-    /// Part of the usual throughput that counts as its return.
+    /// Share of the usual throughput that counts as recovered.
     const RETURNED: f64 = 0.9;
-    /// Tenths of a second that must have it together.
+    /// Consecutive tenths of a second that must reach it together.
     const RETURNED_BUCKETS: usize = 3;
 
     /// Bytes per second before the cut, without the first half second.
@@ -125,7 +127,7 @@ impl Timeline {
         per_s(buckets.iter().sum(), buckets.len().max(1))
     }
 
-    /// How long after the links' return throughput was back, in milliseconds; `None`: never.
+    /// Time from the links' return until throughput had recovered, in milliseconds; `None`: never.
     pub(crate) fn returned_ms(&self) -> Option<u64> {
         let from = (self.back_ms / BUCKET_MS) as usize;
         let after = self.bytes.get(from..)?.windows(Self::RETURNED_BUCKETS);
@@ -136,7 +138,7 @@ impl Timeline {
     }
 }
 
-/// Bytes per second, of those done in so many tenths.
+/// Bytes per second, for bytes done in that many tenths of a second.
 fn per_s(bytes: u64, buckets: usize) -> f64 {
     bytes as f64 / (buckets as f64 * BUCKET_MS as f64 / 1e3)
 }
@@ -153,7 +155,7 @@ impl fmt::Display for Timeline {
     }
 }
 
-/// What did not work.
+/// A measurement that failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FailedTurn {
     pub(crate) set: String,
@@ -232,7 +234,7 @@ impl Measurement {
         self.target_cpu_s / self.seconds
     }
 
-    /// Data by what shaped links could carry in frames of ours, headers taken off.
+    /// Data divided by the data that shaped links could carry in our frames, without headers.
     pub(crate) fn payload_utilization(&self) -> f64 {
         self.utilization() / payload_share(self.mtu)
     }
@@ -252,7 +254,7 @@ pub(crate) struct Who<'a> {
 }
 
 impl<'a> Who<'a> {
-    /// With what interfaces usually do.
+    /// A peer with the usual offloads.
     pub(crate) fn new(set: &'a str, peer: &'a str) -> Self {
         Self { set, peer, offloads: true }
     }
@@ -305,7 +307,7 @@ impl Results {
         std::fs::write(path, text).doing(path.display())
     }
 
-    /// A peer in a set as it mostly ran there: with what interfaces usually do, if it ever did.
+    /// A peer in a set as it mostly ran there: with the usual offloads, if it ever did.
     pub(crate) fn who<'a>(&self, set: &'a str, peer: &'a str) -> Who<'a> {
         let mut of_set = self.measurements.iter().filter(|it| it.set == set);
         Who { offloads: of_set.any(|it| it.offloads), ..Who::new(set, peer) }
@@ -317,7 +319,7 @@ impl Results {
         Spread::of(ours.map(metric))
     }
 
-    /// Its median.
+    /// The median of a figure over all turns.
     pub(crate) fn median(&self, who: Who<'_>, job: &Job, metric: Metric) -> Option<f64> {
         self.spread(who, job, metric).map(|spread| spread.median)
     }
@@ -335,7 +337,7 @@ impl Results {
         })
     }
 
-    /// A figure of those bare frames over all turns that `which` says.
+    /// A figure of bare frames over all turns, for the measurements that `which` selects.
     pub(crate) fn floor_of(
         &self,
         set: &str,
@@ -373,7 +375,7 @@ impl Results {
         jobs
     }
 
-    /// The peers of a set that ran with what interfaces usually do, in the order of appearance.
+    /// The peers of a set that ran with the usual offloads, in the order of appearance.
     pub(crate) fn peers(&self, set: &str) -> Vec<&str> {
         let mut peers = Vec::new();
         for measurement in self.measurements.iter().filter(|it| it.set == set) {
@@ -381,7 +383,7 @@ impl Results {
                 peers.push(&measurement.peer);
             }
         }
-        // Ours first and its variants next, whatever the order of turns was.
+        // Tyche first and its variants next, whatever the order of turns was.
         peers.sort_by_key(|peer| match *peer {
             "tyche" => 0,
             "tsockets" => 2,
@@ -395,7 +397,7 @@ impl Results {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! Results that were not measured.
+    //! Made-up results for tests.
 
     use super::*;
     use crate::job::Pattern;
@@ -415,7 +417,7 @@ pub(crate) mod testing {
         Results::new(Suite::Main, machine, "cargo xtask bench".to_owned(), 1, 2000)
     }
 
-    /// Random reads of 4 KiB at depth 32.
+    /// A measurement of random reads of 4 KiB at depth 32.
     pub(crate) fn measurement(set: &str, peer: &str, turn: u32, iops: f64) -> Measurement {
         Measurement {
             set: set.to_owned(),

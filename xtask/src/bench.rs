@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds everything that is compared, and lets `bench/` compare it.
+//! `cargo xtask bench`: builds the compared programs, and runs the comparison in `bench/`.
 //!
 //! The comparison is a program of its own: it measures, so it is built for release, and it draws,
 //! so it needs more than the standard library.
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::{Result, cargo, fio, packages, succeeds, target_dir};
 
-/// What the comparison runs, beside what building the engine for fio needs.
+/// Programs that the comparison runs, besides those that build the engine for fio.
 const NEEDS: &[packages::Need] = &[
     ("ethtool", "ethtool"),
     ("fio", "fio"),
@@ -22,10 +22,10 @@ const NEEDS: &[packages::Need] = &[
     ("tc", "iproute2"),
 ];
 
-/// Options with which nothing is measured.
+/// Options that measure nothing.
 const IDLE: [&str; 3] = ["--help", "-h", "--redraw"];
 
-/// Builds and runs it with `args`; returns only if that fails.
+/// Builds and runs the comparison with `args`; returns only on failure.
 pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     if !succeeds(cargo().args(["build", "--release", "--package", "comparison"]))? {
         return Ok(false);
@@ -43,6 +43,6 @@ pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     compare.arg("--tyche").arg(target.join("release/tyche"));
     compare.arg("--engine").arg(fio::engine());
     compare.arg("--scratch").arg(target.join("bench")).args(args);
-    // It takes this process's place, so that a Ctrl-C is for it alone: it cleans up.
+    // The comparison replaces this process, so that Ctrl-C reaches it alone: it cleans up.
     Err(format!("run {}: {}", program.display(), compare.exec()))
 }

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use crate::{Result, cargo, packages, succeeds, target_dir};
 
-/// Ends of the cable: the suite's, and the tested one's.
+/// Ends of the cable: the suite's, and that of the implementation under test.
 const PLAYED: &str = "conf-a";
 const TESTED: &str = "conf-b";
-/// The suite's exit code when no vector has the filter in its name.
+/// The suite's exit code if no vector's name contains the filter.
 const NONE: i32 = 3;
-/// How long the target may take to begin.
+/// Time limit for the target's start.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What the vectors expect of a target: conformance/README.md.
+/// The exports that the vectors expect of a target: conformance/README.md.
 const EXPORTS: &str = r#"
 name = "conformance"
 [[export]]
@@ -46,8 +46,8 @@ uuid = "00000000-0000-0000-0000-00000000c0f3"
 block_size = 512
 "#;
 
-/// Runs the suite; false if a vector failed. `args`: nothing but a filter for all of it on this
-/// machine alone; else `--target INTERFACE` or `--host INTERFACE`, and what the suite takes.
+/// Runs the suite; false if a vector failed. `args` is at most a filter, for all of it on this
+/// machine alone; or `--target INTERFACE` or `--host INTERFACE`, and options of the suite.
 pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     let flag = args.first().and_then(|arg| arg.to_str()).unwrap_or_default();
     match flag.strip_prefix("--") {
@@ -66,7 +66,7 @@ fn built(program: &str) -> PathBuf {
     target_dir().join("debug").join(program)
 }
 
-/// Our own target, then our own host.
+/// Tests our own target, then our own host.
 fn both(filter: &[OsString]) -> Result<bool> {
     packages::install(packages::DEMO)?;
     let packages = ["--package", "tyche-conformance", "--package", "tyche"];
@@ -99,13 +99,13 @@ fn both(filter: &[OsString]) -> Result<bool> {
     }
 }
 
-/// Runs the suite on one role; `None` if it has no such vector.
+/// Runs the suite for one role; `None` if it has no such vector.
 fn suite(command: &mut Command) -> Result<Option<bool>> {
     let status = command.status().map_err(|error| format!("run the suite: {error}"))?;
     Ok((status.code() != Some(NONE)).then_some(status.success()))
 }
 
-/// A command as the shell takes it; no word of ours has a blank in it.
+/// A command line for the shell; none of our words has a blank in it.
 fn shell(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
@@ -137,7 +137,7 @@ fn serve(cable: &Cable) -> Result<Running> {
     Ok(running)
 }
 
-/// A process that ends with its owner.
+/// A process that is killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -148,7 +148,7 @@ impl Drop for Running {
     }
 }
 
-/// Two network namespaces and a cable between them, and a directory.
+/// Two network namespaces, a cable between them, and a directory.
 struct Cable {
     name: String,
     dir: PathBuf,
@@ -174,7 +174,7 @@ impl Cable {
         format!("{}-{side}", self.name)
     }
 
-    /// A command at one end; all but its network is the machine's.
+    /// A command in one end's network namespace; its other namespaces are the machine's.
     fn inside(&self, side: &str, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace(side))).arg("--").arg(program);
@@ -185,7 +185,7 @@ impl Cable {
 impl Drop for Cable {
     fn drop(&mut self) {
         for side in ["a", "b"] {
-            // It may not have been made.
+            // The namespace may not exist.
             let name = self.namespace(side);
             let _ = Command::new("ip").args(["netns", "del", &name]).stderr(Stdio::null()).status();
         }

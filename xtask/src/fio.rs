@@ -1,9 +1,9 @@
 //! `cargo xtask fio-engine`: the engine for fio, `target/fio/tyche.so`.
 //!
 //! An engine is built against the headers of the very fio that loads it. They are in the source
-//! package of the distribution, which `apt-get source` fetches. Few systems have the sources of
-//! source packages configured; so apt-get gets lists of its own, made from the system's by turning
-//! `deb` into `deb-src`, and the system's are left alone.
+//! package of the distribution, which `apt-get source` fetches. Few systems have source packages
+//! configured; so apt-get gets lists of its own, made from the system's by turning `deb` into
+//! `deb-src`. The system's own stay unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use std::process::Command;
 
 use crate::{Result, library, packages, root, succeeds, target_dir};
 
-/// Where apt-get has the lists of what can be installed.
+/// The directory of apt's package lists.
 const SOURCES: &str = "/etc/apt";
 
-/// What building an engine needs.
+/// Programs that build an engine.
 const NEEDS: &[packages::Need] =
     &[("cc", "gcc"), ("dpkg-source", "dpkg-dev"), ("fio", "fio"), ("make", "make")];
 
@@ -23,7 +23,7 @@ pub(crate) fn engine() -> PathBuf {
     target_dir().join("fio/tyche.so")
 }
 
-/// Builds the engine; false if a compiler has complained.
+/// Builds the engine; false if a compiler has failed.
 pub(crate) fn build() -> Result<bool> {
     packages::install(NEEDS)?;
     if !library::build()? {
@@ -72,7 +72,7 @@ fn fetch(dir: &Path, source: &Path, version: &str) -> Result<()> {
     for needed in [&parts, &apt.join("lists/partial"), &apt.join("cache/archives/partial")] {
         fs::create_dir_all(needed).map_err(explain(needed))?;
     }
-    // What a run before has left half done.
+    // Leftovers of an interrupted run.
     let _ = fs::remove_dir_all(source);
     fs::create_dir_all(source).map_err(explain(source))?;
     source_lists(&parts)?;
@@ -99,7 +99,7 @@ fn fetch(dir: &Path, source: &Path, version: &str) -> Result<()> {
     Err(format!("fio's configure: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Lists of source packages, made from the system's lists of packages.
+/// Writes lists of source packages, made from the system's lists of packages.
 fn source_lists(to: &Path) -> Result<()> {
     let mut lists = vec![Path::new(SOURCES).join("sources.list")];
     if let Ok(entries) = fs::read_dir(Path::new(SOURCES).join("sources.list.d")) {
@@ -117,8 +117,8 @@ fn source_lists(to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A list of packages as one of source packages: in the format of one line each (`list`), or in
-/// that of fields (`sources`).
+/// Turns a list of packages into one of source packages: in the one-line format (`list`), or in the
+/// deb822 format (`sources`).
 fn of_sources(text: &str, kind: &str) -> String {
     let line = |line: &str| match kind {
         "list" => match line.trim_start().strip_prefix("deb") {
@@ -131,7 +131,7 @@ fn of_sources(text: &str, kind: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// The directory that a source package was unpacked to.
+/// The directory of the unpacked source package.
 fn unpacked(source: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(source).map_err(explain(source))?;
     let mut dirs = entries.filter_map(|entry| Some(entry.ok()?.path()));

@@ -1,10 +1,11 @@
-//! `cargo xtask instructions`: how many instructions the hot path takes, compared with the counts
-//! that are checked in. One process a case, run by callgrind, which counts what happens within one
-//! function of it: the same to the last digit in every run, whatever else the machine does.
+//! `cargo xtask instructions`: the number of instructions on the hot path, compared with the
+//! checked-in counts. Each case is one process under callgrind, which counts the instructions
+//! within one of its functions: the same to the last digit in every run, whatever else the machine
+//! does.
 //!
-//! What changes counts besides the code is the compiler. So the snapshot names its compiler, the
-//! bound is wider for another one, and counts of another architecture are shown but not judged.
-//! The processor does not: callgrind shows programs the same one, wherever there is AVX2.
+//! Besides the code, only the compiler changes counts. So the snapshot names its compiler, the
+//! limit is wider for another one, and counts of another architecture are shown but not judged. The
+//! processor does not matter: callgrind shows programs the same one on every machine with AVX2.
 
 use std::fmt;
 use std::fs;
@@ -15,15 +16,15 @@ use crate::{Result, cargo, packages, root, target_dir};
 
 /// Instructions per operation, one case a line.
 const SNAPSHOT: &str = "crates/proto/benches/instructions/counts.txt";
-/// The function of the cases that is counted.
+/// The counted function of the cases.
 const COUNTED: &str = "instructions::counted";
-/// Growth in percent that is a failure.
+/// Maximum growth in percent.
 const GROWTH_MAX: f64 = 5.0;
-/// The same if the compiler is not that of the snapshot.
+/// Maximum growth in percent if the compiler is not that of the snapshot.
 const GROWTH_MAX_OTHER_COMPILER: f64 = 20.0;
 const NEEDS: &[packages::Need] = &[("valgrind", "valgrind")];
 
-/// Counts and compares, or writes the snapshot anew; false if a count is not as it should be.
+/// Counts and compares, or rewrites the snapshot; false if a count is wrong.
 pub(crate) fn run(bless: bool) -> Result<bool> {
     packages::install(NEEDS)?;
     let (compiler, program) = (Compiler::installed()?, build()?);
@@ -57,11 +58,11 @@ pub(crate) fn run(bless: bool) -> Result<bool> {
     Ok(findings.is_empty())
 }
 
-/// Who has made the code, as rustc says it.
+/// The compiler, as rustc describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Compiler {
     version: String,
-    /// What it makes code for.
+    /// The target of its code.
     host: String,
 }
 
@@ -79,7 +80,7 @@ impl Compiler {
     }
 }
 
-/// A case, counted.
+/// A counted case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Count {
     name: String,
@@ -93,7 +94,7 @@ impl Count {
     }
 }
 
-/// What was checked in.
+/// The checked-in counts.
 #[derive(Debug, PartialEq, Eq)]
 struct Snapshot {
     compiler: Compiler,
@@ -124,8 +125,8 @@ impl Snapshot {
         self.counts.iter().find(|(known, _)| known == name).map(|&(_, count)| count)
     }
 
-    /// How much counts of a compiler may have grown, in percent; says so where that is not the
-    /// usual bound. `None`: the counts say nothing.
+    /// Maximum growth in percent for counts of a compiler; prints a note if it is not the usual
+    /// one. `None`: the counts are not comparable.
     fn growth_max(&self, compiler: &Compiler) -> Option<f64> {
         if self.compiler.host != compiler.host {
             let (theirs, ours) = (&self.compiler.host, &compiler.host);
@@ -141,7 +142,7 @@ impl Snapshot {
         Some(GROWTH_MAX_OTHER_COMPILER)
     }
 
-    /// What is not as it should be.
+    /// The differences that fail the check.
     fn findings(&self, counts: &[Count], growth_max: f64) -> Vec<String> {
         let mut findings = Vec::new();
         for count in counts {
@@ -176,7 +177,7 @@ fn rounded(count: &Count) -> u64 {
     count.per_operation().round() as u64
 }
 
-/// In percent, of what the snapshot can tell: whole instructions.
+/// Growth in percent. The snapshot has whole instructions.
 fn growth(count: &Count, before: u64) -> f64 {
     (rounded(count) as f64 - before as f64) * 100.0 / before as f64
 }
@@ -203,7 +204,7 @@ fn table(counts: &[Count], snapshot: Option<&Snapshot>) -> String {
     table
 }
 
-/// Builds the program with the cases, as releases are built; returns its path.
+/// Builds the program with the cases in release mode; returns its path.
 fn build() -> Result<PathBuf> {
     let mut build = cargo();
     build.args(["bench", "--no-run", "--package", "tyche-proto", "--bench", "instructions"]);
@@ -218,7 +219,7 @@ fn executable(messages: &str) -> Option<PathBuf> {
     paths.filter_map(|(_, rest)| rest.split('"').next()).next_back().map(PathBuf::from)
 }
 
-/// The cases of the program, each with how many operations it consists of.
+/// The cases of the program, each with its number of operations.
 fn cases(program: &Path) -> Result<Vec<(String, u64)>> {
     let listed = output(&mut Command::new(program))?;
     let case = |line: &str| {
@@ -233,7 +234,7 @@ fn cases(program: &Path) -> Result<Vec<(String, u64)>> {
 fn count(program: &Path, name: String, operations: u64, dir: &Path) -> Result<Count> {
     let profile = dir.join(format!("{name}.callgrind"));
     let mut valgrind = Command::new("valgrind");
-    // The environment lies on the stack, and debuginfod in it would be asked for symbols.
+    // The environment is on the stack, and with debuginfod in it valgrind would ask for symbols.
     valgrind.env_clear().env("PATH", "/usr/bin:/bin");
     valgrind.args(["--tool=callgrind", &format!("--toggle-collect={COUNTED}")]);
     valgrind.arg(format!("--callgrind-out-file={}", profile.display()));
@@ -246,12 +247,12 @@ fn count(program: &Path, name: String, operations: u64, dir: &Path) -> Result<Co
     }
 }
 
-/// All that was counted, from a profile of callgrind.
+/// The total count in a profile of callgrind.
 fn total(profile: &str) -> Option<u64> {
     profile.lines().find_map(|line| line.strip_prefix("totals: "))?.parse().ok()
 }
 
-/// What a command prints; its failure shows what it has complained about.
+/// The output of a command; the error of a failed one shows its complaints.
 fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;

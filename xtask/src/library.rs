@@ -1,4 +1,4 @@
-//! `cargo xtask install-lib`: the library for C, where a compiler and pkg-config find it.
+//! `cargo xtask install-lib`: installs the C library for compilers and pkg-config.
 //!
 //! ```text
 //! PREFIX/include/tyche.h
@@ -16,12 +16,12 @@ use crate::{Result, cargo, root, succeeds, target_dir};
 
 /// The library's version, which is that of the whole workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The number of the library's ABI, as in its build script.
+/// The ABI number of the library, as in its build script.
 const ABI: &str = "0";
-/// What the static library needs of the system.
+/// Linker flags of the static library.
 pub(crate) const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
-/// `--prefix DIR`.
+/// Parses `--prefix DIR`.
 pub(crate) fn prefix(args: &[OsString]) -> Option<PathBuf> {
     match args {
         [flag, dir] if flag == "--prefix" => Some(dir.into()),
@@ -34,7 +34,7 @@ pub(crate) fn build() -> Result<bool> {
     succeeds(cargo().args(["build", "--release", "--package", "libtyche"]))
 }
 
-/// Where the header is.
+/// The directory of the header.
 pub(crate) fn include() -> PathBuf {
     root().join("crates/libtyche/include")
 }
@@ -44,7 +44,7 @@ pub(crate) fn archive() -> PathBuf {
     target_dir().join("release/libtyche.a")
 }
 
-/// Builds and installs.
+/// Builds and installs the library.
 pub(crate) fn install(prefix: &Path) -> Result<bool> {
     if !build()? {
         return Ok(false);
@@ -66,7 +66,7 @@ fn copy(prefix: &Path) -> io::Result<()> {
     fs::copy(include().join("tyche.h"), include_dir.join("tyche.h"))?;
     fs::copy(archive(), lib.join("libtyche.a"))?;
     let (full, short) = (format!("libtyche.so.{VERSION}"), format!("libtyche.so.{ABI}"));
-    // Programs that run have the old file mapped: it is replaced, not written over.
+    // Running programs have the old file mapped: it is replaced, not overwritten.
     replace(&lib.join(&full), |to| {
         fs::copy(target_dir().join("release/libtyche.so"), to).map(drop)
     })?;

@@ -1,4 +1,4 @@
-//! Format, lints and house rules: everything that is wrong is shown, not only the first thing.
+//! Format, lints and house rules: shows all findings, not only the first.
 
 use std::process::Stdio;
 

@@ -1,6 +1,6 @@
 //! `cargo xtask`: build, show, check and test the project on a Debian that has nothing but Rust.
 //!
-//! It uses the standard library alone, for it is compiled before anything else can be said.
+//! It uses only the standard library: it is compiled before it can install anything.
 
 mod bench;
 mod conformance;
@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// Anything that went wrong, in one line.
+/// The result type, with an error in one line.
 type Result<T> = std::result::Result<T, String>;
 
 const USAGE: &str = "\
@@ -86,14 +86,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the program and lets it show itself.
+/// Builds the program and runs its demo.
 fn demo(args: &[OsString]) -> Result<bool> {
     packages::install(packages::DEMO)?;
     if !succeeds(cargo().args(["build", "--release", "--package", "tyche"]))? {
         return Ok(false);
     }
-    // A Ctrl-C reaches the demo as well, which cleans up; nothing is to be done about it here but
-    // to wait. So the demo takes this process's place.
+    // Ctrl-C reaches the demo as well, which cleans up; this process could only wait for it. So the
+    // demo replaces this process.
     let program = target_dir().join("release/tyche");
     let error =
         std::os::unix::process::CommandExt::exec(Command::new(&program).arg("demo").args(args));
@@ -105,7 +105,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the repository")
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => PathBuf::from(dir),
@@ -113,7 +113,7 @@ fn target_dir() -> PathBuf {
     }
 }
 
-/// The cargo that runs us, at the root of the repository.
+/// The cargo that runs us, in the root of the repository.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());

@@ -1,8 +1,8 @@
 //! `cargo xtask numa`: placement, proven on a virtual machine with two NUMA nodes.
 //!
 //! The tests are those of `crates/cli/tests/numa`. They run inside: `qemu` emulates a machine with
-//! two nodes of two CPUs each, and on each node two network interfaces that are joined by a cable;
-//! nothing of this machine but files is needed, neither KVM nor network interfaces.
+//! two nodes of two CPUs each, and on each node two network interfaces joined by a cable. It needs
+//! only files of this machine, neither KVM nor network interfaces.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use crate::vm::{self, Script, Series};
 use crate::{Result, cargo, packages};
 
-/// Interfaces of the guest: name, node, and number of the cable it is at.
+/// Interfaces of the guest: name, node, and number of the cable.
 const INTERFACES: [(&str, u8, u8); 4] = [("t0", 0, 0), ("h0", 0, 0), ("t1", 1, 1), ("h1", 1, 1)];
 
 /// Modules of the kernel that the tests need.
@@ -39,7 +39,7 @@ pub(crate) fn run() -> Result<bool> {
     vm::run_script(&script, machine)
 }
 
-/// What the machine does when it has started.
+/// The script that the machine runs.
 fn script(tests: &str) -> String {
     let names: String = (0..)
         .zip(INTERFACES)
@@ -54,7 +54,7 @@ fn mac(index: u8) -> String {
     format!("52:54:00:00:00:{index:02x}")
 }
 
-/// Two nodes with CPUs, memory, a bus, and the interfaces on it.
+/// Adds two nodes with CPUs, memory, a bus, and the interfaces on it.
 fn machine(qemu: &mut Command) {
     qemu.args(["-machine", "q35", "-cpu", "max", "-m", "1G"]);
     qemu.args(["-smp", "4,sockets=2,cores=2,threads=1"]);
@@ -84,7 +84,7 @@ fn machine(qemu: &mut Command) {
     }
 }
 
-/// The path of what cargo has built of that kind.
+/// The path of the executable of that kind that cargo has built.
 fn executable<'a>(messages: &'a str, kind: &str) -> Option<&'a str> {
     let kind = format!("\"kind\":[\"{kind}\"]");
     let built = messages.lines().filter(|line| line.contains(&kind));

@@ -6,10 +6,10 @@ use std::process::Command;
 
 use crate::{Result, succeeds};
 
-/// A program, and the package that brings it.
+/// A program, and the package that contains it.
 pub(crate) type Need = (&'static str, &'static str);
 
-/// What the demo runs.
+/// Programs that the demo runs.
 pub(crate) const DEMO: &[Need] = &[
     ("btrfs", "btrfs-progs"),
     ("e2fsck", "e2fsprogs"),
@@ -25,8 +25,8 @@ pub(crate) const DEMO: &[Need] = &[
     ("xfs_repair", "xfsprogs"),
 ];
 
-/// What only the tests run: clients of NBD, what unpacks and checks real trees, and a compiler for
-/// a program that uses the library from C.
+/// Programs that only the tests run: NBD clients, programs that unpack and check real trees, and a
+/// compiler for a program that uses the library from C.
 pub(crate) const TEST: &[Need] = &[
     ("cc", "gcc"),
     ("fio", "fio"),
@@ -43,7 +43,7 @@ pub(crate) const TEST: &[Need] = &[
     ("unshare", "util-linux"),
 ];
 
-/// What a virtual machine is made of.
+/// Programs that run a virtual machine.
 pub(crate) const VM: &[Need] = &[
     ("busybox", "busybox-static"),
     ("depmod", "kmod"),
@@ -55,7 +55,7 @@ pub(crate) const VM: &[Need] = &[
     ("zstd", "zstd"),
 ];
 
-/// What the tests run in guests, and beside them.
+/// Programs that the tests run in guests, and next to them.
 pub(crate) const GUEST: &[Need] = &[
     ("blkdiscard", "util-linux"),
     ("btrfs", "btrfs-progs"),
@@ -74,14 +74,14 @@ pub(crate) const GUEST: &[Need] = &[
     ("xfs_repair", "xfsprogs"),
 ];
 
-/// What Tyche is compared with in a guest.
+/// Programs that Tyche is compared with in a guest.
 pub(crate) const PEERS: &[Need] =
     &[("nbd-client", "nbd-client"), ("nbdkit", "nbdkit"), ("vblade", "vblade")];
 
-/// Directories of programs that a root shell may not have in its `PATH`.
+/// Directories of programs that may be missing in a root shell's `PATH`.
 const SYSTEM: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// Installs the packages of programs that are missing, saying so first.
+/// Installs the packages of missing programs; prints them first.
 pub(crate) fn install(needs: &[Need]) -> Result<()> {
     let missing: Vec<_> = needs.iter().filter(|(program, _)| !is_there(program)).collect();
     if missing.is_empty() {
@@ -98,7 +98,7 @@ pub(crate) fn install(needs: &[Need]) -> Result<()> {
     eprintln!("xtask: {programs} missing; installing {names} with apt-get");
     let mut install = apt_get(&["install", "--yes", "--no-install-recommends"]);
     install.args(&packages);
-    // A fresh system knows no packages yet.
+    // A fresh system has no package lists yet.
     if succeeds(&mut install)? || (succeeds(&mut apt_get(&["update"]))? && succeeds(&mut install)?)
     {
         return Ok(());

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: builds the program, and lets faults happen to it. What happens is in
-//! `bench/src/soak`, for it needs networks and programs as a comparison does.
+//! `cargo xtask soak`: builds the program, and runs it under faults. The soak itself is in
+//! `bench/src/soak`, because it needs networks and programs as a comparison does.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::{Result, cargo, packages, succeeds, target_dir};
 
-/// What it runs.
+/// Programs that the soak runs.
 const NEEDS: &[packages::Need] = &[
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
@@ -18,7 +18,7 @@ const NEEDS: &[packages::Need] = &[
     ("timeout", "coreutils"),
 ];
 
-/// Builds and runs it with `args`; returns only if that fails.
+/// Builds and runs the soak with `args`; returns only on failure.
 pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     let build = |package| succeeds(cargo().args(["build", "--release", "--package", package]));
     if !build("comparison")? {
@@ -33,6 +33,6 @@ pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     let programs = target_dir().join("release");
     let mut soak = Command::new(programs.join("comparison"));
     soak.arg("soak").arg("--tyche").arg(programs.join("tyche")).args(args);
-    // It takes this process's place, so that a Ctrl-C is for it alone: it cleans up.
+    // The soak replaces this process, so that Ctrl-C reaches it alone: it cleans up.
     Err(format!("run {}: {}", programs.join("comparison").display(), soak.exec()))
 }

@@ -1,9 +1,9 @@
 //! All tests of the workspace, the end-to-end tests in `crates/cli/tests` among them.
 //!
-//! A test that cannot run here prints a line that begins with `SKIPPED`. The test framework shows
-//! what passing tests print only if asked to; so it is asked, those lines are picked out, and the
-//! rest of what passing tests print is not shown. The list of skips comes at the end, and the very
-//! last line is `N passed, N failed`.
+//! A test that cannot run on this machine prints a line that begins with `SKIPPED`. The test
+//! framework shows the output of passing tests only with `--show-output`; so that is set, those
+//! lines are collected, and the rest of that output is not shown. The list of skips comes at the
+//! end, and the last line is `N passed, N failed`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -44,13 +44,13 @@ pub(crate) fn run() -> Result<bool> {
     Ok(succeeded && failed == 0)
 }
 
-/// Runs the tests and shows their output as it comes, without what passing tests print.
+/// Runs the tests and shows their output as it comes, without the output of passing tests.
 pub(crate) fn follow(mut command: Command) -> Result<(Log, bool)> {
     let explain = |error| format!("cargo test: {error}");
     let (reader, writer) = std::io::pipe().map_err(explain)?;
     command.stderr(writer.try_clone().map_err(explain)?).stdout(writer);
     let mut child = command.spawn().map_err(explain)?;
-    // Our copies of the writing end must be closed for the output to end.
+    // The output ends only when our copies of the writing end are closed.
     drop(command);
     let mut log = Log::default();
     for line in BufReader::new(reader).split(b'\n') {
@@ -70,10 +70,10 @@ pub(crate) struct Skip {
     pub(crate) reason: String,
 }
 
-/// What the output of the tests has said so far.
+/// The results in the output of the tests so far.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// Within the output of passing tests.
+    /// Whether the current line is output of a passing test.
     in_successes: bool,
     /// The test whose output is shown.
     test: String,
@@ -85,7 +85,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Takes a line; whether it is to be shown.
+    /// Takes a line; returns whether to show it.
     fn take(&mut self, line: &str) -> bool {
         if line == "successes:" || line == "failures:" {
             self.in_successes = line == "successes:";
@@ -110,7 +110,7 @@ fn heading(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" ----")?.split(' ').next()
 }
 
-/// The name and what came of it in `test NAME ... ok`.
+/// The name and the result in `test NAME ... ok`.
 fn outcome(line: &str) -> Option<(String, bool)> {
     let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
     (result == "ok" || result == "FAILED").then(|| (name.to_owned(), result == "ok"))

@@ -1,5 +1,5 @@
-//! House rules that no other tool checks: sizes of files, paths of somebody's machine, and a line
-//! in ARCHITECTURE.md for every dependency.
+//! House rules that no other tool checks: sizes of files, paths of a developer's machine, and a
+//! line in ARCHITECTURE.md for every dependency.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,21 +8,22 @@ use std::process::Command;
 
 use crate::{Result, root};
 
-/// Lines in a file of code.
+/// Maximum number of lines in a source file.
 const LINES_MAX: usize = 800;
-/// Characters in a line of code, comments and texts included, which rustfmt does not break.
+/// Maximum number of characters in a line of code, comments and texts included, which rustfmt does
+/// not break.
 const COLUMNS_MAX: usize = 100;
-/// How paths of somebody's machine begin. In two parts, for this file is checked as well.
+/// Prefixes of paths of a developer's machine. In two parts, because this file is checked as well.
 const MACHINE_PATHS: [(&str, &str); 4] =
     [("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/Us", "ers/")];
-/// Crates whose code is all safe.
+/// Crates without unsafe code.
 const PURE: [&str; 5] = ["wire", "proto", "wake", "engine", "sim"];
 
-/// Everything that breaks a rule: file, line, rule.
+/// All violations: file, line, rule.
 pub(crate) fn check() -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for file in tracked()? {
-        // What is not text has no lines; what is gone is not ours to check.
+        // Skips files that are not text, and deleted ones.
         let Ok(text) = fs::read_to_string(root().join(&file)) else { continue };
         findings.extend(check_text(&file, &text));
     }
@@ -36,7 +37,7 @@ pub(crate) fn check() -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// The files that git knows of.
+/// The files tracked by git.
 fn tracked() -> Result<Vec<String>> {
     let listed = Command::new("git").arg("ls-files").current_dir(root()).output();
     let listed = listed.map_err(|error| format!("git: {error}"))?;
@@ -69,7 +70,7 @@ fn check_text(file: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// Every dependency needs a row in ARCHITECTURE.md's table, and every row a dependency.
+/// Checks that every dependency has a row in ARCHITECTURE.md's table, and every row a dependency.
 fn check_dependencies() -> Result<Vec<String>> {
     let mut used = dependencies(&read(&root().join("bench/Cargo.toml"))?);
     let crates = root().join("crates");
@@ -87,7 +88,7 @@ fn check_dependencies() -> Result<Vec<String>> {
     Ok(missing.chain(idle).collect())
 }
 
-/// Names of the crates that a manifest wants, our own aside.
+/// Names of the crates in a manifest, except our own.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut inside = false;

@@ -6,9 +6,9 @@ use crate::plan::links::{BAD, LINKS_MAX};
 use crate::result::{Measurement, Metric, Timeline};
 use crate::table::outage;
 
-/// Milliseconds within which links that are back must be used again.
+/// Time limit in milliseconds for restored links to be used again.
 const RETURN_MS: f64 = 5000.0;
-/// The longest time that a request may take.
+/// The longest time of a request.
 const STALL_MS: f64 = 1000.0;
 
 const BYTES: Metric = Measurement::bytes_per_s;

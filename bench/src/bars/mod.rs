@@ -1,4 +1,4 @@
-//! What the figures are held against: bars, each computed from the medians of one run.
+//! The bars: limits for the figures, each computed from the medians of one run.
 
 mod links;
 
@@ -9,12 +9,12 @@ use crate::result::{Measurement, Metric, Results};
 
 use Pattern::{Randread, Randwrite, Read, Write};
 
-/// The set that most bars are about.
+/// The set of most bars.
 const MAIN: &str = "mtu-9000";
 const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
 
-/// Which side of the bar is the good one.
+/// The good side of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Good {
     AtLeast,
@@ -23,7 +23,7 @@ enum Good {
     Above,
 }
 
-/// A bar, and where the figure came to lie.
+/// A bar and its figure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bar {
     pub(crate) what: String,
@@ -101,7 +101,7 @@ impl Figures<'_> {
         self.results.median(self.results.who(set, peer), job, metric)
     }
 
-    /// One peer against another in a job of one set.
+    /// The ratio of one peer to another in a job of one set.
     fn against(&self, set: &str, peers: [&str; 2], job: &Job, metric: Metric) -> Option<f64> {
         let [peer, other] = peers.map(|peer| self.median(set, peer, job, metric));
         ratio(peer, other)
@@ -185,7 +185,7 @@ impl Figures<'_> {
         bars
     }
 
-    /// The worst of all 4 KiB jobs.
+    /// The worst of all 4 KiB jobs counts.
     fn tsockets(&self) -> Vec<Bar> {
         let mut worst: Option<(f64, String)> = None;
         for set in ["mtu-9000", "no-spin", "mtu-1500", "mtu-65535"] {
@@ -204,7 +204,7 @@ impl Figures<'_> {
         vec![Bar::new(what, figure, Good::Above, 1.0)]
     }
 
-    /// The best depth: the bar is about what a link can be made to carry.
+    /// The best depth counts: the bar is about the most that a link can carry.
     fn utilization(&self) -> Vec<Bar> {
         let of = |rw: Pattern| {
             let jobs = self.results.jobs("1g-batching");

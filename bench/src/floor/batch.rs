@@ -1,4 +1,4 @@
-//! Batches of frames, out and in, with one system call each and nothing set up twice.
+//! Batches of frames, sent and received with one system call each, and set up once.
 
 use std::io;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use super::{HEAD, PAGES_MAX, Pages};
 
 /// Frames in a batch.
 pub(super) const FRAMES: usize = 64;
-/// Bytes for the payload of a frame that comes in.
+/// Bytes for the payload of a received frame.
 const ROOM: usize = 128 << 10;
 
 const NOWHERE: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
@@ -23,10 +23,10 @@ fn message(parts: &mut [libc::iovec]) -> libc::mmsghdr {
     message
 }
 
-/// Frames to be sent, whose data are borrowed for `'a`.
+/// Frames to send, whose data are borrowed for `'a`.
 pub(super) struct Outgoing<'a> {
-    // The messages point at the parts, and each frame's first part at its head; neither of these
-    // lists ever grows, so they stay where they are.
+    // The messages point to the parts, and each frame's first part points to its head. Neither of
+    // these lists ever grows, so their elements do not move.
     messages: Vec<libc::mmsghdr>,
     parts: Vec<[libc::iovec; 1 + PAGES_MAX]>,
     heads: Vec<[u8; HEAD]>,
@@ -62,7 +62,7 @@ impl<'a> Outgoing<'a> {
         let parts = &mut self.parts[self.len];
         let mut used = 1;
         for piece in data {
-            // Only read through, whatever its type says.
+            // The kernel only reads through the pointer, whatever its type.
             let iov_base = piece.as_ptr().cast_mut().cast();
             parts[used] = libc::iovec { iov_base, iov_len: piece.len() };
             used += 1;
@@ -71,13 +71,13 @@ impl<'a> Outgoing<'a> {
         self.len += 1;
     }
 
-    /// Sends all of them; waits for room if there is none.
+    /// Sends all frames; waits for room if there is none.
     pub(super) fn flush(&mut self, socket: &Socket) -> io::Result<()> {
         let mut sent = 0;
         while sent < self.len {
             let messages = &mut self.messages[sent..self.len];
-            // SAFETY: the messages point at heads and parts of ours, and those at data that live
-            // for 'a, which the kernel only reads.
+            // SAFETY: the messages point to our heads and parts, and the parts to data that live
+            // for 'a; the kernel only reads them.
             let result = unsafe {
                 let (fd, first) = (socket.as_fd().as_raw_fd(), messages.as_mut_ptr());
                 libc::sendmmsg(fd, first, messages.len() as u32, 0)
@@ -99,10 +99,10 @@ fn no_room(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// Frames that came in.
+/// Received frames.
 pub(super) struct Incoming {
     messages: Vec<libc::mmsghdr>,
-    // Pointed at by the messages, as above; and these are what the kernel writes to.
+    // The messages point to these, as above; the kernel writes to them.
     _parts: Vec<[libc::iovec; 2]>,
     heads: Vec<[u8; HEAD]>,
     _payloads: Pages,
@@ -122,12 +122,13 @@ impl Incoming {
         Self { messages, _parts: parts, heads, _payloads: payloads }
     }
 
-    /// Takes what is there, without waiting: for each frame its count, and bytes of payload.
+    /// Receives all pending frames without waiting; returns the count and the bytes of payload of
+    /// each.
     pub(super) fn receive(
         &mut self,
         socket: &Socket,
     ) -> io::Result<impl Iterator<Item = (u32, usize)> + '_> {
-        // SAFETY: the messages point at heads and payloads of ours, which nobody reads meanwhile.
+        // SAFETY: the messages point to our heads and payloads, which no one reads meanwhile.
         let result = unsafe {
             let (fd, first) = (socket.as_fd().as_raw_fd(), self.messages.as_mut_ptr());
             libc::recvmmsg(fd, first, FRAMES as u32, libc::MSG_DONTWAIT, ptr::null_mut())

@@ -1,4 +1,4 @@
-//! One frame there, one frame back.
+//! One frame out, one frame back.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ pub(super) fn ask(socket: &Socket, time: Duration) -> io::Result<Outcome> {
     })
 }
 
-/// Takes a frame if there is one.
+/// Receives a frame if one is pending.
 fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<bool> {
     match recv(socket, buffer, RecvFlags::DONTWAIT) {
         Ok(_) => Ok(true),

@@ -1,4 +1,4 @@
-//! Random reads of 4 KiB as nothing but frames.
+//! Random reads of 4 KiB as bare frames.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub(super) fn serve(socket: &Socket, floor: &Floor, ready: impl FnOnce()) -> io:
                 asked -= pages;
                 continue;
             }
-            // Frames too short for a page: all the parts of one go together, or none.
+            // Frames too short for a page: all parts of a page go into one batch.
             let parts = PAGE.div_ceil(floor.payload());
             if outgoing.len() + parts > FRAMES {
                 break;
@@ -66,7 +66,7 @@ pub(super) fn ask(socket: &Socket, floor: &Floor, time: Duration) -> io::Result<
             came += count;
         }
         answers += u64::from(came);
-        // What was given up and comes after all is an answer, but not one that is waited for.
+        // Late answers to commands given up as lost still count, but are no longer awaited.
         under_way = under_way.saturating_sub(came);
         now = Instant::now();
         if came > 0 {

@@ -1,4 +1,4 @@
-//! What frames alone can do: the floor that no protocol made of them gets below.
+//! Bare frames: the floor that no protocol made of them can beat.
 //!
 //! | kind | asks | is answered |
 //! |---|---|---|
@@ -7,9 +7,8 @@
 //! | stream | now and then for more | by full frames, as fast as they arrive |
 //!
 //! A stream may come over several links at once. There are no checksums, no order and no
-//! retransmission, and both sides spin. Each side is a
-//! process of its own: `comparison floor serve` answers until it is ended, `comparison floor ask`
-//! measures and prints JSON.
+//! retransmission, and both sides spin. Each side is a process of its own: `comparison floor serve`
+//! answers until it is ended, `comparison floor ask` measures and prints JSON.
 //!
 //! ```text
 //! 0            14      16      20                  64
@@ -18,8 +17,8 @@
 //! +------------+-------+-------+-------------------+------------------
 //! ```
 //!
-//! `count` is how many commands a frame asks, or completes. A frame too short for a page carries
-//! a part of one, and the last of them completes it.
+//! `count` is the number of commands that a frame asks or completes. A frame too short for a page
+//! carries a part of one, and the last part completes it.
 
 mod batch;
 mod echo;
@@ -44,10 +43,10 @@ const HEAD: usize = 64;
 const COMMAND: usize = 32;
 /// Pages in the longest frame.
 const PAGES_MAX: usize = 15;
-/// Silence after which an asker takes what is missing for lost.
+/// Silence after which the asking side counts missing answers as lost.
 const LOST: Duration = Duration::from_millis(10);
 
-/// What is measured.
+/// The kind of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -77,25 +76,25 @@ pub(crate) struct Floor {
     pub(crate) qdisc: bool,
 }
 
-/// What results are about that say nothing of the number of links.
+/// Default for results without a number of links.
 fn one() -> u16 {
     1
 }
 
 impl Floor {
-    /// At depth 1 over one link, past queueing disciplines.
+    /// A measurement at depth 1 over one link, past queueing disciplines.
     pub(crate) fn new(kind: Kind, mtu: u32) -> Self {
         Self { kind, mtu, depth: 1, links: 1, qdisc: false }
     }
 
-    /// Pages in a frame; 0: it takes several for one.
+    /// Pages in a frame; 0: a page takes several frames.
     fn pages(&self) -> usize {
         let fit = ((self.mtu as usize + 14 - HEAD) / PAGE).min(PAGES_MAX);
-        // A second page pays only where it need not be waited for.
+        // A second page pays only if it need not be waited for.
         if self.kind == Kind::Exchange && self.depth == 1 { fit.min(1) } else { fit }
     }
 
-    /// Commands in a frame: what measured best.
+    /// Commands in a frame: the number that measured best.
     fn commands(&self) -> u16 {
         match self.depth {
             0..=3 => 1,
@@ -105,7 +104,7 @@ impl Floor {
         }
     }
 
-    /// The options that say all this.
+    /// The command-line options for this measurement.
     pub(crate) fn args(&self) -> Vec<String> {
         let kind = match self.kind {
             Kind::Echo => "echo",
@@ -120,7 +119,7 @@ impl Floor {
         options
     }
 
-    /// Bytes of data in a frame that carries as many as it can.
+    /// Bytes of data in a full frame.
     fn payload(&self) -> usize {
         match self.pages() {
             0 => self.mtu as usize + 14 - HEAD,
@@ -129,18 +128,18 @@ impl Floor {
     }
 }
 
-/// What bare frames did.
+/// The result of a measurement of bare frames.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Answers per second: of 4 KiB, and of one frame in a stream.
     pub(crate) per_s: f64,
     /// Bytes of data per second.
     pub(crate) bytes_per_s: f64,
-    /// Mean time from a question to its answer, in nanoseconds; 0 in a stream.
+    /// Mean time from a command to its answer, in nanoseconds; 0 in a stream.
     pub(crate) mean_ns: f64,
-    /// Frames for an answer, both directions.
+    /// Frames per answer, in both directions.
     pub(crate) frames_per_answer: f64,
-    /// Answers that did not come.
+    /// Number of answers that did not come.
     pub(crate) lost: u64,
 }
 
@@ -190,7 +189,7 @@ pub(crate) fn run(command: &Command) -> io::Result<()> {
     }
 }
 
-/// A socket on each interface; one at least, which the command line sees to.
+/// Opens a socket on each interface; the command line demands at least one.
 fn open(interfaces: &[String], floor: &Floor) -> io::Result<Vec<Socket>> {
     interfaces.iter().map(|interface| Socket::open(interface, floor.qdisc)).collect()
 }
@@ -199,7 +198,7 @@ fn silence() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer from the other side of the floor")
 }
 
-/// Memory that begins where a page does, every page of it touched.
+/// Page-aligned memory, with every page touched.
 struct Pages {
     memory: Vec<u8>,
     start: usize,
@@ -208,14 +207,14 @@ struct Pages {
 
 impl Pages {
     fn new(len: usize) -> Self {
-        // Not zeroes: those would be one page of the kernel's until they are written.
+        // Not zeroes: those would share the kernel's zero page until they are written.
         let memory = vec![0x5a; len + PAGE];
         let start = memory.as_ptr().align_offset(PAGE);
         Self { memory, start, len }
     }
 
-    /// Memory to read from: far more than caches and address translation hold, and no more, for
-    /// touching it takes longer than measuring.
+    /// Memory to read from: far larger than caches and TLBs, and no larger, because touching it
+    /// takes longer than the measurement.
     fn disk() -> Self {
         Self::new(256 << 20)
     }

@@ -1,4 +1,4 @@
-//! A packet socket, past queueing disciplines or not, with room for a burst both ways.
+//! A packet socket, past queueing disciplines or not, with buffers for a burst both ways.
 
 use std::ffi::CString;
 use std::io;
@@ -28,7 +28,7 @@ impl Socket {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just made, and nobody else has it.
+        // SAFETY: the descriptor was just made, and has no other owner.
         let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         // SAFETY: zeroes are a value of this plain structure.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
@@ -63,8 +63,8 @@ impl AsFd for Socket {
     }
 }
 
-/// What every frame begins with: to everybody, from nobody in particular, completing or asking
-/// `count` commands.
+/// The head of a frame: broadcast, from an arbitrary address, with the number of commands that it
+/// completes or asks.
 pub(super) fn head(count: u32) -> [u8; super::HEAD] {
     let mut head = [0; super::HEAD];
     head[..6].fill(0xff);
@@ -74,7 +74,7 @@ pub(super) fn head(count: u32) -> [u8; super::HEAD] {
     head
 }
 
-/// How many commands a frame asks or completes.
+/// The number of commands that a frame asks or completes.
 pub(super) fn count(head: &[u8; super::HEAD]) -> u32 {
     u32::from_ne_bytes([head[16], head[17], head[18], head[19]])
 }

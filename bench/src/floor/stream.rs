@@ -1,8 +1,8 @@
-//! Full frames, one way, as fast as they arrive.
+//! Full frames in one direction, as fast as they arrive.
 //!
-//! A sender that nobody holds back is faster than a receiver on a core like its own: then frames
-//! are dropped, those that are not have left every cache by the time they are read, and less gets
-//! through than could. So the receiver grants frames, few at a time, and that is all it says.
+//! An unlimited sender is faster than a receiver on an equal core: then frames are dropped, the
+//! others have left every cache by the time they are read, and the throughput is lower than it
+//! could be. So the receiver grants frames, few at a time, and sends nothing else.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use super::batch::{FRAMES, Incoming, Outgoing};
 use super::socket::Socket;
 use super::{Floor, LOST, Outcome, PAGE, Pages};
 
-/// Time to get going before what arrives counts.
+/// Warm-up before arriving frames count.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// Frames under way at most.
+/// Maximum number of frames in flight.
 const WINDOW: u32 = 4 * FRAMES as u32;
-/// Frames granted at a time: one grant for as many costs next to nothing.
+/// Frames per grant: at this size a grant costs next to nothing.
 const GRANT: u32 = FRAMES as u32;
 
-/// Sends what is granted, over each link.
+/// Sends the granted frames over each link.
 pub(super) fn serve(sockets: &[Socket], floor: &Floor, ready: impl FnOnce()) -> io::Result<()> {
     let (disk, payload) = (Pages::disk(), floor.payload());
     let (mut incoming, mut outgoing) = (Incoming::new(), Outgoing::new());
@@ -41,10 +41,10 @@ pub(super) fn serve(sockets: &[Socket], floor: &Floor, ready: impl FnOnce()) -> 
     }
 }
 
-/// What one link brings.
+/// The frames that arrive on one link.
 struct Inflow<'a> {
     socket: &'a Socket,
-    /// Frames granted that have not come.
+    /// Frames granted that have not arrived.
     under_way: u32,
     heard: Instant,
 }

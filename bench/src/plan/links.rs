@@ -8,7 +8,7 @@
 //! | `links-lossy` | four, one of them loses and delays | the same for a bad one |
 //! | `links-recovery` | six links | one, or all but one, is cut and comes back |
 //!
-//! Nobody spins: two cores drive up to six links, the shaping included.
+//! No peer spins: two cores drive up to six links, the shaping included.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ use crate::peer::{Peer, Protocol};
 use Pattern::{Randread, Randwrite, Read, Write};
 
 pub(crate) const MTU: u32 = 9000;
-/// Links that two cores can fill, with their shaping.
+/// Maximum number of links that two cores can fill, with their shaping.
 pub(crate) const LINKS_MAX: u16 = 6;
-/// What the slow one of unequal links carries.
+/// Rate of the slow one of unequal links.
 const SLOW: u64 = GBIT / 5;
 /// The bad link among four, the last.
 pub(crate) const BAD: Odd = Odd { cable: 3, rate: None, loss: 50, delay_ms: 5 };
 const UNDELAYED: &str = "tyche-undelayed";
-/// Numbers of links where more would show nothing more.
+/// Selected numbers of links, where others would show nothing more.
 const SOME: [u16; 4] = [1, 2, 4, 6];
-/// Channels on a link, up to.
+/// Maximum number of channels on a link.
 const CHANNELS_MAX: u16 = 4;
 
 /// All sets, with half of `runtime` for most jobs.
@@ -65,7 +65,7 @@ fn sequential() -> [Job; 2] {
 }
 
 impl Set {
-    /// Adds a job, for those of `names` that are there.
+    /// Adds a job for those of the named peers that the set has.
     fn contest(&mut self, job: Job, names: &[&str]) {
         let peers = names.iter().filter_map(|name| self.peer(name));
         let entries = peers.map(|peer| Entry { peer, offloads: true }).collect();
@@ -73,8 +73,8 @@ impl Set {
     }
 }
 
-/// NBD has one connection, which more links do not help; multipath TCP needs no proof that it
-/// takes one, and runs for long.
+/// NBD has one connection, which more links do not help. Multipath TCP is known to work over one
+/// link, and its runs are long: it is left out there.
 fn by_number(runtime: Duration, offered: Offered) -> Set {
     let mut set = set("links", LINKS_MAX, runtime, offered);
     for links in 1..=LINKS_MAX {
@@ -119,8 +119,8 @@ fn unequal(runtime: Duration, offered: Offered) -> Set {
     set
 }
 
-/// All four, the three good ones, and the bad one alone. TCP makes single frames here: a frame
-/// that is lost shall be as long for everybody.
+/// All four links, the three good ones, and the bad one alone. TCP makes single frames here: a lost
+/// frame has the same length for every peer.
 fn lossy(runtime: Duration, offered: Offered) -> Set {
     let mut set = set("links-lossy", 4, runtime, offered);
     set.link.odd = Some(BAD);

@@ -1,4 +1,4 @@
-//! What is compared: sets of jobs, each on a network of its own, with the peers that run them.
+//! The plan: sets of jobs, each on a network of its own, with the peers that run them.
 //!
 //! | set | network | what for |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | `10g-threads` | shaped to 10 Gbit/s | who drives the session, CPU at both sides: MSST 2014 |
 //! | `10g-links` | two of those, a session on each | one receiving thread or several: MSST 2014 |
 //!
-//! Those are the main suite; [`links`] is the other.
+//! These are the sets of the main suite; [`links`] is the other suite.
 
 pub(crate) mod links;
 
@@ -29,7 +29,7 @@ use Pattern::{Randread, Randrw, Randwrite, Read, Write};
 
 /// How long either side may spin, in microseconds, where spinning is allowed.
 const SPIN_US: u32 = 1000;
-/// What each peer exports, and less of it where only the link is of interest.
+/// Exports of each peer, and smaller ones for sets in which only the link matters.
 const EXPORTS: Exports = Exports { count: 1, mib: 1024 };
 const EXPORTS_SHAPED: Exports = Exports { mib: 256, ..EXPORTS };
 const KIB: u32 = 1 << 10;
@@ -41,12 +41,12 @@ pub(crate) const GBIT: u64 = 1_000_000_000;
 /// One peer in one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its place among the set's peers.
+    /// Index among the set's peers.
     pub(crate) peer: usize,
     pub(crate) offloads: bool,
 }
 
-/// A job, those who run it in turn, and the bare frames next to it.
+/// A job, the peers that run it in turn, and the bare frames next to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Contest {
     pub(crate) job: Job,
@@ -59,11 +59,11 @@ pub(crate) struct Contest {
 pub(crate) struct Outage {
     pub(crate) job: Job,
     pub(crate) how: Cut,
-    /// How many of the job's links are cut: the last of them.
+    /// Number of the job's links that are cut: the last ones.
     pub(crate) links: u16,
 }
 
-/// Contests on one network, between servers that run beside each other.
+/// Contests on one network, between servers that run at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct Set {
     pub(crate) name: &'static str,
@@ -72,7 +72,7 @@ pub(crate) struct Set {
     pub(crate) runtime: Duration,
     pub(crate) peers: Vec<Peer>,
     pub(crate) contests: Vec<Contest>,
-    /// For the first peer alone, after the contests.
+    /// Outages of the first peer alone, after the contests.
     pub(crate) outages: Vec<Outage>,
 }
 
@@ -94,27 +94,27 @@ pub(crate) enum Suite {
     Links,
 }
 
-/// What Tyche offers that is compared only if it does.
+/// Optional features, compared only if Tyche and the system offer them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offered {
     pub(crate) batch: bool,
     pub(crate) hand_over: bool,
     pub(crate) channels: bool,
-    /// Whether kernel and system let NBD use several links.
+    /// Whether the kernel and the system let NBD use several links.
     pub(crate) mptcp: bool,
 }
 
-/// What the user wants to see; an empty list means all.
+/// The user's selection; an empty list means all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) sets: Vec<String>,
     pub(crate) mtus: Vec<u32>,
     pub(crate) peers: Vec<String>,
-    /// Beginnings of names of jobs.
+    /// Prefixes of job names.
     pub(crate) jobs: Vec<String>,
 }
 
-/// All sets of a suite, with `runtime` for each job of the main one and half of it in the others.
+/// All sets of a suite, with `runtime` for each job of the main set and half of it in the others.
 pub(crate) fn sets(suite: Suite, runtime: Duration, offered: Offered) -> Vec<Set> {
     if suite == Suite::Links {
         return links::sets(runtime, offered);
@@ -127,7 +127,7 @@ pub(crate) fn sets(suite: Suite, runtime: Duration, offered: Offered) -> Vec<Set
     sets
 }
 
-/// Leaves out what is not wanted.
+/// Leaves out everything that is not selected.
 pub(crate) fn narrow(sets: Vec<Set>, wanted: &Wanted) -> Vec<Set> {
     let among = |list: &[String], name: &str| list.is_empty() || list.iter().any(|it| it == name);
     let mut left = Vec::new();
@@ -162,7 +162,7 @@ fn three(spin_us: u32) -> Vec<Peer> {
         .into()
 }
 
-/// A job that every peer runs, with what interfaces usually do for TCP.
+/// A job that every peer runs, with the usual offloads for TCP.
 fn contest(job: Job, peers: &[Peer]) -> Contest {
     let entries = (0..peers.len()).map(|peer| Entry { peer, offloads: true }).collect();
     Contest { job, entries, floors: Vec::new() }
@@ -173,7 +173,7 @@ fn jobs(patterns: &[Pattern], block_bytes: u32, depths: &[u16]) -> Vec<Job> {
     depths.iter().flat_map(|depth| -> Vec<_> { of(depth) }).collect()
 }
 
-/// The bare frames beside a job; those beside reads serve for writes as well, which are the same
+/// The bare frames next to a job. Those next to reads serve for writes as well: they are the same
 /// frames in the other direction.
 fn floors(job: &Job, mtu: u32) -> Vec<Floor> {
     let floor = |kind| Floor { depth: job.depth, ..Floor::new(kind, mtu) };
@@ -232,7 +232,7 @@ fn other_mtu((name, mtu): (&'static str, u32), runtime: Duration) -> Set {
     Set { name, link, exports: EXPORTS, runtime, peers, contests, outages: Vec::new() }
 }
 
-/// How well the link is used, MSST 2015.
+/// Utilization of the link, MSST 2015.
 fn shaped(runtime: Duration, offered: Offered) -> Vec<Set> {
     let tyche = || Peer::new(Protocol::Tyche, SPIN_US);
     let mut ours = vec![tyche()];
@@ -259,8 +259,8 @@ fn shaped(runtime: Duration, offered: Offered) -> Vec<Set> {
     ]
 }
 
-/// Who drives the session and who receives, at what cost, MSST 2014. Nobody spins: threads that
-/// share a core would spin at each other's expense.
+/// The threads that drive the session and receive, and their costs, MSST 2014. No peer spins:
+/// threads that share a core would spin at each other's expense.
 fn threads(runtime: Duration, offered: Offered) -> Set {
     let tyche = || Peer::new(Protocol::Tyche, 0);
     let mut peers = vec![tyche(), tyche().queueing()];
@@ -275,7 +275,7 @@ fn threads(runtime: Duration, offered: Offered) -> Set {
     Set { name: "10g-threads", link, exports, runtime, peers, contests, outages: Vec::new() }
 }
 
-/// Who receives from two links, MSST 2014. Nobody spins, as above.
+/// Receiving threads for two links, MSST 2014. No peer spins, as above.
 fn receivers(runtime: Duration) -> Set {
     let tyche = || Peer::new(Protocol::Tyche, 0);
     let peers = vec![tyche(), tyche().handing_over("one"), tyche().handing_over("each")];
@@ -340,7 +340,7 @@ mod tests {
             assert_eq!(contest.job.to_string(), "randread-4k-1");
             assert!(contest.floors.is_empty());
         }
-        // With and without offloads in the first.
+        // The first has entries with and without offloads.
         assert_eq!(contests.map(|contest| contest.entries.len()).sum::<usize>(), 2 + 1 + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What happened in the course of time: lines over seconds, one for each turn, and marks.
+//! Plots over time: lines over seconds, one for each turn, and marks.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(crate) struct CoursePanel {
     pub(crate) caption: String,
     /// For each turn, pairs of seconds and values.
     pub(crate) turns: Vec<Vec<(f64, f64)>>,
-    /// Moments, in seconds, and what happened then.
+    /// Moments in seconds, and the event at each.
     pub(crate) marks: Vec<(f64, &'static str)>,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct Course {
     pub(crate) title: String,
     pub(crate) y: String,
     pub(crate) panels: Vec<CoursePanel>,
-    /// Small print: where the values come from.
+    /// Small print: the source of the values.
     pub(crate) note: String,
 }
 
 impl Course {
-    /// Writes it; false if there is nothing to see.
+    /// Writes the plot; false if there is nothing to show.
     pub(crate) fn write(&self, path: &Path) -> Result<bool> {
         let points = self.panels.iter().flat_map(|panel| panel.turns.iter().flatten());
         let max = points.map(|(_, value)| *value).fold(0.0, f64::max);
@@ -67,7 +67,7 @@ impl Course {
             .margin(10)
             .x_label_area_size(40)
             .y_label_area_size(60)
-            // Room above for what the marks mean.
+            // Room above for the labels of the marks.
             .build_cartesian_2d(0.0..end.fold(1.0, f64::max), 0.0..max * 1.2)?;
         chart
             .configure_mesh()
@@ -80,7 +80,7 @@ impl Course {
             .draw()?;
         let color = COLORS[0].1;
         for (number, turn) in panel.turns.iter().enumerate() {
-            // The first turn stands out; the others show whether it is one of many.
+            // The first turn stands out; the others show whether it is typical.
             let style = if number == 0 { color.mix(1.0) } else { color.mix(0.35) };
             chart.draw_series(LineSeries::new(turn.iter().copied(), style.stroke_width(2)))?;
         }

@@ -1,5 +1,5 @@
-//! Plots: lines or columns over named places, in one panel or more beside each other; and what
-//! happened in the course of time.
+//! Plots: lines or columns over named places, in one panel or more beside each other; and courses
+//! over time.
 
 mod course;
 
@@ -23,12 +23,11 @@ const COLUMNS_MAX: usize = 4;
 /// Pixels above and below the panels.
 const TITLE_HEIGHT: u32 = 30;
 const NOTE_HEIGHT: u32 = 20;
-/// Steps of the finest kind on a place's part of the x axis; columns are made of some of them.
+/// Finest steps within a place's part of the x axis; columns are some steps wide.
 const STEPS: i32 = 100;
-/// For everybody that is no peer; told apart, like the others, by people who do not see all
-/// colours.
+/// Colour of everything that is no peer. Colour-blind readers can tell it apart, like the others.
 const GREY: RGBColor = RGBColor(120, 120, 120);
-/// For peers, and variants of Tyche in the order that they come in: the same in every plot.
+/// Colours of peers, and of variants of Tyche in their order: the same in every plot.
 const COLORS: [(&str, RGBColor); 5] = [
     ("tyche", RGBColor(0, 114, 178)),
     ("tsockets", RGBColor(230, 159, 0)),
@@ -38,7 +37,7 @@ const COLORS: [(&str, RGBColor); 5] = [
 ];
 const VARIANTS: [RGBColor; 2] = [RGBColor(204, 121, 167), RGBColor(213, 94, 0)];
 
-/// How values are shown.
+/// The form of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Lines,
@@ -68,7 +67,7 @@ pub(crate) struct Plot {
     pub(crate) y: String,
     pub(crate) shape: Shape,
     pub(crate) panels: Vec<Panel>,
-    /// Small print: where the values come from.
+    /// Small print: the source of the values.
     pub(crate) note: String,
 }
 
@@ -80,7 +79,7 @@ impl Plot {
         values.map(|spread| spread.max).fold(0.0, f64::max)
     }
 
-    /// Writes it; false if there is nothing to see.
+    /// Writes the plot; false if there is nothing to show.
     pub(crate) fn write(&self, path: &Path) -> Result<bool> {
         let max = self.max();
         if max <= 0.0 {
@@ -131,7 +130,7 @@ impl Plot {
             .light_line_style(TRANSPARENT)
             .x_desc(&self.x)
             .y_desc(&self.y)
-            // Twice as many as there are places: every other one is in the middle of a place.
+            // Twice as many labels as places: every other one is in the middle of a place.
             .x_labels(panel.places.len() * 2 + 1)
             .y_label_formatter(&|y| format!("{}", (y * 1e3).round() / 1e3))
             .x_label_formatter(&|x| label(*x, &panel.places))
@@ -177,19 +176,19 @@ impl Plot {
     }
 }
 
-/// Columns and rows of so many panels.
+/// Columns and rows of `panels` panels.
 fn grid(panels: usize) -> (u32, u32) {
     let columns = panels.clamp(1, COLUMNS_MAX);
     (columns as u32, panels.div_ceil(columns) as u32)
 }
 
-/// Pixels of so many panels, with title and note.
+/// Pixels of `panels` panels, with title and note.
 fn size(panels: usize) -> (u32, u32) {
     let (columns, rows) = grid(panels);
     (PANEL.0 * columns, TITLE_HEIGHT + PANEL.1 * rows + NOTE_HEIGHT)
 }
 
-/// Writes title and note, and gives the areas of so many panels.
+/// Writes title and note, and returns the areas of `panels` panels.
 fn split<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
     panels: usize,
@@ -204,7 +203,7 @@ fn split<'a>(
     Ok(area.titled(title, TITLE)?.split_evenly((rows as usize, columns as usize)))
 }
 
-/// The colour of the series of that name, which is one of a plot's by number.
+/// The colour of the series of that name; `number` is its index in the plot.
 fn color(name: &str, number: usize) -> RGBColor {
     let own = COLORS.iter().find(|(peer, _)| *peer == name).map(|(_, color)| *color);
     let variant = name.starts_with("tyche-").then(|| VARIANTS[number % VARIANTS.len()]);

@@ -60,7 +60,7 @@ pub(super) const CHAPTERS: [Chapter; 5] = [
     },
 ];
 
-/// What capacity means.
+/// Explains the capacity of a link.
 pub(super) fn explain(text: &mut String) {
     let share = payload_share(MTU);
     let _ = writeln!(
@@ -127,7 +127,7 @@ fn lossy(results: &Results) -> Plot {
     plot(results, "Four links, one of them bad", axes, Shape::Columns, panels.into())
 }
 
-/// Bytes in each tenth of a second, with the moments of cut and return.
+/// Draws the bytes in each tenth of a second, with marks at the cut and the return.
 pub(super) fn draw_recovery(text: &mut String, results: &Results, out: &Path) -> Result<()> {
     let panels = results.outages(RECOVERY).into_iter().map(|turns| {
         let seconds = BUCKET_MS as f64 / 1e3;

@@ -20,10 +20,10 @@ use Pattern::{Randread, Randwrite, Read, Write as SequentialWrite};
 
 const KIB: u32 = 1 << 10;
 
-/// A file, and what is drawn in it.
+/// The name of a file, and the function that makes its plot.
 type Drawing = (&'static str, fn(&Results) -> Plot);
 
-/// A set's place in the report: its heading, what it is, and the plots that belong to it.
+/// A chapter of the report about a set: heading, description, and plots.
 struct Chapter {
     set: &'static str,
     heading: &'static str,
@@ -181,7 +181,7 @@ fn panel(
     Panel { caption: caption.to_owned(), places, series: series.collect() }
 }
 
-/// Jobs that differ in depth alone.
+/// The jobs of a set that differ only in depth.
 fn by_depth(results: &Results, set: &str, rw: Pattern, block_bytes: u32) -> Vec<(String, Job)> {
     let jobs = results.jobs(set).into_iter();
     let jobs = jobs.filter(|job| job.rw == rw && job.block_bytes == block_bytes);
@@ -201,7 +201,7 @@ fn plot(
     Plot { title, x, y, shape, panels, note: note(results) }
 }
 
-/// Where the values of a plot come from.
+/// The note below a plot: the source of its values.
 fn note(results: &Results) -> String {
     let Machine { cpu, cores, kernel, commit, date, .. } = &results.machine;
     let commit = commit.get(..12).unwrap_or(commit);
@@ -209,7 +209,7 @@ fn note(results: &Results) -> String {
     format!("{cpu}, {cores} cores; Linux {kernel}; commit {commit}; {day}")
 }
 
-/// Three peers and bare frames, and no variants.
+/// A panel of three peers and bare frames, without variants.
 fn main_panel(
     results: &Results,
     set: &str,
@@ -224,7 +224,7 @@ fn main_panel(
     panel
 }
 
-/// A metric of peers, and the same of bare frames.
+/// A metric of peers, and its counterpart for bare frames.
 #[derive(Clone, Copy)]
 struct Unit {
     metric: Metric,

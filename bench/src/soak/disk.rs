@@ -13,19 +13,19 @@ use serde::Deserialize;
 use crate::network::{Network, Side};
 use crate::process::{Doing, Result, Running, Stop, failed, run};
 
-/// What the target calls its disk, and how large that is.
+/// Name and size of the target's disk.
 const EXPORT: &str = "soak";
 const SIZE: u64 = 256 << 20;
-/// How long a target may take until it serves.
+/// Time limit for a target to start.
 const READY: Duration = Duration::from_secs(30);
-/// Seconds that a session may take to end, even by force.
+/// Time limit in seconds for a session to end, even by force.
 const FAREWELL_S: &str = "20";
 
 /// A running target.
 pub(super) struct Target(Running);
 
 impl Target {
-    /// Starts one on all of its side's interfaces, and waits until it serves.
+    /// Starts a target on all of its side's interfaces, and waits until it serves.
     pub(super) fn start(tyche: &Path, network: &Network, dir: &Path, stop: &Stop) -> Result<Self> {
         let file = dir.join("disk.img");
         let disk =
@@ -43,7 +43,7 @@ impl Target {
         if ready { Ok(Self(running)) } else { failed("the target does not serve") }
     }
 
-    /// Ends it as a power failure would. What it has logged goes to a file.
+    /// Kills the target as a power failure would. Its log is appended to a file.
     pub(super) fn kill(self, log: &Path) -> Result<()> {
         let said = self.0.kill()?;
         let log = File::options().create(true).append(true).open(log);
@@ -51,7 +51,7 @@ impl Target {
     }
 }
 
-/// A connected disk. Dropped, it is gone by force, whatever waits for it.
+/// A connected disk. Dropping it disconnects by force, even if requests wait for it.
 pub(super) struct Disk<'a> {
     tyche: &'a Path,
     network: &'a Network,
@@ -60,7 +60,7 @@ pub(super) struct Disk<'a> {
     pid: i32,
 }
 
-/// What `tyche connect` says.
+/// The output of `tyche connect`.
 #[derive(Deserialize)]
 struct Connected {
     device: PathBuf,
@@ -76,7 +76,7 @@ impl<'a> Disk<'a> {
         stop: &Stop,
     ) -> Result<Self> {
         let runtime = dir.join("run");
-        // Registered before it is there: a connect that is interrupted may leave a daemon.
+        // Constructed first, so that it is dropped: an interrupted connect may leave a daemon.
         let mut disk = Self { tyche, network, runtime, device: PathBuf::new(), pid: 0 };
         let said = disk.ask(&["connect", EXPORT, "--as", "loop", "-o", "json"], stop)?;
         let Connected { device, pid } = serde_json::from_str(&said).doing("tyche connect")?;
@@ -84,7 +84,7 @@ impl<'a> Disk<'a> {
         Ok(disk)
     }
 
-    /// Runs a command of Tyche's at the host; what it prints.
+    /// Runs a command of Tyche's at the host; returns its output.
     pub(super) fn ask(&self, args: &[&str], stop: &Stop) -> Result<String> {
         run(self.command(&self.tyche.to_string_lossy()).args(args), stop)
     }
@@ -95,7 +95,7 @@ impl<'a> Disk<'a> {
         command
     }
 
-    /// Disconnects in good order: nothing may be left of it.
+    /// Disconnects in an orderly way: nothing may be left of the device.
     pub(super) fn disconnect(self, stop: &Stop) -> Result<()> {
         self.ask(&["disconnect", &self.device.to_string_lossy()], stop)?;
         if stop.until(READY, || Ok(!self.is_there()))? {
@@ -104,11 +104,11 @@ impl<'a> Disk<'a> {
         failed(format!("{} is still there after `tyche disconnect`", self.device.display()))
     }
 
-    /// Fails all requests that wait, so that whoever made them can end.
+    /// Fails all waiting requests, so that the processes that made them can end.
     pub(super) fn force(&self) {
         let mut force = self.command("timeout");
         force.arg(FAREWELL_S).arg(self.tyche).args(["disconnect", "--all", "--force"]);
-        // Nothing to end is fine.
+        // There may be nothing to end.
         let _ = force.output();
     }
 
@@ -116,7 +116,11 @@ impl<'a> Disk<'a> {
         block(&self.device).join("loop/backing_file").exists()
     }
 
+<<<<<<< HEAD
     /// The log of its daemon, with the file before it.
+=======
+    /// The log of its daemon.
+>>>>>>> words2
     pub(super) fn log(&self) -> String {
         let logs = fs::read_dir(self.runtime.join("log")).into_iter().flatten().flatten();
         let logs = logs.map(|it| fs::read_to_string(it.path()));
@@ -140,7 +144,7 @@ impl Drop for Disk<'_> {
     }
 }
 
-/// Where the kernel says what it knows of a block device.
+/// The kernel's directory for a block device.
 pub(super) fn block(device: &Path) -> PathBuf {
     Path::new("/sys/block").join(device.file_name().unwrap_or_default())
 }

@@ -1,5 +1,4 @@
-//! What befalls links and target, drawn at random: one incident after the other, each with frames
-//! that get lost meanwhile.
+//! Random incidents of links and target, one after the other, each with frame loss meanwhile.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,16 +9,16 @@ use crate::process::{Result, Stop};
 
 /// Cables between host and target.
 pub(super) const CABLES: u16 = 3;
-/// Frames lost of 10,000, each way, on a cable at its worst.
+/// Maximum loss of a cable: frames of 10,000, each way.
 const LOSS_MAX: u64 = 200;
-/// How often an interface flaps, and how long it stays down or up meanwhile.
+/// Maximum number of flaps of an interface, and the time that it stays down or up.
 const FLAPS_MAX: u64 = 10;
 const FLAP: Duration = Duration::from_millis(150);
-/// The tables that frames are lost by.
+/// The names of the nft tables that drop frames.
 const CUT: &str = "cut";
 const LOSS: &str = "loss";
 
-/// Where links end, for an incident.
+/// The ends of links that an incident affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     Host,
@@ -37,36 +36,36 @@ impl Ends {
     }
 }
 
-/// What happens.
+/// The kind of an incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Nothing but loss.
+    /// Only frame loss.
     Loss,
-    /// Cables lose all that arrives at an end; nobody is told.
+    /// Cables lose all frames that arrive at an end; neither side is notified.
     Cut { cables: Vec<u16>, at: Ends },
     /// Interfaces are set down.
     Down { cables: Vec<u16>, at: Ends },
-    /// An interface of the host is set down and up again and again.
+    /// An interface of the host is set down and up several times.
     Flap { cable: u16, times: u64 },
     /// The target is killed, and started again later.
     Kill,
 }
 
-/// Something that happens for a while.
+/// An event that lasts for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Incident {
     pub(super) what: What,
     pub(super) lasts: Duration,
-    /// Until the next one.
+    /// Pause until the next incident.
     pub(super) quiet: Duration,
-    /// Frames lost of 10,000, each way, by cable, also in the quiet after it.
+    /// Frames lost of 10,000, each way, by cable, also in the pause after it.
     loss: [u64; CABLES as usize],
 }
 
 impl Incident {
     pub(super) fn draw(random: &mut Random) -> Self {
         let at = random.pick(&[Ends::Host, Ends::Target, Ends::Both]);
-        // More often than not, something is left.
+        // More often than not, at least one cable stays intact.
         let count = random.pick(&[1, 1, 2, 2, 2, 3]);
         let first = random.within(0..=u64::from(CABLES) - 1) as u16;
         let cables: Vec<_> = (first..first + count).map(|it| it % CABLES).collect();
@@ -88,7 +87,7 @@ impl Incident {
         }
     }
 
-    /// What is common to incidents like this one.
+    /// The name of this kind of incident.
     pub(super) fn kind(&self) -> &'static str {
         match &self.what {
             What::Loss => "loss alone",
@@ -100,7 +99,7 @@ impl Incident {
         }
     }
 
-    /// Has frames lost from now on, instead of those of the incident before.
+    /// Applies the incident's frame loss, in place of that of the incident before.
     pub(super) fn lose(&self, network: &Network, stop: &Stop) -> Result<()> {
         for (cable, loss) in (0..).zip(self.loss) {
             let table = format!("{LOSS}{cable}");
@@ -113,7 +112,7 @@ impl Incident {
         Ok(())
     }
 
-    /// Lets it happen to the links; what happens to the target is up to who has one.
+    /// Begins the incident on the links; the owner of the target kills it.
     pub(super) fn begin(&self, network: &Network, stop: &Stop) -> Result<()> {
         match &self.what {
             What::Cut { cables, at } => network.filter(CUT, at.sides(), cables, "drop", stop),

@@ -1,4 +1,4 @@
-//! The real part: a disk over three links, to which one incident happens after the other.
+//! The real part: a disk over three links, with one incident after the other.
 
 use std::fs;
 use std::path::Path;
@@ -15,14 +15,14 @@ use super::report::Links;
 use crate::network::{Link, Network};
 use crate::process::{Doing, Failure, Result, Stop, failed};
 
-/// How long requests may still wait when an incident is over.
+/// How long requests may still wait after an incident.
 const STUCK: Duration = Duration::from_secs(30);
-/// Requests that are to be done by then.
+/// Requests that must be done by then.
 const ENOUGH: u64 = 16;
 /// Bytes of a frame without its Ethernet header.
 const MTU: u32 = 9000;
 
-/// Has incidents happen for so long. If something goes wrong, the disk's file and the logs stay.
+/// Runs incidents for the given time. After a failure the disk's file and the logs stay.
 pub(super) fn run(
     tyche: &Path,
     random: Random,
@@ -72,10 +72,10 @@ fn soak(
             }
         }
         over.store(true, Relaxed);
-        // It goes with the session.
+        // Saved now: the log goes with the session.
         let logged = fs::write(dir.join("session.log"), disk.log()).doing("the session's log");
         if done.is_err() {
-            // Whoever waits for the disk is let go.
+            // Processes that wait for the disk are released.
             disk.force();
         }
         let ended = |thread: thread::ScopedJoinHandle<'_, Result<()>>| {
@@ -91,12 +91,12 @@ fn soak(
     done
 }
 
-/// What incidents happen to.
+/// The system that incidents affect.
 struct Stage<'a> {
     tyche: &'a Path,
     dir: &'a Path,
     network: &'a Network,
-    /// None while it is dead.
+    /// `None` while it is dead.
     target: Option<Target>,
     progress: &'a Progress,
     stop: &'a Stop,

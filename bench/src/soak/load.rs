@@ -1,5 +1,5 @@
-//! fio, round after round: it writes, reads back what it wrote, and a while later reads it once
-//! more, for a write of the past may get through late.
+//! fio, round after round: it writes, reads back what it wrote, and reads it once more later,
+//! because a write of the past may take effect late.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 use super::random::Random;
 use crate::process::{Doing, Result, Running, Stop, failed};
 
-/// How long a round may take, incidents and all.
+/// Time limit for a round with its incidents.
 const ROUND_LIMIT: Duration = Duration::from_secs(300);
 
 /// Bytes of a request, by round.
 const BLOCKS: [&str; 4] = ["4k", "16k", "64k", "256k"];
 
-/// What the rounds have come to.
+/// Totals of the rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Done {
     pub(super) rounds: u64,
     pub(super) requests: u64,
-    /// What the slowest request took, in milliseconds.
+    /// Time of the slowest request, in milliseconds.
     pub(super) slowest_ms: u64,
 }
 
-/// What fio prints, as far as it matters here.
+/// The parts of fio's output that matter here.
 #[derive(Debug, Deserialize)]
 struct Output {
     jobs: Vec<Job>,
@@ -61,7 +61,7 @@ pub(super) fn run(
     while !over.load(Relaxed) {
         let seed = random.next() >> 1;
         let block = random.pick(&BLOCKS);
-        // Either what was written lately is read between writes, or everything after the last.
+        // Either recent writes are read between writes, or everything after the last write.
         let backlog = (random.within(0..=1) == 1).then_some("--verify_backlog=64");
         let mut write = fio(device, seed, block);
         write.args(backlog);
@@ -75,8 +75,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Every block is written once in a round. Its content says which round it was, and where it
-/// belongs: a checksum in the block would be right for a block of the past as well.
+/// Every block is written once in a round. Its content is the round and the position: a checksum in
+/// the block would be valid for an old block as well.
 fn fio(device: &Path, seed: u64, block: &str) -> Command {
     let mut fio = Command::new("fio");
     fio.args(["--name=soak", "--rw=randwrite", "--size=48m", "--direct=1", "--ioengine=libaio"]);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [Incidents](incident) come one after the other. After each, requests must get done again soon
-//! ([`links`]), and what fio reads must always be what it wrote last ([`load`]). Everything follows
-//! from one random number, which is said first: with it, the same incidents come in the same order.
+//! ([`links`]), and fio must always read what it wrote last ([`load`]). Everything follows from one
+//! random number, which is printed first: with it, the same incidents come in the same order.
 
 mod disk;
 mod incident;
@@ -83,7 +83,7 @@ fn minutes(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// Soaks; whether all was well.
+/// Runs the soak; returns whether all was well.
 pub(crate) fn run(args: &SoakArgs) -> Result<bool> {
     let stop = Stop::new()?;
     let is_wanted = |part| args.only.is_none_or(|only| only == part);
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &SoakArgs) -> Result<bool> {
     let time = Duration::from_secs_f64(args.minutes * 60.0 / parts);
     let tyche = std::path::absolute(&args.tyche).doing(args.tyche.display())?;
     let mut report = Report { start, seeds: None, links: None, failure: None };
-    // Each part has numbers of its own, so that it is the same with and without the other.
+    // Each part has its own random numbers, so that it runs the same with and without the other.
     let mut soak = || {
         if is_wanted(Part::Simulator) {
             let seeds = report.seeds.insert(Seeds::default());

@@ -1,4 +1,4 @@
-//! Whether requests of a block device get done, looked at a hundred times a second.
+//! Progress of a block device's requests, polled a hundred times a second.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::disk::block;
 use crate::process::{Doing, Result, Stop, failed};
 
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(10);
 
 pub(super) struct Progress {
@@ -21,9 +21,9 @@ pub(super) struct Progress {
 struct Seen {
     /// Requests done.
     done: u64,
-    /// When they got more, or there was nothing to do.
+    /// Time when their number last grew, or when the device was idle.
     since: Instant,
-    /// The longest time in which there was something to do, and nothing got done.
+    /// The longest time in which requests waited and none got done.
     stall: Duration,
 }
 
@@ -33,7 +33,7 @@ impl Progress {
         Self { stat: block(device).join("stat"), seen: Mutex::new(seen) }
     }
 
-    /// Looks until `over`.
+    /// Polls until `over`.
     pub(super) fn follow(&self, over: &AtomicBool, stop: &Stop) -> Result<()> {
         while !over.load(Relaxed) {
             let text = fs::read_to_string(&self.stat).doing(self.stat.display())?;
@@ -46,12 +46,12 @@ impl Progress {
         Ok(())
     }
 
-    /// Requests that were done so far.
+    /// Requests done so far.
     pub(super) fn done(&self) -> u64 {
         self.seen().done
     }
 
-    /// The longest stall since the last time that this was asked.
+    /// The longest stall since the last call.
     pub(super) fn stall(&self) -> Duration {
         std::mem::take(&mut self.seen().stall)
     }
@@ -70,7 +70,7 @@ impl Seen {
     }
 }
 
-/// Reads and writes that are done, and requests that wait, in `/sys/block/NAME/stat`.
+/// Completed reads and writes, and waiting requests, in `/sys/block/NAME/stat`.
 fn parse(stat: &str) -> Option<(u64, u64)> {
     let numbers: Option<Vec<u64>> = stat.split_whitespace().map(|it| it.parse().ok()).collect();
     match numbers?[..] {

@@ -1,5 +1,5 @@
-//! Random numbers that follow from where they start, so that a run can be repeated (splitmix64 by
-//! Steele, Lea and Flood, 2014).
+//! Random numbers from a seed, so that a run can be repeated (splitmix64 by Steele, Lea and Flood,
+//! 2014).
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is said in the end.
+//! The final report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,26 +9,26 @@ use serde::Serialize;
 use super::load::Done;
 use super::simulator::Seeds;
 
-/// Everything; in JSON the object that is printed.
+/// The report; its JSON form is printed.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// With this the run can be repeated.
+    /// The seed with which the run can be repeated.
     pub(super) start: u64,
     pub(super) seeds: Option<Seeds>,
     pub(super) links: Option<Links>,
-    /// Why it ended early, if it did.
+    /// Why the run ended early, if it did.
     pub(super) failure: Option<String>,
 }
 
-/// What came of the real interfaces.
+/// The results on real interfaces.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Links {
-    /// By kind.
+    /// Incidents by kind.
     pub(super) incidents: BTreeMap<&'static str, Kind>,
     pub(super) load: Done,
 }
 
-/// What came of incidents of a kind.
+/// The results for one kind of incidents.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Kind {
     pub(super) count: u64,
@@ -37,7 +37,7 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// One more, with the longest stall during it.
+    /// Counts an incident, with the longest stall during it.
     pub(super) fn note(&mut self, stall: Duration) {
         self.count += 1;
         self.longest_stall_ms = self.longest_stall_ms.max(stall.as_millis() as u64);

@@ -9,36 +9,36 @@ use serde::Serialize;
 use super::random::Random;
 use crate::process::{Result, Running, Stop, failed};
 
-/// Seeds in one call: what is told of progress, and of time that is over.
+/// Seeds in one call: the granularity of progress reports and of the time limit.
 const CHUNK: u64 = 200;
-/// How long that may take.
+/// Time limit for such a call.
 const CHUNK_LIMIT: Duration = Duration::from_secs(1200);
 /// The options of each kind of worlds.
 const PROFILES: [&[&str]; 2] = [&[], &["--multi-link"]];
-/// What follows the number of a seed that failed.
+/// The text after the number of a failed seed.
 const FOUND: &str = "; to see it again: ";
 
 /// A seed that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Violation {
     pub(super) seed: u64,
-    /// The command that shows it.
+    /// The command that repeats it.
     pub(super) command: String,
-    /// What must never happen, and did.
+    /// The violated rule.
     pub(super) what: String,
 }
 
-/// What came of it.
+/// The results of the simulator.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Seeds {
-    /// Seeds that were run.
+    /// Number of seeds that were run.
     pub(super) run: u64,
     /// The first seed of each kind of worlds.
     pub(super) first: [u64; PROFILES.len()],
     pub(super) violations: Vec<Violation>,
 }
 
-/// Runs seeds for so long, in turn in either kind of worlds.
+/// Runs seeds for `time`, alternating between the kinds of worlds.
 pub(super) fn run(
     tyche: &Path,
     mut random: Random,
@@ -47,7 +47,7 @@ pub(super) fn run(
     stop: &Stop,
 ) -> Result<()> {
     let deadline = Instant::now() + time;
-    // No longer than what somebody may want to type.
+    // Short enough to be typed.
     seeds.first = PROFILES.map(|_| random.next() >> 32);
     let mut next = seeds.first;
     let worlds = (0..PROFILES.len()).cycle();
@@ -58,7 +58,7 @@ pub(super) fn run(
         let (begin, end) = (next[world], next[world] + CHUNK);
         match chunk(tyche, PROFILES[world], begin, stop)? {
             None => next[world] = end,
-            // It ended there; what follows is the next call's.
+            // The call ended at that seed; the next call runs those that follow.
             Some(violation) => {
                 eprintln!("soak: seed {}: {}", violation.seed, violation.what);
                 next[world] = violation.seed.clamp(begin, end - 1) + 1;
@@ -83,7 +83,7 @@ fn chunk(tyche: &Path, profile: &[&str], first: u64, stop: &Stop) -> Result<Opti
     }
 }
 
-/// What a simulation that has failed prints at its end.
+/// Parses the last output of a failed simulation.
 fn parse(printed: &str) -> Option<Violation> {
     let (seed, command) = printed.lines().find_map(|line| {
         let (seed, command) = line.split_once(FOUND)?;

@@ -24,7 +24,7 @@ pub(super) fn set(results: &Results, name: &str, jobs: &[Job]) -> String {
     text
 }
 
-/// Channels down, links across: one for each kind of request.
+/// Matrices of channels (down) and links (across), one for each kind of request.
 fn matrices(text: &mut String, results: &Results, set: &str, jobs: &[Job]) {
     let kind = |job: &Job| Job { bundle: None, ..*job };
     let mut kinds: Vec<_> = jobs.iter().map(kind).collect();
@@ -55,7 +55,7 @@ fn matrices(text: &mut String, results: &Results, set: &str, jobs: &[Job]) {
     }
 }
 
-/// What was cut, in words.
+/// The outage in words.
 pub(crate) fn outage(Timeline { job, links, how, .. }: &Timeline) -> String {
     let how = match how {
         Cut::Down => "interfaces down",

@@ -1,4 +1,4 @@
-//! Tables in Markdown: for each set, what its peers did, as medians and ratios of medians.
+//! Tables in Markdown: the results of each set's peers, as medians and ratios of medians.
 
 mod links;
 
@@ -12,10 +12,10 @@ use crate::job::{Job, Pattern};
 use crate::plan::Suite;
 use crate::result::{Measurement, Metric, Results, Spread, Who};
 
-/// Where nothing was measured.
+/// Placeholder where nothing was measured.
 const NOTHING: &str = "—";
 
-/// A table as it grows.
+/// A table under construction.
 struct Table {
     text: String,
 }
@@ -34,7 +34,7 @@ impl Table {
     }
 }
 
-/// Every bar, its figure, and whether it held.
+/// A table of every bar, its figure, and whether it held.
 pub(crate) fn bars(results: &Results) -> String {
     let head = ["what", "bar", "figure", "held"].map(str::to_owned);
     let mut table = Table::new(&head);
@@ -53,7 +53,7 @@ pub(crate) fn bars(results: &Results) -> String {
 #[derive(Clone, Copy)]
 struct Unit {
     metric: Metric,
-    /// What one unit is, of what the metric has.
+    /// Size of one unit, in the metric's unit.
     divisor: f64,
     digits: usize,
 }
@@ -139,7 +139,7 @@ fn by_peer(results: &Results, set: &str, jobs: &[Job], unit: Unit) -> String {
     table.text
 }
 
-/// What frames can do; empty if that was not measured.
+/// The table of bare frames; empty if they were not measured.
 pub(crate) fn floors(results: &Results) -> String {
     let mut seen: Vec<(&str, Floor)> = Vec::new();
     for measurement in &results.floors {
@@ -205,7 +205,7 @@ fn compared(results: &Results, set: &str, jobs: &[Job], unit: Unit) -> String {
     table.text
 }
 
-/// Bare frames doing what the job does, in the job's own measure.
+/// Bare frames that carry the job's data, in the job's own unit.
 pub(crate) fn floor(results: &Results, set: &str, job: &Job) -> Option<Spread> {
     match (job.rw, job.block_bytes) {
         (Pattern::Randread | Pattern::Randwrite, 4096) => {
@@ -238,7 +238,7 @@ fn tails(results: &Results, set: &str, jobs: &[Job]) -> String {
     table.text
 }
 
-/// CPU time of host and target, by data and by requests, and how many cores that was.
+/// CPU time of host and target, by data and by requests, and the number of busy cores.
 fn cpu(results: &Results, set: &str, jobs: &[Job]) -> String {
     let peers = results.peers(set);
     let names: Vec<_> = peers.iter().map(|peer| format!("{peer}: host, target")).collect();
@@ -266,7 +266,7 @@ fn cpu(results: &Results, set: &str, jobs: &[Job]) -> String {
     table.text
 }
 
-/// TCP with and without what interfaces do for it, next to Tyche, for which there is nothing.
+/// TCP with and without the interfaces' offloads, next to Tyche, which has none.
 fn offloads(results: &Results, set: &str, jobs: &[Job]) -> String {
     let columns =
         ["tyche", "tsockets, on", "tsockets, off", "nbd, on", "nbd, off", "tyche : best, off"];

@@ -1,4 +1,4 @@
-//! Making a disk appear in the way that was asked for, or the best that this kernel has.
+//! Attaches a disk as the kind that was asked for, or as the best that this kernel has.
 
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use uuid::Uuid;
 use crate::error::{Code, Error, Result};
 use crate::{presence, runtime};
 
-/// Queues that a virtual machine may have at least. It takes as many as it has processors, and
-/// those that it does not use cost nothing.
+/// Minimum number of queues of a virtual machine's disk. The machine takes one per processor;
+/// unused queues cost nothing.
 const MACHINE_QUEUES: NonZeroU16 = NonZeroU16::new(64).expect("it is not zero");
 
-/// What the export becomes.
+/// The kind of attachment that an export becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -51,7 +51,7 @@ impl Kind {
         self.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Whether this machine's kernel is what makes requests, and may cache what it has to write.
+    /// Whether this machine's kernel makes the requests, and may cache writes.
     pub(crate) fn is_of_this_kernel(self) -> bool {
         !matches!(self, Self::NbdSocket | Self::VhostUser)
     }
@@ -61,7 +61,7 @@ impl Kind {
         matches!(self, Self::Ublk | Self::Nbd | Self::Loop)
     }
 
-    /// What `auto` means here, and why, if it is not the best.
+    /// Resolves `auto` to a kind of this kernel; also says why it is not the best, if so.
     pub(crate) fn resolve(self) -> (Self, Option<String>) {
         if self != Self::Auto {
             return (self, None);
@@ -79,35 +79,35 @@ impl Kind {
     }
 }
 
-/// What is to be made of a disk.
+/// The attachment that is wanted for a disk.
 pub(crate) struct Wish<'a> {
     /// Not `Auto`.
     pub(crate) kind: Kind,
     /// The export's name.
     pub(crate) export: &'a str,
-    /// Where the attachment may keep what it needs in the file system.
+    /// Directory for files of the attachment.
     pub(crate) dir: &'a Path,
-    /// Where its socket is to be, if it is one.
+    /// Path of the socket, if the user chose one.
     pub(crate) socket: Option<&'a Path>,
-    /// What the device is known by, to the kernel and to the target.
+    /// Identifies the device to the kernel and to the target.
     pub(crate) identity: Uuid,
     /// Queues of a block device.
     pub(crate) queues: u16,
     /// Requests in flight on each.
     pub(crate) depth: u16,
-    /// Whether it must be able to grow in use.
+    /// Whether the device must be able to grow in use.
     pub(crate) growable: bool,
-    /// By when every request is answered; `None`: it may take for ever.
+    /// Time limit for the answer to every request; `None`: no limit.
     pub(crate) answer_within: Option<Duration>,
 }
 
 impl Wish<'_> {
-    /// More queues than one, or else one.
+    /// Number of queues, at least one.
     fn queues(&self) -> NonZeroU16 {
         NonZeroU16::new(self.queues).unwrap_or(NonZeroU16::MIN)
     }
 
-    /// A ublk device, under a device that can grow if it is to and can't itself.
+    /// A ublk device; below a growable device if it must grow and ublk itself can't.
     fn ublk(&self, disk: Arc<dyn Disk>, host: &Host) -> Result<Box<dyn Attachment>> {
         let &Wish { queues, depth, export, identity, .. } = self;
         let options = UblkOptions { queues, depth, mark: mark(identity), partitions: true };
@@ -119,8 +119,8 @@ impl Wish<'_> {
         Ok(Box::new(GrowableUblk::start(disk, options, export, &identity, &adopt)?))
     }
 
-    /// The socket of a virtual machine's disk. The machine is told where that is, so it is the same
-    /// for every session of the export.
+    /// The vhost-user socket of a virtual machine's disk. The machine is configured with its path,
+    /// so the path is the same for every session of the export.
     fn vhost_user(&self, disk: Arc<dyn Disk>, socket: &Path) -> Result<Box<dyn Attachment>> {
         let queues = self.queues().max(MACHINE_QUEUES);
         Ok(Box::new(VhostUserBlk::start(socket, self.export, disk, queues)?))
@@ -135,12 +135,12 @@ impl Wish<'_> {
     }
 }
 
-/// What a ublk device of ours is known by: the kernel keeps 64 bits.
+/// Identifies a ublk device as ours: the kernel keeps 64 bits.
 fn mark(identity: Uuid) -> u64 {
     identity.as_u64_pair().0
 }
 
-/// What an nbd device of ours is known by. The udev rule takes it for ours by how that begins.
+/// Identifies an nbd device as ours. The udev rule recognizes the prefix.
 fn backend(identity: Uuid) -> String {
     format!("tyche-{identity}")
 }
@@ -161,7 +161,7 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
         }
         Kind::VhostUser => {
             let socket = wish.socket.map_or_else(|| default_socket(export), Path::to_owned);
-            // It is looked for from anywhere, once its daemon is dead.
+            // Other commands look for it from any directory once its daemon is dead.
             let socket = std::path::absolute(socket)?;
             if let Some(parent) = socket.parent().filter(|_| wish.socket.is_none()) {
                 runtime::create(parent)?;
@@ -171,12 +171,12 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
     })
 }
 
-/// What lists of loop devices show as the file of an export's.
+/// The file name that lists of loop devices show for an export.
 fn file_name(export: &str) -> String {
     format!("tyche-{}", runtime::plain(export))
 }
 
-/// Where the socket of a virtual machine's disk is unless the user says.
+/// Default path of the socket of a virtual machine's disk.
 fn default_socket(export: &str) -> PathBuf {
     runtime::sockets().join(format!("{}.sock", runtime::plain(export)))
 }
@@ -185,8 +185,9 @@ fn remove_ublk(identity: Uuid, force: bool) -> std::result::Result<Stopped, tych
     GrowableUblk::remove_orphan(&identity.to_string(), mark(identity), force)
 }
 
-/// Takes away what the attachment of a daemon that was killed has left below `dir`, and the device
-/// of that identity, which nobody can take over or has ever been told of. Whether that is all gone.
+/// Removes the attachment that a killed daemon has left below `dir`, and the device of that
+/// identity: nobody can take it over, or nobody was ever told of it. Returns whether all of it is
+/// gone.
 pub(crate) fn clean_stale(dir: &Path, identity: Uuid) -> bool {
     let cleaned = [
         FuseMount::clean_stale(&dir.join("fuse")).map(drop),
@@ -200,7 +201,7 @@ pub(crate) fn clean_stale(dir: &Path, identity: Uuid) -> bool {
     is_clean
 }
 
-/// A device that outlives its daemon, as the daemon has written it down.
+/// A device that outlives its daemon, as the daemon recorded it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lasting {
     pub(crate) kind: Kind,
@@ -209,14 +210,14 @@ pub(crate) struct Lasting {
 }
 
 impl Lasting {
-    /// `device` as it was wished, if it is of a kind that stays.
+    /// Records `device`, if its kind outlives the daemon.
     pub(crate) fn new(wish: &Wish<'_>, device: PathBuf) -> Option<Self> {
         let &Wish { kind, identity, .. } = wish;
         let lasts = matches!(kind, Kind::Ublk | Kind::Nbd | Kind::VhostUser);
         lasts.then_some(Self { kind, device, identity })
     }
 
-    /// The device's number, which its name ends with.
+    /// The device's number, at the end of its name.
     fn number(&self) -> Option<u32> {
         let name = self.device.file_name()?.to_str()?;
         name.trim_start_matches(|it: char| !it.is_ascii_digit()).parse().ok()
@@ -228,7 +229,7 @@ impl Lasting {
         self.kind == Kind::Ublk && name.is_some_and(|name| name.starts_with("dm-"))
     }
 
-    /// What to say to who wants it to be growable, if it was made otherwise.
+    /// Tells a user who wants it to be growable why it is not, if so.
     pub(crate) fn why_not_growable(&self) -> Option<String> {
         let grows = self.kind != Kind::Ublk || self.is_growable();
         let can_grow = grows || UblkDevice::grows().unwrap_or(true);
@@ -238,10 +239,10 @@ impl Lasting {
         })
     }
 
-    /// Whether somebody still has it: the kernel, or perhaps a virtual machine.
+    /// Whether the device still has a user: the kernel, or perhaps a virtual machine.
     pub(crate) fn is_there(&self) -> Result<bool> {
         Ok(match (self.kind, self.number()) {
-            // What was below a growable device that is gone is of no use to anybody.
+            // Without the growable device above it, the ublk device is of no use.
             (Kind::Ublk, _)
                 if self.is_growable() && !GrowableUblk::exists(&self.identity.to_string()) =>
             {
@@ -254,7 +255,7 @@ impl Lasting {
         })
     }
 
-    /// Serves it from now on, as `wish` has it.
+    /// Serves the device from now on, with the options of `wish`.
     pub(crate) fn take_over(&self, wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>> {
         let disk: Arc<dyn Disk> = host.volume().clone();
         match (self.kind, self.number()) {
@@ -276,12 +277,12 @@ impl Lasting {
         }
     }
 
-    /// Removes it, with `force` even if it is in use.
+    /// Removes the device, with `force` even if it is in use.
     pub(crate) fn remove(&self, force: bool) -> Result<()> {
         let stopped = match (self.kind, self.number()) {
             (Kind::Ublk, _) => remove_ublk(self.identity, force)?,
             (Kind::Nbd, _) => NbdDevice::remove_orphan(&backend(self.identity), force)?,
-            // Nobody knows whether a virtual machine waits.
+            // A virtual machine may be waiting: there is no way to know.
             (Kind::VhostUser, _) if !force => Stopped::InUse,
             (Kind::VhostUser, _) => {
                 std::fs::remove_file(&self.device)?;
@@ -301,7 +302,7 @@ impl Lasting {
     }
 }
 
-/// Somebody uses the device.
+/// The error for a device that is in use.
 pub(crate) fn in_use(device: &Path) -> Error {
     let unmounts = presence::unmounts(device);
     let (device, how) = (device.display(), unmounts.join("`, `"));

@@ -1,7 +1,7 @@
-//! What shells complete: the names of what there is at this moment.
+//! Shell completion: the names of the exports, sessions, targets and interfaces of this moment.
 //!
-//! A shell's script calls the program itself, with [`VARIABLE`] set. Nothing here fails: who may
-//! not look is offered nothing.
+//! A shell's script calls the program itself, with [`VARIABLE`] set. Nothing here fails: a user
+//! without privileges gets no candidates.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::sessions;
 use crate::state::State;
 use crate::tab::{self, Tab};
 
-/// Names the shell that completes.
+/// Environment variable that names the shell.
 pub(crate) const VARIABLE: &str = "TYCHE_COMPLETE";
-/// How long targets have to answer: somebody waits for each keystroke.
+/// Time for targets to answer: the user waits after each keystroke.
 const DISCOVER_FOR: Duration = Duration::from_millis(150);
 
-/// Answers a shell that completes, and ends the program; returns if none does.
+/// Answers a completing shell and ends the program; returns if there is none.
 pub(crate) fn answer_shell(command: fn() -> Command) {
     CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
-/// The exports that could be connected: those of tychetab, and what targets offer.
+/// The exports that could be connected: those of tychetab, and those that targets offer.
 pub(crate) fn exports() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let listed = Tab::read(Path::new(tab::PATH)).map(Tab::into_lines).unwrap_or_default();
@@ -49,7 +49,7 @@ pub(crate) fn exports() -> ArgValueCandidates {
     })
 }
 
-/// The exports of the targets that run here.
+/// The exports of the targets on this machine.
 pub(crate) fn served_exports() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let targets = sessions::targets().unwrap_or_default();
@@ -58,7 +58,7 @@ pub(crate) fn served_exports() -> ArgValueCandidates {
     })
 }
 
-/// The targets that run here.
+/// The targets on this machine.
 pub(crate) fn served_targets() -> ArgValueCandidates {
     ArgValueCandidates::new(targets)
 }
@@ -86,7 +86,7 @@ fn targets() -> Vec<CompletionCandidate> {
     targets.iter().filter_map(|(_, report)| named(report["name"].as_str()?, "target")).collect()
 }
 
-/// By export and by device.
+/// Sessions by export and by device.
 fn session_names() -> Vec<CompletionCandidate> {
     let states = State::all().unwrap_or_default();
     let names = states.iter().flat_map(|(_, State { export, device, .. })| {
@@ -96,7 +96,8 @@ fn session_names() -> Vec<CompletionCandidate> {
     names.flatten().collect()
 }
 
-/// None for what a shell would take for more than a name: it may come from the network.
+/// A candidate; `None` if the shell would take the name for more than a name: it may come from the
+/// network.
 fn named(name: &str, about: &str) -> Option<CompletionCandidate> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+:@/".contains(&byte);
     let is_name = !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain);

@@ -1,4 +1,4 @@
-//! `tyche connect-all`: everything that tychetab lists.
+//! `tyche connect-all`: connects all exports of tychetab.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -31,10 +31,10 @@ pub(crate) struct ConnectAllArgs {
     pub(crate) output: Format,
 }
 
-/// What became of a line.
+/// The result for one line.
 struct Outcome {
     export: String,
-    /// What `tyche connect` would have printed, or why it did not.
+    /// The output of `tyche connect`, or its error.
     result: Result<Value>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ConnectAllArgs) -> Result<()> {
     let already: BTreeSet<_> = already.into_iter().map(|line| line.export).collect();
     show(args.output, || object(&outcomes, &already), || text(&outcomes));
     let failed = outcomes.into_iter().find_map(|it| it.result.err());
-    // It has been said above, and the JSON object has it.
+    // The message was printed above, and is in the JSON object.
     failed.map_or(Ok(()), |error| Err(Error::new(error.code, "")))
 }
 
@@ -60,7 +60,7 @@ fn is_wanted(line: &Line) -> bool {
     line.entry.as_ref().map_or(true, |entry| entry.auto)
 }
 
-/// Connects all at once: each that does not answer takes its `--timeout`.
+/// Connects all at the same time: each that does not answer takes its `--timeout`.
 fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
     let connect_one = |line: Line| {
         let result = line.entry.and_then(|_| daemon(&line.export, tab));
@@ -79,11 +79,11 @@ fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
     })
 }
 
-/// Starts the daemon of one, which reads its line by itself.
+/// Starts the daemon of one export, which reads its line by itself.
 fn daemon(export: &str, tab: &Path) -> Result<Value> {
     let mut file = OsString::from("--tab=");
     file.push(tab);
-    // Whatever the export is called, it is no option.
+    // An export's name is never taken for an option.
     connect::start_daemon([OsString::from("connect"), file, "--".into(), export.into()])
 }
 

@@ -1,4 +1,4 @@
-//! How the commands talk to the daemons: one line of JSON each way over a Unix socket.
+//! The protocol between commands and daemons: one line of JSON each way over a Unix socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,26 +10,26 @@ use serde_json::{Value, json};
 
 /// The longest request in bytes.
 const REQUEST_MAX: u64 = 4096;
-/// How long a daemon waits for a request that was begun.
+/// Time limit for the rest of a request that was begun.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a daemon can be asked.
+/// A request to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
-    /// What are you doing?
+    /// Report the state.
     Report,
     /// End the session.
     Disconnect {
-        /// Though it is in use, or the target lost.
+        /// Even if the device is in use or the target lost.
         force: bool,
     },
-    /// Use another interface, too.
+    /// Use one more interface.
     AddLink {
         /// Its name.
         link: String,
     },
-    /// Do not use an interface any more.
+    /// Stop using an interface.
     RemoveLink {
         /// Its name.
         link: String,
@@ -38,7 +38,7 @@ pub(crate) enum Request {
     Resize {
         /// Its name.
         export: String,
-        /// Bytes; none: as many as what it is kept in has now.
+        /// Bytes; `None`: the current size of its file or device.
         size: Option<u64>,
     },
 }
@@ -59,8 +59,8 @@ pub(crate) fn ask(socket: &Path, request: &Request, timeout: Duration) -> io::Re
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// Answers requests at `socket` for ever, each by a thread of its own, so that one that takes
-/// long does not keep others waiting.
+/// Answers requests at `socket` for ever, each in a thread of its own, so that a slow one does not
+/// delay others.
 ///
 /// # Errors
 /// If the socket can't be made.

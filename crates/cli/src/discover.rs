@@ -1,4 +1,4 @@
-//! `tyche discover`: which targets are there, and what do they export?
+//! `tyche discover`: lists the targets and their exports.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
     Ok(())
 }
 
-/// There is nothing to list.
+/// The error for an empty list.
 fn nothing(found: &[Found], asked: &[String], ethertype: u16) -> Error {
     let message = match found.first() {
         Some(found) => format!(

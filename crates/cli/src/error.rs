@@ -1,4 +1,4 @@
-//! What the command says when something goes wrong, and the exit code that scripts see.
+//! Error messages, and the exit codes that scripts see.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde_json::json;
 use tyche_link::{packet, tcp};
 use tyche_store::file;
 
-/// Result of everything in this program.
+/// The result type of this program.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of thing went wrong; the exit code. Documented in `tyche --help`.
+/// The kind of an error; the exit code. Documented in `tyche --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     /// None of the others.
@@ -45,7 +45,7 @@ impl Code {
         Self::Device,
     ];
 
-    /// The name in JSON.
+    /// The code's name in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Other => "other",
@@ -60,13 +60,13 @@ impl Code {
         }
     }
 
-    /// The code of that name, `Other` if there is none.
+    /// The code with that name; `Other` if there is none.
     pub(crate) fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|code| code.name() == name).unwrap_or(Self::Other)
     }
 }
 
-/// One clear line that says what to do, and its code.
+/// An error: one clear line that says what to do, and its code.
 #[derive(Debug)]
 pub(crate) struct Error {
     pub(crate) code: Code,
@@ -84,7 +84,7 @@ impl Error {
     }
 }
 
-/// Adds what was being done to an error of the system.
+/// Adds the operation that failed to a system error.
 pub(crate) trait Context<T> {
     fn context(self, code: Code, doing: impl fmt::Display) -> Result<T>;
 }

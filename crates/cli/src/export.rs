@@ -16,7 +16,7 @@ use crate::runtime::CONTROL;
 use crate::serve::binary;
 use crate::sessions::{refusal, targets};
 
-/// How long it may take until a file's new size is on its disk, behind what is written there.
+/// Time limit until a file's new size is on its disk, behind earlier writes.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Change what a target on this machine exports, while it runs.

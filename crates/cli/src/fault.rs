@@ -1,13 +1,13 @@
-//! `--fault`: what links do wrong on purpose, for tests and measurements.
+//! `--fault`: faults injected into links, for tests and measurements.
 //!
 //! ```text
 //! --fault drop=0.5%               every link loses one frame in 200, each way
 //! --fault eth1:delay=5ms,drop=1%  only eth1, and later than all the others
 //! ```
 //!
-//! Options add up in the order they come in: what is said later about a link holds. Faults happen
-//! inside of this process, between the protocol and the interface, so they need neither privileges
-//! nor a kernel with netem.
+//! Options add up in the order they come in: for each link, a later setting overrides an earlier
+//! one. Faults are injected inside this process, between the protocol and the interface, so they
+//! need neither privileges nor a kernel with netem.
 
 use std::time::Duration;
 
@@ -16,26 +16,27 @@ use tyche_link::fault::{FaultLink, FaultPlan, Side};
 
 use crate::error::{Code, Error, Result};
 
-/// What `--fault` takes, for its help and for who got it wrong.
+/// Syntax of `--fault`, for its help and its error messages.
 const SYNTAX: &str = "[INTERFACE:]FAULT,.. with drop=, duplicate=, reorder= or corrupt=PERCENT%, \
                       delay=TIME (ms, us or s), side=send, receive or both, and seed=NUMBER";
-/// Longer than any network, and short enough for a link to hold what is under way.
+/// Maximum delay: longer than in any network, and short enough for a link to hold the frames in
+/// flight.
 const DELAY_MAX: Duration = Duration::from_secs(10);
-/// Parts of a whole in which probabilities are counted.
+/// Parts per million: the unit of probabilities.
 const MILLION: f64 = 1e6;
 
 /// One `--fault`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fault {
-    /// `None`: every link.
+    /// The link's name; `None`: every link.
     link: Option<String>,
     settings: Vec<Setting>,
 }
 
-/// One thing that goes wrong, or about how.
+/// One fault, or an option of faults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Setting {
-    /// In parts per million.
+    /// Parts per million.
     Drop(u32),
     Duplicate(u32),
     Reorder(u32),
@@ -46,10 +47,10 @@ enum Setting {
 }
 
 impl Fault {
-    /// Parses what stands behind `--fault`.
+    /// Parses the value of `--fault`.
     ///
     /// # Errors
-    /// What was not understood, and what would have been.
+    /// The part that was not understood, and the syntax.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         // No setting has a colon; the name of a link over TCP has.
         let (link, settings) = match text.rsplit_once(':') {
@@ -87,7 +88,7 @@ fn setting(text: &str) -> Option<Setting> {
     })
 }
 
-/// A percentage, in parts per million.
+/// Converts a percentage into parts per million.
 fn share(text: &str) -> Option<u32> {
     let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
     (0.0..=100.0).contains(&percent).then(|| (percent / 100.0 * MILLION).round() as u32)
@@ -102,10 +103,10 @@ fn time(text: &str) -> Option<Duration> {
     (time <= DELAY_MAX).then_some(time)
 }
 
-/// Lets happen to `links`, each with the name that it was opened by, what `faults` say.
+/// Wraps `links`, each with the name that it was opened by, in the `faults` that concern them.
 ///
 /// # Errors
-/// `Usage` if a fault is about a link that is none of these; others as the system says.
+/// `Usage` if a fault names none of these links; system errors otherwise.
 pub(crate) fn wrap(
     links: Vec<(String, Box<dyn Link>)>,
     faults: &[Fault],
@@ -124,7 +125,7 @@ pub(crate) fn wrap(
     links.map(|(number, (name, link))| wrap_one(number, &name, link, faults)).collect()
 }
 
-/// Wraps one link, the `number`th, or leaves it as it is if no fault is about it.
+/// Wraps one link, the `number`th, or returns it unchanged if no fault concerns it.
 fn wrap_one(
     number: u64,
     name: &str,
@@ -150,7 +151,7 @@ fn wrap_one(
         return Ok(link);
     }
     tracing::warn!(link = name, "--fault: this link does wrong on purpose");
-    // Links of one seed must not lose the same frames.
+    // Links with the same seed must not lose the same frames.
     Ok(Box::new(FaultLink::new(link, seed.wrapping_add(number), side, plan)?))
 }
 

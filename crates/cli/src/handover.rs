@@ -36,7 +36,8 @@ impl HandOverArgs {
         self.receivers.is_some()
     }
 
-    /// The links, received from as was said. Threads spin for up to `spin` before they sleep.
+    /// The links, with receiver threads as configured. Threads spin for up to `spin` before they
+    /// sleep.
     pub(crate) fn links(
         self,
         links: Vec<Box<dyn Link>>,
@@ -56,7 +57,7 @@ impl HandOverArgs {
         Ok(wrapped)
     }
 
-    /// The store, served as was said.
+    /// The store, served by a thread of its own if configured.
     pub(crate) fn store(self, store: Arc<dyn Store>, spin: Duration) -> Arc<dyn Store> {
         if self.is_on() { Arc::new(HandOverStore::new(store, spin)) } else { store }
     }

@@ -1,5 +1,4 @@
-//! What is wrong with sessions and exports, in words: requests that failed, disks that are not what
-//! they were.
+//! Problems of sessions and exports, in words: failed requests, and disks that have changed.
 
 use serde_json::Value;
 
@@ -14,12 +13,12 @@ pub(crate) fn errors(by_kind: &Value) -> Option<String> {
     (!counters.is_empty()).then(|| counters.join(", "))
 }
 
-/// Seconds without progress after which a request is said to wait. A disk that has to start turning
-/// takes longer, and one that works does not.
+/// Seconds without progress after which a request counts as waiting. A disk that has to spin up
+/// takes longer; one that spins does not.
 const WAITS_AFTER_S: f64 = 2.0;
 
-/// What a living session waits for, if one of its requests has waited for long: the target, with
-/// what it has not answered.
+/// Describes what a living session waits for, if one of its requests has waited for long: the
+/// target, and the requests that it has not answered.
 fn waits(session: &Value) -> Option<String> {
     let waiting = &session["waiting"];
     let longest = waiting["longest_s"].as_f64().filter(|&longest| longest >= WAITS_AFTER_S)?;
@@ -38,7 +37,7 @@ fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What is wrong with a session's requests, for `tyche list`.
+/// Problems of a session's requests, for `tyche list`.
 pub(crate) fn of_session(session: &Value) -> Vec<String> {
     let text = |field: &str| session[field].as_str().unwrap_or_default();
     let about = format!("session of {} ({})", text("export"), text("device"));
@@ -47,7 +46,7 @@ pub(crate) fn of_session(session: &Value) -> Vec<String> {
     waits(session).map(|waits| format!("{about}: {waits}")).into_iter().chain(failed).collect()
 }
 
-/// What is wrong with a target's disks, for `tyche list`.
+/// Problems of a target's disks, for `tyche list`.
 pub(crate) fn of_target(target: &Value) -> Vec<String> {
     let name = target["name"].as_str().unwrap_or_default();
     let exports = target["exports"].as_array().map_or(&[][..], Vec::as_slice);
@@ -97,7 +96,7 @@ mod tests {
         assert_eq!(of_session(&slow), [format!("session of vm1 (/dev/loop0): {waits}")]);
         slow["waiting"] = json!({ "longest_s": 0.1, "fences": 0 });
         assert_eq!(of_session(&slow), [""; 0]);
-        // What a dead daemon has left.
+        // The record of a dead daemon.
         assert_eq!(of_session(&json!({ "export": "vm1" })), [""; 0]);
     }
 }

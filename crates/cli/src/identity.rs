@@ -1,4 +1,4 @@
-//! Who this machine is to others, with errors for its user.
+//! The identity of this machine as others see it, with error messages for its user.
 
 use std::io;
 
@@ -19,7 +19,7 @@ pub(crate) fn host() -> Result<Uuid> {
     explain(identity::host())
 }
 
-/// The name that others see.
+/// This machine's name, as others see it.
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

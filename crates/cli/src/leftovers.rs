@@ -1,5 +1,5 @@
-//! What daemons that died have left: devices that others take over or still use, and what the
-//! daemons have written down. It stays, and is listed, until somebody ends it on purpose.
+//! Leftovers of dead daemons: devices that another daemon can take over or that are still in use,
+//! and the daemons' records. They stay, and are listed, until a user removes them.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,17 +17,17 @@ pub(crate) fn lock_dead(dir: &Path) -> Option<File> {
     Some(dir).filter(|dir| !runtime::is_locked(dir)).and_then(|dir| runtime::lock(dir).ok()?)
 }
 
-/// Takes away what a dead daemon has left in its directory, which is locked, and of its device,
-/// which nobody is to take over. What is in use stays, with what is known of it.
+/// Removes the leftovers of a dead daemon: those in its directory, which must be locked, and its
+/// device, which nobody is to take over. A device in use stays, with its record.
 pub(crate) fn clear(dir: &Path, state: Option<&State>) {
-    // Sessions that take over nobody's device have their own identity.
+    // The device of a session without a predecessor has the session's identity.
     let identity = state.and_then(|state| Some(state.lasting.as_ref()?.identity));
     let name = || dir.file_name()?.to_str()?.parse().ok();
     let is_clean = identity.or_else(name).is_none_or(|it| clean_stale(dir, it));
     if let Some(state) = state {
         forget_device(&state.device, state.session);
     }
-    // As long as something is left, the next one tries again.
+    // As long as something is left, the next call tries again.
     let is_held =
         state.is_some_and(|state| state.kind.is_block_device() && presence::is_there(state));
     if is_clean && !is_held {
@@ -35,9 +35,9 @@ pub(crate) fn clear(dir: &Path, state: Option<&State>) {
     }
 }
 
-/// The commands after which nothing is left of a session whose daemon is dead.
+/// The commands that remove everything that is left of a session whose daemon is dead.
 pub(crate) fn clearing(state: &State, waits: bool) -> Vec<String> {
-    // By its own name, for the export may have another session by now.
+    // By the session's own UUID: the export may have another session by now.
     let disconnect = format!("tyche disconnect {}", state.session);
     if waits {
         return vec![format!("{disconnect} --force")];
@@ -49,12 +49,11 @@ pub(crate) fn clearing(state: &State, waits: bool) -> Vec<String> {
     commands
 }
 
-/// Takes away what is left of a session whose daemon is dead, and whose device nobody can take
-/// over.
+/// Removes the leftovers of a session whose daemon is dead and whose device cannot be taken over.
 pub(crate) fn clear_dead(dir: &Path, force: bool) -> Result<()> {
     let Some(_lock) = runtime::lock(dir)? else { return Ok(()) };
     let Some(mut state) = State::load(dir) else { return Ok(()) };
-    // Without a daemon only its users keep such a device.
+    // Without a daemon such a device exists only while it is in use.
     let is_held = state.kind == Kind::Loop && presence::is_there(&state);
     if is_held && !force && !state.ended {
         return Err(in_use(&state.device));
@@ -72,7 +71,7 @@ pub(crate) fn remove_left(dir: &Path, left: &Lasting, force: bool) -> Result<()>
         let message = format!("{device} has another daemon meanwhile: see `tyche list`");
         Error::new(Code::Usage, message)
     };
-    // Whoever takes it over holds the lock until the directory is gone.
+    // A daemon that takes it over holds the lock until the directory is gone.
     if !dir.exists() {
         return Err(overtaken());
     }
@@ -84,8 +83,8 @@ pub(crate) fn remove_left(dir: &Path, left: &Lasting, force: bool) -> Result<()>
     Ok(())
 }
 
-/// Takes away what dead daemons of an export have left, now that there is to be another one, but
-/// for devices that it takes over and devices in use.
+/// Removes the leftovers of dead daemons of an export before it gets a new one, except devices that
+/// can be taken over and devices in use.
 pub(crate) fn clear_predecessors(export: &str, host: Uuid) -> Result<()> {
     let is_it = |state: &State| state.export == export && state.host == host;
     for (dir, state) in State::all()?.into_iter().filter(|(_, state)| is_it(state)) {
@@ -101,7 +100,7 @@ pub(crate) fn clear_predecessors(export: &str, host: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Takes back what dead daemons have told of devices that are gone: others get their names.
+/// Removes the udev files of devices that are gone: their names may be used again.
 pub(crate) fn forget_gone() -> Result<()> {
     for (dir, state) in State::all()? {
         let is_left = |lasting: &Lasting| lasting.is_there().unwrap_or(true);

@@ -1,4 +1,4 @@
-//! The options of every command that uses network interfaces, and what they open.
+//! The options of every command that uses network interfaces, and the links that they open.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tyche_proto::wire::{ETHERTYPE, Mac};
 use crate::error::{Code, Context, Error, Result};
 use crate::fault::{self, Fault};
 
-/// On which end of sessions a command is: over TCP, one listens and the other connects.
+/// The end of a session that a command is at: over TCP, the target listens and the host connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Host,
@@ -39,7 +39,7 @@ pub(crate) struct LinkArgs {
         value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     spin: Option<u64>,
 
-    /// How what this side sends shares frames.
+    /// Batching policy: how the requests or answers of this side share frames.
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     batch: Batch,
 
@@ -76,13 +76,13 @@ fn ethertype(text: &str) -> Result<u16, String> {
 }
 
 impl LinkArgs {
-    /// How long to spin.
+    /// The spin time.
     pub(crate) fn spin(&self) -> Duration {
         let roomy = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 2);
         Duration::from_micros(self.spin.unwrap_or(if roomy { 50 } else { 0 }))
     }
 
-    /// How what is sent shares frames.
+    /// The batch policy for sent frames.
     pub(crate) fn batch(&self) -> BatchPolicy {
         match self.batch {
             Batch::None => BatchPolicy::None,
@@ -91,14 +91,15 @@ impl LinkArgs {
         }
     }
 
-    /// Opens a link on an interface, or over TCP. What the kernel allocates for it is placed.
+    /// Opens a link on an interface, or over TCP. The kernel's memory for it is placed on its NUMA
+    /// node.
     fn open(&self, interface: &str, end: End, placement: &Placement) -> Result<Box<dyn Link>> {
         let home = placement.home(interface)?;
         if placement.is_active() && home.node().is_none() {
             tracing::warn!(interface, "is on no NUMA node: --affinity does nothing for it");
         }
         let _near = home.near()?;
-        // A target may leave the choice of a port to the kernel, and says what it was.
+        // A target may use port 0: the kernel chooses a port, and the target reports it.
         let port_min = u16::from(end == End::Host);
         let place = Place::parse(interface, port_min);
         if let Some(place) = place.map_err(|it| Error::new(Code::Usage, it.to_string()))? {
@@ -114,10 +115,10 @@ impl LinkArgs {
         Ok(Box::new(link))
     }
 
-    /// Opens the links named, or one on each interface that can be used if none is.
+    /// Opens the named links, or one on each usable interface if none is named.
     ///
     /// # Errors
-    /// If one of the named can't be opened, or no interface at all.
+    /// If one of the named links can't be opened, or no interface at all.
     pub(crate) fn open_all(
         &self,
         named: &[String],
@@ -137,8 +138,8 @@ impl LinkArgs {
         Ok(Opened { links: fault::wrap(links, &self.faults)?, warnings: opened.warnings })
     }
 
-    /// Opens a link on each interface that is running and not part of another; what can't be
-    /// opened is told of, unless that is all.
+    /// Opens a link on each interface that is running and not part of another. Failures are
+    /// warnings unless all interfaces fail.
     fn open_every(&self, end: End, placement: &Placement) -> Result<Opened> {
         let (mut links, mut errors) = (Vec::new(), Vec::new());
         for InterfaceInfo { name, .. } in usable_interfaces()? {
@@ -157,21 +158,21 @@ impl LinkArgs {
     }
 }
 
-/// Links that are open, and what their user should know of them, in words.
+/// Open links, and warnings about them in words.
 pub(crate) struct Opened {
     pub(crate) links: Vec<Box<dyn Link>>,
     pub(crate) warnings: Vec<String>,
 }
 
 impl Opened {
-    /// The links; the warnings go to the log.
+    /// The links; logs the warnings.
     pub(crate) fn logged(self) -> Vec<Box<dyn Link>> {
         log_warnings(&self.warnings);
         self.links
     }
 }
 
-/// The MTU of an interface whose longest frames have so many bytes.
+/// The MTU of an interface, by the length of its longest frames in bytes.
 pub(crate) fn mtu(frame_len: u64) -> u64 {
     /// Two addresses and the EtherType.
     const ETHERNET_HEADER: u64 = 14;
@@ -194,7 +195,7 @@ pub(crate) fn log_warnings(warnings: &[String]) {
     }
 }
 
-/// The links on all interfaces that can be used, as they are without options.
+/// The links on all usable interfaces, with default options.
 pub(crate) fn open_usable() -> Vec<Box<dyn Link>> {
     let names = usable_interfaces().unwrap_or_default().into_iter().map(|it| it.name);
     let links = names.filter_map(|name| PacketLink::open(&PacketOptions::new(&name)).ok());
@@ -205,10 +206,10 @@ pub(crate) fn open_usable() -> Vec<Box<dyn Link>> {
 fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
     let mut warnings = Vec::new();
     for (index, link) in links.iter().enumerate() {
-        // A VLAN has the address of the interface that it is on, and a segment of its own.
+        // A VLAN has the address of its parent interface, and a segment of its own.
         let mut same = links[..index].iter().filter(|it| it.mac() == link.mac());
         let first = same.find(|it| vlan(it.name()) == vlan(link.name())).map(|it| it.name());
-        // All TCP links look alike, and are told apart by their streams.
+        // All TCP links have the same address; their streams tell them apart.
         let Some(first) = first.filter(|name| !Place::is_named_by(name)) else { continue };
         let (second, mac) = (link.name(), Mac(link.mac()));
         warnings.push(format!(
@@ -219,7 +220,7 @@ fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
     warnings
 }
 
-/// The VLAN that an interface is, if it is one.
+/// The VLAN ID of an interface, if it is a VLAN.
 fn vlan(interface: &str) -> Option<u16> {
     let found = interfaces().ok()?.into_iter().find(|it| it.name == interface)?;
     relations(found.index).ok()?.vlan

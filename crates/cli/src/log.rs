@@ -1,15 +1,15 @@
-//! The log of this process: the standard error stream, until a daemon has a place of its own.
+//! The log of this process: standard error, until a daemon opens a permanent log.
 //!
-//! A daemon's log outlives it, for it tells why. Where systemd runs that is the journal; elsewhere,
-//! or where the environment names a directory, it is a file for each export:
+//! A daemon's log outlives the daemon, for it explains its end. With systemd it is the journal;
+//! without, or if the environment names a directory, it is a file for each export:
 //!
 //! ```text
 //! /var/log/tyche/EXPORT.log    all sessions of the export, one after the other
-//! /var/log/tyche/EXPORT.log.1  what was there before, once the first is 1 MiB long
+//! /var/log/tyche/EXPORT.log.1  the previous file, once the first is 1 MiB long
 //! ```
 //!
-//! Who logs never waits: what it logs to may lie on the very disk that it serves. A thread writes,
-//! and what it can't write for long is lost.
+//! Logging never blocks: the log may lie on the very disk that the daemon serves. A thread writes
+//! the entries; entries that it can't write for long are lost.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -30,37 +30,37 @@ use uuid::Uuid;
 use crate::error::{Code, Context, Result};
 use crate::runtime;
 
-/// Where systemd's journal takes entries.
+/// The socket of systemd's journal.
 const JOURNAL: &str = "/run/systemd/journal/socket";
 /// The longest file, in bytes; there are two for each export.
 const FILE_MAX: u64 = 1 << 20;
-/// Lines that may wait to be written.
+/// Maximum number of lines that wait to be written.
 const LINES_MAX: usize = 1024;
-/// How long the last lines may take when the process ends.
+/// Time limit for the last lines when the process ends.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Leads to the thread that writes, if there is one.
+/// The queue of the writing thread, if there is one.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 struct Queue {
     entries: SyncSender<Entry>,
-    /// Who keeps the entries notes when they came.
+    /// Whether the place of the log adds timestamps of its own.
     has_clock: bool,
 }
 
 enum Entry {
     Line(Level, Vec<u8>),
-    /// Dropped when all before it is written.
+    /// Dropped when all earlier entries are written.
     Mark {
         _until: SyncSender<()>,
     },
 }
 
-/// Sends the log of the session's daemon to where it lasts, from now on. Returns what to say to
-/// whoever wants to read it: a file, or the command that shows it.
+/// Sends the log of the session's daemon to its permanent place from now on. Returns how to read
+/// it: a file, or the command that shows it.
 ///
 /// # Errors
-/// If the file can't be made, or there is such a log already.
+/// If the file can't be made, or the log is open already.
 pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
     let directory = runtime::logs();
     let (place, name, has_clock) = match &directory {
@@ -85,7 +85,7 @@ pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
     Ok(name)
 }
 
-/// Waits until what was logged is written, but not for long.
+/// Waits until all entries are written, up to a time limit.
 pub(crate) fn flush() {
     let Some(queue) = QUEUE.get() else { return };
     let (until, written) = sync_channel(1);
@@ -94,11 +94,11 @@ pub(crate) fn flush() {
     }
 }
 
-/// The body of the thread that writes.
+/// The body of the writing thread.
 fn keep(mut place: Place, queue: &Receiver<Entry>) {
     while let Ok(entry) = queue.recv() {
         let Entry::Line(level, line) = entry else { continue };
-        // There is nowhere to say that it is full, or gone.
+        // There is no other place to report that the log is full or gone.
         let _ = match &mut place {
             Place::File(file) => file.write(&line),
             Place::Journal(journal) => journal.write(level, &line),
@@ -111,7 +111,7 @@ enum Place {
     Journal(Journal),
 }
 
-/// A file that is replaced when it is long.
+/// A log file that is replaced when it is too long.
 struct LogFile {
     path: PathBuf,
     file: File,
@@ -125,7 +125,7 @@ impl LogFile {
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         if self.file.metadata()?.len() + line.len() as u64 > FILE_MAX {
-            // Unless another session of the export has done it.
+            // Another session of the export may have replaced it already.
             if runtime::is_at(&self.file, &self.path) {
                 fs::rename(&self.path, self.path.with_extension("log.1"))?;
             }
@@ -138,7 +138,7 @@ impl LogFile {
 /// systemd's journal, by its native protocol.
 struct Journal {
     socket: UnixDatagram,
-    /// What all entries have.
+    /// The fields common to all entries.
     fields: Vec<u8>,
 }
 
@@ -161,7 +161,7 @@ impl Journal {
     }
 }
 
-/// Adds a field, in the form that may contain anything.
+/// Adds a field, in the form that allows any content.
 fn field(entry: &mut Vec<u8>, name: &str, value: &[u8]) {
     entry.extend_from_slice(name.as_bytes());
     entry.push(b'\n');
@@ -170,7 +170,7 @@ fn field(entry: &mut Vec<u8>, name: &str, value: &[u8]) {
     entry.push(b'\n');
 }
 
-/// What syslog calls the level.
+/// The syslog priority of a level.
 fn priority(level: Level) -> &'static [u8] {
     match level {
         Level::ERROR => b"3",
@@ -180,7 +180,7 @@ fn priority(level: Level) -> &'static [u8] {
     }
 }
 
-/// What makes lines of the log.
+/// The factory of log lines.
 pub(crate) struct Log;
 
 impl MakeWriter<'_> for Log {
@@ -201,7 +201,7 @@ pub(crate) struct Line(Level);
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let Some(queue) = QUEUE.get() else { return io::stderr().write(line) };
-        // If there are too many this one is lost.
+        // A line is lost if the queue is full.
         let _ = queue.entries.try_send(Entry::Line(self.0, line.to_owned()));
         Ok(line.len())
     }
@@ -211,7 +211,7 @@ impl Write for Line {
     }
 }
 
-/// When a line was logged.
+/// Timestamps of lines.
 pub(crate) struct Clock;
 
 impl FormatTime for Clock {
@@ -240,7 +240,7 @@ mod tests {
         other.write(b"of another session\n").unwrap();
         let length = |path: &Path| fs::metadata(path).unwrap().len();
         assert_eq!(length(&dir.path().join("vm1.log.1")), FILE_MAX);
-        // The other session has noticed, and replaced nothing that was not due.
+        // The other session has noticed, and replaced nothing too early.
         assert!(fs::read(&path).unwrap().ends_with(b"of another session\n"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }

@@ -158,7 +158,7 @@ fn main() -> ExitCode {
 
 fn complain(error: &Error, format: Format) {
     if error.message.is_empty() {
-        // It has been said to whoever waits for it.
+        // The process that waits for it has the message already.
         return;
     }
     if format == Format::Json {

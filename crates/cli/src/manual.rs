@@ -1,5 +1,4 @@
-//! What the command's definition is good for besides the command: its manual pages, and the scripts
-//! by which shells complete.
+//! Manual pages and shell completion scripts, made from the command's definition.
 
 use std::fs;
 use std::io;
@@ -16,9 +15,9 @@ use crate::output::{Format, show};
 
 /// The section of commands for administrators.
 const SECTION: &str = "8";
-/// What is typed.
+/// The name of the command.
 const PROGRAM: &str = "tyche";
-/// zsh reads the script from its function path when it completes for the first time: then already.
+/// zsh loads the script at the first completion: that one must work, too.
 const ZSH_AUTOLOADED: &str =
     "if [ \"$funcstack[1]\" = \"_tyche\" ]; then _clap_dynamic_completer_tyche; fi\n";
 

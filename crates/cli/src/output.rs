@@ -1,4 +1,4 @@
-//! How results are printed: as text for people, as JSON for programs.
+//! Output of results: text for people, JSON for programs.
 
 use std::fmt;
 use std::io::Write;
@@ -25,22 +25,22 @@ impl fmt::Display for Format {
     }
 }
 
-/// Prints a result in the format wanted.
+/// Prints a result in the wanted format.
 pub(crate) fn show(format: Format, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
     let text = match format {
         Format::Json => format!("{}\n", json()),
         Format::Text => text(),
     };
-    // Nobody reads any more (a closed pipe): nothing to be done about it.
+    // The reader has closed the pipe: no error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
-/// A size for people.
+/// A size in binary units, for people.
 pub(crate) fn bytes(bytes: u64) -> String {
     bytesize::ByteSize(bytes).display().iec().to_string()
 }
 
-/// Columns as wide as what is in them.
+/// A table with columns as wide as their content.
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
 }

@@ -1,4 +1,4 @@
-//! `--affinity`: what sits where on a machine with several NUMA nodes.
+//! `--affinity`: placement on a machine with several NUMA nodes.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(crate) struct PlacementArgs {
     affinity: Near,
 }
 
-/// What is kept near.
+/// The parts that are placed by NUMA node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Near {
     /// Nothing: the kernel decides.
@@ -29,7 +29,7 @@ enum Near {
 }
 
 impl PlacementArgs {
-    /// What is placed on which node of this machine. Says so if that is not what was asked for.
+    /// The placement on this machine's nodes. Warns if it differs from the one asked for.
     pub(crate) fn placement(self) -> Result<Placement> {
         let affinity = match self.affinity {
             Near::None => Affinity::None,

@@ -1,4 +1,4 @@
-//! Whether a session's device is there, and who uses it, as the kernel shows it. Nothing here asks
+//! Whether a session's device exists, and who uses it, as the kernel shows it. Nothing here asks
 //! the device itself, which may not answer.
 
 use std::collections::HashSet;
@@ -10,14 +10,14 @@ use tyche_attach::fuse::FuseMount;
 use crate::attach::Kind;
 use crate::state::State;
 
-/// What tells a block device from a later one of the same name, and a loop device from the same one
-/// bound to another file. `None` where the device is none.
+/// The sequence number that distinguishes a block device from a later one of the same name, and a
+/// loop device from the same one bound to another file. `None` if it is no block device.
 pub(crate) fn sequence(device: &Path) -> Option<u64> {
     let text = fs::read_to_string(block(device)?.join("diskseq")).ok()?;
     text.trim().parse().ok()
 }
 
-/// Whether the device that a daemon has written down is there.
+/// Whether the device in a daemon's record exists.
 pub(crate) fn is_there(state: &State) -> bool {
     let State { kind, device, .. } = state;
     let is_same = || sequence(device) == state.sequence;
@@ -26,20 +26,21 @@ pub(crate) fn is_there(state: &State) -> bool {
         Kind::Loop => has("loop/backing_file") && is_same(),
         Kind::Ublk => has("") && is_same(),
         Kind::Nbd => has("pid"),
-        // If that is not known it may well be.
+        // If that is unknown, it is taken for mounted.
         Kind::Fuse => device.parent().is_some_and(|it| FuseMount::is_mounted(it).unwrap_or(true)),
         Kind::NbdSocket | Kind::VhostUser => device.exists(),
         Kind::Auto => false,
     }
 }
 
-/// Where the kernel describes a block device.
+/// The kernel's directory for a block device.
 fn block(device: &Path) -> Option<PathBuf> {
     let name = device.strip_prefix("/dev").ok()?;
     Some(Path::new("/sys/block").join(name))
 }
 
-/// The commands that unmount what is on a device or its partitions, wherever it is mounted.
+/// The commands that unmount the file systems of a device and its partitions, in all mount
+/// namespaces.
 pub(crate) fn unmounts(device: &Path) -> Vec<String> {
     let numbers = numbers(device);
     let here = namespace("self");
@@ -51,7 +52,7 @@ pub(crate) fn unmounts(device: &Path) -> Vec<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes.filter_map(|it| it.file_name().into_string().ok()) {
         let is_process = process.bytes().all(|byte| byte.is_ascii_digit());
-        // What can't be looked at is left out.
+        // Processes that can't be inspected are left out.
         if is_process && namespace(&process).is_some_and(|it| seen.insert(it)) {
             let mounts = mounted(&process, device, &numbers);
             commands.extend(mounts.iter().map(|it| format!("nsenter -t {process} -m umount {it}")));
@@ -65,20 +66,20 @@ fn namespace(process: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{process}/ns/mnt")).ok()
 }
 
-/// Where a process sees a file system of the device, the last one first.
+/// Mount points of the device in a process's namespace, the last one first.
 fn mounted(process: &str, device: &Path, numbers: &[String]) -> Vec<String> {
     let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     let mount = |line: &str| {
         let mut fields = line.split(' ');
         let (number, path) = (fields.nth(2)?.to_owned(), fields.nth(1)?.to_owned());
-        // Optional fields follow, up to a dash. Some file systems have numbers of their own.
+        // Optional fields follow, up to a dash. Some file systems have their own device numbers.
         let source = fields.skip_while(|&field| field != "-").nth(2)?;
         (numbers.contains(&number) || Path::new(source) == device).then_some(path)
     };
     table.lines().rev().filter_map(mount).collect()
 }
 
-/// The numbers of a device and of its partitions.
+/// The device numbers of a device and its partitions.
 fn numbers(device: &Path) -> Vec<String> {
     let Some(block) = block(device) else { return Vec::new() };
     let parts = fs::read_dir(&block).into_iter().flatten().flatten().map(|it| it.path());

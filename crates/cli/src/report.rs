@@ -1,4 +1,4 @@
-//! What daemons say of themselves, as JSON: the one place that knows the names of the fields.
+//! Reports of daemons as JSON: the one place that knows the names of the fields.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ pub(crate) fn session(report: &HostReport) -> Value {
     })
 }
 
-/// How long requests took, in microseconds.
+/// Latency figures of requests, in microseconds.
 fn latency(report: &LatencyReport) -> Value {
     let microseconds = |time: Duration| (time.as_nanos() / 100) as f64 / 10.0;
     let figures = |figures: &LatencyFigures| {
@@ -178,7 +178,7 @@ pub(crate) fn target(report: &TargetReport) -> Value {
     })
 }
 
-/// Failed requests, by what they wanted and by the kind of error.
+/// Counters of failed requests, by operation and by kind of error.
 fn errors(counts: &ErrorCounts) -> Value {
     let mut operations = Map::new();
     for (operation, class, count) in counts.iter() {
@@ -193,7 +193,7 @@ pub(crate) fn frames(report: &HostReport) -> u64 {
     own_frames(report.links.iter().map(|link| &link.port), &report.rejects)
 }
 
-/// Frames in both directions. An interface brings those of other sessions and targets as well,
+/// Frames in both directions, without those of other sessions and targets on the same interface,
 /// which are dropped because of their channel or cookie.
 fn own_frames<'a>(ports: impl Iterator<Item = &'a PortStats>, rejects: &[(Reject, u64)]) -> u64 {
     let is_foreign = |reject: &Reject| matches!(reject, Reject::Channel | Reject::Cookie);
@@ -203,7 +203,7 @@ fn own_frames<'a>(ports: impl Iterator<Item = &'a PortStats>, rejects: &[(Reject
     all.saturating_sub(foreign)
 }
 
-/// A share; nothing of nothing is `null`.
+/// A share; `None` if `whole` is 0.
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -215,7 +215,7 @@ pub(crate) fn add(to: &mut Value, fields: Value) {
     }
 }
 
-/// Where a link and what belongs to it are.
+/// The NUMA nodes of a link and its threads and memory.
 fn numa(nodes: &LinkNodes) -> Value {
     json!({
         "nic_node": nodes.nic.map(|node| node.0),

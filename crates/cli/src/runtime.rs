@@ -1,12 +1,13 @@
-//! Where running targets and sessions keep what others need to find and steer them.
+//! The run-time directory: running targets and sessions keep there what other processes need to
+//! find and control them.
 //!
 //! ```text
 //! /run/tyche/targets/NAME/    lock, control.sock
 //! /run/tyche/sessions/UUID/   lock, session.json, control.sock, the attachment's own
-//! /run/tyche/sockets/         those that others are told of: EXPORT.sock
-//! /run/tyche/state/TARGET/    which version of what it keeps on disk is the last, by export
+//! /run/tyche/sockets/         those at a well-known path: EXPORT.sock
+//! /run/tyche/state/TARGET/    UUID of the last version of each export's record
 //! /run/tyche/exports/         a lock for each export that has a daemon, or is about to
-//! /run/tyche/devices/NAME     what udev should know of the block device of that name
+//! /run/tyche/devices/NAME     the file for udev about the block device of that name
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -20,19 +21,19 @@ use uuid::Uuid;
 
 use crate::error::{Code, Context, Error, Result};
 
-/// The directory of everything, unless the environment names another.
+/// The default directory.
 const ROOT: &str = "/run/tyche";
-/// Names another directory.
+/// Environment variable that names another directory.
 const ROOT_VARIABLE: &str = "TYCHE_RUNTIME_DIR";
 
-/// The directory of logs where there is no journal.
+/// The directory of logs on machines without a journal.
 pub(crate) const LOGS: &str = "/var/log/tyche";
-/// Names another directory.
+/// Environment variable that names another directory.
 const LOGS_VARIABLE: &str = "TYCHE_LOG_DIR";
 
-/// Name of the file that a running process holds locked, in its directory.
+/// Name of the file in its directory that a running process holds locked.
 const LOCK: &str = "lock";
-/// How often a lock is tried, and the pause between two tries.
+/// Number of attempts to take a lock, and the pause between two of them.
 const LOOKS: u32 = 5;
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -43,14 +44,14 @@ fn root() -> PathBuf {
     std::env::var_os(ROOT_VARIABLE).map_or_else(|| ROOT.into(), PathBuf::from)
 }
 
-/// The directory of logs, if the environment says that there is one: the logs of what has its own
-/// run-time directory are not among those of others.
+/// The directory of logs, if the environment names one: processes with a run-time directory of
+/// their own keep their logs apart from others'.
 pub(crate) fn logs() -> Option<PathBuf> {
     let below_root = || Some(PathBuf::from(std::env::var_os(ROOT_VARIABLE)?).join("log"));
     std::env::var_os(LOGS_VARIABLE).map(PathBuf::from).or_else(below_root)
 }
 
-/// An export's name as the name of a file.
+/// An export's name as a file name.
 pub(crate) fn plain(export: &str) -> String {
     export.replace('/', "_")
 }
@@ -60,12 +61,12 @@ pub(crate) fn sessions() -> PathBuf {
     root().join("sessions")
 }
 
-/// The directory of sockets whose place does not depend on the session.
+/// The directory of sockets with a path that does not depend on the session.
 pub(crate) fn sockets() -> PathBuf {
     root().join("sockets")
 }
 
-/// The directory of what udev is told.
+/// The directory of the files for udev.
 pub(crate) fn devices() -> PathBuf {
     root().join("devices")
 }
@@ -100,11 +101,11 @@ pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A directory of ours while we run; removed when dropped, unless it is left.
+/// A directory of this process while it runs; removed when dropped, unless it is to stay.
 pub(crate) struct RuntimeDir {
     path: PathBuf,
     is_left: bool,
-    /// Held as long as we run.
+    /// The lock, held as long as the process runs.
     _lock: File,
 }
 
@@ -114,8 +115,8 @@ impl RuntimeDir {
     /// # Errors
     /// `Usage` if another process has it.
     pub(crate) fn take(path: PathBuf, what: &str) -> Result<Self> {
-        // Until it is locked, others may take it for one that a dead process has left, and remove
-        // it.
+        // Until it is locked, other processes may take it for a leftover of a dead process, and
+        // remove it.
         for _ in 0..LOOKS {
             create(&path)?;
             if let Some(lock) = lock(&path)? {
@@ -129,7 +130,7 @@ impl RuntimeDir {
         &self.path
     }
 
-    /// It stays, as that of a process that has died does.
+    /// Lets the directory stay, like that of a dead process.
     pub(crate) fn leave(&mut self) {
         self.is_left = true;
     }
@@ -138,7 +139,7 @@ impl RuntimeDir {
 impl Drop for RuntimeDir {
     fn drop(&mut self) {
         if self.is_left {
-            // Nobody answers there any more.
+            // Nothing listens there any more.
             let _ = fs::remove_file(self.path.join(CONTROL));
         } else {
             remove(&self.path);
@@ -146,18 +147,18 @@ impl Drop for RuntimeDir {
     }
 }
 
-/// Takes the lock of a directory of ours; `None` if a running process has it, or if it is gone.
+/// Takes the lock of a directory; `None` if a running process has it, or if it is gone.
 pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
     let path = dir.join(LOCK);
     let lock = match lock_file(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         lock => lock.context(Code::Permission, format_args!("lock {}", path.display()))?,
     };
-    // Who had it before may have removed it, and all that was beside it.
+    // The previous owner may have removed it, and the whole directory.
     Ok(lock.filter(|lock| is_at(lock, &path)))
 }
 
-/// Whether an open file is the one of that name.
+/// Whether an open file is still the one at that path.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let identity = |it: fs::Metadata| (it.dev(), it.ino());
     let (open, named) = (file.metadata().map(identity), fs::metadata(path).map(identity));
@@ -182,7 +183,7 @@ pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
 
 fn lock_file(file: &Path) -> io::Result<Option<File>> {
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(file)?;
-    // Who looks whether it is locked holds it for a moment.
+    // A process that checks the lock holds it for a moment.
     for _ in 0..LOOKS {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             return Ok(Some(lock));
@@ -198,16 +199,15 @@ pub(crate) fn is_locked(dir: &Path) -> bool {
     lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
 }
 
-/// Removes a directory of ours, which is locked, and the files in it, but never what is mounted
-/// below.
+/// Removes a directory, which is locked, and the files in it, but never a mount below it.
 pub(crate) fn remove(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let lock = dir.join(LOCK);
     for path in entries.flatten().map(|entry| entry.path()).filter(|path| *path != lock) {
-        // Errors are looked at once, when the directory itself goes.
+        // Errors show up when the directory itself is removed.
         let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
     }
-    // Last: from then on another process may make the directory its own.
+    // Removed last: from then on another process may take the directory.
     let _ = fs::remove_file(lock);
     if let Err(error) = fs::remove_dir(dir) {
         tracing::warn!(dir = %dir.display(), %error, "left behind");

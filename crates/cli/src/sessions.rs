@@ -1,4 +1,4 @@
-//! The sessions and targets of this machine: found, listed, watched and ended.
+//! The sessions and targets of this machine: finds, lists, watches and ends them.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -23,15 +23,15 @@ use crate::runtime::{self, CONTROL};
 use crate::state::State;
 use crate::{leftovers, presence};
 
-/// How long a daemon may take to say how it is.
+/// Time limit for a daemon's report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an orderly disconnect may take: the device's cache is written first.
+/// Time limit for an orderly disconnect: the device's cache is written first.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long other orders may take.
+/// Time limit for other orders.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before a device that is in use is tried again.
 const IN_USE_RETRY: Duration = Duration::from_millis(100);
-/// How long a forced one may take.
+/// Time limit for a forced disconnect.
 const FORCED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// List the connected exports of this machine, and the targets that run here.
@@ -69,9 +69,9 @@ pub(crate) struct DisconnectArgs {
 /// A session of this machine.
 struct Session {
     dir: PathBuf,
-    /// What its daemon says, or the state file if the daemon is dead.
+    /// The daemon's report, or the state file if the daemon is dead.
     report: Value,
-    /// The device that a dead daemon has left, and that another can serve.
+    /// The device that a dead daemon has left for another daemon.
     left: Option<Lasting>,
 }
 
@@ -91,8 +91,8 @@ impl Session {
     }
 }
 
-/// All sessions. That of a daemon that died is among them until it is disconnected, or its export
-/// is connected again.
+/// All sessions. The session of a dead daemon stays among them until it is disconnected, or its
+/// export is connected again.
 fn sessions() -> Result<Vec<Session>> {
     let dir = runtime::sessions();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
@@ -114,19 +114,19 @@ fn session(dir: PathBuf) -> Option<Session> {
             return Some(Session { dir, report, left: None });
         }
     }
-    // If there is none it is starting or ending: not there yet, or no more.
+    // If the lock can't be taken, the daemon is starting or ending: not there yet, or no more.
     let _lock = leftovers::lock_dead(&dir)?;
     let Some(state) = State::load(&dir) else {
         if State::exists(&dir) {
-            // Of another version of this program. Its device is not forgotten.
+            // Of another version of this program. Its device stays listed.
             tracing::warn!(dir = %dir.display(), "what a daemon has written down can't be read");
         } else {
-            // It died while it started: nobody was told of its device.
+            // The daemon died during its start: nobody was told of its device.
             leftovers::clear(&dir, None);
         }
         return None;
     };
-    // One that can't be asked about is not forgotten either.
+    // A device whose state is unknown counts as left.
     let left = state.lasting.clone().filter(|it| it.is_there().unwrap_or(true));
     if state.ended && left.is_none() && !presence::is_there(&state) {
         leftovers::clear(&dir, Some(&state));
@@ -146,12 +146,12 @@ fn is_nobody(kind: ErrorKind) -> bool {
     matches!(kind, ConnectionRefused | ConnectionReset | NotFound)
 }
 
-/// Whether the process that made the directory is alive: it holds the lock.
+/// Whether the process that owns the directory is alive: it holds the lock.
 fn is_running(dir: &Path) -> bool {
     runtime::is_locked(dir)
 }
 
-/// What the targets that run here say of themselves, with their directories.
+/// Reports of the targets on this machine, with their directories.
 pub(crate) fn targets() -> Result<Vec<(PathBuf, Value)>> {
     let dir = runtime::targets();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
@@ -159,8 +159,8 @@ pub(crate) fn targets() -> Result<Vec<(PathBuf, Value)>> {
     Ok(dirs.into_iter().filter_map(|dir| report(&dir).map(|report| (dir, report))).collect())
 }
 
-/// Refuses to connect an export that this host has connected already: the second session would
-/// take the export away from the first.
+/// Refuses to connect an export that this host has connected already: the second session would take
+/// the export away from the first.
 pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
     for (dir, state) in State::all()? {
         if state.export == export && state.host == host && is_running(&dir) {
@@ -228,13 +228,13 @@ fn session_table(sessions: &[Session]) -> String {
     table.to_string()
 }
 
-/// What is said of a link whose path takes only shorter frames than its interface.
+/// The remark about a link whose path takes only shorter frames than its interface.
 fn narrowed(link: &Value) -> Option<String> {
     let (found, own) = (link["frame_len"].as_u64()?, link["frame_len_max"].as_u64()?);
     (found < own).then(|| format!("{found} B frames, though its MTU is {}", mtu(own)))
 }
 
-/// The state for people, with the time that a lost target has left.
+/// The state for people, with the remaining time of a session whose target is lost.
 pub(crate) fn state(report: &Value) -> String {
     let state = report["state"].as_str().unwrap_or_default();
     match (state, report["lost_for_s"].as_f64(), report["time_left_s"].as_f64()) {
@@ -251,7 +251,7 @@ pub(crate) fn state(report: &Value) -> String {
     }
 }
 
-/// A line below the table: what is wrong with a session, and what to do.
+/// A line below the table: the problem of a session, and the remedy.
 fn remark(session: &Session) -> Option<String> {
     let Session { report, .. } = session;
     let name = session.text("export");
@@ -299,12 +299,12 @@ pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
         match end_by(session, args.force, deadline) {
             Ok(()) => {
                 ended.push(session.text("session"));
-                // By force, for others may use the device.
+                // A forced end leaves a device that is still in use.
                 if let Some(left) = self::session(session.dir.clone()).as_ref().and_then(remark) {
                     eprint!("tyche: still in use: {left}");
                 }
             }
-            // The others are disconnected all the same; the first failure is reported.
+            // The others are still disconnected; the first failure is reported.
             Err(error) if failed.is_some() => eprintln!("tyche: {error}"),
             Err(error) => failed = Some(error),
         }
@@ -317,7 +317,7 @@ pub(crate) fn disconnect(args: &DisconnectArgs) -> Result<()> {
     Ok(())
 }
 
-/// Ends a session; one whose device is in use is asked again until the deadline.
+/// Ends a session; retries until the deadline while its device is in use.
 fn end_by(session: &Session, force: bool, deadline: Instant) -> Result<()> {
     loop {
         match end(session, force) {
@@ -329,13 +329,13 @@ fn end_by(session: &Session, force: bool, deadline: Instant) -> Result<()> {
     }
 }
 
-/// What is known of the sessions that are called that, or of all.
+/// Reports of the sessions with that name, or of all.
 pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<Value>> {
     let named = sessions()?.into_iter().filter(|it| name.is_none_or(|name| it.is_named(name)));
     Ok(named.map(|it| it.report).collect())
 }
 
-/// What is called that: the one session that has a daemon, or else all that had one.
+/// The sessions with that name: the one with a living daemon, or else all with dead ones.
 fn named(name: &str) -> Result<Vec<Session>> {
     let named = sessions()?.into_iter().filter(|it| it.is_named(name));
     let (dead, living): (Vec<_>, Vec<_>) = named.partition(Session::is_dead);
@@ -351,7 +351,7 @@ fn named(name: &str) -> Result<Vec<Session>> {
     }
 }
 
-/// Gives an order to the session of that name, and waits until it is done.
+/// Sends an order to the session of that name, and waits until it is done.
 pub(crate) fn order(name: &str, request: &Request) -> Result<()> {
     let session = named(name)?.pop().ok_or_else(|| not_found(name))?;
     match ask(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
@@ -363,7 +363,7 @@ pub(crate) fn order(name: &str, request: &Request) -> Result<()> {
     }
 }
 
-/// Why a daemon did not do what it was told to.
+/// The error in a daemon's answer, if any.
 pub(crate) fn refusal(answer: &Value) -> Option<Error> {
     let message = answer["error"].as_str()?;
     Some(Error::new(Code::from_name(answer["code"].as_str().unwrap_or_default()), message))
@@ -399,16 +399,16 @@ fn end_daemon(session: &Session, force: bool) -> Result<()> {
             let message = format!("{} does not let go in time", session.text("device"));
             Err(Error::new(Code::Device, message))
         }
-        // It ended before it could answer.
+        // The daemon ended before it could answer.
         Err(_) => await_end(session),
     }
 }
 
-/// Ends a session whose daemon does not do it, be it stopped or stuck.
+/// Ends a session by killing its daemon, which is stopped or stuck.
 fn kill(session: &Session) -> Result<()> {
     let pid = session.report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
     let process = pid.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
-    // Whoever holds the lock is the process that has written its number beside it.
+    // The process that holds the lock has written its PID beside it.
     if let Some(Ok(process)) = process.filter(|_| is_running(&session.dir)) {
         eprintln!("tyche: the daemon of {} does not end: killed", session.text("device"));
         let killed = pidfd_send_signal(process, Signal::KILL);

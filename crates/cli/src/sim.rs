@@ -59,7 +59,7 @@ pub(crate) struct SimArgs {
 }
 
 pub(crate) fn run(args: &SimArgs) -> Result<()> {
-    // A panic in the simulated world is a finding, reported with its seed.
+    // A panic in the simulated world is a violation, reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
     if let Some(name) = &args.canary {
         return hunt_canaries(args, name);
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
     Ok(())
 }
 
-/// The worlds that are asked for.
+/// The profile of the simulated worlds.
 fn profile(args: &SimArgs) -> Profile {
     if args.multi_link { Profile::MultiLink } else { Profile::Mixed }
 }

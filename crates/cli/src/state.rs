@@ -1,5 +1,5 @@
-//! What a session's daemon writes down, for when it is dead: what the session was, and what the
-//! next one has to know to take its place.
+//! The record of a session's daemon, for use after its death: the session, and the state that the
+//! next daemon needs to take its place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,21 +24,21 @@ pub(crate) struct State {
     pub(crate) kind: Kind,
     pub(crate) device: PathBuf,
     pub(crate) pid: u32,
-    /// The device, if it stays without the daemon.
+    /// The device, if it outlives the daemon.
     pub(crate) lasting: Option<Lasting>,
-    /// What is known of the export.
+    /// The state of the export.
     pub(crate) known: Option<Known>,
-    /// What tells the device from later ones of its name.
+    /// The device's sequence number, which later ones of the same name do not have.
     pub(crate) sequence: Option<u64>,
-    /// Where the log is: a file, or the command that shows it.
+    /// The place of the log: a file, or the command that shows it.
     pub(crate) log: Option<String>,
-    /// The session was ended on purpose, and all that is left is a device that others still use.
+    /// Whether the session was ended on purpose, and only a device in use is left.
     #[serde(default)]
     pub(crate) ended: bool,
 }
 
 impl State {
-    /// Writes it to a session's directory: all of it, or nothing.
+    /// Writes the record to a session's directory: all of it, or nothing.
     pub(crate) fn save(&self, dir: &Path) -> Result<()> {
         let (path, aside) = (dir.join(FILE), dir.join("session.json.new"));
         let text = serde_json::to_string(self).context(Code::Other, path.display())?;
@@ -46,7 +46,7 @@ impl State {
         fs::rename(&aside, &path).context(Code::Other, path.display())
     }
 
-    /// What all daemons have written down, with their directories.
+    /// The records of all daemons, with their directories.
     pub(crate) fn all() -> Result<Vec<(PathBuf, Self)>> {
         let dir = runtime::sessions();
         let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
@@ -54,18 +54,18 @@ impl State {
         Ok(dirs.into_iter().filter_map(loaded).collect())
     }
 
-    /// Whether the daemon of that directory has written something down, be it readable or not.
+    /// Whether that directory has a record, readable or not.
     pub(crate) fn exists(dir: &Path) -> bool {
         dir.join(FILE).exists()
     }
 
-    /// What the daemon of that directory has written down.
+    /// The record in that directory; `None` if there is none that can be read.
     pub(crate) fn load(dir: &Path) -> Option<Self> {
         serde_json::from_str(&fs::read_to_string(dir.join(FILE)).ok()?).ok()
     }
 }
 
-/// What is to be kept of the export.
+/// The state of an export that outlives the daemon.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Known(#[serde(with = "Kept")] pub(crate) ExportState);
 
@@ -75,7 +75,7 @@ impl From<Former> for Known {
     }
 }
 
-/// How an [`ExportState`] is written.
+/// The serialized form of an [`ExportState`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "ExportState")]
 struct Kept {

@@ -12,7 +12,7 @@ use crate::health;
 use crate::output::{Format, bytes, show};
 use crate::sessions::{named_sessions, not_found, state, targets};
 
-/// How often `--watch` looks.
+/// Interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Show counters of sessions and targets of this machine: requests, errors, latency, losses.
@@ -64,7 +64,7 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
     }
 }
 
-/// What a session or target is called, and how it is.
+/// The name of a session or target, and its state.
 fn title(report: &Value) -> String {
     let name = report["export"].as_str().or(report["name"].as_str()).unwrap_or_default();
     format!("{name} {}", state(report)).trim_end().to_owned() + "\n"
@@ -78,7 +78,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-/// One line for each thing that matters.
+/// The main counters, one line for each topic.
 fn summary(report: &Value) -> String {
     let mut lines = Vec::new();
     if report["export"].is_string() {
@@ -101,7 +101,7 @@ fn summary(report: &Value) -> String {
 
 type Line = (String, String);
 
-/// None for what a dead daemon has left.
+/// Lines of a session; empty for a dead daemon's record.
 fn session_lines(report: &Value) -> Vec<Line> {
     let requests = &report["requests"];
     if requests.is_null() {
@@ -141,7 +141,7 @@ fn errors(counters: &Value) -> String {
     health::errors(&counters["errors_by_kind"]).unwrap_or_else(|| "none".into())
 }
 
-/// An export of a target.
+/// The line of a target's export.
 fn export_line(export: &Value) -> Line {
     let name = export["export"].as_str().unwrap_or_default();
     let (size, sessions) = (bytes(number(&export["size"])), items(&export["sessions"]).len());
@@ -152,14 +152,13 @@ fn export_line(export: &Value) -> Line {
     (format!("export {name}"), line)
 }
 
-/// The requests of a target.
+/// The line of a target's requests.
 fn requests_line(links: &[Value]) -> Line {
     let requests: u64 = links.iter().map(|link| number(&link["requests"])).sum();
     ("requests".into(), requests.to_string())
 }
 
-/// Frames that were sent again, and those that were dropped. A session counts them as one, a target
-/// by link.
+/// Retransmitted and dropped frames. A session counts them in total, a target by link.
 fn frame_lines(report: &Value) -> Vec<Line> {
     let links = items(&report["links"]);
     let parts: Vec<_> = if report["channel"].is_object() {
@@ -247,7 +246,7 @@ fn counters(part: &str, counters: &Value) -> String {
         .collect()
 }
 
-/// Where things are, one a line; what nobody knows is left out.
+/// NUMA nodes, one a line; unknown ones are left out.
 fn places(part: &str, places: &Value) -> String {
     let Some(places) = places.as_object() else { return String::new() };
     let said = places.iter().filter_map(|(name, value)| {

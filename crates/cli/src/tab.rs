@@ -1,4 +1,4 @@
-//! tychetab: the exports that this machine is to have, one on each line.
+//! tychetab: the exports of this machine, one on each line.
 //!
 //! ```text
 //! # export  links      options
@@ -6,11 +6,11 @@
 //! backup    -          read-only,noauto
 //! ```
 //!
-//! The fields are those of fstab and crypttab: separated by blanks, `-` for none, and what cannot
-//! stand for itself (a blank, a comma within a value) is written as a backslash and three octal
-//! digits. The options are those of `tyche connect`, without their dashes: the command line's
-//! parser reads them, so that names, ranges and explanations exist once. A mistake concerns its own
-//! line alone, for a machine that starts needs the other disks all the same.
+//! The fields are those of fstab and crypttab: separated by blanks, `-` for none, and special
+//! characters (a blank, a comma within a value) are written as a backslash and three octal digits.
+//! The options are those of `tyche connect`, without their dashes: the command line's parser reads
+//! them, so that names, ranges and explanations exist once. A mistake affects its own line only: a
+//! booting machine needs the other disks all the same.
 
 use std::path::{Path, PathBuf};
 
@@ -19,13 +19,13 @@ use clap::{Args, Command, FromArgMatches};
 use crate::connect::ConnectArgs;
 use crate::error::{Code, Error, Result};
 
-/// Where it is unless somebody says otherwise.
+/// The default path.
 pub(crate) const PATH: &str = "/etc/tyche/tychetab";
 
-/// Options that say how the command behaves, not what the session is; `link` has its own field.
+/// Options about the command, not about the session; `link` has its own field.
 const NOT_OF_A_SESSION: [&str; 7] =
     ["daemon", "foreground", "help", "link", "output", "retry", "tab"];
-/// The option of those that are connected only when they are asked for.
+/// The option of exports that are connected only on request.
 const NOAUTO: &str = "noauto";
 
 /// The whole file.
@@ -35,20 +35,20 @@ pub(crate) struct Tab {
     lines: Vec<Line>,
 }
 
-/// A line of it.
+/// A line of the file.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) export: String,
-    /// What the line says, or what is wrong with it.
+    /// The parsed line, or its mistake.
     pub(crate) entry: Result<Entry>,
 }
 
-/// What a line says of its export.
+/// The entry of one export.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Whether to connect it without being asked: at boot, and by `tyche connect-all`.
+    /// Whether to connect without a request: at boot, and by `tyche connect-all`.
     pub(crate) auto: bool,
-    /// As if `tyche connect` had been called that way.
+    /// The arguments of the equivalent `tyche connect`.
     pub(crate) connect: ConnectArgs,
 }
 
@@ -94,10 +94,10 @@ impl Tab {
         self.lines
     }
 
-    /// What is said of an export.
+    /// The entry of an export.
     ///
     /// # Errors
-    /// `NotFound` if nothing is, `Config` if it makes no sense.
+    /// `NotFound` if there is none, `Config` if it has a mistake.
     pub(crate) fn entry(self, export: &str) -> Result<Entry> {
         let line = self.lines.into_iter().find(|line| line.export == export);
         let path = self.path.display();
@@ -107,7 +107,7 @@ impl Tab {
 }
 
 impl Entry {
-    /// From the fields after the export.
+    /// Parses the fields after the export.
     fn parse(export: &str, fields: &[&str]) -> Result<Self, String> {
         if let Some(surplus) = fields.get(2).filter(|field| !field.starts_with('#')) {
             return Err(format!("`{surplus}`: a line has three fields: export, links, options"));
@@ -128,14 +128,14 @@ impl Entry {
             check(&command, export, &option)?;
             arguments.push(format!("--{option}"));
         }
-        // Each option was right by itself: what is wrong now is that they do not go together.
+        // Each option is valid by itself: a failure now means that they conflict.
         let matches = command.try_get_matches_from(arguments).map_err(|error| brief(&error))?;
         let connect = ConnectArgs::from_arg_matches(&matches).map_err(|error| brief(&error))?;
         Ok(Self { auto, connect })
     }
 }
 
-/// Looks at one option alone, so that what is said about it names it.
+/// Checks one option alone, so that the error names it.
 fn check(command: &Command, export: &str, option: &str) -> Result<(), String> {
     let key = option.split_once('=').map_or(option, |(key, _)| key);
     let known = |name: &str| !NOT_OF_A_SESSION.contains(&name);
@@ -149,7 +149,7 @@ fn check(command: &Command, export: &str, option: &str) -> Result<(), String> {
     matches.map(drop).map_err(|error| format!("`{option}`: {}", brief(&error)))
 }
 
-/// What the command line's parser says, on one line and without its advice.
+/// The message of the command line's parser, on one line and without its advice.
 fn brief(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
@@ -157,7 +157,7 @@ fn brief(error: &clap::Error) -> String {
     text.trim_start_matches("error: ").to_owned()
 }
 
-/// Resolves a backslash and three octal digits, the way of fstab. What is no such thing stays.
+/// Resolves a backslash and three octal digits, as in fstab. Other backslashes stay.
 fn unescape(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();

@@ -1,8 +1,8 @@
-//! The generator of systemd units: a line of tychetab is a reason to start `tyche@EXPORT.service`.
+//! The systemd generator: enables `tyche@EXPORT.service` for lines of tychetab.
 //!
-//! systemd calls it when it starts and when it is told to reload, before anything is mounted but
-//! the root and /usr; it has nobody to complain to but the kernel's log. So a mistake in a line
-//! costs that line alone, and no tychetab is no mistake (systemd.generator(7)).
+//! systemd calls it at boot and at each reload, before anything but the root and /usr is mounted;
+//! its only place for messages is the kernel's log. So a mistake in a line affects that line alone,
+//! and a missing tychetab is no error (systemd.generator(7)).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,10 +14,10 @@ use clap::Args;
 use crate::error::{Code, Context, Result};
 use crate::tab::{self, Tab};
 
-/// The unit of which each connected export is an instance.
+/// The template unit: each export is an instance.
 const TEMPLATE: &str = "/usr/lib/systemd/system/tyche@.service";
-/// What pulls the instances in. They are not ordered before it: a target that does not answer must
-/// not keep the machine from coming up.
+/// The directory of units that multi-user.target wants. The instances are not ordered before it: a
+/// Tyche target that does not answer must not delay the boot.
 const WANTED_BY: &str = "multi-user.target.wants";
 
 /// Be a generator of systemd.
@@ -58,7 +58,7 @@ pub(crate) fn generate(args: &GenerateUnitsArgs) -> Result<()> {
     failed.map_or(Ok(()), |error| Err(crate::error::Error { message: String::new(), ..error }))
 }
 
-/// Makes an export's unit start at boot.
+/// Enables an export's unit at boot.
 fn want(dir: &Path, export: &str) -> Result<()> {
     let link = dir.join(format!("tyche@{}.service", escape(export)));
     let made = fs::create_dir_all(dir).and_then(|()| symlink(TEMPLATE, &link));
@@ -68,7 +68,7 @@ fn want(dir: &Path, export: &str) -> Result<()> {
     }
 }
 
-/// A string as a part of a unit's name; what `systemd-escape` prints.
+/// Escapes a string for a unit's name, as `systemd-escape` does.
 pub(crate) fn escape(text: &str) -> String {
     let escaped = text.bytes().enumerate().map(|(index, byte)| match byte {
         b'/' => "-".to_owned(),

@@ -1,7 +1,7 @@
-//! Frames in and out, and what the other end of a channel has to know: numbers, positions, acks.
+//! Frames in and out, and the state of our end of a channel: numbers, positions, acks.
 //!
-//! It behaves as a peer must where a vector says nothing: frames are numbered, what has come is
-//! acknowledged when that is asked for, duplicates are dropped. It sends nothing again by itself.
+//! It behaves as a peer must where a vector does not specify otherwise: it numbers frames,
+//! acknowledges received ones on request, and drops duplicates. It retransmits nothing by itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -12,42 +12,42 @@ use crate::frame::{ACK_REQUEST, Entry, Frame, Mac, compose, on_channel, readdres
 use crate::table::{Bindings, Table, hex, number, object};
 use crate::{Result, Subject};
 
-/// How long anything may take that is to come.
+/// Time limit for anything that must arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
-/// Between two looks while nothing comes.
+/// Polling interval while nothing arrives.
 const LOOK: Duration = Duration::from_millis(50);
-/// Positions of our receive rings, as every vector says in its handshake.
+/// Positions of our receive rings, as in every vector's handshake.
 const WINDOW: u64 = 64;
 
 /// Our end of a channel.
 #[derive(Default)]
 pub(crate) struct Channel {
-    /// Index and cookie of frames to us, and of frames to the peer.
+    /// Channel and cookie of frames to us, and of frames to the peer.
     own: (Vec<u8>, Vec<u8>),
     peer: (Vec<u8>, Vec<u8>),
-    /// Number of the last frame that was sent, and that was received.
+    /// Number of the last sent frame, and of the last received one.
     packet: u64,
     packet_received: u64,
     /// The next position in each ring.
     positions: [u32; 2],
-    /// Positions that were received, and the first that was not.
+    /// Received positions after the first missing one, and that position.
     received: [BTreeSet<u32>; 2],
     awaited: [u32; 2],
-    /// What the peer has acknowledged.
+    /// Positions that the peer has acknowledged.
     pub(crate) acked: [u32; 2],
-    /// Frames that were received.
+    /// Number of received frames.
     pub(crate) frames: u64,
-    /// Entries that no step has looked at.
+    /// Entries that no step has examined.
     pub(crate) entries: VecDeque<Entry>,
     /// Entries of frames that came again.
     pub(crate) repeated: VecDeque<Entry>,
-    /// Nothing is acknowledged any more.
+    /// Whether acknowledging has stopped.
     pub(crate) is_deaf: bool,
-    /// A farewell has come.
+    /// Whether a Disconnect has come.
     pub(crate) is_over: bool,
 }
 
-/// A frame that was sent, for sending it again.
+/// A sent frame, kept for sending it again.
 #[derive(Clone)]
 struct Sent {
     spec: Map<String, Value>,
@@ -60,7 +60,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) subject: &'a mut dyn Subject,
     pub(crate) bindings: Bindings,
     pub(crate) channels: BTreeMap<String, Channel>,
-    /// Frames without entries that no step has looked at.
+    /// Frames without entries that no step has examined.
     pub(crate) inbox: VecDeque<Frame>,
     sent: BTreeMap<String, Sent>,
 }
@@ -71,7 +71,7 @@ impl<'a> Exchange<'a> {
         Self { table, subject, bindings, channels, inbox, sent }
     }
 
-    /// Opens our end of a channel with the values that are bound.
+    /// Opens our end of a channel with the bound values.
     pub(crate) fn open(&mut self, name: &str) -> Result<()> {
         let value = |name: &str| {
             let bytes = self.bindings.get(name).cloned();
@@ -89,13 +89,13 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// The channel that a frame or a step is about: `on`, or the one called `main`.
+    /// The channel of a frame or a step: `on`, or the one named `main`.
     pub(crate) fn channel(&mut self, spec: &Map<String, Value>) -> Result<&mut Channel> {
         let name = spec.get("on").and_then(Value::as_str).unwrap_or("main");
         self.channels.get_mut(name).ok_or_else(|| format!("no channel is called {name:?}"))
     }
 
-    /// Composes a frame as the next on its channel; it takes a position if it `counts`.
+    /// Composes the next frame on its channel; it takes a position if it `counts`.
     fn next(&mut self, spec: &Map<String, Value>, counts: bool) -> Result<Sent> {
         let kind = spec.get("kind").and_then(Value::as_str).unwrap_or_default();
         let code = self.table.value("kind", kind)? as u8;
@@ -138,7 +138,7 @@ impl<'a> Exchange<'a> {
         Ok((address("dst", "$peer")?, address("src", "$own")?))
     }
 
-    /// Sends a frame, unless it is to be `lost`.
+    /// Sends a frame, or only composes it if it is to be `lost`.
     pub(crate) fn send(&mut self, spec: &Value, label: Option<&str>, lost: bool) -> Result<()> {
         let sent = self.next(object(spec)?, true)?;
         if !lost {
@@ -168,7 +168,7 @@ impl<'a> Exchange<'a> {
         self.subject.send(&frame)
     }
 
-    /// Sends a frame again: with a new number, or as it was.
+    /// Sends a frame again, with a new number or unchanged.
     pub(crate) fn repeat(&mut self, label: &str, renumbered: bool) -> Result<()> {
         let sent = self.sent.get(label).cloned();
         let mut sent = sent.ok_or_else(|| format!("nothing was sent as {label:?}"))?;
@@ -178,7 +178,7 @@ impl<'a> Exchange<'a> {
         self.subject.send(&sent.bytes)
     }
 
-    /// Takes the next frame that comes within that time; false if none does.
+    /// Receives the next frame within that time; false if none comes.
     pub(crate) fn pump(&mut self, patience: Duration) -> Result<bool> {
         let Some(bytes) = self.subject.receive(patience)? else { return Ok(false) };
         let frame = Frame::parse(self.table, &bytes)?;
@@ -191,7 +191,7 @@ impl<'a> Exchange<'a> {
         let channel =
             channels.find(|(_, it)| it.own.0 == *own("channel") && it.own.1 == *own("cookie"));
         let Some((name, channel)) = channel else {
-            // Of a channel that the vector has not opened, or of another vector.
+            // It belongs to another vector, or to a channel that the vector has not opened.
             return Ok(true);
         };
         let name = name.clone();
@@ -208,16 +208,16 @@ impl<'a> Exchange<'a> {
         Ok(true)
     }
 
-    /// Takes all that has come.
+    /// Receives all pending frames.
     pub(crate) fn drain(&mut self) -> Result<()> {
         while self.pump(Duration::ZERO)? {}
         Ok(())
     }
 
-    /// Takes frames until something is so.
+    /// Receives frames until `done` returns a value.
     ///
     /// # Errors
-    /// If it is not within [`PATIENCE`], with what came instead.
+    /// If that takes longer than [`PATIENCE`], with the frames that came instead.
     pub(crate) fn until<T>(
         &mut self,
         what: &str,
@@ -236,7 +236,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// What came and was not looked at.
+    /// Describes the received frames and entries that no step has examined.
     pub(crate) fn describe(&self) -> String {
         let frames = self.inbox.iter().map(|frame| frame.describe(self.table));
         let channels = self.channels.values().flat_map(|channel| &channel.entries);
@@ -245,7 +245,7 @@ impl<'a> Exchange<'a> {
         if came.is_empty() { "nothing".to_owned() } else { came.join(", ") }
     }
 
-    /// Has the peer of a channel answer, so that everything sent before has been looked at.
+    /// Makes the peer of a channel answer, so that it has processed everything sent before.
     pub(crate) fn probe(&mut self, name: &str) -> Result<()> {
         for _ in 0..2 {
             self.drain()?;
@@ -265,7 +265,7 @@ impl<'a> Exchange<'a> {
 }
 
 impl Channel {
-    /// The fields of the next frame's header.
+    /// Adds the fields of the next frame's header.
     fn header(&self, auto: &mut Map<String, Value>) {
         let bytes = |bytes: &[u8]| Value::from(number(bytes));
         auto.insert("channel".to_owned(), bytes(&self.peer.0));
@@ -276,10 +276,10 @@ impl Channel {
         auto.insert("window".to_owned(), WINDOW.into());
     }
 
-    /// Takes a frame; says whether it asks for an ack.
+    /// Takes a received frame; returns whether it asks for an ack.
     ///
     /// # Errors
-    /// If its numbers are not what they have to be.
+    /// If its numbers are wrong.
     fn take(&mut self, frame: &Frame) -> Result<bool> {
         let packet = frame.field("packet");
         if packet <= self.packet_received {

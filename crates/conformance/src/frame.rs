@@ -1,4 +1,4 @@
-//! Frames as bytes: composed from what a vector says of them, and taken apart again.
+//! Frames as bytes: composed from a vector's description, and decoded again.
 
 use serde_json::{Map, Value};
 use tyche_wire::Checksum;
@@ -6,13 +6,13 @@ use tyche_wire::Checksum;
 use crate::Result;
 use crate::table::{Bindings, Decoded, Fields, Table, hex, number, object};
 
-/// Bytes of the Ethernet header, of both headers, and of an entry.
+/// Bytes of the Ethernet header, of both headers together, and of an entry.
 const ETHERNET: usize = 14;
 const HEAD: usize = 64;
 const ENTRY: usize = 24;
-/// Where the header's checksum is.
+/// Offset of the header's checksum.
 const HEADER_CRC: usize = 60;
-/// Where the length of a frame is within a hello.
+/// Offset of the frame length in a Hello.
 const HELLO_LEN_AT: usize = 48;
 
 /// An Ethernet address.
@@ -27,7 +27,7 @@ pub(crate) struct Frame {
     pub(crate) kind: String,
     /// Its header.
     pub(crate) header: Decoded,
-    /// Its body, where it has one.
+    /// Its body, if it has one.
     pub(crate) body: Decoded,
     /// Its entries.
     pub(crate) entries: Vec<Entry>,
@@ -50,7 +50,7 @@ const DATA_RING: u64 = 4;
 /// See above.
 pub(crate) const ACK_REQUEST: u64 = 8;
 
-/// Whether a frame of that kind belongs to a channel. So may a kind that there is not.
+/// Whether a frame of that kind belongs to a channel, as one of an unknown kind may.
 pub(crate) fn on_channel(kind: u8) -> bool {
     !(1..=7).contains(&kind)
 }
@@ -65,11 +65,11 @@ pub(crate) fn ring(kind: &str, flags: u64) -> Option<usize> {
     }
 }
 
-/// Composes the frame that `spec` describes. What it does not say of the header is in `auto`;
-/// lengths and checksums are made right unless it says them.
+/// Composes the frame that `spec` describes. `auto` has the header fields that it does not set;
+/// lengths and checksums are valid unless it sets them.
 ///
 /// # Errors
-/// If it makes no sense.
+/// If the description is invalid.
 pub(crate) fn compose(
     table: &Table,
     spec: &Map<String, Value>,
@@ -141,7 +141,7 @@ fn payload(
     Ok((data, entries))
 }
 
-/// The bytes that are put in places of their own: `[[offset, hexadecimal], ..]`.
+/// The bytes to put at given offsets: `[[offset, hexadecimal], ..]`.
 fn puts(spec: &Map<String, Value>) -> Result<Vec<(usize, Vec<u8>)>> {
     let list = spec.get("put").and_then(Value::as_array).into_iter().flatten();
     list.map(|item| {
@@ -157,20 +157,20 @@ fn put(bytes: &mut [u8], at: usize, what: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the header's checksum right.
+/// Makes the header's checksum valid.
 fn seal(frame: &mut [u8]) {
     let crc = Checksum::of(&frame[ETHERNET..HEADER_CRC]);
     frame[HEADER_CRC..HEAD].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Gives a literal frame the addresses and, if it is one of a channel, those fields of the header
-/// that name the channel and its state. A checksum of the header stays as right or wrong as it was.
+/// Gives a literal frame the addresses and, if it belongs to a channel, the header fields that name
+/// the channel and its state. The header's checksum stays as valid or invalid as it was.
 pub(crate) fn readdress(frame: &mut [u8], (dst, src): (Mac, Mac), header: &[u8]) {
     frame[..6].copy_from_slice(&dst);
     frame[6..12].copy_from_slice(&src);
     if on_channel(frame[15]) {
         let before = Checksum::of(&frame[ETHERNET..HEADER_CRC]);
-        // From the channel to the acks.
+        // The fields from the channel to the acks.
         frame[18..48].copy_from_slice(&header[4..34]);
         let change = before ^ Checksum::of(&frame[ETHERNET..HEADER_CRC]);
         let crc = number(&frame[HEADER_CRC..HEAD]) as u32 ^ change;
@@ -179,10 +179,10 @@ pub(crate) fn readdress(frame: &mut [u8], (dst, src): (Mac, Mac), header: &[u8])
 }
 
 impl Frame {
-    /// Takes a frame apart, and checks what every frame has to be.
+    /// Decodes a frame, and checks the rules for every frame.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The rule that it breaks.
     pub(crate) fn parse(table: &Table, bytes: &[u8]) -> Result<Self> {
         let (head, payload) =
             bytes.split_at_checked(HEAD).ok_or("a frame shorter than 64 bytes")?;
@@ -224,7 +224,7 @@ impl Frame {
         number(&self.header.fields[name])
     }
 
-    /// For people.
+    /// Describes the frame for people.
     pub(crate) fn describe(&self, table: &Table) -> String {
         let mut text = self.kind.clone();
         for entry in &self.entries {
@@ -258,7 +258,7 @@ impl Entry {
         number(&self.fields.fields[name])
     }
 
-    /// For people.
+    /// Describes the entry for people.
     pub(crate) fn describe(&self, table: &Table) -> String {
         let fields: &Fields = &self.fields.fields;
         let tag = &fields["tag"];

@@ -1,5 +1,5 @@
-//! The conformance suite: what PROTOCOL.md asks of a target and of a host, as vectors in JSON, and
-//! a driver that plays the other end. `conformance/README.md` describes the format.
+//! The conformance suite: PROTOCOL.md's requirements for a target and for a host, as vectors in
+//! JSON, and a driver that plays the other end. `conformance/README.md` describes the format.
 //!
 //! ```text
 //! main      vectors against a peer on a network interface          live
@@ -12,8 +12,8 @@
 //!             table     fields as bytes
 //! ```
 //!
-//! Nothing here comes from the implementation but the CRC: frames are composed and taken apart
-//! from the table of fields in `conformance/frames.json`.
+//! Only the CRC comes from the implementation: frames are composed and decoded with the table of
+//! fields in `conformance/frames.json`.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ use std::time::Duration;
 pub use frame::Mac;
 pub use suite::{Outcome, Role, Suite};
 
-/// Anything that went wrong, in one line.
+/// The result type, with an error in one line.
 pub type Result<T> = std::result::Result<T, String>;
 
 /// The implementation under test, at the other end of a link.
@@ -38,39 +38,40 @@ pub trait Subject {
     /// Our own address on the link.
     fn address(&self) -> Mac;
 
-    /// Bytes of the longest frame that the link takes.
+    /// Length in bytes of the longest frame that the link takes.
     fn frame_len(&self) -> u32;
 
-    /// Time since some moment.
+    /// Monotonic time since an arbitrary start.
     fn now(&self) -> Duration;
 
-    /// Sends a frame to it.
+    /// Sends a frame to the implementation.
     ///
     /// # Errors
     /// If the link does not take it.
     fn send(&mut self, frame: &[u8]) -> Result<()>;
 
-    /// The next frame that it sends within that time.
+    /// Returns the next frame that it sends within that time.
     ///
     /// # Errors
     /// If the link fails.
     fn receive(&mut self, patience: Duration) -> Result<Option<Vec<u8>>>;
 
-    /// Gives an order to a host's agent: a line.
+    /// Sends an order to a host's agent, as a line.
     ///
     /// # Errors
     /// If there is no agent.
     fn order(&mut self, line: &str) -> Result<()>;
 
-    /// What the agent has said that has not been looked at: a line.
+    /// Returns the next line of the agent, if there is one.
     ///
     /// # Errors
     /// If there is no agent.
     fn said(&mut self) -> Result<Option<String>>;
 
-    /// How many frames it has rejected, by reason; `None` if it does not tell.
+    /// Returns the number of frames that it has rejected, by reason; `None` if it does not report
+    /// them.
     ///
     /// # Errors
-    /// If it can't be asked.
+    /// If the counters can't be read.
     fn rejects(&mut self) -> Result<Option<BTreeMap<String, u64>>>;
 }

@@ -1,7 +1,7 @@
 //! An implementation at the other end of a network interface.
 //!
-//! A host also needs somebody who gives it work: its *agent*, a program that connects the export
-//! `conf` and does what it reads from its standard input. `conformance/README.md` says how.
+//! A host also needs an *agent* that gives it work: a program that connects the export `conf` and
+//! executes orders from its standard input. `conformance/README.md` describes it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -17,9 +17,9 @@ use tyche_link::{HEAD, Link, RxBatch, TxVectors};
 
 use crate::{Mac, Result, Subject};
 
-/// Frames that are received at once.
+/// Frames received at once.
 const BATCH: usize = 64;
-/// How long sending a frame, or an answer of the agent about its counters, may take.
+/// Time limit for sending a frame, and for the agent's answer about its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module.
@@ -28,7 +28,7 @@ pub struct Live {
     batch: RxBatch,
     came: VecDeque<Vec<u8>>,
     began: Instant,
-    /// Prints the counters of a target.
+    /// The command that prints the counters of a target.
     counters: Option<String>,
     agent: Option<Agent>,
 }
@@ -42,7 +42,7 @@ struct Agent {
 }
 
 impl Live {
-    /// Opens an interface. `counters`: a shell command that prints, as JSON, how many frames the
+    /// Opens an interface. `counters` is a shell command that prints, as JSON, how many frames the
     /// target has rejected.
     ///
     /// # Errors
@@ -55,13 +55,13 @@ impl Live {
         Ok(Self { link, batch, came, began, counters, agent: None })
     }
 
-    /// Begins anew: what has come is forgotten, and a host gets another agent, the shell command
-    /// `agent`.
+    /// Starts over: discards received frames, and starts a new agent for a host, by the shell
+    /// command `agent`.
     ///
     /// # Errors
     /// If the agent can't be started.
     pub fn renew(&mut self, agent: Option<&str>) -> Result<()> {
-        // The former ends first: it may still send.
+        // The previous agent ends first: it may still send.
         self.agent = None;
         while self.receive(Duration::ZERO)?.is_some() {}
         self.agent = agent.map(Agent::start).transpose()?;
@@ -97,7 +97,7 @@ impl Agent {
         written.map_err(|error| format!("the agent takes no orders: {error}"))
     }
 
-    /// What it counts: `rejects {"reason": count}`, or `rejects unknown`.
+    /// The agent's counters: `rejects {"reason": count}`, or `rejects unknown`.
     fn rejects(&mut self) -> Result<Option<BTreeMap<String, u64>>> {
         self.order("rejects")?;
         let deadline = Instant::now() + PATIENCE;
@@ -202,7 +202,7 @@ impl Subject for Live {
     }
 }
 
-/// Adds up everything that is called `rejects`, wherever it is.
+/// Adds up all objects named `rejects`, at any depth.
 fn sum(value: &Value, counts: &mut BTreeMap<String, u64>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| sum(item, counts)),

@@ -18,10 +18,10 @@ INTERFACE, vector by vector; FILTER is a part of their names. conformance/README
 other end has to export or to connect, and what an agent is. Exit codes: 0 all passed, 1 one failed,
 2 usage, 3 no vector has FILTER in its name.";
 
-/// No vector has the filter in its name.
+/// Exit code if no vector's name contains the filter.
 const NONE: u8 = 3;
 
-/// What the command line says.
+/// The command-line options.
 #[derive(Default)]
 struct Options {
     interface: String,
@@ -72,7 +72,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Option<Options> {
     Some(options)
 }
 
-/// Runs all vectors that are wanted, if there are any; false if one failed.
+/// Runs the selected vectors; false if one failed, `None` if there are none.
 fn run(role: Role, options: &Options) -> Result<Option<bool>> {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let folder = options.vectors.as_ref().unwrap_or(&ours);
@@ -94,7 +94,7 @@ fn run(role: Role, options: &Options) -> Result<Option<bool>> {
             Outcome::Failed(why) => (&mut failed, format!("FAILED {side}: {name}: {why}")),
         };
         *number += 1;
-        // Whoever reads may have gone.
+        // The reader may have closed the pipe.
         let _ = writeln!(std::io::stdout(), "{text}");
     }
     let total = format!("{side}: {passed} passed, {failed} failed, {known} known not to pass");

@@ -10,11 +10,11 @@ use crate::suite::Role;
 use crate::table::{Table, hex, number, object, shown};
 use crate::{Result, Subject};
 
-/// Between two looks at what no frame tells.
+/// Polling interval for state that no frame reports.
 const POLL: Duration = Duration::from_millis(10);
-/// Between two repetitions of a frame that is to be repeated until it is answered.
+/// Interval between repetitions of a frame that is repeated until it is answered.
 const REPEAT: Duration = Duration::from_millis(100);
-/// How long is waited for the answer to a farewell.
+/// Time limit for the answer to a Disconnect.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// See the module.
@@ -22,7 +22,7 @@ pub(crate) struct Run<'a> {
     exchange: Exchange<'a>,
     role: Role,
     preludes: &'a Map<String, Value>,
-    /// What the agent has said of orders: its words, by the order's name.
+    /// The agent's answers: its words, by the order's name.
     said: BTreeMap<String, Vec<String>>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Run<'a> {
         Self { exchange, role, preludes, said: BTreeMap::new() }
     }
 
-    /// Does all steps.
+    /// Runs all steps.
     pub(crate) fn steps(&mut self, steps: &Value) -> Result<()> {
         let steps = steps.as_array().ok_or("steps are a list")?;
         for (number, step) in steps.iter().enumerate() {
@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Looks whether anything is left, and says farewell on what is open; to be called in any case.
+    /// Checks that nothing is left, and disconnects open channels; must be called in any case.
     pub(crate) fn end(&mut self) -> Result<()> {
         let names: Vec<String> = self.exchange.channels.keys().cloned().collect();
         let (table, mut left) = (self.exchange.table, Ok(()));
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
                 let entry = entry.describe(table);
                 left = Err(format!("at the end: nothing has asked for {entry}"));
             }
-            // A host's agent is ended instead.
+            // For a host the agent is ended instead.
             if self.role == Role::Host || self.exchange.channel(object(&spec)?)?.is_over {
                 continue;
             }
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Lets time pass, and takes what comes meanwhile.
+    /// Waits for `time`, and receives frames meanwhile.
     fn wait(&mut self, time: Duration) -> Result<()> {
         let deadline = self.exchange.subject.now() + time;
         loop {
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Awaits a frame without entries that is as described.
+    /// Waits for a frame without entries that matches the pattern.
     fn expect(&mut self, pattern: &Map<String, Value>) -> Result<()> {
         let kind = pattern.get("kind").and_then(Value::as_str).ok_or("what kind of frame?")?;
         let repeat = pattern.get("repeat").and_then(Value::as_str);
@@ -201,14 +201,14 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Sends a frame that must have no effect, and makes sure that it has none.
+    /// Sends a frame that must have no effect, and checks that it has none.
     fn reject(&mut self, value: &Value) -> Result<()> {
         let reason = value["reason"].as_str().ok_or("for what reason?")?;
         let answers = value.get("answers").and_then(Value::as_str);
         self.rejects(reason, answers, |exchange| exchange.send_wrong(&value["frame"]))
     }
 
-    /// A literal frame must have no effect.
+    /// Sends a literal frame that must have no effect, and checks that it has none.
     pub(crate) fn rejects_literal(&mut self, reason: &str, frame: &[u8]) -> Result<()> {
         self.rejects(reason, None, |exchange| exchange.send_literal(frame.to_vec()))
     }
@@ -234,18 +234,18 @@ impl<'a> Run<'a> {
         if after == state { Ok(()) } else { Err(format!("it had an effect: {after}, not {state}")) }
     }
 
-    /// What the peer has acknowledged, and what it has sent that no step has looked at.
+    /// Describes the peer's acks, and the received entries and frames that no step has examined.
     fn state(&self) -> String {
         let channels = self.exchange.channels.values();
         let acked: Vec<_> = channels.clone().map(|channel| channel.acked).collect();
         let entries: usize = channels.map(|channel| channel.entries.len()).sum();
-        // A host asks on when it likes.
+        // A host may send further requests at any time.
         let counts = |kind: &str| self.role == Role::Target || kind == "Disconnect";
         let frames = self.exchange.inbox.iter().filter(|frame| counts(&frame.kind)).count();
         format!("acks {acked:?}, {entries} entries, {frames} other frames")
     }
 
-    /// Has the peer look at everything that was sent, on all channels or beside them.
+    /// Makes the peer process everything that was sent, on all channels or outside of them.
     fn settle(&mut self) -> Result<()> {
         self.exchange.drain()?;
         let live = self.exchange.channels.iter().filter(|(_, channel)| !channel.is_over);
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
         self.expect(object(&reply)?)
     }
 
-    /// The reason's counter, and no other, grows by one.
+    /// Waits until the counter of the reason has grown by one, and no other counter.
     fn await_count(&mut self, reason: &str, before: &BTreeMap<String, u64>) -> Result<()> {
         let mut wanted = before.clone();
         *wanted.entry(reason.to_owned()).or_default() += 1;
@@ -296,7 +296,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Nothing has come, and nothing comes.
+    /// Checks that nothing has come, and nothing comes.
     fn quiet(&mut self, _why: &str) -> Result<()> {
         self.settle()?;
         let entries = self.exchange.channels.values().any(|channel| !channel.entries.is_empty());
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Awaits the completion of a request, and the data of a read before or after it.
+    /// Waits for the completion of a request, and for the data of a read before or after it.
     fn completes(&mut self, pattern: &Map<String, Value>) -> Result<()> {
         let wanted = self.tag_of(pattern)?;
         let table = self.exchange.table;
@@ -355,7 +355,7 @@ impl<'a> Run<'a> {
         self.exchange.table.encode("list tag", &tag, &self.exchange.bindings)
     }
 
-    /// Awaits an entry in a frame that comes again, from now on.
+    /// Waits for an entry in a retransmitted frame from now on.
     fn repeats(&mut self, pattern: &Map<String, Value>) -> Result<()> {
         self.settle()?;
         let tag = self.tag_of(pattern)?;
@@ -367,7 +367,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Awaits a host's command, and all data of a write. `as` names its tag and page for later.
+    /// Waits for a host's command, and for all data of a write. `as` names its tag and page for
+    /// later.
     fn request(&mut self, pattern: &Map<String, Value>) -> Result<()> {
         let label = pattern.get("as").and_then(Value::as_str).unwrap_or("request").to_owned();
         let data = pattern.get("data").map(|data| hex(data.as_str().unwrap_or("?"))).transpose()?;
@@ -407,7 +408,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Awaits the data of a write.
+    /// Waits for the data of a write.
     fn gather(&mut self, on: &Map<String, Value>, tag: &[u8], data: &[u8]) -> Result<()> {
         let mut came = vec![None; data.len()];
         self.exchange.until("all data of the write", |exchange| {
@@ -427,7 +428,7 @@ impl<'a> Run<'a> {
         same_bytes(&came.into_iter().flatten().collect::<Vec<u8>>(), data)
     }
 
-    /// The peer has acknowledged so many positions of each ring.
+    /// Waits until the peer has acknowledged this many positions of each ring.
     fn acked(&mut self, wanted: &Map<String, Value>) -> Result<()> {
         let count = |ring: &str| wanted.get(ring).and_then(Value::as_u64).unwrap_or(0) as u32;
         let wanted_acks = [count("command"), count("data")];
@@ -440,7 +441,7 @@ impl<'a> Run<'a> {
         self.exchange.subject.order(line)
     }
 
-    /// Awaits what the agent says of an order: `id` names it.
+    /// Waits for the agent's answer to an order, by its `id`.
     fn agent_says(&mut self, wanted: &Map<String, Value>) -> Result<()> {
         let id = wanted.get("id").and_then(Value::as_str).ok_or("of which order?")?.to_owned();
         let expected = wanted.get("words").and_then(Value::as_str).unwrap_or("ok");
@@ -464,7 +465,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What `send` is to send, without the name that it is to be kept under.
+/// The frame of a `send` step, without the label under which it is kept.
 fn without_label(value: &Value) -> Value {
     let mut value = value.clone();
     if let Some(frame) = value.as_object_mut() {

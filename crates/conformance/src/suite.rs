@@ -9,23 +9,23 @@ use crate::run::Run;
 use crate::table::{Table, hex};
 use crate::{Result, Subject};
 
-/// Which end is tested.
+/// The end under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The target: a host is played.
+    /// The target: the suite plays a host.
     Target,
-    /// The host: a target is played.
+    /// The host: the suite plays a target.
     Host,
 }
 
-/// What came of a vector.
+/// The result of a vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The implementation does what it has to.
+    /// The implementation meets the vector.
     Passed,
-    /// It does not, and is known not to, for the reason that the vector names.
+    /// It does not, and is known not to, for the reason that the vector gives.
     Known(String),
-    /// It does not.
+    /// It does not, for this reason.
     Failed(String),
 }
 
@@ -42,7 +42,7 @@ impl Suite {
     /// Reads the vectors for a role from the folder `conformance`.
     ///
     /// # Errors
-    /// If a file is missing or makes no sense.
+    /// If a file is missing or invalid.
     pub fn read(folder: &Path, role: Role) -> Result<Self> {
         let text = |name: &str| {
             let path = folder.join(name);
@@ -76,7 +76,7 @@ impl Suite {
         vectors.chain(frames)
     }
 
-    /// Runs the vector of that name. `random`: numbers that never were before.
+    /// Runs the vector of that name. `random` returns numbers that were never used before.
     pub fn run(
         &self,
         name: &str,

@@ -1,8 +1,8 @@
-//! The fields of frames, as `conformance/frames.json` lists them: how values of the vectors become
-//! bytes, and bytes are told apart.
+//! The fields of frames, as `conformance/frames.json` lists them: encodes values of the vectors as
+//! bytes, and decodes bytes.
 //!
-//! Every value is a string of bytes here. So what was received in one field can be sent in
-//! another, and to compare is to compare bytes.
+//! Every value is a string of bytes here. So a value received in one field can be sent in another,
+//! and values are compared as bytes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::Result;
 
 /// The bytes of fields by name.
 pub(crate) type Fields = BTreeMap<String, Vec<u8>>;
-/// What placeholders stand for.
+/// The values of placeholders.
 pub(crate) type Bindings = BTreeMap<String, Vec<u8>>;
 
 /// See the module.
@@ -30,19 +30,19 @@ struct Field {
 
 #[derive(Clone, Debug)]
 enum FieldKind {
-    /// So many bytes, little-endian; with names for values, or for bits.
+    /// A little-endian number of that many bytes; with names for values, or for bits.
     Number(usize, Option<String>),
-    /// So many bytes.
+    /// That many bytes.
     Hex(usize),
-    /// So many bytes of text, filled up with zeroes.
+    /// Text in that many bytes, padded with zeroes.
     Text(usize),
     /// `slot.generation`.
     Tag,
-    /// Records of that layout, as many as the field of that name says.
+    /// Records of the named layout; the named field has their number.
     List(String, String),
 }
 
-/// A body or an entry as it was received.
+/// A received body or entry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decoded {
     /// Its fields.
@@ -55,7 +55,7 @@ impl Table {
     /// Reads `frames.json`.
     ///
     /// # Errors
-    /// Where it makes no sense.
+    /// If the file is invalid.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let names = serde_json::from_value(value["names"].clone());
@@ -89,12 +89,12 @@ impl Table {
         Ok(fields)
     }
 
-    /// Whether a frame has a body of that name.
+    /// Whether there is a layout of that name.
     pub(crate) fn has(&self, layout: &str) -> bool {
         self.layouts.contains_key(layout)
     }
 
-    /// The bytes of a body, an entry or the header; what `values` does not name is zero, or the
+    /// Encodes a body, an entry or the header. Fields that `values` does not name are zero, or the
     /// length of a list.
     ///
     /// # Errors
@@ -180,10 +180,10 @@ impl Table {
         }
     }
 
-    /// Takes a body, an entry or the header apart; returns what follows it, too.
+    /// Decodes a body, an entry or the header; also returns the bytes after it.
     ///
     /// # Errors
-    /// If there are not as many bytes.
+    /// If there are too few bytes.
     pub(crate) fn decode<'a>(
         &self,
         name: &str,
@@ -209,7 +209,7 @@ impl Table {
         Ok((decoded, bytes))
     }
 
-    /// Compares what was received with what is `wanted` of it, and notes what is to be captured.
+    /// Compares received fields with those that are `wanted`, and binds the values to capture.
     ///
     /// # Errors
     /// The first field that differs.
@@ -295,15 +295,15 @@ fn layout(fields: &Value) -> Result<Vec<Field>> {
     fields.iter().map(|it| field(it).ok_or_else(|| format!("{it} is no field"))).collect()
 }
 
-/// A JSON object.
+/// The value as a JSON object.
 ///
 /// # Errors
-/// If it is something else.
+/// If it is not an object.
 pub(crate) fn object(value: &Value) -> Result<&Map<String, Value>> {
     value.as_object().ok_or_else(|| format!("{value} is no object"))
 }
 
-/// What `$name` stands for, or `$name+1`: the bytes as a number, and one more.
+/// The value of `$name`, or of `$name+1`: the bytes as a number, plus one.
 fn bound(text: &str, with: &Bindings) -> Result<Vec<u8>> {
     let (name, more) = text[1..].split_once('+').unwrap_or((&text[1..], "0"));
     let mut bytes = with.get(name).ok_or_else(|| format!("nothing is bound to ${name}"))?.clone();
@@ -316,11 +316,11 @@ fn bound(text: &str, with: &Bindings) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Bytes written in hexadecimal; blanks and dashes between them mean nothing, and `00*57` stands
-/// for 57 zeroes.
+/// Decodes hexadecimal bytes; blanks and dashes between them are ignored, and `00*57` stands for 57
+/// zeroes.
 ///
 /// # Errors
-/// If they are not.
+/// If the text is not hexadecimal.
 pub(crate) fn hex(text: &str) -> Result<Vec<u8>> {
     let wrong = || format!("{text:?} is not hexadecimal");
     let mut bytes = Vec::new();
@@ -338,12 +338,12 @@ pub(crate) fn hex(text: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The number in up to eight bytes.
+/// The little-endian number in up to eight bytes.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Bytes for people, cut where they get long.
+/// Bytes for people, shortened if they are long.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let digits: String = bytes.iter().take(24).map(|byte| format!("{byte:02x}")).collect();
     if bytes.len() > 24 { format!("{digits}.. ({} bytes)", bytes.len()) } else { digits }

@@ -1,7 +1,7 @@
-//! `cargo xtask deb`: the Debian package, with everything that makes Tyche a good service.
+//! `cargo xtask deb`: the Debian package, with everything for Tyche as a service.
 //!
-//! What is in it is in `packaging/`, or made by the program itself: manual pages and completions
-//! come from the definition of its command line. dpkg's own programs do the rest.
+//! Its content is in `packaging/`, or made by the program itself: manual pages and completions come
+//! from the definition of its command line. dpkg's own programs do the rest.
 
 mod root;
 mod stage;
@@ -18,7 +18,7 @@ use stage::Stage;
 /// The package's version, which is that of the whole workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What the package is made with.
+/// Programs that build the package.
 const BUILD: &[Need] = &[
     ("dpkg-deb", "dpkg"),
     ("dpkg-shlibdeps", "dpkg-dev"),
@@ -39,22 +39,22 @@ const FILES: [(&str, &str, u32); 9] = [
     ("docs/operating.md", "usr/share/doc/tyche", 0o644),
 ];
 
-/// Where shells look for completions, and what the program calls the shell.
+/// The program's names of shells, and where each shell looks for completions.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/tyche"),
     ("zsh", "usr/share/zsh/vendor-completions/_tyche"),
     ("fish", "usr/share/fish/vendor_completions.d/tyche.fish"),
 ];
 
-/// What dpkg calls when the package comes and goes.
+/// The scripts that dpkg calls when it installs and removes the package.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// Whether the arguments make sense.
+/// Whether the arguments are valid.
 pub(crate) fn is_usage(args: &[OsString]) -> bool {
     args.is_empty() || args == ["--test"]
 }
 
-/// Makes the package, and with `--test` installs and removes it in a clean Debian; false if that
+/// Builds the package, and with `--test` installs and removes it in a clean Debian; false if that
 /// fails.
 pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     packages::install(BUILD)?;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     if args.is_empty() { Ok(true) } else { root::test(&package) }
 }
 
-/// Makes the package below `dir` of a program.
+/// Builds the package of a program below `dir`.
 fn package(program: &Path, dir: &Path) -> Result<PathBuf> {
     let stage = Stage::new(&dir.join("stage"))?;
     for (source, target, mode) in FILES {
@@ -86,7 +86,7 @@ fn package(program: &Path, dir: &Path) -> Result<PathBuf> {
     let architecture = architecture()?;
     let package = dir.join(format!("tyche_{VERSION}_{architecture}.deb"));
     let mut build = Command::new("dpkg-deb");
-    // The same files give the same package.
+    // Reproducible: the same files give the same package.
     build.env("SOURCE_DATE_EPOCH", commit("%ct")?);
     run_tool(
         build.args(["--root-owner-group", "-Zxz", "--build"]).arg(stage.root()).arg(&package),
@@ -94,7 +94,7 @@ fn package(program: &Path, dir: &Path) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// Pages that the program writes, and those of its files.
+/// Adds the manual pages that the program writes, and those in the repository.
 fn manuals(program: &Path, stage: &Stage) -> Result<()> {
     let commands = stage.path("usr/share/man/man8");
     run_tool(Command::new(program).arg("man").arg(&commands))?;
@@ -104,7 +104,7 @@ fn manuals(program: &Path, stage: &Stage) -> Result<()> {
     stage.compress(&stage.path("usr/share/man/man5"))
 }
 
-/// Licences and history, in the forms that Debian has for them.
+/// Adds licences and changelog, in Debian's formats.
 fn documentation(stage: &Stage) -> Result<()> {
     let licence = read(&repository().join("LICENSE-MIT"))?;
     let indent = |line: &str| if line.is_empty() { " .".into() } else { format!(" {line}") };
@@ -124,7 +124,7 @@ fn documentation(stage: &Stage) -> Result<()> {
     stage.compress(&history)
 }
 
-/// What dpkg has to know.
+/// Writes dpkg's control file.
 fn control(stage: &Stage, dir: &Path) -> Result<()> {
     let size = stage.size_kib()?.to_string();
     let values = [
@@ -153,9 +153,9 @@ fn control(stage: &Stage, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The packages of the libraries that the program was linked with, with the versions it needs.
+/// The dependencies on packages of shared libraries, with their minimum versions.
 fn libraries(stage: &Stage, dir: &Path) -> Result<String> {
-    // It wants to be called where the sources of a package are.
+    // dpkg-shlibdeps must run in the source directory of a package.
     let sources = dir.join("sources");
     let debian = sources.join("debian");
     fs::create_dir_all(&debian).map_err(|error| format!("{}: {error}", debian.display()))?;
@@ -174,7 +174,7 @@ fn architecture() -> Result<String> {
     Ok(output(Command::new("dpkg").arg("--print-architecture"))?.trim().to_owned())
 }
 
-/// Who makes the package, by the variables that all of Debian's tools know.
+/// The package's maintainer, from the variables that all of Debian's tools use.
 fn maintainer() -> String {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let name = variable("DEBFULLNAME").unwrap_or_else(|| "The Tyche authors".to_owned());
@@ -182,7 +182,7 @@ fn maintainer() -> String {
     format!("{name} <{email}>")
 }
 
-/// Of the commit that is packaged, what `git log` calls `format`.
+/// A value of the packaged commit, by a `format` of `git log`.
 fn commit(format: &str) -> Result<String> {
     let mut git = Command::new("git");
     git.current_dir(repository()).args(["log", "-1", &format!("--format={format}")]);
@@ -193,7 +193,7 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What a command prints.
+/// The output of a command.
 fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;
@@ -204,7 +204,7 @@ fn output(command: &mut Command) -> Result<String> {
     Err(format!("{name} ({}): {text}{}", output.status, String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Runs a command that has nothing to say unless it fails.
+/// Runs a command that prints nothing unless it fails.
 fn run_tool(command: &mut Command) -> Result<()> {
     output(command).map(drop)
 }

@@ -1,7 +1,7 @@
-//! A clean Debian 12 that the package comes to and goes from.
+//! A clean Debian 12 in which the package is installed and removed.
 //!
-//! It is made once by debootstrap, below `target`, and copied for each test, so that what is
-//! compared at the end is what was there at the beginning.
+//! debootstrap makes it once, below `target`. Each test uses a copy, so that the end is compared
+//! with the same beginning.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,20 +12,20 @@ use super::{VERSION, output, run_tool};
 use crate::packages::{self, Need};
 use crate::{Result, target_dir};
 
-/// The Debian that the package has to fit.
+/// The Debian release that the package must fit.
 const SUITE: &str = "bookworm";
-/// What its smallest form lacks.
+/// Packages that its minimal variant lacks.
 const INCLUDE: &str = "systemd,udev";
-/// Where it is fetched from, if apt here does not know a place.
+/// The mirror, if apt on this machine knows none.
 const MIRROR: &str = "http://deb.debian.org/debian";
-/// Where the package is in the root while it is installed.
+/// Path of the package in the root during the installation.
 const PACKAGE: &str = "/tyche.deb";
 
-/// What the test runs.
+/// Programs that the test runs.
 const NEEDS: &[Need] = &[("debootstrap", "debootstrap"), ("unshare", "util-linux")];
 
-/// What dpkg, apt and the loader of libraries write wherever something is installed, and what a
-/// machine that is off has not.
+/// Files and directories that dpkg, apt and the dynamic loader write at every installation, and
+/// `/run`, which a machine that is off does not have.
 const ALWAYS_CHANGED: [&str; 8] = [
     "./etc/ld.so.cache",
     "./run",
@@ -37,10 +37,10 @@ const ALWAYS_CHANGED: [&str; 8] = [
     "./tyche.deb",
 ];
 
-/// A command to run in the root, and what its output must have.
+/// A description, a command to run in the root, and text that its output must contain.
 const CHECKS: [(&str, &str, &str); 9] = [
     ("the program runs", "tyche --version", VERSION),
-    // Anything that it says is something that it does not like.
+    // Any output is a complaint.
     (
         "systemd finds nothing wrong with the units",
         "cd /usr/lib/systemd/system && systemd-analyze --man=no verify tyche-target.service \
@@ -85,7 +85,7 @@ const CHECKS: [(&str, &str, &str); 9] = [
     ("nothing is enabled unasked", "ls /etc/systemd/system/*.wants/ | grep -c tyche", "=0\n"),
 ];
 
-/// Installs, checks, removes and purges; false if something is not as it should be.
+/// Installs, checks, removes and purges; false if a check failed.
 pub(super) fn test(package: &Path) -> Result<bool> {
     packages::install(NEEDS)?;
     let root = Root::fresh(&target_dir().join("deb"))?;
@@ -100,10 +100,10 @@ pub(super) fn test(package: &Path) -> Result<bool> {
     }
     root.run("apt-get --quiet --yes remove tyche")?;
     let left = root.surplus(&before)?;
-    // dpkg keeps what the administrator may have changed.
+    // dpkg keeps files that the administrator may have changed.
     let kept = ["./etc/tyche", "./etc/tyche/tychetab"].map(str::to_owned);
     good &= tell("removing it leaves its configuration alone", &left, &kept.into());
-    // What a target and a host write while they run.
+    // Files that a target and a host write while they run.
     root.run(
         "mkdir -p /var/lib/tyche/targets /etc/systemd/system/multi-user.target.wants; \
          echo x >/var/lib/tyche/host-id; echo x >/etc/tyche/target.toml; \
@@ -121,7 +121,7 @@ fn say(what: &str, good: bool) {
     println!("deb: {what}{}", if good { "" } else { ": NO" });
 }
 
-/// Says whether files are those that were expected, and which are not.
+/// Reports whether the files are the expected ones, and lists the differences.
 fn tell(what: &str, files: &BTreeSet<String>, wanted: &BTreeSet<String>) -> bool {
     say(what, files == wanted);
     for file in files.symmetric_difference(wanted) {
@@ -136,7 +136,7 @@ struct Root {
 }
 
 impl Root {
-    /// As debootstrap made it.
+    /// Makes a copy as debootstrap made it.
     fn fresh(dir: &Path) -> Result<Self> {
         let (pristine, path) = (dir.join(SUITE), dir.join("root"));
         if !pristine.exists() {
@@ -147,10 +147,10 @@ impl Root {
         Ok(Self { path })
     }
 
-    /// Runs lines of `sh` as root in it, and returns what they print.
+    /// Runs lines of `sh` as root in it; returns their output.
     ///
-    /// In mount, network and process namespaces of its own: what is mounted there and what is
-    /// started there is gone afterwards.
+    /// In mount, network and process namespaces of its own: mounts and processes are gone
+    /// afterwards.
     fn shell(&self, script: &str) -> Result<(String, bool)> {
         let enter = "mount -t proc proc \"$0/proc\"; mount --rbind /sys \"$0/sys\"; \
                      mount --rbind /dev \"$0/dev\"; exec chroot \"$0\" sh -c \"$1\"";
@@ -167,7 +167,7 @@ impl Root {
         Ok((said + &complaint, false))
     }
 
-    /// Runs what must succeed.
+    /// Runs a script that must succeed.
     fn run(&self, script: &str) -> Result<()> {
         match self.shell(script)? {
             (_, true) => Ok(()),
@@ -175,7 +175,7 @@ impl Root {
         }
     }
 
-    /// Whether a script prints what is wanted: something that has it, or with `=` nothing but it.
+    /// Checks that a script's output contains `wanted`, or is exactly the text after its `=`.
     fn check(&self, what: &str, script: &str, wanted: &str) -> Result<bool> {
         let (said, _) = self.shell(script)?;
         let good = match wanted.strip_prefix('=') {
@@ -189,7 +189,7 @@ impl Root {
         Ok(good)
     }
 
-    /// All files and directories, but those that change whatever is installed.
+    /// All files and directories, except those that change at every installation.
     fn files(&self) -> Result<BTreeSet<String>> {
         let mut find = Command::new("find");
         find.current_dir(&self.path).arg(".").arg("-xdev");
@@ -203,16 +203,16 @@ impl Root {
         Ok(listed.lines().filter(|file| !changes(file)).map(str::to_owned).collect())
     }
 
-    /// What was not there before.
+    /// The files that were not there before.
     fn surplus(&self, before: &BTreeSet<String>) -> Result<BTreeSet<String>> {
         Ok(self.files()?.difference(before).cloned().collect())
     }
 }
 
-/// Makes a Debian, from where this machine's apt gets its own.
+/// Makes a Debian, from the mirror of this machine's apt.
 fn bootstrap(path: &Path) -> Result<()> {
     println!("deb: making a {SUITE} with debootstrap, once");
-    // To the side at first: what is there under its name is whole.
+    // Made under another name first: a directory with the final name is complete.
     let aside = path.with_extension("part");
     run_tool(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&aside))?;
     let mut debootstrap = Command::new("debootstrap");
@@ -225,7 +225,7 @@ fn bootstrap(path: &Path) -> Result<()> {
     fs::rename(&aside, path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The place that apt has this suite from.
+/// The mirror from which apt gets this suite.
 fn mirror() -> String {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
@@ -234,7 +234,7 @@ fn mirror() -> String {
     found.unwrap_or_else(|| MIRROR.to_owned())
 }
 
-/// What apt goes through to get there.
+/// The proxy that apt uses, if any.
 fn proxy() -> Option<String> {
     let mut apt = Command::new("apt-config");
     let said = output(apt.args(["dump", "--format", "%v%n", "Acquire::http::Proxy"])).ok()?;

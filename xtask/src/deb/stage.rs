@@ -15,7 +15,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// An empty one.
+    /// Makes an empty stage.
     pub(super) fn new(root: &Path) -> Result<Self> {
         match fs::remove_dir_all(root) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -29,7 +29,7 @@ impl Stage {
         &self.root
     }
 
-    /// Where something will be.
+    /// The path of a file or directory in the stage.
     pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join(path)
     }
@@ -60,14 +60,14 @@ impl Stage {
         run_tool(Command::new("gzip").args(["-9", "--no-name", "--recursive"]).arg(path))
     }
 
-    /// What dpkg shows as the size, in KiB.
+    /// The installed size, in KiB.
     pub(super) fn size_kib(&self) -> Result<u64> {
         let said = output(Command::new("du").args(["-k", "--summarize"]).arg(&self.root))?;
         let size = said.split_whitespace().next().and_then(|number| number.parse().ok());
         size.ok_or_else(|| format!("du does not say a size: {said}"))
     }
 
-    /// A checksum of each file, in the form of dpkg.
+    /// Checksums of all files, in dpkg's format.
     pub(super) fn checksums(&self) -> Result<String> {
         let mut sum = Command::new("find");
         sum.current_dir(&self.root).args([".", "-type", "f", "-not", "-path", "./DEBIAN/*"]);

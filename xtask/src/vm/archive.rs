@@ -1,5 +1,5 @@
-//! The archive that a kernel starts from: cpio, "newc" (Documentation/driver-api/early-userspace
-//! of the kernel).
+//! The initial RAM disk of a kernel: cpio, "newc" (Documentation/driver-api/early-userspace of the
+//! kernel).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::Result;
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// Files and the directories that they are in.
+/// Files with their directories.
 pub(super) struct Archive {
     bytes: Vec<u8>,
     names: BTreeSet<String>,
@@ -49,7 +49,7 @@ impl Archive {
         self.entry(name, mode, content);
     }
 
-    /// Headers are numbers of eight hexadecimal digits.
+    /// Adds an entry. Its header consists of numbers of eight hexadecimal digits.
     fn entry(&mut self, name: &str, mode: u32, content: &[u8]) {
         let (number, links, name_len) = (self.names.len(), 1, name.len() + 1);
         let mut header = "070701".to_owned();
@@ -69,7 +69,7 @@ impl Archive {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// The archive.
+    /// Ends the archive; returns its bytes.
     pub(super) fn end(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes

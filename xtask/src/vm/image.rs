@@ -1,9 +1,9 @@
-//! What a guest boots: `target/vm/VERSION` with a kernel (`vmlinux`), its first files (`initrd`),
-//! and its modules (`modules`).
+//! The image of a guest: `target/vm/VERSION` with a kernel (`vmlinux`), an initial RAM disk
+//! (`initrd`), and modules (`modules`).
 //!
-//! The first files are busybox, the few modules without which nothing can be mounted, and two
-//! scripts. All else is this machine's: its `/usr` over 9p, read-only, and over the second serial
-//! line the scripts of a test.
+//! The initial RAM disk has busybox, the few modules without which nothing can be mounted, and two
+//! scripts. All else comes from this machine: its `/usr` over 9p, read-only, and the scripts of a
+//! test over the second serial line.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ use super::archive::Archive;
 use super::kernel::{Kernel, Series};
 use crate::Result;
 
-/// Modules without which a guest has neither its network nor the programs of this machine.
+/// Modules for the guest's network and for the programs of this machine.
 const MODULES: [&str; 5] = ["virtio_pci", "virtio_net", "9p", "9pnet_virtio", "virtio_rng"];
 
 /// Makes the image of a series of kernels.
@@ -23,7 +23,7 @@ pub(super) fn make(series: Series) -> Result<()> {
     make_of(&Kernel::fetch(&vm, series)?, &vm, series)
 }
 
-/// The same, if apt knows a kernel of that series; or else there is none.
+/// Makes the image if apt knows a kernel of that series.
 pub(super) fn make_if_known(series: Series) -> Result<()> {
     let vm = super::dir()?;
     if let Some(kernel) = Kernel::find(&vm, series)? {
@@ -57,13 +57,13 @@ fn archive(kernel: &Kernel) -> Result<Vec<u8>> {
     archive.text("/init", include_str!("init.sh"));
     archive.text("/agent", include_str!("agent.sh"));
     archive.text("/etc/inittab", "null::respawn:/agent\n");
-    // udev looks these up for its rules.
+    // udev looks users and groups up for its rules.
     archive.file("/etc/passwd", Path::new("/etc/passwd"))?;
     archive.file("/etc/group", Path::new("/etc/group"))?;
     Ok(archive.end())
 }
 
-/// Makes `link` lead to `target`, wherever it led before.
+/// Makes `link` point to `target`, replacing an old link.
 fn link(target: &Path, link: &Path) -> Result<()> {
     let explain = |error| format!("{}: {error}", link.display());
     match fs::remove_file(link) {

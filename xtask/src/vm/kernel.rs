@@ -1,7 +1,7 @@
-//! Debian's kernels, as their packages have them: downloaded once, and unpacked below `target`.
+//! Debian's kernels, from their packages: downloaded once, and unpacked below `target`.
 //!
-//! What is booted is the plain ELF file inside of the compressed image: a kernel that unpacks
-//! itself takes an emulated processor longer than all the rest of booting.
+//! The machine boots the plain ELF file inside the compressed image: unpacking itself would take a
+//! kernel on an emulated processor longer than the rest of the boot.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 
 use crate::{Result, succeeds};
 
-/// Which of Debian's kernels, by the version that their packages' names begin with.
+/// A series of Debian's kernels, by the version in their packages' names.
 #[derive(Clone, Copy)]
 pub(crate) enum Series {
-    /// Debian 12's: `nbd`, but not `ublk_drv`.
+    /// Debian 12's kernel: `nbd`, but not `ublk_drv`.
     V6_1,
-    /// Debian 13's, and Debian 12's by backport: `ublk_drv`.
+    /// Debian 13's kernel, and Debian 12's backport: `ublk_drv`.
     V6_12,
-    /// Debian 13's by backport: a `ublk_drv` with all that we have use for.
+    /// Debian 13's backport: a `ublk_drv` with all the features that we use.
     V7,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// The newest kernel of that series, below `dir`; `None` if apt knows none.
+    /// Finds the newest kernel of that series, below `dir`; `None` if apt knows none.
     pub(super) fn find(dir: &Path, series: Series) -> Result<Option<Self>> {
         let Some(package) = newest(series)? else { return Ok(None) };
         let root = dir.join(&package);
@@ -51,7 +51,7 @@ impl Kernel {
         Ok(Some(Self { root, files }))
     }
 
-    /// The same, where it is needed.
+    /// Finds the kernel as [`find`](Self::find) does; fails if there is none.
     pub(super) fn fetch(dir: &Path, series: Series) -> Result<Self> {
         Self::find(dir, series)?.ok_or_else(|| {
             let version = series.version();
@@ -59,18 +59,17 @@ impl Kernel {
         })
     }
 
-    /// What to boot.
+    /// The kernel image to boot.
     pub(super) fn image(&self) -> PathBuf {
         self.root.join("vmlinux")
     }
 
-    /// The directory that a machine which runs this kernel has as `/lib/modules`.
+    /// The directory that a machine with this kernel mounts as `/lib/modules`.
     pub(super) fn modules_dir(&self) -> Result<&Path> {
         modules_dir(&self.files)
     }
 
-    /// The content of modules and of what they need, each after what it needs itself. What is
-    /// built in has none.
+    /// The content of modules and their dependencies, in load order. Built-in modules are left out.
     pub(super) fn modules(&self, wanted: &[&str]) -> Result<Vec<Vec<u8>>> {
         let mut ordered = Vec::new();
         for module in wanted {
@@ -100,13 +99,13 @@ impl Kernel {
     }
 }
 
-/// What a module says that it needs: a string `depends=a,b` among others.
+/// A module's dependencies: a string `depends=a,b` among others.
 fn dependencies(module: &[u8]) -> Vec<String> {
     let key = b"depends=";
     let mut strings = module.split(|byte| *byte == 0);
     let value = strings.find_map(|string| string.strip_prefix(key)).unwrap_or_default();
     let names = value.split(|byte| *byte == b',').filter(|name| !name.is_empty());
-    // File names may have a dash where names of modules have an underscore; ours have none.
+    // File names may have a dash where module names have an underscore; ours have none.
     names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
@@ -121,20 +120,20 @@ fn newest(series: Series) -> Result<Option<String>> {
     Ok(names.into_iter().max_by_key(|name| numbers(name)))
 }
 
-/// Whether a package is a kernel with all modules for any machine: its name has a version and
-/// nothing else (others have `-cloud`, `-rt`, or `-unsigned`).
+/// Whether a package is a generic kernel with all modules: its name has a version and nothing else
+/// (others have `-cloud`, `-rt`, or `-unsigned`).
 fn is_generic(package: &str) -> bool {
     let version = package.strip_prefix("linux-image-").and_then(|it| it.strip_suffix("-amd64"));
     version.is_some_and(|it| it.split('-').all(|part| part.starts_with(|c: char| c.is_numeric())))
 }
 
-/// The numbers in a name: by them versions are ordered.
+/// The numbers in a name, which order versions.
 fn numbers(name: &str) -> Vec<u64> {
     let parts = name.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
     parts.map(|part| part.parse().unwrap_or(u64::MAX)).collect()
 }
 
-/// The packages that a kernel is in: from Linux 7.0 on it has several.
+/// The packages of a kernel: several from Linux 7.0 on.
 fn parts(package: &str) -> Result<Vec<String>> {
     let version = package.strip_prefix("linux-image-").unwrap_or(package);
     let mut parts = vec![package.to_owned()];
@@ -147,14 +146,14 @@ fn parts(package: &str) -> Result<Vec<String>> {
     Ok(parts)
 }
 
-/// The packages that apt knows of whose names begin with that.
+/// The packages with that prefix that apt knows.
 fn known(prefix: &str) -> Result<Vec<String>> {
     let names = output(Command::new("apt-cache").args(["pkgnames", prefix]))?;
     Ok(String::from_utf8_lossy(&names).lines().map(str::to_owned).collect())
 }
 
 fn unpack(dir: &Path, package: &str, root: &Path) -> Result<()> {
-    // To the side at first: what is there under its name is whole.
+    // Unpacked under another name first: a directory with the final name is complete.
     let aside = dir.join("unpacking");
     let _ = fs::remove_dir_all(&aside);
     fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
@@ -175,7 +174,7 @@ fn unpack(dir: &Path, package: &str, root: &Path) -> Result<()> {
     fs::rename(&tree, root).map_err(|error| format!("{}: {error}", root.display()))
 }
 
-/// Does what installing the package would: the list of what modules need, and the plain kernel.
+/// Adds what the package's installation would make: the module dependencies, and the plain kernel.
 fn complete(tree: &Path) -> Result<()> {
     let mut files = Vec::new();
     walk(tree, &mut files)?;
@@ -198,7 +197,7 @@ fn modules_dir(files: &[PathBuf]) -> Result<&Path> {
     dir.ok_or_else(|| "the package has no modules".to_owned())
 }
 
-/// Takes the plain kernel out of a compressed one (Documentation/arch/x86/boot.rst of the kernel:
+/// Extracts the plain kernel from a compressed one (Documentation/arch/x86/boot.rst of the kernel:
 /// `setup_sects`, `payload_offset`, `payload_length`).
 fn extract(compressed: &Path, plain: &Path) -> Result<()> {
     let image = fs::read(compressed).map_err(|e| format!("{}: {e}", compressed.display()))?;
@@ -214,8 +213,8 @@ fn extract(compressed: &Path, plain: &Path) -> Result<()> {
     let mut unpacker = Command::new(program);
     unpacker.args(args).stdin(File::open(&packed).map_err(explain)?);
     unpacker.stdout(File::create(plain).map_err(explain)?).stderr(Stdio::null());
-    // The payload's length follows it, which the unpackers take for garbage and say so by their
-    // exit code; so what came out is looked at instead.
+    // The payload is followed by its length, which the unpackers report as garbage by their exit
+    // code; so their output is checked instead.
     succeeds(&mut unpacker)?;
     let _ = fs::remove_file(&packed);
     let unpacked = fs::read(plain).map_err(explain)?;
@@ -225,13 +224,13 @@ fn extract(compressed: &Path, plain: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The compressed kernel within the image that a boot loader takes.
+/// The compressed kernel within the boot loader's image.
 fn payload(image: &[u8]) -> Option<&[u8]> {
     let number = |at: usize| {
         let bytes = image.get(at..at + 4)?.try_into().ok()?;
         usize::try_from(u32::from_le_bytes(bytes)).ok()
     };
-    // Zero stands for four there.
+    // In this field, zero means four.
     let setup_sectors = match usize::from(*image.get(0x1f1)?) {
         0 => 4,
         sectors => sectors,
@@ -240,7 +239,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     image.get(start..start.checked_add(number(0x24c)?)?)
 }
 
-/// What a program prints that must succeed.
+/// The output of a program that must succeed.
 fn output(command: &mut Command) -> Result<Vec<u8>> {
     let program = command.get_program().to_string_lossy().into_owned();
     let done = command.stderr(Stdio::inherit()).output();

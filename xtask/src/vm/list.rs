@@ -1,7 +1,7 @@
-//! `cargo xtask vm`: what is expected of a block device, proven on Debian's kernels.
+//! `cargo xtask vm`: tests of block devices on Debian's kernels.
 //!
-//! The tests are those of `crates/cli/tests/vm`. They run here, with guests on a bridge in a
-//! network namespace of their own, and name what they prove: `ATTACHMENT::WHAT`.
+//! The tests are those of `crates/cli/tests/vm`. They run on this machine, with guests on a bridge
+//! in a network namespace of their own. Their names say what they prove: `ATTACHMENT::WHAT`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,20 +12,20 @@ use super::kernel::Series;
 use crate::suite::{Skip, follow};
 use crate::{Result, cargo, packages};
 
-/// Runs the tests whose names have `filter` in them; false if one failed.
+/// Runs the tests whose names contain `filter`; false if one failed.
 pub(crate) fn run(filter: Option<&OsString>) -> Result<bool> {
     packages::install(packages::VM)?;
     packages::install(packages::GUEST)?;
     for series in [Series::V6_1, Series::V6_12] {
         image::make(series)?;
     }
-    // Without it, its tests are left out.
+    // Without this kernel, its tests are left out.
     image::make_if_known(Series::V7)?;
     let began = Instant::now();
     let mut tests = cargo();
     tests.args(["test", "--package", "tyche", "--test", "vm"]).env("TYCHE_VM", super::dir()?);
     tests.args(["--", "--include-ignored", "--test-threads", "1", "--show-output"]).args(filter);
-    // A comparison, which `cargo xtask vm peers` runs.
+    // This test is a comparison, which `cargo xtask vm peers` runs.
     tests.args(["--skip", "peers::compare"]);
     let (log, succeeded) = follow(tests)?;
     println!("\n{}", table(&log.results, &log.skips));
@@ -41,7 +41,7 @@ pub(crate) fn run(filter: Option<&OsString>) -> Result<bool> {
     Ok(succeeded && log.failed == 0)
 }
 
-/// What came of each test: a row for what is proven, a column for what of.
+/// The table of results: a row for each property, a column for each attachment.
 fn table(results: &[(String, bool)], skips: &[Skip]) -> String {
     let mut rows: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
     let mut columns: BTreeMap<&str, ()> = BTreeMap::new();

@@ -1,12 +1,11 @@
 //! Virtual machines that run Debian's own kernels.
 //!
-//! They are emulated, so they run anywhere, and are some 15 times as slow as the real thing: good
-//! for asking a kernel about what one doesn't have, not for measuring.
+//! They are emulated, so they run anywhere, and are some 15 times as slow as real ones: good for
+//! testing with kernels that this machine does not run, not for measuring.
 //!
-//! There are two kinds. A [script](script) brings all that it needs in its archive, runs, and is
-//! gone: that is how placement is proven. The [list](list) boots [guests](image) that have the
-//! programs of this machine, and that tests on this machine talk to while they cut links and kill
-//! targets outside.
+//! There are two kinds. A [script](script) contains all that it needs in its archive, runs, and
+//! ends: the tests of placement use it. The [list](list) boots [guests](image) with the programs of
+//! this machine. Tests on this machine control them, while they cut links and kill targets outside.
 
 mod archive;
 mod image;
@@ -25,7 +24,7 @@ pub(crate) use script::{Script, run as run_script};
 
 use crate::{Result, target_dir};
 
-/// Where kernels and what is made of them are.
+/// The directory of kernels and images.
 fn dir() -> Result<PathBuf> {
     let dir = target_dir().join("vm");
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;

@@ -1,13 +1,13 @@
-//! `cargo xtask vm peers`: the same jobs for our devices and for those of others, in one guest.
+//! `cargo xtask vm peers`: the same jobs for our devices and for others, in one guest.
 //!
-//! It is a test like those of the list, but for two things: ours is built for release, and what
-//! came of it is kept, in `bench/results-vm`.
+//! It is a test like those of the list, except that ours is built for release, and that the results
+//! are kept, in `bench/results-vm`.
 
 use super::image;
 use super::kernel::Series;
 use crate::{Result, cargo, packages, root, succeeds};
 
-/// Compares; false if a device failed or did not keep what was written.
+/// Runs the comparison; false if a device failed or did not keep what was written.
 pub(crate) fn run() -> Result<bool> {
     for needs in [packages::VM, packages::GUEST, packages::PEERS] {
         packages::install(needs)?;

@@ -1,5 +1,5 @@
-//! A virtual machine that runs one script and is gone: a kernel, an archive in memory as its only
-//! disk, and the output of a serial line.
+//! A virtual machine that runs one script and ends: a kernel, an initial RAM disk, and a serial
+//! line for output.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,24 +12,24 @@ use super::archive::Archive;
 use super::kernel::{Kernel, Series};
 use crate::Result;
 
-/// How long a machine may take for everything.
+/// Time limit for a machine.
 const TIME_MAX: Duration = Duration::from_secs(600);
-/// The last line that a machine prints, followed by the script's exit code.
+/// Prefix of the last line that a machine prints, before the script's exit code.
 const END: &str = "VM-END ";
 
-/// What runs in the machine.
+/// A script and its environment in the machine.
 pub(crate) struct Script<'a> {
     pub(crate) kernel: Series,
-    /// Modules to load, and with them those that they need. What is built in is fine.
+    /// Modules to load, with their dependencies. They may be built in.
     pub(crate) modules: &'a [&'a str],
-    /// Programs to bring along, to the same places, with the libraries that they need.
+    /// Programs to include, at the same paths, with their libraries.
     pub(crate) programs: &'a [&'a Path],
-    /// Lines of `sh`, run by busybox as root. The last one's exit code is that of all.
+    /// Lines of `sh`, run by busybox as root. The last one's exit code is the result.
     pub(crate) lines: &'a str,
 }
 
-/// Boots a machine of the shape that `shape` describes to qemu, shows what the script prints, and
-/// returns whether it succeeded.
+/// Boots a machine, to which `shape` adds qemu arguments; shows the script's output, and returns
+/// whether it succeeded.
 pub(crate) fn run(script: &Script<'_>, shape: impl FnOnce(&mut Command)) -> Result<bool> {
     let dir = super::dir()?;
     let kernel = Kernel::fetch(&dir, script.kernel)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(script: &Script<'_>, shape: impl FnOnce(&mut Command)) -> Resu
     follow(qemu)
 }
 
-/// Everything that the machine has.
+/// The initial RAM disk of the machine.
 fn archive(script: &Script<'_>, kernel: &Kernel) -> Result<Vec<u8>> {
     let mut archive = Archive::new();
     for (index, module) in kernel.modules(script.modules)?.iter().enumerate() {
@@ -87,7 +87,7 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(words.map(PathBuf::from).collect())
 }
 
-/// Runs the machine and shows what it prints.
+/// Runs the machine and shows its output.
 fn follow(mut qemu: Command) -> Result<bool> {
     let spawned = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|error| format!("qemu-system-x86_64: {error}"))?;
@@ -113,7 +113,7 @@ fn follow(mut qemu: Command) -> Result<bool> {
     ended.ok_or_else(|| "the virtual machine died: see above".to_owned())
 }
 
-/// The lines of a machine's serial line, as they come.
+/// The lines of a machine's serial output, as they come.
 fn lines(child: &mut Child) -> std::sync::mpsc::Receiver<String> {
     let (sender, lines) = channel();
     let stdout = child.stdout.take().expect("piped by the caller");

@@ -1,8 +1,8 @@
-//! The floor under a result: the same links, loops and spinning, but nothing except frames.
+//! The floor under a result: the same links, loops and spinning, but bare frames only.
 //!
-//! A *round* is some frames out and some frames back, as echoes (PROTOCOL.md, "Echo frames"): no
-//! requests, no rings, no repair, no checksums of data, no memory of requests and no store. Rounds
-//! are kept on their way as the bench keeps requests on their way:
+//! A *round* is a number of frames out and a number of frames back, as echoes (PROTOCOL.md, "Echo
+//! frames"): no requests, no rings, no repair, no checksums of data, no memory of requests and no
+//! store. Rounds are kept in flight as the bench keeps requests in flight:
 //!
 //! | measured | out | back |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | exchange of writes | the data of several requests, in full frames | their completions in one |
 //! | stream | as much as can be, in the direction of the data | only what keeps it going |
 //!
-//! All of it is measured several times and the best is the floor, for it is what the machine can
-//! do. A round that is lost is begun anew after a while and counts for nothing.
+//! Each is measured several times. The best is the floor: the most that the machine can do. A lost
+//! round is begun anew after a timeout and is not counted.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -26,24 +26,24 @@ use crate::error::{Code, Error, Result};
 
 /// The answer of the round trip: a page and its entries.
 const ROUND_TRIP_LEN: usize = HEAD_LEN + PAGE_LEN;
-/// Frames on their way at once, at most: as many as every link holds.
+/// Maximum number of frames in flight: as many as every link holds.
 const FRAMES_MAX: usize = 128;
-/// Frames of a round in one direction, at most.
+/// Maximum number of frames of a round in one direction.
 const ROUND_FRAMES_MAX: usize = ECHO_REPLIES_MAX as usize;
-/// After this time a round is taken for lost. Longer than 128 frames of 9000 bytes take at
-/// 1 Gbit/s; a round that is lost keeps its place for so long.
+/// Timeout after which a round counts as lost. It exceeds the time that 128 frames of 9000 bytes
+/// take at 1 Gbit/s; a lost round keeps its place for that long.
 const LOST_AFTER: Duration = Duration::from_millis(50);
-/// How long to wait for the first round, however short the measurement: who answers may sleep.
+/// How long to wait for the first round, however short the measurement: the target may sleep.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
-/// What a request adds to its data: two entries.
+/// Bytes that a request adds to its data: two entries.
 const PER_REQUEST: usize = 2 * ENTRY_LEN;
 
-/// What is to be measured.
+/// One kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
     /// One round at a time.
     RoundTrip,
-    /// What the bench moves, with so many requests in a round.
+    /// The frames of the bench's own requests, with so many requests in a round.
     Exchange { requests: usize },
     /// Long frames in one direction.
     Stream,
@@ -58,10 +58,10 @@ impl Probe {
     }
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    /// Bytes that were wanted: of requests' data, or of the frames in a stream.
+    /// Useful bytes: of requests' data, or of the frames in a stream.
     pub(super) bytes: u64,
     pub(super) elapsed: Duration,
     pub(super) rounds: u64,
@@ -72,17 +72,18 @@ pub(super) struct Measured {
 /// Frames out and frames back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Round {
-    /// Frames out; the last asks for what comes back.
+    /// Frames out; the last asks for the frames back.
     out: usize,
     out_len: usize,
     replies: usize,
     reply_len: usize,
-    /// Bytes that were wanted, in each frame back.
+    /// Useful bytes in each frame back.
     bytes_per_reply: u64,
 }
 
 impl Round {
-    /// Full frames to the host, or full frames to the target, and what asks for or answers them.
+    /// A round of full frames to the host, or to the target, with the short frame that asks for or
+    /// acknowledges them.
     fn new(is_read: bool, full: (usize, usize), small_len: usize, bytes_per_frame: u64) -> Self {
         let (frames, len) = full;
         if is_read {
@@ -114,10 +115,10 @@ impl Round {
         let small_len = |entries: usize| HEAD_LEN + entries.max(1) * ENTRY_LEN;
         let per_frame = (room / (len + PER_REQUEST)).min(ENTRIES_MAX / 2);
         if per_frame == 0 {
-            // As the protocol cuts data: whole pages where one fits, else 64 bytes.
+            // Data are cut as the protocol cuts them: whole pages where one fits, else 64 bytes.
             let unit = if room >= PAGE_LEN + PER_REQUEST { PAGE_LEN } else { 64 };
             let frames = len.div_ceil((room - ENTRY_LEN) / unit * unit);
-            // Of equal length, so that the bytes are those of the request.
+            // All frames have the same length, so that the bytes are those of the request.
             let part = len / frames;
             let full = (frames.min(ROUND_FRAMES_MAX), HEAD_LEN + ENTRY_LEN + part);
             return Self::new(is_read, full, small_len(1), part as u64);
@@ -132,7 +133,7 @@ impl Round {
         self.bytes_per_reply * self.replies as u64
     }
 
-    /// How many of them carry what `depth` requests of `len` bytes do, within bounds.
+    /// Number of rounds that carry as much as `depth` requests of `len` bytes, within bounds.
     fn count(&self, depth: u16, len: u32) -> usize {
         let wanted = u64::from(depth) * u64::from(len) / self.bytes();
         let most = FRAMES_MAX / self.out.max(self.replies);
@@ -140,10 +141,10 @@ impl Round {
     }
 }
 
-/// A round on its way.
+/// A round in flight.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Its number and, in the lowest bits, its place.
+    /// Its sequence number, with the index of its place in the lowest bits.
     sequence: u64,
     round: Round,
     /// Frames that have not come back.
@@ -151,11 +152,11 @@ struct Place {
     begun: Instant,
 }
 
-/// Bits of a sequence that say which place it is.
+/// Bits of a sequence number that hold the index of the place.
 const PLACE_BITS: u32 = 8;
 const _: () = assert!(FRAMES_MAX <= 1 << PLACE_BITS);
 
-/// The rounds on their way.
+/// The rounds in flight.
 struct Exchange<'a> {
     host: &'a mut InlineHost,
     reads: Round,
@@ -244,7 +245,7 @@ impl Exchange<'_> {
         Ok(Measured { bytes, elapsed, rounds, busy })
     }
 
-    /// Lets what is on its way arrive, so that the next measurement has the links for itself.
+    /// Waits for the rounds in flight, so that the next measurement has the links for itself.
     fn drain(&mut self, answers: &mut Vec<Echo>) {
         let start = Instant::now();
         while self.places.iter().any(|place| place.missing > 0) && start.elapsed() < LOST_AFTER {
@@ -288,8 +289,8 @@ impl Exchange<'_> {
     }
 }
 
-/// Where the rounds of a measurement begin to be numbered: above all earlier ones, so that what is
-/// late of those is not taken for an answer. No round is as short as a nanosecond.
+/// First sequence number of a measurement: above all earlier ones, so that late frames of those are
+/// not taken for answers. No round is as short as a nanosecond.
 fn start_of_numbers() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()

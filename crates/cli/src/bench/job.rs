@@ -1,4 +1,4 @@
-//! Jobs: threads with a session each, that do the same at the same time.
+//! Jobs: threads with a session each, that run the same task at the same time.
 //!
 //! ```text
 //! Jobs::run(task) --task--> job 0   InlineHost, Load
@@ -6,7 +6,7 @@
 //!                 <-- outcome of each --
 //! ```
 //!
-//! A job that has nothing to do keeps its session alive. The first that fails ends them all.
+//! An idle job keeps its session alive. The first job that fails ends them all.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,19 +25,19 @@ use crate::error::{Code, Error, Result};
 
 /// How long the farewell to the target may take.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often an idle job looks after its session.
+/// How often an idle job polls its session.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// What the jobs shall do.
+/// A task for all jobs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task {
-    /// Requests: to get going, and to be measured.
+    /// Requests: a warm-up, then the measurement.
     Load(Duration, Duration),
-    /// Nothing but frames.
+    /// Bare frames.
     Floor(Probe, Duration),
 }
 
-/// What a job has done.
+/// The result of a job's task.
 enum Outcome {
     Connected(Geometry),
     Load(Tally),
@@ -45,12 +45,12 @@ enum Outcome {
 }
 
 struct Job {
-    /// Taken away to end the job.
+    /// Dropped to end the job.
     tasks: Option<Sender<Task>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// See the module. Dropping them ends the sessions.
+/// See the module. Dropping it ends the sessions.
 pub(super) struct Jobs {
     jobs: Vec<Job>,
     outcomes: Receiver<Result<Outcome>>,
@@ -62,7 +62,7 @@ impl Jobs {
     /// Connects a session for each of `options`.
     ///
     /// # Errors
-    /// What any of them failed with.
+    /// The error of the first job that fails.
     pub(super) fn start(
         session: &SessionArgs,
         options: Vec<HostOptions>,
@@ -97,7 +97,7 @@ impl Jobs {
         Ok(this)
     }
 
-    /// Has all of them send requests, and shows how it goes.
+    /// Has all jobs send requests, and shows the progress.
     pub(super) fn load(
         &mut self,
         (warm_up, time): (Duration, Duration),
@@ -111,7 +111,7 @@ impl Jobs {
         Ok(outcomes.into_iter().filter_map(tally).collect())
     }
 
-    /// Has all of them, or only the first, exchange bare frames.
+    /// Has all jobs, or only the first, exchange bare frames.
     pub(super) fn floor(&mut self, probe: Probe, time: Duration) -> Result<Vec<Measured>> {
         let count = if probe == Probe::RoundTrip { 1 } else { self.jobs.len() };
         let outcomes = self.run(count, Task::Floor(probe, time), None)?;
@@ -129,7 +129,7 @@ impl Jobs {
         mut progress: Option<&mut Progress>,
     ) -> Result<Vec<Outcome>> {
         for job in &self.jobs[..count] {
-            // A job that is gone has said why, or is missed below.
+            // A job that has ended has sent its error, or is missed below.
             let _ = job.tasks.as_ref().map(|tasks| tasks.send(task));
         }
         (0..count).map(|_| self.outcome(progress.as_deref_mut())).collect()
@@ -148,7 +148,7 @@ impl Jobs {
             }
             let is_gone = |job: &Job| job.thread.as_ref().is_some_and(JoinHandle::is_finished);
             if self.jobs.iter().any(is_gone) {
-                // What it said before it ended is there by now.
+                // Its last outcome, if any, is in the channel by now.
                 return self.outcomes.try_recv().unwrap_or_else(|_| Err(panicked()));
             }
         }
@@ -167,17 +167,17 @@ impl Drop for Jobs {
             job.tasks = None;
         }
         for thread in self.jobs.iter_mut().filter_map(|job| job.thread.take()) {
-            // A panic has been told already.
+            // The panic was reported when it happened.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread of a job has.
+/// The state of a job's thread.
 struct Worker {
     session: SessionArgs,
     shape: Shape,
-    /// Which of how many it is.
+    /// Index of the job, and number of jobs.
     place: (u64, u64),
     shared: Arc<Shared>,
     tasks: Receiver<Task>,
@@ -187,7 +187,7 @@ struct Worker {
 impl Worker {
     fn run(self, options: HostOptions) {
         if let Err(error) = self.work(options) {
-            // Nobody listens any more once another job has failed.
+            // The receiver is gone once another job has failed.
             let _ = self.outcomes.send(Err(error));
         }
     }
@@ -224,7 +224,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for what to do, and keeps the session alive meanwhile. `None`: nothing any more.
+    /// Waits for the next task, and keeps the session alive meanwhile. `None`: there is no more.
     fn next_task(&self, host: &mut InlineHost) -> Result<Option<Task>> {
         loop {
             match self.tasks.recv_timeout(IDLE) {

@@ -1,4 +1,4 @@
-//! The requests of one job: so many on their way at any time, and what became of them.
+//! The requests of one job: keeps a number of them in flight, and measures them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use crate::connect::SessionArgs;
 use crate::error::{Code, Error, Result};
 use crate::report::frames;
 
-/// The longest time without an answer before the run is given up.
+/// The longest time without an answer; then the run is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How long to wait for an answer before looking at everything else.
+/// How long to wait for an answer between two checks of everything else.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The order and kind of requests.
@@ -35,13 +35,13 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    /// Whether content is overwritten.
+    /// Whether the pattern overwrites content.
     pub(super) fn writes(self) -> bool {
         !matches!(self, Self::Read | Self::Randread)
     }
 }
 
-/// What one job shall do.
+/// The load of one job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) pattern: Pattern,
@@ -51,7 +51,7 @@ pub(super) struct Shape {
     pub(super) depth: u16,
     /// Reads in 100 requests.
     pub(super) reads_of_100: u64,
-    /// Whether to find out where the time goes.
+    /// Whether to measure the stages of requests.
     pub(super) stages: bool,
 }
 
@@ -66,20 +66,20 @@ impl Shape {
     }
 }
 
-/// What the jobs and who looks after them share.
+/// State shared by the jobs and the thread that waits for them.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     /// Requests answered so far by all jobs.
     pub(super) answered: AtomicU64,
-    /// Nobody wants the result any more.
+    /// Set when the result is no longer wanted.
     pub(super) stop: AtomicBool,
 }
 
-/// What a job has measured.
+/// The measurements of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) latencies_ns: Histogram,
-    /// Where that time went, if the session asks for it.
+    /// Latency by stage, if the session measures it.
     pub(super) stages: Option<Breakdown>,
     pub(super) elapsed: Duration,
     /// CPU time of the job's thread, which does everything itself.
@@ -87,7 +87,7 @@ pub(super) struct Tally {
     /// Frames of the session in both directions.
     pub(super) frames: u64,
     pub(super) retransmitted: u64,
-    /// Requests that stayed on the node of their memory, and that had to cross to another.
+    /// Requests that stayed on the node of their memory, and requests that crossed to another.
     pub(super) nodes: NodeCounts,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Tally {
 pub(super) struct Random(u64);
 
 impl Random {
-    /// Numbers of its own for each seed.
+    /// A generator with its own sequence for each seed.
     pub(super) fn new(seed: u64) -> Self {
         Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(2 * seed + 1))
     }
@@ -108,7 +108,7 @@ impl Random {
         self.0
     }
 
-    /// True so often in 100 times.
+    /// True in `percent` of 100 calls.
     pub(super) fn percent(&mut self, percent: u64) -> bool {
         (self.next() >> 40) % 100 < percent
     }
@@ -119,11 +119,11 @@ pub(super) struct Load<'a> {
     shape: Shape,
     blocks: u64,
     random: Random,
-    /// Where the next sequential request goes.
+    /// Position of the next sequential request.
     next: u64,
     /// When each request in flight began, by its token.
     begun: Vec<Instant>,
-    /// Requests that are not on their way: their tokens and memory.
+    /// Requests that are not in flight: their tokens and memory.
     idle: Vec<(u64, Extent)>,
     done: Vec<Completion>,
     latencies_ns: Histogram,
@@ -132,7 +132,8 @@ pub(super) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// Takes memory for the requests, with random content. `job` of `jobs` begins there.
+    /// Allocates the requests' memory, with random content. Job `job` of `jobs` starts at its share
+    /// of the export.
     pub(super) fn new(
         host: &InlineHost,
         shape: Shape,
@@ -144,7 +145,7 @@ impl<'a> Load<'a> {
         let mut idle = Vec::with_capacity(shape.depth.into());
         let (arena, nodes) = (host.arena(), host.arena().nodes());
         for token in 0..u64::from(shape.depth) {
-            // As many on each node that they are spread over.
+            // Spread evenly over the nodes.
             let node = nodes.get(token as usize % nodes.len().max(1));
             let len = shape.len as usize;
             let buffer = node.map_or_else(|| arena.alloc(len), |node| arena.alloc_near(*node, len));
@@ -191,7 +192,7 @@ impl<'a> Load<'a> {
             .map_err(|_| Error::new(Code::Other, "the session takes fewer requests than asked for"))
     }
 
-    /// Gets going for `warm_up`, measures for `time`, and waits for what is still on its way.
+    /// Warms up for `warm_up`, measures for `time`, and waits for the requests still in flight.
     pub(super) fn measure(
         &mut self,
         host: &mut InlineHost,
@@ -223,7 +224,7 @@ impl<'a> Load<'a> {
         Ok(tally)
     }
 
-    /// Keeps as many on their way for `time`; returns how long it really was.
+    /// Keeps `depth` requests in flight for `time`; returns how long it really was.
     fn keep_going(&mut self, host: &mut InlineHost, time: Duration) -> Result<Duration> {
         let start = Instant::now();
         let (mut now, mut heard) = (start, start);
@@ -233,7 +234,7 @@ impl<'a> Load<'a> {
                 host.stage_times().for_each(|times| stages.add(&times));
             }
             let answered = self.done.len() as u64;
-            // The allocation comes back: nothing is allocated for requests.
+            // The vector is reused: nothing is allocated for requests.
             let mut done = std::mem::take(&mut self.done);
             for completion in done.drain(..) {
                 let (token, buffer) = parts(completion);
@@ -247,7 +248,7 @@ impl<'a> Load<'a> {
         Ok(now.duration_since(start))
     }
 
-    /// Waits for all requests on their way.
+    /// Waits for all requests in flight.
     fn drain(&mut self, host: &mut InlineHost) -> Result<()> {
         let mut heard = Instant::now();
         while self.idle.len() < usize::from(self.shape.depth) {
@@ -257,8 +258,8 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// Waits a while for answers; returns the time then. What does not belong into a measurement
-    /// ends it.
+    /// Waits up to `LOOK_EVERY` for answers; returns the time then. Failed requests, silence and a
+    /// lost target end the measurement.
     fn collect(&mut self, host: &mut InlineHost, heard: &mut Instant) -> Result<Instant> {
         host.wait(&mut self.done, LOOK_EVERY);
         let now = Instant::now();
@@ -281,7 +282,7 @@ fn parts(completion: Completion) -> (u64, Extent) {
     (completion.token, completion.buffer.expect("reads and writes have a buffer"))
 }
 
-/// Ends the measurement if the target is lost: what comes after that measures something else.
+/// Ends the measurement if the target is lost: requests after that would measure something else.
 pub(super) fn check_notices(host: &mut InlineHost) -> Result<()> {
     while let Some(notice) = host.poll_notice() {
         match notice {

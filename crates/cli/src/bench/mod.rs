@@ -33,11 +33,11 @@ use crate::output::{Format, bytes, show};
 use crate::serve::binary;
 use crate::sessions::refuse_twice;
 
-/// Time to get going before the measurement begins.
+/// Warm-up before the measurement.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// How long each part of the floor is measured in a turn, at least and at most.
+/// Shortest and longest time of one measurement of the floor.
 const FLOOR_TIMES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
-/// How long to ask for what kind of export it is.
+/// How long to wait for offers that tell whether the export is shared.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Measure an export: requests from this process straight to the target.
@@ -122,12 +122,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         let (mut options, warnings) = session.options(Uuid::new_v4())?;
         log_warnings(&warnings);
         options.session.stages = args.stages;
-        // As many whole requests on each node that they are spread over.
+        // The same number of whole requests on each node.
         let nodes = options.placement.buffer_nodes().len().max(1);
         let arena_pages = pages * usize::from(args.iodepth).next_multiple_of(nodes);
         Ok(HostOptions { arena_pages, ..options })
     };
-    // Before the measurement, which would be in vain.
+    // Created before the measurement, which a failure here would waste.
     let svg = args.stages_svg.as_deref().map(create).transpose()?;
     let options = (0..args.jobs).map(options).collect::<Result<Vec<_>>>()?;
     let mut jobs = Jobs::start(&session, options, shape)?;
@@ -148,7 +148,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
 }
 
 impl BenchArgs {
-    /// What is measured, for a picture.
+    /// The title of the picture: the load.
     fn title(&self) -> String {
         let pattern = self.rw.to_possible_value().map_or(String::new(), |it| it.get_name().into());
         format!("{pattern}, {} bytes, depth {}", self.bs, self.iodepth)
@@ -161,8 +161,8 @@ fn create(path: &Path) -> Result<(&Path, File)> {
     Ok((path, file))
 }
 
-/// Refuses what would take the export away from somebody: this machine's own session, or another
-/// job.
+/// Refuses to write where that would take the export away from this machine's own session or from
+/// another job.
 fn may_write(args: &BenchArgs) -> Result<()> {
     let (session, export) = (&args.session, &args.session.export);
     refuse_twice(export, session.host()?)?;
@@ -187,7 +187,7 @@ fn may_write(args: &BenchArgs) -> Result<()> {
         );
         return Err(Error::new(Code::Refused, message));
     }
-    // Whoever is not found now is missed when the jobs connect.
+    // An export that is not found now is reported when the jobs connect.
     Ok(())
 }
 
@@ -209,8 +209,8 @@ fn check_geometry(args: &BenchArgs, geometry: Geometry) -> Result<()> {
     Err(Error::new(Code::Usage, message))
 }
 
-/// Measures bare frames on the jobs' links. The best of several turns counts: a pause that somebody
-/// else's work made is not what the machine can do.
+/// Measures bare frames on the jobs' links. The best of several turns counts: a pause caused by
+/// other work says nothing about the machine.
 fn find_floor(jobs: &mut Jobs, shape: Shape, time: Duration) -> Result<Floor> {
     let [least, most] = FLOOR_TIMES;
     let time = (time / 10).clamp(least, most);

@@ -1,36 +1,36 @@
-//! The line that shows how a measurement goes, on a terminal.
+//! The line that shows a measurement's progress on a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Between two lines.
+/// Interval between two updates.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 
-/// See the module. Where there is no terminal nothing is shown.
+/// See the module. Shows nothing without a terminal.
 pub(super) struct Progress {
     terminal: bool,
     request_len: u32,
     end: Instant,
-    /// When it was last shown, and how many requests had been answered then.
+    /// Time of the last update, and the requests answered by then.
     last: (Instant, u64),
 }
 
 impl Progress {
-    /// Something that takes `time` from now on, with requests of `request_len` bytes.
+    /// A measurement that takes `time` from now on, with requests of `request_len` bytes.
     pub(super) fn new(request_len: u32, time: Duration) -> Self {
         let now = Instant::now();
         let terminal = std::io::stderr().is_terminal();
         Self { terminal, request_len, end: now + time, last: (now, 0) }
     }
 
-    /// Shows the rates since the last time; `answered` is the number of requests so far.
+    /// Shows the rates since the last update; `answered` is the number of requests so far.
     pub(super) fn show(&mut self, answered: u64) {
         let now = Instant::now();
         let (before, count) = std::mem::replace(&mut self.last, (now, answered));
         if self.terminal {
             let rate = (answered - count) as f64 / now.duration_since(before).as_secs_f64();
             let text = line(rate, self.request_len, self.end.saturating_duration_since(now));
-            // A terminal that went away is no reason to end.
+            // A closed terminal does not end the measurement.
             let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
         }
     }

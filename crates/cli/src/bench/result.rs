@@ -1,4 +1,4 @@
-//! What was measured, in numbers for programs and in a line or two for people.
+//! The result of a measurement: numbers for programs, and a line or two for people.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use super::floor::Measured;
 use super::load::{Shape, Tally};
 use super::stages::Breakdown;
 
-/// The floor: what bare frames did on the same links.
+/// The floor: the rates of bare frames on the same links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Floor {
     pub(super) round_trip_ns: f64,
-    /// Requests' worth of data.
+    /// Requests a second, by the bytes of their data.
     pub(super) exchange_per_s: f64,
     pub(super) stream_bytes_per_s: f64,
 }
 
-/// Bytes in a second that all jobs moved together.
+/// Bytes a second of all jobs together.
 pub(super) fn bytes_per_s(measured: &[Measured]) -> f64 {
     measured.iter().map(|it| it.bytes as f64 / it.elapsed.as_secs_f64()).sum()
 }
 
-/// Nanoseconds that a round took, on average.
+/// Average time of a round, in nanoseconds.
 pub(super) fn round_ns(measured: &[Measured]) -> f64 {
     let busy: Duration = measured.iter().map(|it| it.busy).sum();
     let rounds: u64 = measured.iter().map(|it| it.rounds).sum();
     busy.as_nanos() as f64 / rounds as f64
 }
 
-/// Where the time of all jobs' requests went, if that was asked for.
+/// Latency by stage over all jobs' requests, if it was measured.
 pub(super) fn stages(tallies: &[Tally]) -> Option<Breakdown> {
     let mut all = tallies.iter().filter_map(|tally| tally.stages.as_ref());
     let mut stages = all.next()?.clone();
@@ -39,7 +39,7 @@ pub(super) fn stages(tallies: &[Tally]) -> Option<Breakdown> {
     Some(stages)
 }
 
-/// The result of all jobs as one object. `floor` comes with how close to it that is.
+/// The result of all jobs as one object, with the ratio to `floor` if there is one.
 pub(super) fn value(shape: Shape, tallies: &[Tally], floor: Option<Floor>) -> Value {
     let mut latency = Histogram::new();
     tallies.iter().for_each(|tally| latency.merge(&tally.latencies_ns));
@@ -53,7 +53,7 @@ pub(super) fn value(shape: Shape, tallies: &[Tally], floor: Option<Floor>) -> Va
             "round_trip_ns": floor.round_trip_ns,
             "exchange_per_s": floor.exchange_per_s,
             "stream_bytes_per_s": floor.stream_bytes_per_s,
-            // Where requests wait for each other, their time is not that of a round trip.
+            // With several requests in flight, latency includes queueing and is no round trip.
             "latency_ratio": alone.then(|| latency.mean() / floor.round_trip_ns),
             "iops_ratio": iops / floor.exchange_per_s,
             "bytes_ratio": bytes_per_s / floor.stream_bytes_per_s,
@@ -84,7 +84,7 @@ pub(super) fn value(shape: Shape, tallies: &[Tally], floor: Option<Floor>) -> Va
     })
 }
 
-/// The same for people.
+/// The result as text.
 pub(super) fn text(result: &Value) -> String {
     let number = |value: &Value| value.as_f64().unwrap_or_default();
     let us = |name: &str| number(&result["lat_ns"][name]) / 1e3;

@@ -1,4 +1,4 @@
-//! The daemon of a session: connects, attaches, then waits for what happens and for orders.
+//! The daemon of a session: connects, attaches the device, then handles notices and orders.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write, stdout};
@@ -29,19 +29,19 @@ use crate::runtime::{self, CONTROL, RuntimeDir};
 use crate::state::{Known, State};
 use crate::{leftovers, presence, report, sessions};
 
-/// How long without news before the daemon looks at what holds the session up.
+/// Interval at which a daemon that waits for its connection checks the reason.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
-/// How long until a device that could not grow tries again.
+/// Pause before a device that could not grow tries again.
 const GROW_RETRY: Duration = Duration::from_secs(5);
 /// How long the farewell to the target may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What the daemon waits for.
+/// An event that the daemon waits for.
 pub(super) enum Input {
     Notice(Notice),
-    /// Disconnect, by the number of the signal that says so.
+    /// Disconnect, by the number of the signal that asks for it.
     Signal(i32),
-    /// Disconnect, and say how that went.
+    /// Disconnect, and answer with the result.
     Disconnect {
         force: bool,
         answer: SyncSender<Result<()>>,
@@ -63,14 +63,14 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
     };
     let announcement = session.announcement();
     if detached {
-        // Who waited for it may be gone.
+        // The parent that waited for it may be gone.
         let _ = writeln!(stdout(), "{announcement}");
         release_stdio()?;
     } else {
         let device = session.state.device.display().to_string();
         show(args.output, || announcement, || format!("{device}\n"));
         let _ = stdout().flush();
-        // Fails only where a supervisor asked for it and is gone.
+        // Fails only if the supervisor that asked for it is gone.
         let status = format!("connected as {device}");
         let states = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)];
         let _ = sd_notify::notify(false, &states);
@@ -78,8 +78,8 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
     session.run()
 }
 
-/// A panic, in whatever thread, ends the daemon as a signal would: without taking away a device
-/// that the next daemon can serve, and without staying on as one that does not serve.
+/// Ends the daemon on a panic in any thread, as a signal would: the device stays for the next
+/// daemon, and no daemon stays that does not serve.
 fn die_of_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -90,7 +90,7 @@ fn die_of_panics() {
     }));
 }
 
-/// Whoever started us must not wait for our output to end.
+/// Releases standard output and error: the parent must not wait for our output to end.
 fn release_stdio() -> Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
@@ -103,31 +103,31 @@ struct Session {
     /// Dropped before the host, whose thread may serve it.
     attachment: Box<dyn Attachment>,
     host: Host,
-    /// While it lives, udev knows the device.
+    /// Keeps the device known to udev.
     name: Option<DeviceName>,
     inputs: Receiver<Input>,
-    /// While it lives, signals are inputs.
+    /// Turns signals into inputs.
     _signals: SignalHandler,
-    /// The device is, or may be, smaller than the export.
+    /// Whether the device is, or may be, smaller than the export.
     outgrown: bool,
-    /// The session has ended: there is nobody to say farewell to.
+    /// Whether the session has ended: there is no target to say farewell to.
     closed: bool,
-    /// What the user should know of the links.
+    /// Warnings about the links, for the user.
     warnings: Vec<String>,
-    /// What has happened to it, for those who ask.
+    /// History of the session, for status reports.
     why: Arc<Mutex<Why>>,
     args: SessionArgs,
     dir: RuntimeDir,
-    /// As long as it is held, no other daemon of this host has the export.
+    /// The lock of the export: no other daemon of this host has it meanwhile.
     _only: File,
 }
 
-/// What there is before anything is connected.
+/// The preconditions, before anything is connected.
 struct Outset {
     only: File,
-    /// Whose device waits.
+    /// The dead daemon whose device waits.
     former: Option<Former>,
-    /// What to make of the export, and why it is not the best.
+    /// The kind of attachment, and why it is not the best.
     kind: Kind,
     compromise: Option<String>,
 }
@@ -154,7 +154,7 @@ impl Outset {
 impl Session {
     fn start(args: &ConnectArgs, detached: bool) -> Result<Self> {
         if detached {
-            // Not being a group leader, which a child is not, this can't fail.
+            // Fails only for a group leader; a child is none.
             let _ = rustix::process::setsid();
         }
         let signals = Signals::new(SIGNALS)?;
@@ -168,7 +168,7 @@ impl Session {
             stay_in_memory();
         }
         let (mut options, mut warnings) = args.session.options(id)?;
-        // A device keeps its identity, whoever serves it.
+        // A device keeps its identity over all its daemons.
         let identity = former.as_ref().map_or(id, |former| former.lasting.identity);
         options.session.device = identity;
         options.session.resumes = former.as_ref().map(|former| former.known.0);
@@ -177,7 +177,7 @@ impl Session {
         let (sender, inputs) = channel();
         let notices = sender.clone();
         let host = Host::start(options, move |notice| {
-            // The daemon may have stopped listening: it is ending.
+            // A daemon that no longer listens is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
         let is_new = former.is_none() && kind.is_of_this_kernel();
@@ -188,16 +188,16 @@ impl Session {
         tracing::info!(export, session = %id, "connected");
         let wish = wish(args, kind, identity, dir.path());
         let made = make_device(&wish, &host, former.as_ref());
-        // Not before: `--retry` comes here once, and tries to connect many times.
+        // Logged only now: `--retry` gets here once, but connects many times.
         log_warnings(compromise.as_slice());
         warnings.extend(compromise);
         let (attachment, lasting) = match made {
             Err(error) if former.is_some() => {
-                // The host's thread may serve the device, and would be waited for.
+                // Dropping the host would wait for its thread, which may serve the device.
                 std::mem::forget(host);
                 return Err(error);
             }
-            // Who interrupts it knows why it fails.
+            // A signal explains the failure better.
             made => signals.made().and(made)?,
         };
         let device = attachment.device_path().to_owned();
@@ -232,7 +232,7 @@ impl Session {
         let taken_over = former.is_some();
         match session.appear(former, known.0.uuid, sender) {
             Err(error) if taken_over => {
-                // Programs use it: it waits for another daemon.
+                // Programs use the device: it waits for another daemon.
                 session.attachment.leave();
                 std::mem::forget(session);
                 Err(error)
@@ -241,7 +241,7 @@ impl Session {
         }
     }
 
-    /// Makes the session known: to the next daemon, to udev, and to whoever has orders.
+    /// Makes the session known to the next daemon, to udev, and to other commands.
     fn appear(
         &mut self,
         former: Option<Former>,
@@ -257,12 +257,12 @@ impl Session {
         self.listen(sender)
     }
 
-    /// What is the same as long as the daemon lives.
+    /// The fields that are constant over the daemon's life.
     fn identity(&self) -> Value {
         serde_json::to_value(&self.state).unwrap_or_default()
     }
 
-    /// What `tyche connect` prints; what it warns of is in the log, too.
+    /// The result that `tyche connect` prints; its warnings are in the log, too.
     fn announcement(&self) -> Value {
         let mut value = json!({ "schema": "tyche.connect/1" });
         report::add(&mut value, self.identity());
@@ -298,7 +298,7 @@ impl Session {
             .context(Code::Other, "control socket")
     }
 
-    /// Waits for what happens and for orders until the session is over.
+    /// Handles notices and orders until the session is over.
     fn run(mut self) -> Result<()> {
         let mut interrupted = false;
         if self.outgrown {
@@ -316,8 +316,9 @@ impl Session {
             };
             match input {
                 Input::Notice(notice) => self.handle_notice(&notice),
-                // Only people are insistent. A supervisor that stops a service repeats itself, and
-                // would take a disk from under a mounted file system.
+                // Only a second SIGINT forces the end: it comes from a person. A supervisor that
+                // stops a service repeats its signal, and would take a disk from under a mounted
+                // file system.
                 Input::Signal(signal) => match self.stop(interrupted && signal == SIGINT) {
                     Ok(()) => break,
                     Err(error) if signal == SIGINT => {
@@ -329,7 +330,7 @@ impl Session {
                 Input::Disconnect { force, answer } => {
                     let stopped = self.stop(force);
                     if stopped.is_err() {
-                        // The asker may have lost patience.
+                        // The asker may have timed out.
                         let _ = answer.send(stopped);
                         continue;
                     }
@@ -373,7 +374,7 @@ impl Session {
             Notice::Former(former) => {
                 self.state.known = Some((*former).into());
                 if let Err(error) = self.state.save(self.dir.path()) {
-                    // What is kept is older, which is safe: at worst another flush fails.
+                    // The saved state is older, which is safe: at worst another flush fails.
                     tracing::warn!(%error, "the next daemon will know less");
                 }
             }
@@ -381,7 +382,7 @@ impl Session {
         }
     }
 
-    /// Makes the device as large as the export is.
+    /// Grows the device to the size of the export.
     fn grow(&mut self) {
         let resized = self.attachment.resized();
         let lasts = [ErrorKind::Unsupported, ErrorKind::InvalidData];
@@ -391,7 +392,7 @@ impl Session {
         }
     }
 
-    /// Takes the device away.
+    /// Removes the device; with `force` all requests end first.
     fn stop(&mut self, force: bool) -> Result<()> {
         if force {
             self.host.control().abort();
@@ -418,7 +419,7 @@ impl Session {
         self.state.save(self.dir.path())
     }
 
-    /// Tells the target, and waits until it knows.
+    /// Tells the target that the session ends, and waits for its confirmation.
     fn farewell(&self) {
         if self.closed {
             return;
@@ -434,7 +435,8 @@ impl Session {
     }
 }
 
-/// Where the log of the session is, or why there is none: nobody goes without a disk for that.
+/// The place of the session's log, or why there is none. A missing log does not prevent the
+/// session.
 fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
     match crate::log::open(export, session) {
         Ok(log) => (Some(log), None),
@@ -442,7 +444,7 @@ fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
     }
 }
 
-/// What the arguments say of the device.
+/// The attachment that the arguments ask for.
 fn wish<'a>(args: &'a ConnectArgs, kind: Kind, identity: Uuid, dir: &'a Path) -> Wish<'a> {
     Wish {
         kind,
@@ -457,7 +459,7 @@ fn wish<'a>(args: &'a ConnectArgs, kind: Kind, identity: Uuid, dir: &'a Path) ->
     }
 }
 
-/// The device: the former one, if there is one that waits; and what to write down of it.
+/// Creates the device or takes over the predecessor's; also returns what to record of it.
 fn make_device(
     wish: &Wish<'_>,
     host: &Host,
@@ -473,8 +475,8 @@ fn make_device(
     Ok((attachment, Some(former.lasting.clone())))
 }
 
-/// The kernel must never wait for this process while the process waits for the kernel to write
-/// pages to its disk: neither when it allocates, nor because a page of its own is gone.
+/// Prevents a deadlock: the kernel must never wait for this process to write out pages while this
+/// process waits for the kernel, neither in an allocation nor in a page fault.
 fn stay_in_memory() {
     if let Err(error) = tyche_attach::avoid_reclaim_io() {
         tracing::warn!(
@@ -490,8 +492,8 @@ fn stay_in_memory() {
     }
 }
 
-/// Waits until the session is live; returns what to keep of the export, which is told when it is
-/// not what was `known` before.
+/// Waits until the session is live. Returns the state of the export, which the target sends if it
+/// differs from what was `known`.
 fn await_connection(
     host: &Host,
     inputs: &Receiver<Input>,
@@ -535,13 +537,13 @@ fn await_connection(
     }
 }
 
-/// Whether nothing was heard so far on any link.
+/// `NoOffer` if no link has heard of a target so far.
 fn unheard(host: &Host) -> Option<Problem> {
     let links = host.control().report()?.links;
     links.iter().all(|link| link.channels.is_empty()).then_some(Problem::NoOffer)
 }
 
-/// What the last attempt to connect failed with.
+/// The reason why the last attempt to connect failed.
 fn problem(host: &Host) -> Option<Problem> {
     host.control().report()?.problem
 }

@@ -1,5 +1,5 @@
-//! What `udev` is told about a device, so that it has a name that stays: the rule that comes with
-//! Tyche reads it from a file and makes `/dev/disk/by-id/tyche-UUID`.
+//! The file that tells `udev` about a device, so that it has a stable name: Tyche's udev rule reads
+//! it and makes `/dev/disk/by-id/tyche-UUID`.
 //!
 //! ```text
 //! /run/tyche/devices/ublkb0      TYCHE_UUID=..    the export's
@@ -21,8 +21,8 @@ const UDEV: &str = "/run/udev/control";
 /// How long udev may take to make the name.
 const UDEV_TIMEOUT_S: u32 = 5;
 
-/// The file about one device; gone when dropped, and the name with it, unless another session has a
-/// device of that name by now.
+/// The file about one device. Dropping it removes the file and the name, unless another session has
+/// a device of that name by now.
 pub(super) struct DeviceName {
     name: String,
     file: PathBuf,
@@ -30,7 +30,7 @@ pub(super) struct DeviceName {
 }
 
 impl DeviceName {
-    /// Tells about `device`, if it is one in `/dev`, and waits for its name.
+    /// Writes the file for `device`, if it is one in `/dev`, and waits for its name.
     pub(super) fn tell(
         device: &Path,
         export: &str,
@@ -43,7 +43,7 @@ impl DeviceName {
         let dir = runtime::devices();
         runtime::create(&dir)?;
         let (name, file) = (name.to_owned(), dir.join(name));
-        // A value ends with its line; what might confuse the reader of one is left out.
+        // A value ends at the end of its line; characters that might confuse a reader are left out.
         let plain = |it: &char| it.is_ascii_alphanumeric() || "-_.:+@".contains(*it);
         let export: String = export.chars().filter(plain).collect();
         let whose = whose(session);
@@ -59,33 +59,33 @@ impl Drop for DeviceName {
     fn drop(&mut self) {
         let text = fs::read_to_string(&self.file).unwrap_or_default();
         if text.lines().any(|line| line == whose(self.session)) {
-            // It is below a directory that a restart of the machine empties.
+            // A file that remains is in a directory that a reboot empties.
             let _ = fs::remove_file(&self.file);
             look_again(&self.name);
         }
     }
 }
 
-/// The line that says whose file it is.
+/// The line that names the owning session.
 fn whose(session: Uuid) -> String {
     format!("TYCHE_SESSION={session}")
 }
 
-/// Takes back what a daemon that died has told about its device.
+/// Removes the file that a dead daemon has left about its device.
 pub(crate) fn forget_device(device: &Path, session: Uuid) {
     let Some(name) = device.file_name().and_then(|name| name.to_str()) else { return };
     let file = runtime::devices().join(name);
     drop(DeviceName { name: name.to_owned(), file, session });
 }
 
-/// Waits until udev has made the name, so that it can be used when `tyche connect` returns. Where
-/// the rule is not installed this lasts until udev has nothing more to do.
+/// Waits until udev has made the name, so that it can be used when `tyche connect` returns. Without
+/// the rule this lasts until udev is idle.
 fn await_name(uuid: Uuid) {
     if !Path::new(UDEV).exists() {
         return;
     }
     let settled = Command::new("udevadm")
-        // What it tells systemd is about itself.
+        // udevadm must not notify systemd in our name.
         .env_remove("NOTIFY_SOCKET")
         .args(["settle", &format!("--timeout={UDEV_TIMEOUT_S}")])
         .arg(format!("--exit-if-exists=/dev/disk/by-id/tyche-{uuid}"))
@@ -96,13 +96,13 @@ fn await_name(uuid: Uuid) {
     tracing::debug!(?settled, "waited for udev");
 }
 
-/// Has `udev` look at a device and its partitions, which appeared before the file did.
+/// Triggers udev for a device and its partitions, which appeared before the file did.
 fn look_again(name: &str) {
     let device = Path::new("/sys/class/block").join(name);
     let partitions = fs::read_dir(&device).into_iter().flatten().flatten();
     let partitions = partitions.map(|it| it.path()).filter(|it| it.join("partition").exists());
     for path in std::iter::once(device.clone()).chain(partitions) {
-        // Where /sys is read-only there is no udev either.
+        // A machine with /sys read-only has no udev either.
         let _ = fs::write(path.join("uevent"), "change");
     }
 }

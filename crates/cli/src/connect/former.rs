@@ -1,5 +1,5 @@
-//! A session whose daemon has died, and whose device lives on in the kernel: the next `tyche
-//! connect` of the same export takes it over.
+//! The predecessor of a session: its daemon has died, and its device lives on in the kernel. The
+//! next `tyche connect` of the same export takes it over.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use crate::error::{Code, Error, Result};
 use crate::runtime;
 use crate::state::{Known, State};
 
-/// See the module. As long as it lives nobody else takes the device over.
+/// See the module. Holds the lock: nobody else takes the device over meanwhile.
 pub(super) struct Former {
     dir: PathBuf,
     _lock: File,
-    /// Its device.
+    /// The predecessor's device.
     pub(super) lasting: Lasting,
-    /// What it knew of the export.
+    /// The state of the export as the predecessor knew it.
     pub(super) known: Known,
 }
 
 impl Former {
-    /// The one of that export and host, if there is one.
+    /// Finds the predecessor for an export and a host, if there is one.
     pub(super) fn find(export: &str, host: Uuid) -> Result<Option<Self>> {
         let is_it = |state: &State| state.export == export && state.host == host;
         for (dir, state) in State::all()?.into_iter().filter(|(_, state)| is_it(state)) {
@@ -40,7 +40,7 @@ impl Former {
         Ok(None)
     }
 
-    /// What it goes on as, which must be what is wanted.
+    /// The kind of the device, which must match the wanted one.
     pub(super) fn check_kind(&self, wanted: Kind, export: &str) -> Result<Kind> {
         let Lasting { kind, ref device, .. } = self.lasting;
         if wanted == Kind::Auto || wanted == kind {
@@ -55,7 +55,8 @@ impl Former {
         Err(Error::new(Code::Usage, message))
     }
 
-    /// Its device has another daemon now. What earlier ones of the device have left goes, too.
+    /// Removes the records of the predecessor, and of earlier daemons of the device: it has a new
+    /// one.
     pub(super) fn succeeded(self) {
         let is_it = |lasting: Lasting| lasting.identity == self.lasting.identity;
         for (dir, state) in State::all().unwrap_or_default() {

@@ -1,6 +1,6 @@
 //! `tyche connect`: get a disk.
 //!
-//! The command starts a daemon, one for each session, and waits until it says that the device is
+//! The command starts a daemon, one for each session, and waits until it reports that the device is
 //! usable, or why not. With `--foreground` the command is the daemon.
 
 mod daemon;
@@ -69,7 +69,7 @@ pub(crate) struct ConnectArgs {
     growable: bool,
 
     /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use.
-    /// So does Ctrl-C (SIGINT), of which a second one does in any case.
+    /// So does Ctrl-C (SIGINT); a second one disconnects in any case.
     #[arg(long)]
     foreground: bool,
 
@@ -87,7 +87,7 @@ pub(crate) struct ConnectArgs {
     pub(crate) output: Format,
 }
 
-/// What a line of tychetab says in place of the command line.
+/// The options that a line of tychetab replaces.
 const OF_A_SESSION: [&str; 24] = [
     "links",
     "target",
@@ -116,7 +116,7 @@ const OF_A_SESSION: [&str; 24] = [
 ];
 
 impl ConnectArgs {
-    /// With what tychetab says of the export, if it was asked for that.
+    /// The arguments, with those of the export's line in tychetab if `--tab` is given.
     fn resolved(&self) -> Result<Self> {
         let Some(path) = &self.tab else { return Ok(self.clone()) };
         let listed = Tab::read(path)?.entry(&self.session.export)?.connect;
@@ -125,7 +125,7 @@ impl ConnectArgs {
     }
 }
 
-/// This program: by its name, which is what `ps` shows, unless it was replaced meanwhile.
+/// The path of this program, whose name `ps` shows; /proc/self/exe if it was replaced meanwhile.
 fn program() -> PathBuf {
     let named = std::env::current_exe().ok().filter(|path| path.exists());
     named.unwrap_or_else(|| "/proc/self/exe".into())
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
     if args.daemon || args.foreground {
         return daemon::run(args, args.daemon);
     }
-    // What it has to say about --affinity is said here, for the daemon says it to its log.
+    // Warnings about --affinity are printed here: the daemon would write them to its log.
     args.session.placement.placement()?;
     let value = start_daemon(std::env::args_os().skip(1))?;
     let warnings = value["warnings"].as_array().map_or(&[][..], Vec::as_slice);
@@ -152,13 +152,14 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
 }
 
 /// Starts a daemon with the arguments of a `tyche connect`, the command's name first, and waits
-/// until it says that the device is usable.
+/// until it reports that the device is usable.
 ///
 /// # Errors
-/// What it says when it is not.
+/// The daemon's own, if the device does not become usable.
 pub(crate) fn start_daemon(arguments: impl IntoIterator<Item = OsString>) -> Result<Value> {
-    // Of our caller's descriptors the daemon has the standard streams alone, and those until it has
-    // answered: who waits for a pipe to end, or for a lock, does not wait for the daemon.
+    // Of our caller's descriptors the daemon inherits only the standard streams, and keeps them
+    // until it has answered: a process that waits for a pipe to end, or for a lock, must not wait
+    // for the daemon.
     tyche_attach::keep_from_children().context(Code::Other, "close_range")?;
     let mut arguments = arguments.into_iter();
     let mut child = Command::new(program())
@@ -179,14 +180,14 @@ pub(crate) fn start_daemon(arguments: impl IntoIterator<Item = OsString>) -> Res
     };
     if let Some(message) = value["error"].as_str() {
         let code = Code::from_name(value["code"].as_str().unwrap_or_default());
-        // It has nothing more to say, but must be gone before anybody tries again.
+        // It has no more output, but must be gone before the next attempt.
         let _ = child.wait();
         return Err(Error::new(code, message));
     }
     Ok(value)
 }
 
-/// Links whose path takes only shorter frames than the interface here, in words: found by probing,
+/// Warnings about links whose path takes shorter frames than the local interface: found by probing,
 /// and worked around.
 fn narrow_links(session: &Value) -> Vec<String> {
     let links = session["links"].as_array().map_or(&[][..], Vec::as_slice);

@@ -1,4 +1,4 @@
-//! What others order a session's daemon to do, and what they are told.
+//! Orders to a session's daemon, and their answers.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -9,16 +9,15 @@ use super::SessionArgs;
 use crate::error::{Code, Error, Result};
 use crate::links::log_warnings;
 
-/// Answers an order to disconnect, in the thread of whoever gave it.
-/// `hand_over` passes the order on to the daemon's loop, which answers to what it is given; false
-/// if the loop is gone.
+/// Answers an order to disconnect, in the thread of the connection. `hand_over` passes it on to the
+/// daemon's loop together with the sender for its result; returns false if the loop has ended.
 pub(super) fn disconnect(
     control: &HostControl,
     force: bool,
     hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool,
 ) -> Value {
     if force {
-        // At once: an orderly end that waits for a lost target is thereby over, too.
+        // Immediately: this also ends an orderly disconnect that waits for a lost target.
         control.abort();
     }
     let (answer, answered) = sync_channel(1);
@@ -31,7 +30,7 @@ pub(super) fn disconnect(
     }
 }
 
-/// What an order came to, for who gave it.
+/// The answer to an order: an empty object, or the error.
 fn answer(result: Result<()>) -> Value {
     result.map_or_else(|error| error.json(), |()| json!({}))
 }
@@ -51,7 +50,7 @@ fn try_add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result
     Ok(())
 }
 
-/// Stops to use an interface.
+/// Stops using an interface.
 pub(super) fn remove_link(control: &HostControl, name: &str) -> Value {
     let removed = control.remove_link(name).map_err(|error| link_error(error, name));
     if removed.is_ok() {

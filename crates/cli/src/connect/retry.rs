@@ -1,9 +1,9 @@
-//! `--retry`: a daemon that does not give up before it has begun.
+//! `--retry`: a daemon that keeps trying to connect.
 //!
-//! A machine that starts may be there before its target, its network or the export. Its supervisor
-//! could start the daemon again and again; but what waits for the disk would be told of the first
-//! failure, and give up. So the daemon tries again by itself, and its supervisor sees one long
-//! start, with the reason as its status.
+//! At boot a machine may be up before its target, its network or the export. Its supervisor could
+//! restart the daemon again and again; but units that wait for the disk would be told of the first
+//! failure, and give up. So the daemon retries by itself, and its supervisor sees one long start,
+//! with the reason as its status.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
@@ -15,10 +15,10 @@ use signal_hook::low_level::pipe;
 use super::{ConnectArgs, daemon, signals};
 use crate::error::{Code, Context, Error, Result};
 
-/// How long to look for a signal that has been delivered already.
+/// How long to look for a signal that is pending already.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// Runs the session as soon as it can be connected, until it is over or a signal ends the waiting.
+/// Runs the session as soon as it can be connected, until it ends or a signal ends the wait.
 pub(super) fn run(args: &ConnectArgs, pause: Duration) -> Result<()> {
     let mut stop = Stop::new().context(Code::Other, "listen to signals")?;
     loop {
@@ -27,7 +27,7 @@ pub(super) fn run(args: &ConnectArgs, pause: Duration) -> Result<()> {
         if passes {
             let pause = pause.as_secs_f64();
             tracing::warn!("{error}; trying again in {pause} s");
-            // Fails only where a supervisor asked for it and is gone.
+            // Fails only if the supervisor that asked for it is gone.
             let _ = sd_notify::notify(false, &[NotifyState::Status(&error.message)]);
         }
         if stop.was_asked_for(if passes { pause } else { GLANCE })? {
@@ -39,13 +39,13 @@ pub(super) fn run(args: &ConnectArgs, pause: Duration) -> Result<()> {
     }
 }
 
-/// Whether it may be different after a while, without anybody doing something here.
+/// Whether the error may pass with time, without any action on this machine.
 fn passes(error: &Error) -> bool {
     !matches!(error.code, Code::Usage | Code::Permission | Code::Config)
 }
 
-/// Signals to end. They are seen by whoever waits for them and by this, however short the pause
-/// between two attempts is, for the handler itself writes them down.
+/// The stop signals. The handler writes them to a socket, so none is missed however short the pause
+/// between two attempts is; other listeners see them as well.
 struct Stop {
     signals: UnixStream,
 }
@@ -59,7 +59,7 @@ impl Stop {
         Ok(Self { signals })
     }
 
-    /// Waits for a signal, if none has come already.
+    /// Waits for a signal; returns at once if one is pending.
     fn was_asked_for(&mut self, wait: Duration) -> Result<bool> {
         self.signals.set_read_timeout(Some(wait.max(GLANCE)))?;
         match self.signals.read(&mut [0]) {
@@ -70,7 +70,7 @@ impl Stop {
     }
 }
 
-/// An interrupted wait was one for a signal of somebody else: a child's end, for instance.
+/// An interrupted wait counts as well: the signal was another one, SIGCHLD for instance.
 fn is_timeout(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

@@ -1,5 +1,5 @@
-//! The options of every command that connects to an export, what they mean to the engine, and what
-//! the user is told when nothing comes of it.
+//! The options of every command that connects to an export, how the engine gets them, and the error
+//! messages when the connection fails.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const ARENA_PAGES: usize = (64 << 20) / 4096;
 const DAMQ_PAGES: u32 = (32 << 20) / 4096;
 /// Operations in progress at once; the rest waits in the queue.
 const OPERATIONS_MAX: u32 = 1024;
-/// How long to listen for other exports when the one wanted is not offered.
+/// How long to listen for other exports when the wanted one is not offered.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SessionArgs {
@@ -148,12 +148,12 @@ pub(crate) fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
 }
 
 impl SessionArgs {
-    /// How long to try.
+    /// Time limit for connecting.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs_f64(self.timeout)
     }
 
-    /// How long a request may take at most; `None`: for ever.
+    /// Time limit for a request; `None`: no limit.
     pub(crate) fn answer_within(&self) -> Option<Duration> {
         u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs)
     }
@@ -167,13 +167,13 @@ impl SessionArgs {
         })
     }
 
-    /// Who asks.
+    /// UUID of the host that asks.
     pub(crate) fn host(&self) -> Result<Uuid> {
         self.host_id.map_or_else(identity::host, Ok)
     }
 
-    /// What the engine needs for a session with the identity `session`, links that are open
-    /// included; says what the user should know of them.
+    /// The engine's options for a session with the identity `session`, with links already open;
+    /// also returns warnings about the links.
     pub(crate) fn options(&self, session: Uuid) -> Result<(HostOptions, Vec<String>)> {
         let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
         let placement = self.placement.placement()?;
@@ -212,7 +212,7 @@ impl SessionArgs {
         Ok((options, warnings))
     }
 
-    /// Which channel a request takes: one of its buffer's node if buffers are spread over nodes.
+    /// Policy for a request's channel: one of its buffer's node if buffers are spread over nodes.
     fn choice(&self, placement: &Placement) -> Result<ChannelChoice> {
         if placement.buffer_nodes().is_empty() {
             return Ok(self.io_policy.into());
@@ -224,8 +224,8 @@ impl SessionArgs {
         Ok(ChannelChoice::Node)
     }
 
-    /// Opens the links named, or one on each interface that can be used if none is; says what the
-    /// user should know of them.
+    /// Opens the named links, or one on each usable interface if none is named; also returns
+    /// warnings.
     pub(crate) fn open_links(
         &self,
         names: &[String],
@@ -237,7 +237,7 @@ impl SessionArgs {
         Ok((links.collect(), warnings))
     }
 
-    /// Asks around for other exports when the one wanted is not offered. `None`: nobody answers.
+    /// Looks for other exports when the wanted one is not offered. `None`: no target answers.
     pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
         let placement = Placement::default();
         let links = self.link.open_all(&self.links, End::Host, &placement)?.links;
@@ -258,11 +258,11 @@ impl SessionArgs {
         Ok(Some(Error::new(Code::NotFound, message)))
     }
 
-    /// The target does not answer in time.
+    /// The error for a target that does not answer in time.
     pub(crate) fn unreachable(&self, problem: Option<Problem>) -> Error {
         let why = match problem {
             Some(Problem::NoOffer) => format!("no target is heard on {}", self.links_in_words()),
-            // Frames that are too long for something on the way.
+            // Frames may be too long for a device on the path.
             Some(problem @ (Problem::NoHello | Problem::Stall | Problem::Narrowed)) => {
                 format!("{problem}; {}", mtus(&self.links))
             }
@@ -291,7 +291,7 @@ impl SessionArgs {
         }
     }
 
-    /// The target refused.
+    /// The error for a refusal by the target.
     pub(crate) fn refused(&self, reason: Reason, detail: &str) -> Error {
         let export = &self.export;
         let message = match reason {
@@ -329,7 +329,7 @@ impl SessionArgs {
         Error::new(code, message.trim_end())
     }
 
-    /// The session is over before it began.
+    /// The error for a session that ended before it was live.
     pub(crate) fn failed(failure: Failure) -> Error {
         let code = match failure {
             Failure::Ambiguous(_) => Code::Usage,

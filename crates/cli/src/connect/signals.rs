@@ -1,4 +1,4 @@
-//! Signals that end a session, and what they mean to one that is not made yet.
+//! Signals that end a session, and their effect while its device is still being made.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,27 +11,27 @@ use tyche_engine::HostControl;
 use super::daemon::Input;
 use crate::error::{Code, Error, Result};
 
-/// How long making a device may still take once a signal has come.
+/// Time limit for making a device once a signal has come.
 const MAKING: Duration = Duration::from_secs(1);
 
 /// Signals that end the session.
 pub(super) const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// A thread that makes signals inputs, until this is dropped.
+/// A thread that turns signals into inputs, until this is dropped.
 pub(super) struct SignalHandler {
     handle: signal_hook::iterator::Handle,
     stage: Arc<(Mutex<Stage>, Condvar)>,
 }
 
-/// How far a session has come, as signals see it.
+/// The progress of a session, as far as signals are concerned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Until the device is made, of which nobody has been told: if a signal comes and it is not
-    /// made soon, all requests are ended, for the kernel may wait for one.
+    /// The device is being made, and nobody was told of it yet. If a signal comes and it is not
+    /// made in time, all requests are ended: the kernel may wait for one.
     Making,
-    /// A signal has ended them.
+    /// A signal has ended all requests.
     Ended,
-    /// It may be in use: only people end requests, who press Ctrl-C twice.
+    /// The device may be in use: only a second Ctrl-C ends requests.
     Made,
 }
 
@@ -51,7 +51,7 @@ impl SignalHandler {
                 if sender.send(Input::Signal(signal)).is_err() {
                     return;
                 }
-                // What the first Ctrl-C has begun may wait for a target that is lost.
+                // The stop that the first Ctrl-C began may wait for a lost target.
                 let insists = signal == SIGINT && std::mem::replace(&mut interrupted, true);
                 let (stage, made) = &*common;
                 let stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl SignalHandler {
         Ok(Self { handle, stage })
     }
 
-    /// The device is made.
+    /// Notes that the device is made.
     ///
     /// # Errors
     /// If a signal has ended all requests.

@@ -1,4 +1,4 @@
-//! How a session is, and why it is not live, in words for people.
+//! The reasons why a session is not live, in words for people.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,14 +11,14 @@ use super::SessionArgs;
 use crate::state::State;
 use crate::{presence, report};
 
-/// What the session has told of it since it was live.
+/// Reasons that the session reported since it was last live.
 #[derive(Default)]
 pub(super) struct Why {
-    /// Why the target did not let it in again.
+    /// Why the target refused to resume the session.
     refusal: Option<String>,
     /// Why the last channel was lost.
     loss: Option<String>,
-    /// Why everything has failed.
+    /// Why the session has failed for good.
     failure: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Why {
         }
     }
 
-    /// The failure, with what led to it.
+    /// The failure, with its cause.
     fn explain(&self, failure: Failure) -> String {
         match (failure, &self.refusal, &self.loss) {
             (Failure::Rejected(_), Some(refusal), _) => refusal.clone(),
@@ -46,7 +46,7 @@ impl Why {
         }
     }
 
-    /// What is wrong, if anything is.
+    /// The current problem, if any.
     pub(super) fn problem(&self, report: &HostReport) -> Option<String> {
         if self.failure.is_some() || report.live {
             return self.failure.clone();
@@ -56,7 +56,7 @@ impl Why {
     }
 }
 
-/// What a session says of itself.
+/// The daemon's report about its session.
 pub(super) fn describe(state: &State, why: &Mutex<Why>, control: &HostControl) -> Value {
     let mut value = serde_json::to_value(state).unwrap_or_default();
     let Some(report) = control.report() else {
@@ -73,7 +73,7 @@ pub(super) fn describe(state: &State, why: &Mutex<Why>, control: &HostControl) -
     value
 }
 
-/// Why the target does not let a session go on that it had let in before.
+/// Explains why the target does not resume a session that it had admitted before.
 fn refusal(reason: Reason, detail: &str, args: &SessionArgs) -> String {
     let export = &args.export;
     match reason {

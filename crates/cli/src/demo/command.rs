@@ -1,6 +1,6 @@
-//! Other programs, each with a bound on its time, and the flag that ends all waiting.
+//! Child processes, each with a time limit, and the stop flag that ends all waiting.
 //!
-//! Children get a process group of their own, so that a Ctrl-C reaches the demo alone, which then
+//! Children get a process group of their own, so that Ctrl-C reaches the demo alone, which then
 //! ends them in the right order. Their output goes to memory files: nothing needs to be drained
 //! while they run, and a daemon that they leave behind holds no pipe of ours.
 
@@ -17,23 +17,23 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// How long a killed child may take to be gone; longer means that the kernel holds on to it.
+/// How long a killed child may take to exit; longer means that it is stuck in the kernel.
 const REAP_LIMIT: Duration = Duration::from_secs(2);
 /// Lines of a program's output in a message.
 const TAIL_LINES: usize = 12;
 
-/// Why a step of the demo did not succeed.
+/// Why a step of the demo failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The user wants no more.
+    /// The user interrupted the demo.
     Interrupted,
     /// What went wrong, in words.
     Failed(String),
     /// A read or write in the mounted file system failed with this error number.
     Disk {
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
-        /// Of the kernel.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
@@ -48,7 +48,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Adds what was being done to an error.
+/// Adds the operation that failed to an error.
 pub(super) trait Doing<T> {
     fn doing(self, doing: impl fmt::Display) -> Result<T, Failure>;
 }
@@ -59,7 +59,7 @@ impl<T, E: fmt::Display> Doing<T> for Result<T, E> {
     }
 }
 
-/// Ends all waiting once raised.
+/// The stop flag: ends all waiting once raised.
 pub(super) struct Stop {
     event: OwnedFd,
     raised: AtomicBool,
@@ -94,7 +94,7 @@ impl Stop {
             .and_then(|ready| self.check().map(|()| ready))
     }
 
-    /// Lets time pass.
+    /// Waits for `time`.
     ///
     /// # Errors
     /// `Interrupted` once raised.
@@ -103,7 +103,7 @@ impl Stop {
     }
 }
 
-/// Whether any of the descriptors got readable in time.
+/// Whether any of the descriptors became readable in time.
 fn wait_any(fds: &[std::os::fd::BorrowedFd<'_>], limit: Duration) -> std::io::Result<bool> {
     let deadline = Instant::now() + limit;
     loop {
@@ -121,7 +121,7 @@ fn wait_any(fds: &[std::os::fd::BorrowedFd<'_>], limit: Duration) -> std::io::Re
     }
 }
 
-/// What a program left: its end, and all it printed.
+/// The result of a program: its exit status and output.
 pub(super) struct Finished {
     pub(super) status: ExitStatus,
     pub(super) stdout: String,
@@ -149,7 +149,7 @@ pub(super) fn spawn(command: &mut Command) -> Result<Child, Failure> {
     })
 }
 
-/// Runs a program that must succeed. Returns what it printed on standard output.
+/// Runs a program that must succeed; returns its standard output.
 pub(super) fn run(command: &mut Command, limit: Duration, stop: &Stop) -> Result<String, Failure> {
     let finished = finish(command, limit, Some(stop))?;
     if finished.status.success() {
@@ -160,7 +160,7 @@ pub(super) fn run(command: &mut Command, limit: Duration, stop: &Stop) -> Result
     Err(Failure::Failed(format!("`{}` ended with {status}: {said}", name(command))))
 }
 
-/// Runs a program of a clean-up, which nothing interrupts. Returns what went wrong.
+/// Runs a program of the clean-up, without interruption. The error is its failure in words.
 pub(super) fn undo(command: &mut Command, limit: Duration) -> Result<(), String> {
     match finish(command, limit, None) {
         Ok(finished) if finished.status.success() => Ok(()),
@@ -169,7 +169,7 @@ pub(super) fn undo(command: &mut Command, limit: Duration) -> Result<(), String>
     }
 }
 
-/// Runs a program to its end, whatever that is.
+/// Runs a program to its end, whether it succeeds or fails.
 pub(super) fn finish(
     command: &mut Command,
     limit: Duration,
@@ -202,7 +202,7 @@ pub(super) fn finish(
     Ok(Finished { status, stdout: text(&mut stdout)?, stderr: text(&mut stderr)? })
 }
 
-/// Waits for a child's end; false if it takes longer than `limit`.
+/// Waits for a child to exit; false if it takes longer than `limit`.
 pub(super) fn wait(child: &Child, limit: Duration, stop: &Stop) -> Result<bool, Failure> {
     stop.wait_readable(pidfd(child)?, limit)
 }
@@ -215,15 +215,15 @@ fn pidfd(child: &Child) -> Result<OwnedFd, Failure> {
     pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("pidfd_open")
 }
 
-/// Kills a child and its group. False if even that does not end it: the kernel holds on to it.
+/// Kills a child and its group. False if it does not exit even then: it is stuck in the kernel.
 pub(super) fn end(child: &mut Child) -> bool {
-    // It may be gone already.
+    // It may have exited already.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let gone = wait_uninterrupted(child, REAP_LIMIT).unwrap_or(false);
     gone && child.wait().is_ok()
 }
 
-/// Asks a child to end, and kills it if it does not within `limit`.
+/// Terminates a child, and kills it if it does not exit within `limit`.
 pub(super) fn end_gently(child: &mut Child, limit: Duration) -> bool {
     let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
     match wait_uninterrupted(child, limit) {

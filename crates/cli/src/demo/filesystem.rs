@@ -11,9 +11,9 @@ use rustix::mount::{UnmountFlags, unmount};
 use super::command::{Doing, Failure, run, undo};
 use super::stage::{Stage, mounts_below};
 
-/// For whatever moves data over the link, however lossy it is.
+/// Time limit for a program that moves data over the link, however lossy it is.
 const LIMIT: Duration = Duration::from_secs(180);
-/// For an unmount that nobody needs to succeed any more.
+/// Time limit for an unmount in the clean-up.
 const UNDO_LIMIT: Duration = Duration::from_secs(5);
 
 /// A file system.
@@ -39,7 +39,7 @@ impl Filesystem {
     /// Makes an empty file system on a device.
     pub(super) fn make(self, stage: &Stage, device: &Path) -> Result<(), Failure> {
         let mut command = Command::new(format!("mkfs.{}", self.name()));
-        // Each asks before it overwrites what it finds, or refuses, unless told.
+        // mkfs asks or refuses before it overwrites an old file system, unless told otherwise.
         command.args(match self {
             Self::Ext4 => ["-q", "-F"],
             Self::Xfs | Self::Btrfs => ["-q", "-f"],
@@ -55,7 +55,7 @@ impl Filesystem {
         run(&mut command, LIMIT, &stage.stop).map(|_| ())
     }
 
-    /// Looks for damage without mending any.
+    /// Looks for damage; repairs nothing.
     pub(super) fn check(self, stage: &Stage, device: &Path) -> Result<(), Failure> {
         let (program, args): (_, &[&str]) = match self {
             Self::Ext4 => ("e2fsck", &["-f", "-n"]),
@@ -66,7 +66,7 @@ impl Filesystem {
     }
 }
 
-/// How to mount.
+/// The mount options.
 #[derive(Clone, Copy)]
 pub(super) enum Mode {
     ReadWrite,
@@ -82,7 +82,7 @@ impl Mode {
     }
 }
 
-/// Creates the mount point; whatever is mounted there when the demo ends is unmounted.
+/// Creates the mount point; the clean-up unmounts any file system there.
 pub(super) fn create_mount_point(stage: &Stage) -> Result<(), Failure> {
     let dir = stage.dir.clone();
     let point = stage.mount_point();
@@ -91,16 +91,16 @@ pub(super) fn create_mount_point(stage: &Stage) -> Result<(), Failure> {
     std::fs::create_dir(&point).doing(format_args!("create {}", point.display()))
 }
 
-/// Unmounts what the demo mounted.
+/// Unmounts the demo's file system.
 pub(super) fn unmount_now(stage: &Stage) -> Result<(), Failure> {
     run(Command::new("umount").arg(stage.mount_point()), LIMIT, &stage.stop).map(|_| ())
 }
 
-/// Unmounts everything below a directory, by any means.
+/// Unmounts everything below a directory, lazily if it must.
 fn unmount_below(dir: &Path) -> Result<(), String> {
     for path in mounts_below(dir) {
         if undo(Command::new("umount").arg(&path), UNDO_LIMIT).is_err() {
-            // In use, or its device hangs: out of sight at least, and gone with its last user.
+            // In use, or its device hangs: a lazy unmount hides it now; its last user frees it.
             let _ = unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
     }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! One thread plays the story; the main thread waits for its end or for a signal, and then undoes
-//! everything, whatever the first one is stuck in: the forced end of the session makes every wait
-//! for the disk return. What can still not be undone is named.
+//! everything, wherever the first thread is blocked: the forced end of the session makes every wait
+//! for the disk return. What can't be undone is listed.
 
 mod command;
 mod filesystem;
@@ -46,9 +46,9 @@ use outage::{Kills, Outages};
 use report::Report;
 use stage::Stage;
 
-/// How long an interrupted story may take to come to the end of its step.
+/// How long an interrupted story may take to finish its step.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long after the clean-up it may still be stuck in the kernel.
+/// How long after the clean-up the story may still be blocked in the kernel.
 const STUCK_LIMIT: Duration = Duration::from_secs(10);
 
 /// Show everything at work on this machine alone: a disk over virtual cables, a file system,
@@ -148,7 +148,7 @@ fn size(text: &str) -> Result<ByteSize, String> {
     if (min..=max).contains(&size) { Ok(size) } else { Err(format!("{min} to {max}")) }
 }
 
-/// What the main thread waits for.
+/// An event that the main thread waits for.
 enum Event {
     Ended(Box<Result<Report, Failure>>),
     Signal,
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
         let play = || scenario::play(&playing, &story);
         let ended = panic::catch_unwind(AssertUnwindSafe(play))
             .unwrap_or_else(|_| Err(Failure::Failed("the demo itself panicked".to_owned())));
-        // The stage must be the main thread's alone before that one goes on.
+        // Only the main thread may hold the stage when it goes on.
         drop(playing);
         let _ = sender.send(Event::Ended(Box::new(ended)));
     })?;
@@ -200,7 +200,7 @@ fn await_story(stage: &Stage, events: &Receiver<Event>) -> Result<Report, Failur
     }
 }
 
-/// Gives the story time to end, further signals or not; whether it did.
+/// Gives the story time to end, regardless of further signals; returns whether it did.
 fn await_end(events: &Receiver<Event>, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     loop {
@@ -212,7 +212,7 @@ fn await_end(events: &Receiver<Event>, limit: Duration) -> bool {
     }
 }
 
-/// Undoes everything; what is left is returned.
+/// Undoes everything; returns what is left.
 fn clean_up(
     stage: &Stage,
     keep: bool,
@@ -228,14 +228,14 @@ fn clean_up(
     }
     let mut left = stage.undo.run();
     if matches!(ended, Err(Failure::Interrupted)) {
-        // It ended long ago unless it was stuck.
+        // The story has ended long ago, unless it was blocked.
         await_end(events, Duration::ZERO);
     }
     left.extend(stage.leftovers(STUCK_LIMIT));
     left
 }
 
-/// Prints the summary, or makes an error of what went wrong.
+/// Prints the summary, or returns the failure as an error.
 fn conclude(
     args: &DemoArgs,
     ended: Result<Report, Failure>,

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::command::{Failure, run, undo};
 use super::stage::Stage;
 
-/// For `ip` and `nft`, which have next to nothing to do.
+/// Time limit for `ip` and `nft`, which are quick.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Between two looks at what only the kernel knows.
+/// Polling interval for state that only the kernel knows.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Two network namespaces and the veth pairs between them.
@@ -21,8 +21,8 @@ pub(super) struct Cables {
 }
 
 impl Cables {
-    /// Lays `count` cables; all ends are up when it returns. Offloads are left as the kernel has
-    /// them.
+    /// Creates `count` cables; all ends are up when it returns. Offloads keep the kernel's
+    /// defaults.
     pub(super) fn lay(stage: &Stage, count: u8, mtu: u32) -> Result<Self, Failure> {
         let links = ["t", "h"].map(|end| (0..count).map(|it| format!("tyche-{end}{it}")).collect());
         let (target, host) = (format!("{}-t", stage.tag), format!("{}-h", stage.tag));
@@ -54,8 +54,8 @@ impl Cables {
         Ok(())
     }
 
-    /// Waits until the kernel says of all ends that frames can flow, which it does a while after
-    /// they can: whoever is to use all interfaces looks at that.
+    /// Waits until the kernel reports all ends as running, which it does some time after frames can
+    /// flow: commands that use all interfaces look at that.
     fn await_running(&self, stage: &Stage) -> Result<(), Failure> {
         let deadline = Instant::now() + LIMIT;
         for name in [&self.target, &self.host] {

@@ -1,4 +1,4 @@
-//! The target dies in the middle of the copy, as in a power failure, once or again and again, and
+//! Outages of the target in the middle of the copy, as in power failures, once or several times; it
 //! comes back or not.
 
 use std::fs::File;
@@ -16,73 +16,73 @@ use super::session::Host;
 use super::stage::Stage;
 use super::target::Target;
 
-/// What direct I/O wants of address and length.
+/// Alignment of address and length for direct I/O.
 const DIRECT_ALIGN: usize = 4096;
-/// Between two looks at the list of sessions.
+/// Polling interval for the list of sessions.
 const LOOK: Duration = Duration::from_millis(200);
-/// Between two looks while the session is about to be live again.
+/// Polling interval while the session is about to become live again.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long the session may take to find a target that is back.
+/// Time limit for the session to find a restarted target.
 const LIVE_LIMIT: Duration = Duration::from_secs(30);
-/// How long after everything has ended a thread may still be seen waiting for the disk.
+/// How long after the end of everything a thread may still wait for the disk.
 const WAITING_LIMIT: Duration = Duration::from_secs(5);
 
 /// When the target is killed.
 #[derive(Clone, Copy)]
 pub(super) enum Kills {
-    /// Once, so long after the copy began; half-way through the copy at the latest.
+    /// Once, at this time after the copy began; half-way through the copy at the latest.
     Once(Duration),
-    /// So many times, evenly over the copy.
+    /// This many times, spread evenly over the copy.
     Spread(u32),
 }
 
-/// What is to happen.
+/// The outages that the user asked for.
 #[derive(Clone, Copy)]
 pub(super) struct Outages {
     pub(super) kills: Kills,
-    /// After each kill; never if `None`.
+    /// Time from each kill to the restart; `None`: never.
     pub(super) restart_after: Option<Duration>,
 }
 
-/// What did happen.
+/// The record of one outage.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Witness {
     /// When the target was killed, in seconds since the copy began.
     pub(super) killed_after_s: f64,
-    /// How much of the copy was done by then, in percent.
+    /// Share of the copy that was done by then, in percent.
     pub(super) copied_percent: f64,
     /// Requests that waited for the target just before it came back.
     pub(super) waiting: Option<u64>,
-    /// For how long there was no target, if it came back.
+    /// How long the target was absent, if it came back.
     pub(super) absent_s: Option<f64>,
-    /// How long after the kill the session was live again.
+    /// Time from the kill until the session was live again.
     pub(super) live_after_s: Option<f64>,
-    /// Whether the copy went on after that: the kill fell into it.
+    /// Whether the copy was still running then: the kill fell into it.
     pub(super) within_copy: bool,
-    /// The time left as `tyche list` told it first, in seconds.
+    /// The first time left that `tyche list` reported, in seconds.
     pub(super) time_left_s: Option<f64>,
     #[serde(skip)]
     pub(super) killed_at: Instant,
-    /// What the target had done in the life that this ended.
+    /// Traffic of the target in the life that this ended.
     #[serde(skip)]
     pub(super) target_before: Traffic,
 }
 
-/// How the loss of a target for good ended.
+/// The end of a session whose target is lost for good.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Loss {
-    /// What the copy got: EIO, or EROFS if the file system was the first to see it.
+    /// The copy's error: EIO, or EROFS if the file system was the first to see it.
     pub(super) error: String,
-    /// What the device itself says to a read: EIO.
+    /// The device's own error for a read: EIO.
     pub(super) device_error: String,
-    /// When, in seconds after the kill.
+    /// When the copy failed, in seconds after the kill.
     pub(super) failed_after_s: f64,
     /// How long `disconnect --force` took.
     pub(super) disconnect_s: f64,
 }
 
 impl Outages {
-    /// How often the target is killed.
+    /// Number of kills.
     pub(super) fn count(self) -> u32 {
         match self.kills {
             Kills::Once(_) => 1,
@@ -90,8 +90,8 @@ impl Outages {
         }
     }
 
-    /// Does it, while another thread copies `bytes`. `copied` tells how many of them are done, and
-    /// ends with the copy.
+    /// Runs the outages while another thread copies `bytes`. `copied` receives the number of bytes
+    /// done, and closes with the copy.
     pub(super) fn strike(
         self,
         stage: &Stage,
@@ -119,19 +119,19 @@ impl Outages {
     }
 }
 
-/// What the steps of an outage share.
+/// State shared by the steps of an outage.
 struct Strike<'a> {
     stage: &'a Stage,
     target: &'a Target<'a>,
     host: &'a Host<'a>,
-    /// Tells how many of the `bytes` are copied.
+    /// Receives how many of the `bytes` are copied.
     copied: &'a Receiver<u64>,
     bytes: u64,
     began: Instant,
 }
 
 impl Strike<'_> {
-    /// Waits until `mark` bytes are copied, or until `limit` after the beginning; says how many
+    /// Waits until `mark` bytes are copied, or until `limit` after the beginning; returns how many
     /// are. `None` if the copy has ended.
     fn await_mark(&self, mark: u64, limit: Option<Duration>) -> Option<u64> {
         let mut done = 0;
@@ -168,7 +168,7 @@ impl Strike<'_> {
         })
     }
 
-    /// Starts the target again after a while, and waits until the session is live.
+    /// Restarts the target after a while, and waits until the session is live.
     fn restart(&self, after: Duration, witness: &mut Witness) -> Result<(), Failure> {
         self.stage.stop.pause(after)?;
         witness.waiting = self.host.ask("list")?["sessions"][0]["operations"].as_u64();
@@ -185,7 +185,7 @@ impl Strike<'_> {
         }
         let live = since();
         witness.live_after_s = Some(live);
-        // While the target was away the copy can have gone on only until its next sync.
+        // Without the target the copy can have gone on only until its next sync.
         witness.within_copy = !self.is_copied();
         let waiting = witness.waiting.unwrap_or_default();
         let text = format!("target back, live after {live:.1} s; {waiting} requests waited");
@@ -203,7 +203,7 @@ impl Strike<'_> {
         }
     }
 
-    /// Looks on until the copy ends, which a session that never gives up would prevent: the command
+    /// Waits until the copy ends. A session that never gives up would prevent that: the command
     /// line demands a limit.
     fn watch(&self, witness: &mut Witness) -> Result<(), Failure> {
         witness.within_copy = true;
@@ -221,7 +221,7 @@ impl Strike<'_> {
     }
 }
 
-/// What a read of the device past all caches fails with.
+/// The error of a read of the device past all caches.
 pub(super) fn device_error(device: &Path) -> Result<String, Failure> {
     let flags = OFlags::DIRECT.bits().cast_signed();
     let opened = File::options().read(true).custom_flags(flags).open(device);
@@ -234,8 +234,8 @@ pub(super) fn device_error(device: &Path) -> Result<String, Failure> {
     }
 }
 
-/// Waits until none of our threads, and none of the kernel's for a device, waits for the disk in
-/// a way that no signal ends.
+/// Waits until none of our threads, and none of the kernel's for a device, waits for the disk
+/// uninterruptibly.
 pub(super) fn await_nobody_stuck(stage: &Stage, device: &Path) -> Result<(), Failure> {
     let deadline = Instant::now() + WAITING_LIMIT;
     loop {
@@ -251,14 +251,14 @@ pub(super) fn await_nobody_stuck(stage: &Stage, device: &Path) -> Result<(), Fai
     }
 }
 
-/// Threads in state D that have to do with us: of our program, or named after the device.
+/// Threads in state D that belong to us: of our program, or named after the device.
 fn stuck(device: &Path) -> std::io::Result<Vec<String>> {
     let device = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut stuck = Vec::new();
     for process in std::fs::read_dir("/proc")?.flatten() {
         let tasks = std::fs::read_dir(process.path().join("task"));
         for task in tasks.into_iter().flatten().flatten() {
-            // Gone in between: not stuck.
+            // Ended in between: not stuck.
             let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else { continue };
             let Some((name, rest)) = stat.rsplit_once(')') else { continue };
             let name = name.split_once('(').map_or("", |(_, name)| name);

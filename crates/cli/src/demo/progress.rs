@@ -1,7 +1,7 @@
-//! What the demo says while it works: bars on a terminal, plain lines elsewhere.
+//! The demo's output while it works: bars on a terminal, plain lines elsewhere.
 //!
 //! All of it goes to standard error; standard output is for the result. Nothing here fails: a
-//! terminal that went away must not keep the clean-up from its work.
+//! closed terminal must not stop the clean-up.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Between two turns of a spinner.
+/// Interval between two turns of a spinner.
 const TICK: Duration = Duration::from_millis(100);
-/// Without a terminal, a long step says how far it is after each such part, in percent.
+/// Without a terminal, a long step prints its progress after each such part, in percent.
 const PLAIN_PART: u64 = 25;
 
 /// Prints a line whatever state the terminal is in.
@@ -30,7 +30,7 @@ impl Progress {
         Self { terminal: std::io::stderr().is_terminal(), current: Mutex::new(None) }
     }
 
-    /// Prints a line above what is shown at the moment.
+    /// Prints a line above the bar or spinner.
     pub(super) fn say(&self, text: &str) {
         match &*self.current() {
             Some(bar) => bar.suspend(|| line(text)),
@@ -38,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// Shows that a step runs.
+    /// Shows that a step has begun.
     pub(super) fn begin(&self, name: &str) -> Step {
         if self.terminal {
             let spinner = ProgressBar::new_spinner().with_message(name.to_owned());
@@ -54,7 +54,7 @@ impl Progress {
         line(&format!("  {:>7.2} s  {outcome}", step.began.elapsed().as_secs_f64()));
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn clear(&self) {
         if let Some(bar) = self.current().take() {
             bar.finish_and_clear();
@@ -77,23 +77,23 @@ impl Progress {
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, Option<ProgressBar>> {
-        // A bar is whole whatever happened to the thread that drew it.
+        // A bar is intact whatever happened to the thread that drew it.
         self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// When a step began.
+/// A running step.
 pub(super) struct Step {
     began: Instant,
 }
 
-/// How far a long step is.
+/// The progress of a long step.
 pub(super) struct Measure<'a> {
     progress: &'a Progress,
     name: String,
     done: u64,
     total: u64,
-    /// Percent last said without a terminal.
+    /// Percent last printed without a terminal.
     said: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The summary: what was done, how fast, and what it cost.
+//! The summary: the work, its speed and its cost.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Pace {
     }
 }
 
-/// What went over one interface.
+/// Frames of one interface.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct LinkTraffic {
     pub(super) interface: String,
@@ -31,7 +31,7 @@ pub(super) struct LinkTraffic {
     pub(super) frames_received: u64,
 }
 
-/// What one daemon did, summed over its lives.
+/// Traffic of one daemon, summed over its lives.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Traffic {
     pub(super) frames_sent: u64,
@@ -39,12 +39,12 @@ pub(super) struct Traffic {
     pub(super) retransmitted: u64,
     /// CPU time of the daemon, user and system, in seconds.
     pub(super) cpu_s: f64,
-    /// Parts of the frames.
+    /// The frames by interface.
     pub(super) links: Vec<LinkTraffic>,
 }
 
 impl Traffic {
-    /// Adds what `tyche stats` says of a session or target.
+    /// Adds the figures of `tyche stats` for a session or target.
     pub(super) fn add(&mut self, stats: &Value) {
         let count = |value: &Value| value.as_u64().unwrap_or_default();
         self.retransmitted += count(&stats["channel"]["retransmitted"]);
@@ -56,7 +56,7 @@ impl Traffic {
         self.cpu_s += stats["cpu_s"].as_f64().unwrap_or_default();
     }
 
-    /// Adds what an earlier life did.
+    /// Adds the traffic of an earlier life.
     pub(super) fn add_earlier(&mut self, earlier: &Self) {
         for LinkTraffic { interface, frames_sent, frames_received } in &earlier.links {
             self.add_frames(interface, *frames_sent, *frames_received);
@@ -83,10 +83,10 @@ impl Traffic {
 pub(super) struct Report {
     pub(super) schema: &'static str,
     pub(super) filesystem: &'static str,
-    /// Cables.
+    /// Number of cables.
     pub(super) links: u8,
     pub(super) mtu: u32,
-    /// Of the frames, each way.
+    /// Lost frames each way, in percent.
     pub(super) loss_percent: f64,
     /// Bytes of a frame on the link, headers included.
     pub(super) frame_len: Option<u64>,
@@ -95,7 +95,7 @@ pub(super) struct Report {
     pub(super) bytes: u64,
     pub(super) copy: Option<Pace>,
     pub(super) compare: Option<Pace>,
-    /// Whether all files compared and the file system was found without fault.
+    /// Whether all files compared equal and the file system check found no fault.
     pub(super) intact: bool,
     pub(super) outages: Vec<Witness>,
     pub(super) loss_of_target: Option<Loss>,

@@ -16,7 +16,7 @@ use super::stage::Stage;
 use super::target::{EXPORT, Target};
 use super::tree::{self, Copied, SYNC_EVERY, Tree};
 
-/// Plays everything; what it built is left to the stage's clean-up.
+/// Plays the whole demo; the stage's clean-up removes what it built.
 pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
     stage.create_dir()?;
     let root = args.tree.clone().map_or_else(tree_of_toolchain, Ok)?;
@@ -41,8 +41,8 @@ pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
         host: Traffic::default(),
         target: Traffic::default(),
     };
-    // The order matters for the clean-up, which goes backwards: sessions end by force, then comes
-    // the target's end, the network's, the unmount, and the release of devices.
+    // The order matters for the clean-up, which goes backwards: first the forced end of sessions,
+    // then the end of the target and of the network, the unmount, and the release of devices.
     let devices = Devices::watch(stage)?;
     create_mount_point(stage)?;
     let cables = if args.links == 1 { "a cable".into() } else { format!("{} cables", args.links) };
@@ -66,7 +66,7 @@ pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// What the two halves of the story share.
+/// State shared by the two halves of the story.
 struct Act<'a> {
     stage: &'a Stage,
     args: &'a DemoArgs,
@@ -77,7 +77,7 @@ struct Act<'a> {
 
 impl Act<'_> {
     /// Connects, makes a file system, copies the tree into it. `None` if the target is lost for
-    /// good on the way, as was asked for.
+    /// good on the way, as the user asked for.
     fn write(&self, report: &mut Report) -> Result<Option<Copied>, Failure> {
         let Self { stage, args, host, .. } = *self;
         let wish = Wish { read_only: false, ctrl_loss_tmo: args.ctrl_loss_tmo };
@@ -112,14 +112,14 @@ impl Act<'_> {
         Ok(Some(copied))
     }
 
-    /// Copies, and lets the target die meanwhile if that was asked for.
+    /// Copies, with the outages that the user asked for.
     fn copy(&self) -> (Result<Copied, Failure>, Result<Vec<Witness>, Failure>) {
         let Self { stage, args, tree, host, target } = *self;
         let (sender, copied) = mpsc::channel();
         thread::scope(|scope| {
             let (outages, bytes) = (args.outages(), tree.bytes);
             let kills = outages.map_or(0, |it| u64::from(it.count()));
-            // Between two kills the copy must come to wait for the disk.
+            // Between two kills the copy must sync, and so wait for the disk.
             let sync_every = SYNC_EVERY.min(bytes / (kills + 1) / 2).max(1);
             let strike = move |it: Outages| it.strike(stage, target, host, bytes, &copied);
             let striker = outages.map(|it| scope.spawn(move || strike(it)));
@@ -127,7 +127,7 @@ impl Act<'_> {
             let copied = stage.step(&name, || {
                 let mut measure = stage.progress.measure("copy", tree.bytes);
                 tree.copy(&stage.mount_point(), &stage.stop, sync_every, &mut measure, |done| {
-                    // Nobody listens if nothing is to happen, or has happened.
+                    // The receiver is gone if there are no outages, or no more.
                     let _ = sender.send(done);
                 })
             });
@@ -140,7 +140,7 @@ impl Act<'_> {
         })
     }
 
-    /// A copy that was over too soon has not been through what was asked for.
+    /// Fails if the copy was over before all outages had happened.
     fn check_outages(&self, report: &Report) -> Result<(), Failure> {
         let Some(Kills::Spread(times)) = self.args.outages().map(|it| it.kills) else {
             return Ok(());
@@ -153,7 +153,7 @@ impl Act<'_> {
         Err(Failure::Failed(text))
     }
 
-    /// The target is gone for good and the copy has failed: everything must end all the same.
+    /// Ends the session after the target is gone for good and the copy has failed.
     fn abandon(
         &self,
         report: &mut Report,
@@ -172,7 +172,7 @@ impl Act<'_> {
         Ok(Loss { error, device_error, failed_after_s, disconnect_s: took.as_secs_f64() })
     }
 
-    /// Connects again, compares everything, and checks the file system.
+    /// Connects again, compares all files, and checks the file system.
     fn verify(&self, report: &mut Report, copied: &Copied) -> Result<(), Failure> {
         let Self { stage, args, host, tree, .. } = *self;
         let wish = Wish { read_only: true, ctrl_loss_tmo: args.ctrl_loss_tmo };
@@ -193,7 +193,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// Counts what the session did, and ends it.
+    /// Adds up the session's counters, and ends it.
     fn leave(&self, report: &mut Report, device: &Path) -> Result<(), Failure> {
         let Self { stage, host, .. } = *self;
         stage.step("disconnect", || {
@@ -207,7 +207,7 @@ impl Act<'_> {
     }
 }
 
-/// Where the Rust toolchain is, a real tree of the right size; `/usr` without one.
+/// Path of the Rust toolchain, a real tree of the right size; `/usr` without one.
 fn tree_of_toolchain() -> Result<PathBuf, Failure> {
     let asked = std::process::Command::new("rustc").args(["--print", "sysroot"]).output();
     let path = asked.ok().filter(|it| it.status.success()).map(|it| it.stdout);
@@ -216,7 +216,7 @@ fn tree_of_toolchain() -> Result<PathBuf, Failure> {
     path.canonicalize().doing(format_args!("open {}", path.display()))
 }
 
-/// This program, to be run by others: under its name if it still has one.
+/// Path of this program for child processes: under its name if it still has one.
 fn program() -> Result<PathBuf, Failure> {
     let path = std::env::current_exe().doing("find this program")?;
     Ok(if path.exists() { path } else { format!("/proc/{}/exe", std::process::id()).into() })

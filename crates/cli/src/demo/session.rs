@@ -1,4 +1,4 @@
-//! The host's side: connects, asks how things are, disconnects, by the same commands that a user
+//! The host's side: connects, asks for the state, and disconnects, by the commands that a user
 //! would type.
 
 use std::fs;
@@ -15,18 +15,18 @@ use super::net::Cables;
 use super::stage::Stage;
 use super::target::{EXPORT, at_host};
 
-/// For a connect, which probes the path and sets up the device.
+/// Time limit for a connect, which probes the path and sets up the device.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
-/// For a disconnect, which writes out what is under way.
+/// Time limit for a disconnect, which writes out dirty pages.
 const DISCONNECT_LIMIT: Duration = Duration::from_secs(60);
-/// For everything that needs no network.
+/// Time limit for commands that need no network.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long the kernel may take to let go of a device.
+/// How long the kernel may take to release a device.
 const DEVICE_LIMIT: Duration = Duration::from_secs(5);
-/// Between two looks at what only the kernel knows.
+/// Polling interval for state that only the kernel knows.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How to connect.
+/// Options of a connect.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wish {
     pub(super) read_only: bool,
@@ -34,11 +34,12 @@ pub(super) struct Wish {
     pub(super) ctrl_loss_tmo: Option<i64>,
 }
 
-/// The loop devices that there were, to be released in the end.
+/// The loop devices of the demo, to be released in the end.
 pub(super) struct Devices(Arc<Mutex<Vec<PathBuf>>>);
 
 impl Devices {
-    /// To be called before anything is mounted, so that the release comes after the unmount.
+    /// Registers the release. Call it before anything is mounted, so that it runs after the
+    /// unmount.
     pub(super) fn watch(stage: &Stage) -> Result<Self, Failure> {
         let devices = Arc::new(Mutex::new(Vec::<PathBuf>::new()));
         let doomed = Arc::clone(&devices);
@@ -64,10 +65,10 @@ pub(super) struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Registers what undoes any session. Connects nothing yet.
+    /// Registers the forced end of all sessions with the clean-up. Connects nothing yet.
     ///
-    /// The clean-up forces the sessions' end before anything is unmounted: whoever waits for the
-    /// disk then gets an error, and nobody needs the data any more.
+    /// The clean-up ends the sessions before anything is unmounted: processes that wait for the
+    /// disk then get an error, and the data is no longer needed.
     pub(super) fn new(
         stage: &'a Stage,
         cables: &'a Cables,
@@ -104,7 +105,7 @@ impl<'a> Host<'a> {
         Ok(device)
     }
 
-    /// Disconnects, and waits until the device is free; returns how long it took.
+    /// Disconnects, and waits until the device is released; returns how long it took.
     pub(super) fn disconnect(&self, device: &Path, force: bool) -> Result<Duration, Failure> {
         let began = Instant::now();
         let mut command = at_host(self.stage, self.cables, &self.program);
@@ -113,13 +114,13 @@ impl<'a> Host<'a> {
         Ok(began.elapsed())
     }
 
-    /// What `tyche stats` or `tyche list` say.
+    /// The output of `tyche stats` or `tyche list`.
     pub(super) fn ask(&self, verb: &str) -> Result<Value, Failure> {
         let mut command = at_host(self.stage, self.cables, &self.program);
         parse(&run(command.args([verb, "-o", "json"]), LIMIT, &self.stage.stop)?)
     }
 
-    /// Waits until the kernel has let go of a device.
+    /// Waits until the kernel has released a device.
     pub(super) fn wait_free(&self, device: &Path) -> Result<(), Failure> {
         let deadline = Instant::now() + DEVICE_LIMIT;
         while backing_file(device).exists() {
@@ -136,20 +137,20 @@ fn parse(text: &str) -> Result<Value, Failure> {
     serde_json::from_str(text).doing(format_args!("parse {text:?}"))
 }
 
-/// Where the kernel tells which file a loop device is bound to.
+/// The kernel's file that names the backing file of a loop device.
 fn backing_file(device: &Path) -> PathBuf {
     let name = device.file_name().unwrap_or_default();
     Path::new("/sys/block").join(name).join("loop/backing_file")
 }
 
-/// Ends every session of a run-time directory: by request, and then by force.
+/// Ends every session of a run-time directory: orderly, and then by force.
 fn end_sessions(force: &mut Command, runtime_dir: &Path) -> Result<(), String> {
     if daemons(runtime_dir).is_empty() {
         return Ok(());
     }
     let asked = undo(force, LIMIT);
     // The target lives in the same directory and has an end of its own; killing it here does no
-    // harm, for nobody is to use it any more.
+    // harm, for nothing uses it any more.
     for pid in daemons(runtime_dir) {
         let _ = kill_process(pid, Signal::KILL);
     }
@@ -163,7 +164,7 @@ fn end_sessions(force: &mut Command, runtime_dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a loop device is still bound to a file of ours: releases it.
+/// Releases a loop device, if it is still bound to the demo's file.
 fn release(device: &Path, dir: &Path) -> Result<(), String> {
     let deadline = Instant::now() + DEVICE_LIMIT;
     while let Ok(bound) = fs::read_to_string(backing_file(device)) {
@@ -185,7 +186,7 @@ pub(super) fn daemons(runtime_dir: &Path) -> Vec<Pid> {
     let wanted = format!("TYCHE_RUNTIME_DIR={}", runtime_dir.display());
     let is_one = |pid: &Pid| {
         let dir = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
-        // A process that is gone but not yet waited for has no environment left.
+        // A zombie has no environment.
         let environment = fs::read(dir.join("environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
     };

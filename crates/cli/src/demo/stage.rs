@@ -1,5 +1,5 @@
-//! What every step of the demo uses: the flag that ends waiting, the stack of what to undo, a
-//! directory, and the way to the screen.
+//! The stage that all steps of the demo share: the stop flag, the undo stack, a directory, and the
+//! progress display.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,10 +12,11 @@ use super::progress::Progress;
 use super::session::daemons;
 use super::undo::Undo;
 
-/// Between two looks at what only the kernel knows.
+/// Polling interval for state that only the kernel knows.
 const POLL: Duration = Duration::from_millis(20);
 
-/// One demo's share of the machine. Its names carry the process id, so that several demos may run.
+/// One demo's share of the machine. Its names contain the process ID, so that several demos may
+/// run.
 pub(super) struct Stage {
     /// Part of every name: `tyche-demo-PID`.
     pub(super) tag: String,
@@ -66,7 +67,7 @@ impl Stage {
         create.doing(format_args!("create {}", self.dir.display()))
     }
 
-    /// Where files are mounted.
+    /// Where the file system is mounted.
     pub(super) fn mount_point(&self) -> PathBuf {
         self.dir.join("mnt")
     }
@@ -76,14 +77,14 @@ impl Stage {
         self.dir.join("run")
     }
 
-    /// Adds the directories of the demo's own to the environment of one of our own commands.
+    /// Sets the demo's own directories in the environment of one of our commands.
     pub(super) fn at_home<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("TYCHE_STATE_DIR", self.dir.join("state"));
         command.env("TYCHE_RUNTIME_DIR", self.runtime_dir())
     }
 
-    /// What is still there of the demo after its clean-up, in words; waits a while for processes
-    /// that are about to be gone.
+    /// Remains of the demo after its clean-up, in words; waits up to `limit` for processes that are
+    /// about to exit.
     pub(super) fn leftovers(&self, limit: Duration) -> Vec<String> {
         let deadline = Instant::now() + limit;
         loop {
@@ -142,14 +143,14 @@ fn collect_logs(dir: &Path, logs: &mut Vec<PathBuf>) {
 /// Mount points below a directory, innermost first.
 pub(super) fn mounts_below(dir: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // Our own paths hold nothing that the kernel would escape.
+    // The kernel escapes nothing in our own paths.
     let paths = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
     let mut below: Vec<_> = paths.filter(|path| path.starts_with(dir)).collect();
     below.reverse();
     below
 }
 
-/// Removes the directory, unless something is mounted in it: that is not ours to delete.
+/// Removes the directory, unless something is mounted in it: that must not be deleted.
 fn remove(dir: &Path) -> Result<(), String> {
     let mounted = mounts_below(dir);
     if let Some(path) = mounted.first() {

@@ -11,11 +11,11 @@ use super::command::{self, Doing, Failure};
 use super::net::Cables;
 use super::stage::Stage;
 
-/// How long the daemon may take to serve.
+/// Time limit for the daemon's start.
 const READY_LIMIT: Duration = Duration::from_secs(30);
-/// How long it may take to end when asked to.
+/// Time limit for the daemon's orderly end.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// Begins the line that says it is ready.
+/// Prefix of the line that reports readiness.
 const READY: &str = "tyche: serving";
 
 /// The name of the disk.
@@ -23,7 +23,7 @@ pub(super) const EXPORT: &str = "demo";
 
 struct Running {
     child: Child,
-    /// Kept open: the daemon may have more to say than that it is ready.
+    /// Kept open: the daemon may print more after that line.
     stdout: ChildStdout,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Creates the disk, a file that takes no room until it is written. Starts nothing yet.
+    /// Creates the disk, a sparse file. Starts nothing yet.
     pub(super) fn new(
         stage: &'a Stage,
         cables: &'a Cables,
@@ -72,7 +72,7 @@ impl<'a> Target<'a> {
         command.args(["serve", "--name", self.name(), "--export", &export]);
         command.stdout(Stdio::piped()).stderr(log);
         {
-            // The clean-up takes this lock: it finds either no process or the whole of it.
+            // The clean-up takes this lock: it finds either no process or a complete entry.
             let mut running = lock(&self.running);
             self.stage.stop.check()?;
             let mut child = command::spawn(self.stage.at_home(&mut command))?;
@@ -122,7 +122,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A command of ours at the host, with the demo's own run-time directory.
+/// One of our commands at the host, with the demo's own run-time directory.
 pub(super) fn at_host(stage: &Stage, cables: &Cables, program: &PathBuf) -> Command {
     let mut command = cables.at_host(program);
     stage.at_home(&mut command);
@@ -130,6 +130,6 @@ pub(super) fn at_host(stage: &Stage, cables: &Cables, program: &PathBuf) -> Comm
 }
 
 fn lock(running: &Mutex<Option<Running>>) -> MutexGuard<'_, Option<Running>> {
-    // Every change of it is a single assignment.
+    // Every change is a single assignment, so a poisoned value is intact.
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! A real tree of files: chosen, copied, and compared by SHA-256.
 //!
-//! The sums are taken of the bytes as they are read for copying, so that source and copy are
-//! compared as of the same moment, and the comparison reads the disk alone.
+//! The hashes are taken from the bytes as they are read for copying: source and copy are compared
+//! as of the same moment, and the comparison reads the disk alone.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::command::{Doing, Failure, Stop};
 use super::progress::Measure;
 
-/// What to copy at least, and at most, of a larger tree.
+/// Lower and upper limits for the part of a larger tree to copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) bytes_min: u64,
@@ -25,27 +25,27 @@ pub(super) struct Bounds {
     pub(super) files_max: usize,
 }
 
-/// Enough to be worth looking at, little enough to wait for.
+/// Large enough to be interesting, small enough to wait for.
 pub(super) const DEMO: Bounds =
     Bounds { bytes_min: 300_000_000, bytes_max: 450_000_000, files_min: 5_000, files_max: 20_000 };
 
 /// Bytes read or written at a time.
 const CHUNK: usize = 1 << 20;
-/// Bytes after which the file being written should be on the disk: an error is seen soon, and the
-/// bar shows the disk's progress, not the page cache's.
+/// Bytes after which the file being written must be on the disk: an error is seen soon, and the bar
+/// shows the disk's progress, not the page cache's.
 pub(super) const SYNC_EVERY: u64 = 32 << 20;
 
-/// Where a tree is, and which of its parts are meant.
+/// A tree and its chosen entries.
 pub(super) struct Tree {
     root: PathBuf,
-    /// In the order in which they can be created: directories first.
+    /// In order of creation: directories first.
     entries: Vec<Entry>,
     pub(super) files: usize,
     pub(super) bytes: u64,
 }
 
 struct Entry {
-    /// Below the root.
+    /// Path below the root.
     path: PathBuf,
     kind: Kind,
 }
@@ -56,13 +56,13 @@ enum Kind {
     Symlink(PathBuf),
 }
 
-/// What was copied.
+/// The files and links that were copied.
 pub(super) struct Copied {
     files: Vec<(PathBuf, [u8; 32])>,
     links: Vec<(PathBuf, PathBuf)>,
 }
 
-/// A file or directory with what is below it, while choosing.
+/// A file or directory with everything below it, while choosing.
 struct Node {
     path: PathBuf,
     metadata: Metadata,
@@ -72,7 +72,7 @@ struct Node {
 }
 
 impl Tree {
-    /// Looks at the tree and chooses what to copy: all of it if it fits, whole subtrees otherwise.
+    /// Scans the tree and chooses what to copy: all of it if it fits, whole subtrees otherwise.
     pub(super) fn choose(root: &Path, bounds: Bounds, stop: &Stop) -> Result<Self, Failure> {
         let root = root.canonicalize().doing(format_args!("open {}", root.display()))?;
         let mut all = Node::scan(&root, PathBuf::new(), stop)?;
@@ -119,8 +119,8 @@ impl Tree {
         node.children.iter().try_for_each(|child| self.add(child))
     }
 
-    /// Copies everything below `to`, which is the root of a file system of its own; after each
-    /// `sync_every` bytes the file being written must be on the disk.
+    /// Copies everything below `to`, which is the root of a file system of its own; syncs the file
+    /// being written after each `sync_every` bytes.
     pub(super) fn copy(
         &self,
         to: &Path,
@@ -177,7 +177,8 @@ impl Node {
         for name in names {
             let child = Self::scan(root, node.path.join(name), stop)?;
             let kind = child.metadata.file_type();
-            // Another file system below is not part of the tree; sockets and devices are no data.
+            // Another file system below is not part of the tree; sockets and devices contain no
+            // data.
             let elsewhere = child.metadata.dev() != node.metadata.dev();
             if !elsewhere && (kind.is_file() || kind.is_dir() || kind.is_symlink()) {
                 node.files += child.files;
@@ -199,7 +200,7 @@ impl Node {
     }
 }
 
-/// First many small files, then large ones, until there is enough of both.
+/// Selects many small files first, then large ones, until there is enough of both.
 fn select(mut candidates: Vec<Node>, bounds: Bounds) -> Vec<Node> {
     let (mut chosen, mut files, mut bytes) = (Vec::new(), 0, 0);
     let mut take = |candidates: &mut Vec<Node>, enough: &dyn Fn(usize, u64) -> bool| {
@@ -227,7 +228,7 @@ fn select(mut candidates: Vec<Node>, bounds: Bounds) -> Vec<Node> {
 }
 
 impl Copied {
-    /// Compares what is below `root` with what was copied there.
+    /// Compares the files below `root` with what was copied there.
     pub(super) fn compare(
         &self,
         root: &Path,
@@ -263,8 +264,8 @@ impl Copied {
     }
 }
 
-/// Copies one file with its permissions; returns its SHA-256. `done` is told every piece of the
-/// copy, and says whether it is to be synced now.
+/// Copies one file with its permissions; returns its SHA-256. `done` is called for every piece of
+/// the copy, and returns whether to sync now.
 fn copy_file(
     from: &Path,
     to: &Path,
@@ -293,7 +294,7 @@ fn copy_file(
     Ok(hash.finalize().into())
 }
 
-/// An error of the disk that the demo is about.
+/// An error of the demo's disk.
 fn on_disk(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
     let doing = format!("{doing} {}", path.display());
     move |source| Failure::Disk { doing, source }

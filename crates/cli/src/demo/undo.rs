@@ -1,16 +1,15 @@
-//! What has to be undone, last first, whatever happens.
+//! The undo stack: runs its actions last first, whatever happens.
 //!
-//! An action is registered *before* the thing it undoes is done, so that there is no moment at
-//! which something exists and nobody knows; therefore every action looks first whether there is
-//! anything to undo. Actions bound their own time. Running the stack closes it: a thread that is
-//! still busy building learns of that at its next step, and what it wanted to register is undone
-//! on the spot.
+//! An action is registered *before* the step that it undoes, so that nothing ever exists without
+//! its action; therefore every action first checks whether there is anything to undo. Actions bound
+//! their own time. Running the stack closes it: a thread that is still building learns of that at
+//! its next step, and what it wanted to register is undone immediately.
 
 use std::sync::Mutex;
 
 use super::command::Failure;
 
-/// One thing to undo: `what` for people, and how.
+/// One action: `what` it undoes, for people, and how.
 struct Action {
     what: String,
     undo: Box<dyn FnOnce() -> Result<(), String> + Send>,
@@ -21,7 +20,7 @@ struct State {
     closed: bool,
 }
 
-/// The stack. One owner runs it; others may register.
+/// The stack. One owner runs it; other threads may register.
 pub(super) struct Undo {
     state: Mutex<State>,
 }
@@ -31,7 +30,7 @@ impl Undo {
         Self { state: Mutex::new(State { actions: Vec::new(), closed: false }) }
     }
 
-    /// Registers what undoes the step that comes next.
+    /// Registers the action that undoes the next step.
     ///
     /// # Errors
     /// `Interrupted` if the stack has run already: the step must not be taken.
@@ -48,7 +47,7 @@ impl Undo {
         Ok(())
     }
 
-    /// Undoes everything, last first, once; what could not be undone is returned as text.
+    /// Undoes everything, last first, once; returns in words what could not be undone.
     pub(super) fn run(&self) -> Vec<String> {
         let mut left = Vec::new();
         loop {
@@ -65,7 +64,7 @@ impl Undo {
         }
     }
 
-    /// Forgets everything instead of undoing it; returns what it was, last first.
+    /// Discards all actions without running them; returns what they would undo, last first.
     pub(super) fn keep(&self) -> Vec<String> {
         let mut state = self.lock();
         state.closed = true;
@@ -73,7 +72,7 @@ impl Undo {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // A thread that panicked while it held the lock left a whole stack behind.
+        // The stack is intact even if a thread panicked while it held the lock.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What a running target answers at its control socket.
+//! Answers of a running target at its control socket.
 
 use serde_json::{Value, json};
 use tyche_engine::Target;
@@ -14,7 +14,7 @@ use crate::report;
 pub(super) struct Answers {
     /// The target's name.
     name: String,
-    /// Those of its exports, by index.
+    /// The names of its exports, by index.
     exports: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a target exports and how: from the command line for one disk, from a TOML file for many.
+//! The configuration of a target: from the command line for one disk, from a TOML file for many.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -11,14 +11,14 @@ use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 
-/// What a target is told.
+/// The configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
-    /// Name of the target; the host's by default.
+    /// Name of the target; the machine's host name by default.
     pub(crate) name: Option<String>,
     /// Interfaces to serve on, or `tcp:ADDRESS:PORT`; by default all interfaces that are up.
     pub(crate) link: Vec<String>,
-    /// What connections may take.
+    /// Limits of connections.
     pub(crate) limits: Limits,
     /// The disks.
     pub(crate) export: Vec<Export>,
@@ -34,7 +34,7 @@ struct Written {
     export: Vec<Spanned<Export>>,
 }
 
-/// What connections may take of the target's memory.
+/// Limits of connections to the target's memory.
 #[derive(Clone, Copy, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
@@ -67,7 +67,7 @@ fn data_queue<'de, D: Deserializer<'de>>(from: D) -> Result<ByteSize, D::Error> 
     within(ByteSize::deserialize(from)?, ByteSize::mib(1)..=ByteSize::gib(4))
 }
 
-/// A value that is not adjusted in silence.
+/// Checks a range: a value outside is an error, never adjusted silently.
 fn within<T, E>(value: T, range: RangeInclusive<T>) -> Result<T, E>
 where
     T: PartialOrd + Display,
@@ -79,7 +79,7 @@ where
     Err(E::custom(format!("write {} to {}", range.start(), range.end())))
 }
 
-/// Where an export is written.
+/// The place that defines an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Place {
     #[default]
@@ -91,7 +91,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// What a mistake there ends with.
+    /// The exit code for a mistake there.
     pub(crate) fn code(&self) -> Code {
         match self {
             Self::CommandLine => Code::Usage,
@@ -104,11 +104,11 @@ impl Place {
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Export {
-    /// What hosts call it.
+    /// The name that hosts use.
     pub(crate) name: String,
     /// A file, a block device, `mem:SIZE`, `sparse:SIZE` or `null:SIZE`.
     pub(crate) path: String,
-    /// Its identity; by default one that is made when it is first served, and kept.
+    /// The export's UUID; by default one is made when it is first served, and kept.
     pub(crate) uuid: Option<Uuid>,
     /// Refuse writes.
     #[serde(default)]
@@ -121,16 +121,16 @@ pub(crate) struct Export {
     /// Several hosts may write at once: only for cluster file systems.
     #[serde(default)]
     pub(crate) shared: bool,
-    /// The hosts that may connect, by UUID; empty: all.
+    /// UUIDs of the hosts that may connect; empty: all.
     #[serde(default)]
     pub(crate) hosts: Vec<Uuid>,
-    /// Where all of that is written.
+    /// The place that defines this export.
     #[serde(skip)]
     pub(crate) place: Place,
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
     /// # Errors
     /// `Config`, naming the line and the key.
@@ -157,10 +157,10 @@ impl Config {
         Ok(Self { name, link, limits, export: export.into_iter().map(placed).collect() })
     }
 
-    /// Checks that there are exports of the names given with `--accept-changed-disk`.
+    /// Checks that the names given with `--accept-changed-disk` are exports.
     ///
     /// # Errors
-    /// `Usage`, with the name that no export has.
+    /// `Usage`, with the unknown name.
     pub(crate) fn check_names(&self, accepted: &[String]) -> Result<()> {
         let is_unknown = |name: &&String| self.export.iter().all(|export| export.name != **name);
         match accepted.iter().find(is_unknown) {
@@ -173,19 +173,19 @@ impl Config {
     }
 }
 
-/// Where an export's blocks are.
+/// The storage of an export's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Memory, all of it taken at the start.
+    /// Memory, all of it allocated at the start.
     Memory(u64),
-    /// Memory, taken as it is written.
+    /// Memory, allocated as it is written.
     Sparse(u64),
     Null(u64),
     File(PathBuf),
 }
 
 impl Export {
-    /// From the command line: `NAME=PATH`.
+    /// Parses `NAME=PATH` from the command line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, path) = text
             .split_once('=')
@@ -206,7 +206,7 @@ impl Export {
         Ok(export)
     }
 
-    /// The export by what it is and where that is written.
+    /// The export's name and path, and the place that defines them.
     pub(crate) fn described(&self) -> String {
         let Self { name, path, .. } = self;
         match &self.place {
@@ -217,7 +217,7 @@ impl Export {
         }
     }
 
-    /// What `path` means.
+    /// Parses `path`.
     pub(crate) fn source(&self) -> Result<Source, String> {
         let size = |text: &str| {
             text.parse::<ByteSize>()
@@ -233,7 +233,7 @@ impl Export {
     }
 }
 
-/// Sizes are binary, as `truncate` and `qemu-img` have them: 1G is 1 GiB.
+/// Makes sizes binary, as in `truncate` and `qemu-img`: 1G is 1 GiB.
 pub(crate) fn binary(text: &str) -> String {
     match text.trim_end_matches(['b', 'B']).strip_suffix(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T']) {
         Some(number) => {

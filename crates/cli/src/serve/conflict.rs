@@ -1,4 +1,4 @@
-//! Exports that cannot be beside each other: two of the same name, UUID or file.
+//! Conflicts between exports: two of the same name, UUID or file.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -8,10 +8,10 @@ use super::config::{Export, Place, Source};
 use crate::error::{Code, Error, Result};
 
 /// Refuses exports with the same name or UUID, and several of one file or device where one of them
-/// writes: the lock would keep the second out, and could only say that this process holds it.
+/// writes: the lock would refuse the second, but could only report that this process holds it.
 ///
 /// # Errors
-/// `Usage` or `Config`, naming both by where they are written.
+/// `Usage` or `Config`, with the places that define both.
 pub(super) fn refuse(exports: &[Export]) -> Result<()> {
     for (index, second) in exports.iter().enumerate() {
         for first in &exports[..index] {
@@ -42,7 +42,7 @@ fn is_same_file(first: &Export, second: &Export) -> bool {
     identity(first).is_some_and(|first| identity(second) == Some(first))
 }
 
-/// What a path stands for, whatever it is called: the number of a device, or a file's place.
+/// Identity of a file or device, independent of its path: device number, or file system and inode.
 fn identity(path: &Path) -> Option<(bool, u64, u64)> {
     let found = fs::metadata(path).ok()?;
     Some(match found.file_type().is_block_device() {

@@ -37,7 +37,7 @@ use state::{Disk, State};
 
 pub(crate) use config::binary;
 
-/// Taking a store's memory is worth a line in the log from this time on.
+/// Minimum time of populating a store's memory that is worth a line in the log.
 const POPULATE_QUIET: Duration = Duration::from_secs(1);
 
 /// Export disks to hosts on this Ethernet. Runs until it is stopped.
@@ -175,7 +175,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
     .context(Code::Other, "control socket")?;
     println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));
-    // Fails only where a supervisor asked for it and is gone.
+    // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     for signal in signals.forever() {
         if signal != SIGHUP {
@@ -200,7 +200,7 @@ fn checked_name(name: &str) -> Result<Name> {
     })
 }
 
-/// A target has a directory of its name, which it removes when it ends.
+/// Checks a target's name: its directory has the same name, and is removed when the target ends.
 fn target_name(name: &str) -> Result<Name> {
     if name.contains('/') || matches!(name, "." | "..") {
         let message =
@@ -210,7 +210,7 @@ fn target_name(name: &str) -> Result<Name> {
     checked_name(name)
 }
 
-/// Has the target doubt everything when its machine is put back to an earlier state.
+/// Makes the target distrust its state when its virtual machine is restored to an earlier state.
 fn watch_generation(target: &Arc<Target>) {
     let target = Arc::downgrade(target);
     let watched = state::watch_generation(move || {
@@ -261,7 +261,7 @@ fn open_exports(
     Ok(opened)
 }
 
-/// Opens where an export's blocks are, and says what its disk says of itself.
+/// Opens the store of an export; also returns the identity that its disk reports.
 fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option<String>)> {
     let block_size = export.block_size.unwrap_or(512);
     let about = format!("export {}", export.name);
@@ -294,7 +294,7 @@ fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option
     })
 }
 
-/// Why there is no disk of `size` bytes in memory: it makes no sense, or it is too large.
+/// The error for a disk of `size` bytes in memory: the size is invalid or too large.
 fn refused_memory(export: &Export, size: u64, error: &io::Error) -> Error {
     let about = format!("export {}", export.name);
     if error.kind() == ErrorKind::InvalidInput {
@@ -304,7 +304,7 @@ fn refused_memory(export: &Export, size: u64, error: &io::Error) -> Error {
     Error::new(Code::Device, format!("{about}: {size} do not fit into memory: {error}; lower it"))
 }
 
-/// Takes a store's memory now, so that first writes are as fast as later ones.
+/// Populates a store's memory now, so that first writes are as fast as later ones.
 fn populate(store: &MemoryStore, about: &str) -> Result<()> {
     let (began, size) = (Instant::now(), bytes(store.geometry().size));
     store.populate().map_err(|error| {

@@ -1,4 +1,4 @@
-//! `tyche bench`: what it measures, and what it says where there is nothing to be measured.
+//! `tyche bench`: its measurements, and its errors where nothing can be measured.
 
 use std::fs;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::refusals::{expect, refused};
 use crate::rig::{DISK, Done, PATIENCE, Rig, Side, Target, finish, rig, wait_until};
 
 const TCP: &str = "tcp:127.0.0.1:8650";
-/// A run that is only to come to its end.
+/// A short run that only has to finish.
 const SHORT: [&str; 2] = ["--runtime", "0.2"];
 
 /// Serves a small disk in memory, shared or not, on the cable and over TCP.
@@ -23,7 +23,7 @@ fn serve(rig: &Rig, shared: bool) -> Target {
     rig.serve(&["--link", TCP, "--config", config.to_str().unwrap()])
 }
 
-/// `tyche bench` on the cable, with these arguments.
+/// Arguments of a `tyche bench` on the cable, with `args` added.
 fn bench<'a>(rig: &Rig, args: &[&'a str]) -> Vec<&'a str> {
     [&["bench", DISK, "--link", rig.cable.link(Side::Host)], args].concat()
 }
@@ -173,7 +173,7 @@ fn what_cannot_be_measured_is_named() {
     refused(&rig, Side::Host, &bench(&rig, &["--rw", "write"]), 7, &["read-only", "randread"]);
 }
 
-/// Measures for ever, and does something to the target once that has begun.
+/// Measures without end, and runs `incident` on the target once the measurement has begun.
 fn interrupted(rig: &Rig, target: Target, args: &[&str], incident: fn(Target)) -> (Done, Duration) {
     let endless = [args, &["--runtime", "100000", "--jobs", "2", "--iodepth", "4"]].concat();
     let mut command = rig.tyche(Side::Host, &bench(rig, &endless));

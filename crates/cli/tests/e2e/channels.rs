@@ -7,7 +7,8 @@ use crate::rig::{rig, wait_until};
 
 const CHANNELS: usize = 4;
 
-/// A host's socket takes only frames of its session; so all channels must be told by the same mark.
+/// The socket filter of a host passes only frames of its session, so all its channels must share
+/// one cookie mark.
 #[test]
 fn all_channels_of_a_link_live() {
     let rig = rig!(9000);
@@ -20,7 +21,8 @@ fn all_channels_of_a_link_live() {
         println!("{live} of {} live", channels.len());
         channels.len() == CHANNELS && live == CHANNELS
     });
-    // For good: a channel that hears nothing is given up after a while, and begun anew.
+    // Checks that they stay live: a channel that receives nothing is dropped after a while, and
+    // opened again.
     let data = vec![7; 4 << 20];
     let file = File::options().read(true).write(true).open(&session.device).unwrap();
     file.write_all_at(&data, 0).unwrap();

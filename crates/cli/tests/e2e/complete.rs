@@ -1,10 +1,10 @@
-//! What shells complete, asked as a shell asks.
+//! Shell completion, called as a shell calls it.
 
 use std::path::Path;
 
 use crate::rig::{DISK, Rig, Side, rig, run};
 
-/// What bash offers for the last of these words.
+/// The candidates that bash offers for the last of these words.
 fn offered(rig: &Rig, side: Side, words: &[&str]) -> Vec<String> {
     let tyche = env!("CARGO_BIN_EXE_tyche");
     let script = "PATH=$(dirname \"$1\"):$PATH; shift; source <(tyche completions bash) || exit; \
@@ -22,11 +22,11 @@ fn names_of_exports_sessions_targets_and_interfaces_are_completed() {
     let rig = rig!(1500);
     let link = rig.cable.link(Side::Host);
     let _target = rig.serve_file(64 << 20);
-    // Those that are not are left out.
+    // Interfaces that are not running are left out.
     rig.cable.await_running(&[(Side::Host, link)]);
     let host = |words: &[&str]| offered(&rig, Side::Host, words);
     assert_eq!(host(&["connec"]), ["connect", "connect-all"]);
-    // Nothing but the network knows it.
+    // This name is known only from the network.
     assert!(host(&["connect", "di"]).contains(&DISK.to_owned()));
     assert!(host(&["bench", ""]).contains(&DISK.to_owned()));
     for words in [&["connect", DISK, "--link", ""][..], &["discover", "--link", ""]] {

@@ -1,5 +1,4 @@
-//! Links that fail while requests go on: no request fails, and the links are used again when they
-//! are back.
+//! Links that fail while requests go on: no request fails, and restored links are used again.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +8,13 @@ use crate::links::{
 use crate::load::Load;
 use crate::rig::{PATIENCE, Rig, Side, rig, wait_until};
 
-/// The longest that a request may take while links fail. It is under 1 s with the processors to
-/// itself, which a test never has.
+/// The longest time of a request while links fail. It is under 1 s with the processors to itself,
+/// which a test never has.
 const STALL_LIMIT: Duration = Duration::from_secs(3);
-/// How long a link may take to be used again, for the same reason twice as long as it should.
+/// Time limit for a restored link to be used again, twice the nominal time for the same reason.
 const RETURN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Cuts five of six links under load with `cut`, and takes that back with `mend`.
+/// Cuts five of six links under load with `cut`, and restores them with `mend`.
 fn five_of_six_links_fail(
     cut: impl Fn(&Rig, &[&str], &[&str]),
     mend: impl Fn(&Rig, &[&str], &[&str]),
@@ -43,7 +42,7 @@ fn five_of_six_links_fail(
     assert_eq!(rig.stats().0["requests"]["errors"], 0);
     assert!(stall < STALL_LIMIT, "{stall:?}");
     assert!(took < RETURN_LIMIT, "{took:?}");
-    // A link that has only lost its carrier is not back each time that it is tried.
+    // Attempts on a link without carrier do not count as returns of the link.
     let backs = target.log().matches("link is back").count();
     assert!(backs <= 2 * HOSTS.len(), "{}", target.log());
     session.disconnect();
@@ -97,10 +96,10 @@ fn an_interface_that_vanishes_is_used_again_when_there_is_one_of_its_name() {
     rig.cable.ip(Side::Host, &["link", "del", HOSTS[1]]);
     await_live(&rig, &HOSTS[..1]);
     load.await_progress();
-    // It goes down before it vanishes, which may be seen first.
+    // The interface goes down before it vanishes: its being down may be seen first.
     let gone = format!("interface {} is gone", HOSTS[1]);
     wait_until("the list says that it is gone", || link(&rig, HOSTS[1])["problem"] == gone);
-    // Another one, with other addresses at both ends.
+    // A new cable, with other addresses at both ends.
     rig.cable.add(&[(TARGETS[1], HOSTS[1])], 1500);
     await_live(&rig, &HOSTS[..2]);
     await_shares(&rig, Side::Host, &HOSTS[..2]);
@@ -129,7 +128,7 @@ fn a_link_whose_mtu_shrinks_goes_on_with_shorter_frames() {
     assert_eq!(rig.stats().0["requests"]["errors"], 0);
     let log = rig.logs();
     println!("{log}");
-    // Whose long frame is refused first is chance: that end gives the channel up.
+    // Either end may be the first whose long frame is refused: that end drops the channel.
     let narrow = |link| format!("interface {link} takes only packets of 1500 bytes now");
     let refused = log.contains(&narrow(HOSTS[1])) || log.contains(&narrow(TARGETS[2]));
     assert!(refused, "{log}");

@@ -1,4 +1,4 @@
-//! The demo: what it reports, and that it leaves nothing, whenever it is stopped.
+//! The demo: its report, and its clean-up, whenever it is stopped.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::files::Files;
 use crate::rig::{PATIENCE, finish, rig, wait_until};
 
-/// A tree that takes a moment to copy, but not more.
+/// A tree that takes a moment to copy, but no longer.
 fn tree(path: PathBuf) -> PathBuf {
     fs::create_dir(&path).unwrap();
     Files::new(9, 48 << 20).write(&path).unwrap();
@@ -27,7 +27,7 @@ fn demo(tree: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What is there of a demo with that process id.
+/// Remains of a demo with that process ID.
 fn leftovers(pid: u32) -> Vec<String> {
     let tag = format!("tyche-demo-{pid}");
     let mut left = Vec::new();
@@ -77,7 +77,7 @@ fn every_file_system_survives_a_killed_target_or_loss() {
         for side in ["host", "target"] {
             let links = report[side]["links"].as_array().unwrap();
             assert_eq!(links.len(), if args.contains(&"--links") { 3 } else { 1 });
-            // How much of a short copy goes where is up to the policy.
+            // The path scheduler decides the shares of a short copy.
             for count in ["frames_sent", "frames_received"] {
                 let parts: Vec<_> = links.iter().map(|it| it[count].as_u64().unwrap()).collect();
                 assert!(!parts.contains(&0), "{links:?}");
@@ -103,14 +103,14 @@ fn a_target_lost_for_good_is_shown_to_end_well() {
     assert!(report["loss_of_target"]["device_error"].as_str().unwrap().contains("os error 5"));
 }
 
-/// Starts a demo and reads what it says.
+/// Starts a demo and reads its output.
 fn start(tree: &Path, args: &[&str]) -> (Child, Receiver<String>) {
     let mut command = demo(tree, args);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());
     let (sender, lines) = channel();
     thread::spawn(move || {
-        // Ends with the demo.
+        // The thread ends with the demo.
         stderr.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
     });
     (child, lines)
@@ -120,7 +120,7 @@ fn start(tree: &Path, args: &[&str]) -> (Child, Receiver<String>) {
 fn an_interrupted_demo_leaves_nothing() {
     let rig = rig!(1500);
     let tree = tree(rig.path("tree"));
-    // After each of these lines, and some time into what follows it.
+    // The demo is stopped some time after each of these lines.
     let places = ["choose", "namespaces", "serve", "connect", "mkfs", "mount", "copy 25", "copy "];
     let later = ["unmount", "disconnect", "connect again", "mount read-only", "compare 25"];
     let signals = [Signal::INT, Signal::TERM, Signal::HUP];
@@ -141,7 +141,7 @@ fn an_interrupted_demo_leaves_nothing() {
     }
 }
 
-/// The hardest moment: the target is gone, and everybody waits for it, for ever.
+/// The hardest case: the target is lost, and everything waits for it without limit.
 #[test]
 fn a_demo_whose_target_is_lost_can_be_interrupted() {
     let rig = rig!(1500);

@@ -1,4 +1,4 @@
-//! Disks that fail or lose blocks under a target: who is told of it, and how.
+//! Disks that fail or lose blocks under a target: which hosts are told, and how.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ fn list(rig: &Rig) -> String {
     run(&mut rig.tyche(Side::Host, &["list"]))
 }
 
-/// A file system for a disk that is larger than it.
+/// A file system that is smaller than the disk in it.
 fn mount_small(rig: &Rig) -> std::path::PathBuf {
     let point = rig.path("small");
     std::fs::create_dir(&point).unwrap();

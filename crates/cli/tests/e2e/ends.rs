@@ -1,5 +1,5 @@
-//! How sessions end when something is in the way: a daemon that died or is stuck, a device that is
-//! still mounted, a mount namespace with a copy of what is mounted.
+//! Ends of sessions with obstacles: a dead or stuck daemon, a device that is still mounted, a mount
+//! namespace with a copy of the mounts.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use crate::rig::{DISK, PATIENCE, Rig, Side, finish, rig, run, wait_until};
 
 const SIZE: u64 = 64 << 20;
 
-/// What `list` says of all sessions. It has nothing to warn about.
+/// All sessions in `list`, which must print no warnings.
 fn list(rig: &Rig) -> Vec<Value> {
     let done = finish(&mut rig.tyche(Side::Host, &["list", "-o", "json"]), PATIENCE);
     assert_eq!(done.stderr, "");
@@ -22,7 +22,7 @@ fn list(rig: &Rig) -> Vec<Value> {
     list["sessions"].as_array().unwrap().clone()
 }
 
-/// Runs the commands that `list` names for the only session; then nothing is left of it.
+/// Runs the commands that `list` names for the only session; they must leave nothing of it.
 fn clear_as_told(rig: &Rig) {
     let commands = list(rig)[0]["clear"].as_array().unwrap().clone();
     let text = run(&mut rig.tyche(Side::Host, &["list"]));
@@ -48,7 +48,7 @@ fn make_file_system(device: &Path) {
     run(Command::new("mkfs.ext4").arg("-q").arg(device));
 }
 
-/// A process in a mount namespace of its own, with copies of what is mounted when it starts.
+/// A process in a mount namespace of its own, with copies of the mounts at its start.
 struct Elsewhere(Child);
 
 impl Elsewhere {
@@ -99,7 +99,7 @@ fn a_dead_device_is_listed_for_as_long_as_it_is_mounted() {
     let args = ["disconnect", DISK];
     let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
     expect(&done, &args, 9, &["in use", "umount"]);
-    // Another session of the export has another device, and hides nothing.
+    // Another session of the export has another device, and does not hide the dead one.
     let other = rig.connect(&[]);
     assert_ne!(other.device, session.device);
     let states: Vec<_> = list(&rig).iter().map(|it| it["state"].clone()).collect();
@@ -122,7 +122,7 @@ fn what_force_leaves_mounted_is_listed_until_it_is_unmounted() {
     assert!(bound(&session.device));
     let left = list(&rig)[0].clone();
     assert_eq!((&left["state"], &left["ended"]), (&"dead".into(), &true.into()), "{left}");
-    // It was ended already: this has nothing to do with it.
+    // The session was ended already: this does not affect it.
     rig.disconnect_all();
     clear_as_told(&rig);
 }

@@ -1,4 +1,4 @@
-//! `--fault`: links that do wrong on purpose, in each of the commands that have links.
+//! `--fault`: links with injected faults, in each command that has links.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::rig::{DISK, Rig, Side, rig};
 /// A disk in memory.
 const EXPORT: [&str; 2] = ["--export", "disk=mem:16M"];
 
-/// Random reads at depth 1 for a while, with more arguments.
+/// The result of random reads at depth 1, with more arguments.
 fn bench(rig: &Rig, args: &[&str]) -> Value {
     let link = rig.cable.link(Side::Host);
     let result = rig.ask(&[&["bench", DISK, "--link", link, "--runtime", "0.5"], args].concat());
@@ -16,8 +16,8 @@ fn bench(rig: &Rig, args: &[&str]) -> Value {
     result
 }
 
-/// A frame that is held has nothing but its own timer to leave by: at depth 1 nothing else happens
-/// on the link.
+/// A delayed frame can only be released by its own timer: at depth 1 nothing else happens on the
+/// link.
 #[test]
 fn delayed_frames_are_on_time_on_an_idle_link() {
     let rig = rig!(9000);
@@ -31,8 +31,8 @@ fn delayed_frames_are_on_time_on_an_idle_link() {
         let running = rig.serve(&with(target));
         let result = bench(&rig, &["--fault", host]);
         let median_ms = result["lat_ns"]["p50"].as_f64().unwrap() / 1e6;
-        // Later than the timers that send a frame again would be no proof. The median is told by
-        // the lower end of its class, which is 3 % wide.
+        // A later time would be no proof: retransmission timers would explain it. The median is the
+        // lower end of its histogram class, which is 3 % wide.
         assert!((9.9..15.0).contains(&median_ms), "{target}, {host}: {median_ms} ms");
         running.kill();
     }

@@ -1,4 +1,4 @@
-//! Files whose content is known: written, and compared after the caches were left behind.
+//! Files with known content: written, and compared after the caches were dropped.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Many small files, some large ones, about `bytes` in all.
+    /// A set with many small files and some large ones, about `bytes` in all.
     pub(crate) fn new(seed: u64, bytes: u64) -> Self {
         let mut random = Random(seed);
         let (mut files, mut total) = (Vec::new(), 0);
@@ -33,7 +33,8 @@ impl Files {
         self.write_with(root, |_| {})
     }
 
-    /// The same; `at` is told the number of every file before it is written.
+    /// Writes all files as [`write`](Self::write) does, and calls `at` with the number of each file
+    /// before it is written.
     pub(crate) fn write_with(&self, root: &Path, mut at: impl FnMut(usize)) -> io::Result<()> {
         for (number, (path, len)) in self.files.iter().enumerate() {
             at(number);
@@ -64,7 +65,7 @@ impl Files {
             File::open(root.join(path)).unwrap().read_to_end(&mut found).unwrap();
             assert_eq!(found.len() as u64, *len, "length of {}", path.display());
             let mut wanted = vec![0; found.len()];
-            // The same pieces as were written.
+            // In the same pieces as they were written.
             let mut content = self.content(number);
             wanted.chunks_mut(1 << 20).for_each(|part| content.fill(part));
             assert!(found == wanted, "{} differs", path.display());
@@ -80,7 +81,7 @@ impl Files {
     }
 }
 
-/// A fast generator whose every state follows from the seed (SplitMix64).
+/// A fast generator whose states all follow from the seed (SplitMix64).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -6,12 +6,12 @@ use std::process::Command;
 use crate::files::Files;
 use crate::rig::{Rig, Side, rig, run};
 
-/// Of the disk: sparse.
+/// Bytes of the disk, a sparse file.
 const SIZE: u64 = 1 << 30;
-/// Of the files.
+/// Bytes of the files.
 const BYTES: u64 = 96 << 20;
 
-/// Makes, fills, reconnects, compares, checks.
+/// Makes a file system, fills it, reconnects, compares and checks it.
 fn round_trip(rig: &Rig, seed: u64) {
     let files = Files::new(seed, BYTES);
     let session = rig.connect(&[]);
@@ -56,7 +56,7 @@ fn files_survive_losses_with_blocks_of_4_kib() {
     round_trip(&rig, 3);
 }
 
-/// What people do with a disk: unpack sources, and keep a repository. Under some loss.
+/// A user's typical work on a disk, under some loss: unpacks sources, and keeps a repository.
 #[test]
 fn sources_unpack_and_a_repository_checks_under_loss() {
     let rig = rig!(9000);
@@ -92,8 +92,7 @@ fn sources_unpack_and_a_repository_checks_under_loss() {
     session.disconnect();
 }
 
-/// A real source tree that every machine has that builds this: what our dependencies were built
-/// from, or our own sources.
+/// A real source tree that every build machine has: the sources of our dependencies, or our own.
 fn sources() -> std::path::PathBuf {
     let home = std::env::var_os("CARGO_HOME").map(std::path::PathBuf::from);
     let home = home.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")));
@@ -101,7 +100,7 @@ fn sources() -> std::path::PathBuf {
     registry.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
 }
 
-/// One session's device is as good as another's: the links' ends have no say in what is written.
+/// `list` shows a session with its device, and no session after the disconnect.
 #[test]
 fn a_device_can_be_found_by_its_name_in_list() {
     let rig = rig!(1500);

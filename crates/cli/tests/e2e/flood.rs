@@ -1,5 +1,5 @@
-//! A flood of questions from hosts and addresses that do not exist, as fast as one core sends them:
-//! what it costs the target, and a session beside it.
+//! A flood of handshake frames from made-up hosts and addresses, as fast as one core sends them:
+//! its cost for the target, and for a session beside it.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,19 +16,19 @@ use tyche_proto::wire::{
 use crate::files::Random;
 use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, Target, forged, rig};
 
-/// Says for how many seconds the flood lasts.
+/// Environment variable with the seconds that the flood lasts.
 const SECONDS: &str = "TYCHE_FLOOD_SECONDS";
-/// How much the target may grow. docs/operating.md says so.
+/// The most that the target may grow, in bytes, as stated in docs/operating.md.
 const GROWTH_MAX: usize = 64 << 20;
-/// Requests of that session at the same time.
+/// Requests in flight of the session beside the flood.
 const DEPTH: u64 = 32;
-/// Connects that are made of one ticket.
+/// Connects for each ticket.
 const PER_TICKET: usize = 4;
-/// Discovers, and as many Hellos and Connects without a good ticket.
+/// Discovers; as many Hellos, and Connects without a valid ticket, go with them.
 const QUESTIONS: usize = 4096;
-/// Of them, how many are sent at once.
+/// Frames sent at once.
 const BATCH: usize = 64;
-/// Addresses that are made up.
+/// Number of made-up addresses.
 const ADDRESSES: u64 = 1024;
 
 struct Flood {
@@ -36,7 +36,7 @@ struct Flood {
     random: Random,
     target: (Mac, Uuid),
     exports: Vec<Uuid>,
-    /// Handed out to made-up addresses.
+    /// Tickets that the target has given to made-up addresses.
     tickets: Vec<(Mac, Ticket)>,
     sent: usize,
     accepted: usize,
@@ -106,7 +106,7 @@ impl Flood {
         self.frame(from, Control::Connect(connect))
     }
 
-    /// Takes tickets out of what the target answers.
+    /// Collects the tickets in the target's answers.
     fn hear(&mut self) {
         let Self { stranger, tickets, accepted, refused, target, .. } = self;
         stranger.hear(|heard| {
@@ -126,7 +126,7 @@ impl Flood {
     }
 
     fn run(&mut self, over: &AtomicBool) {
-        // Made before, so that sending is what takes the time.
+        // Built before the loop, so that its time is spent on sending.
         let mut questions = Vec::new();
         for _ in 0..QUESTIONS {
             let (from, stale) = (self.address(), Ticket([7; Ticket::LEN]));
@@ -145,7 +145,7 @@ impl Flood {
     }
 }
 
-/// Random reads per second, at depth [`DEPTH`], and the most that the target occupies meanwhile.
+/// Random reads per second at depth [`DEPTH`], and the target's peak memory meanwhile.
 fn measure(host: &mut InlineHost, target: &Target, time: Duration) -> (f64, usize) {
     let (mut random, mut done, mut count, mut peak) = (Random(1), Vec::<Completion>::new(), 0, 0);
     let began = Instant::now();
@@ -177,14 +177,14 @@ fn measure(host: &mut InlineHost, target: &Target, time: Duration) -> (f64, usiz
     (rate, peak)
 }
 
-/// Bytes of memory that the target occupies.
+/// The target's resident memory in bytes.
 fn resident(target: &Target) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// The target and its exports, the one that the session has first.
+/// The target and its exports; the session's export comes first.
 fn discovered(rig: &Rig) -> (Uuid, Vec<Uuid>) {
     let found = rig.ask(&["discover", "--link", "tye-h", "--timeout", "0.5"]);
     let mut exports = found["exports"].as_array().unwrap().clone();
@@ -236,9 +236,9 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     assert!(target.is_running(), "{}", target.log());
     assert!(accepted > 100, "tickets were good");
     assert!(growth < GROWTH_MAX, "{growth} bytes");
-    // How much is for a measurement on an idle machine to say.
+    // Only a measurement on an idle machine can tell the share.
     assert!(share > 0.0, "the session stands still beside it");
-    // When it is over, others get in.
+    // After the flood other hosts can connect.
     rig.inline_host(&["tye-h"], |session| session.read_only = true).disconnect(PATIENCE);
     host.disconnect(PATIENCE);
 }

@@ -22,7 +22,7 @@ impl Foreground {
         Self(child.unwrap())
     }
 
-    /// The device that it prints.
+    /// The device's path, as the command prints it.
     fn device(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -42,7 +42,7 @@ impl Foreground {
         self.0.wait().unwrap()
     }
 
-    /// Whether the thread of that name waits for a disk.
+    /// Whether the thread of that name is in state D.
     fn waits_for_disk(&self, name: &str) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap().flatten();
         let waits = |path: &Path| {
@@ -58,7 +58,7 @@ fn a_signal_ends_it_though_there_is_no_target_yet() {
     let rig = rig!(1500);
     for signal in [Signal::INT, Signal::TERM] {
         let session = Foreground::start(&rig, &["--timeout", "600"]);
-        // Its directory is there once it listens to signals.
+        // Its directory exists once it listens to signals.
         let sessions = rig.path("run/sessions");
         wait_until("it has begun", || {
             fs::read_dir(&sessions).is_ok_and(|mut it| it.next().is_some())
@@ -77,7 +77,7 @@ fn a_second_interrupt_ends_a_session_whose_first_waits_for_a_lost_target() {
     let mut session = Foreground::start(&rig, &args);
     let device = session.device();
     target.kill();
-    // Into the page cache, from where it can't be written.
+    // These writes stay in the page cache: they can't be written out.
     let of = format!("of={device}");
     run(Command::new("dd").args(["if=/dev/urandom", &of, "bs=4k", "count=64", "conv=nocreat"]));
     session.signal(Signal::INT);

@@ -1,5 +1,6 @@
-//! Frames forged by somebody who hears the segment, while writes are late: from another address, on
-//! another link, and with everything right. No block ever falls back, whatever the session suffers.
+//! Frames forged by a stranger who overhears the segment, while writes are late: from another
+//! address, on another link, and with every field right. No block ever returns to older content,
+//! whatever happens to the session.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,21 +23,22 @@ use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, forged, rig};
 
 /// Interfaces of the target, the host and the stranger, on one hub each.
 const SEGMENTS: [[&str; 3]; 2] = [["tye-t0", "tye-h0", "tye-s0"], ["tye-t1", "tye-h1", "tye-s1"]];
-/// For how long frames of a sort are forged, and how often.
+/// How long frames of one kind are forged, and the pause between two rounds.
 const PHASE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(10);
-/// Hits of a session by frames with everything right, of each sort, and the pause between two.
+/// Number of forged frames of each kind with every field right that hit a session, and the pause
+/// between two.
 const STRIKES: usize = 4;
 const BETWEEN: Duration = Duration::from_millis(300);
 
-/// How late frames to the target are on the first segment.
+/// Delay of frames to the target on the first segment, in milliseconds.
 const LATE_MS: u64 = 50;
-/// Bytes of the block behind those of the load, and how often each content of it is read.
+/// Bytes of the block behind those of the load, and the number of reads of each content.
 const HOT_LEN: u64 = 4096;
 const LOOKS: usize = 10;
 
-/// A block that is written over and over, and each content of it read many times: a write that
-/// comes back late is seen.
+/// A block that is overwritten again and again; each content is read many times, so that a late
+/// write that takes effect is seen.
 struct HotBlock {
     over: Arc<AtomicBool>,
     worker: JoinHandle<u64>,
@@ -71,14 +73,14 @@ impl HotBlock {
     }
 }
 
-/// What somebody who hears a segment knows of the channel there.
+/// The state of a segment's channel, as a stranger overhears it.
 struct Overheard {
     stranger: Stranger,
     target: Mac,
     host: Mac,
     connect: Option<Connect>,
     accept: Option<Accept>,
-    /// The newest frame of the channel, each way.
+    /// The newest frame of the channel to each end.
     to_target: Option<Header>,
     to_host: Option<Header>,
     /// Writes of the hot block.
@@ -128,7 +130,8 @@ impl Overheard {
         });
     }
 
-    /// Frames to a host with that address, from `from`, about the channel on this segment.
+    /// Forged frames to a host with the address `to`, from `from`, about the channel on this
+    /// segment.
     fn to_host(&self, from: Mac, to: Mac) -> [Vec<u8>; 5] {
         let (accept, route) = (self.accept.clone().unwrap(), (to, from));
         let Accept { attempt, target, cookie, channel, .. } = accept;
@@ -149,7 +152,7 @@ impl Overheard {
         ]
     }
 
-    /// The same, to a target.
+    /// Forged frames to a target, likewise.
     fn to_target(&self, from: Mac, to: Mac) -> [Vec<u8>; 2] {
         let connect = Control::Connect(self.connect.clone().unwrap());
         [
@@ -169,7 +172,7 @@ fn reset(accept: &Accept) -> Control {
     Control::Reset(Reset { cookie, channel, target })
 }
 
-/// A header of a channel like the newest one that was heard, for a frame out of sequence.
+/// A header like the channel's newest overheard one, for a frame out of sequence.
 fn next(heard: Option<Header>, kind: Kind) -> Header {
     let mut header = heard.expect("frames of the channel were heard");
     header.packet.0 += 1000;
@@ -186,7 +189,7 @@ fn listen(both: &mut [Overheard; 2], time: Duration) {
     }
 }
 
-/// Sends what `forge` makes of what both segments tell, over and over.
+/// Repeatedly sends the frames that `forge` makes of both segments' state.
 fn storm(both: &mut [Overheard; 2], forge: impl Fn(&[Overheard; 2]) -> [Vec<Vec<u8>>; 2]) {
     let end = Instant::now() + PHASE;
     while Instant::now() < end {
@@ -197,8 +200,8 @@ fn storm(both: &mut [Overheard; 2], forge: impl Fn(&[Overheard; 2]) -> [Vec<Vec<
     }
 }
 
-/// Sends what `forge` makes for a segment, with everything right: each time when the hot block is
-/// written late, and each third time on both segments.
+/// Sends the frame that `forge` makes for a segment, with every field right: each time while a
+/// write of the hot block is late, and each third time on both segments.
 fn strike(both: &mut [Overheard; 2], forge: impl Fn(&Overheard) -> Vec<u8>) {
     for strike in 0..STRIKES {
         let (before, deadline) = (both[0].writes, Instant::now() + PATIENCE);
@@ -245,20 +248,20 @@ fn forged_frames_make_no_block_fall_back() {
     let _target = rig.serve_on(&links, &late);
     let hosts = SEGMENTS.map(|[_, host, _]| host);
     let only = ["--link", hosts[0], "--link", hosts[1], "--io-policy", "round-robin"];
-    // A link that is lost again and again is tried again after 32 times of that.
+    // The pause for a link that is lost repeatedly grows to 32 times this delay.
     let only = [&only[..], &["--reconnect-delay", "0.01"]].concat();
     let session = connect(&rig, &only);
     await_live(&rig, &hosts);
     let (load, hot) = (Load::start(&session.device), HotBlock::start(&session.device));
 
-    // From an address that is nobody's, on the same link.
+    // From an unused address, on the same link.
     storm(&mut both, |both| {
         let [one, _] = both;
         let from = one.stranger.mac();
         let frames = [&one.to_host(from, one.host)[..], &one.to_target(from, one.target)].concat();
         [frames, Vec::new()]
     });
-    // On the other link: from the addresses of the one, and from those that belong there.
+    // On the other link: from the first link's addresses, and from its own.
     storm(&mut both, |both| {
         let [one, other] = both;
         let mut frames = Vec::new();
@@ -276,7 +279,7 @@ fn forged_frames_make_no_block_fall_back() {
     assert_counted("the target", &of_target, &["source", "ticket"]);
     assert!(!rig.logs().contains("lost"), "the session was disturbed: {}", rig.logs());
 
-    // With everything right: channels are lost, and come back.
+    // With every field right: channels are lost, and come back.
     strike(&mut both, |it| {
         let reset = reset(it.accept.as_ref().expect("an accept was heard"));
         forged((it.host, it.target), Header::new(Kind::Reset), Some(reset))

@@ -1,4 +1,4 @@
-//! Frames of our EtherType that nobody should send, into both ends, while files are copied.
+//! Invalid frames of our EtherType, sent into both ends while files are copied.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,21 +16,21 @@ use crate::files::{Files, Random};
 use crate::filesystem::check_ext4;
 use crate::rig::{Cable, Side, rig, run};
 
-/// Into each end.
+/// Random frames into each end.
 const RANDOM_FRAMES: usize = 500_000;
 /// Frames sent at once.
 const BATCH: usize = 64;
 /// The longest random frame.
 const LEN_MAX: u64 = 1514;
-/// How long sending may take.
+/// Time limit for sending.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Where the fields of the header are in the frame.
+/// Offsets of header fields in the frame.
 const VERSION: usize = 14;
 const KIND: usize = 15;
 const PAYLOAD_CRC: usize = 56;
 const HEADER_CRC: usize = 60;
 
-/// A place on the cable from where anything can be sent.
+/// An interface on the cable that can send any frame.
 struct Injector {
     link: PacketLink,
     vectors: TxVectors,
@@ -46,7 +46,7 @@ impl Injector {
         Self { link, vectors: TxVectors::new(BATCH, 1), from, to, sent: 0 }
     }
 
-    /// Sends frames of any content; the addresses and the EtherType are put right.
+    /// Sends frames of any content, with valid addresses and EtherType.
     fn send(&mut self, frames: &mut [Vec<u8>]) {
         let deadline = Instant::now() + PATIENCE;
         let from = self.link.mac();
@@ -68,8 +68,8 @@ impl Injector {
         }
     }
 
-    /// Random frames: all of it, or all but the version and the kind, or all but what the
-    /// checksums cover.
+    /// Sends random frames: wholly random, or with a valid version and kind, or also with valid
+    /// checksums.
     fn send_random(&mut self, seed: u64) {
         let mut random = Random(seed);
         let mut frames = Vec::new();
@@ -95,14 +95,14 @@ impl Injector {
         self.send(&mut frames);
     }
 
-    /// Takes off what the kernel would know frames by that are for another host.
+    /// Clears the bytes by which the kernel would drop frames for another host.
     fn unmark(&self, frame: &mut [u8]) {
         if self.from == Side::Target {
             frame[COOKIE_AT..][..4].fill(0);
         }
     }
 
-    /// Every golden frame, with every byte turned, with and without right checksums.
+    /// Sends every golden frame with each byte changed in turn, with and without valid checksums.
     fn send_golden(&mut self) {
         for mut golden in golden() {
             self.unmark(&mut golden);
@@ -122,7 +122,7 @@ impl Injector {
     }
 }
 
-/// Makes the checksums right, so that what they cover is looked at.
+/// Makes the checksums valid, so that the rest of the frame is checked.
 fn mend(frame: &mut [u8]) {
     let payload = Checksum::of(&frame[HEAD..]);
     frame[PAYLOAD_CRC..][..4].copy_from_slice(&payload.to_le_bytes());
@@ -130,8 +130,8 @@ fn mend(frame: &mut [u8]) {
     frame[HEADER_CRC..][..4].copy_from_slice(&header.to_le_bytes());
 }
 
-/// The literal frames of the protocol's tests: `offset  bytes  ; comment`, where `00*57` stands
-/// for 57 zeroes.
+/// The literal frames of the protocol's tests: `offset  bytes  ; comment`, where `00*57` stands for
+/// 57 zeroes.
 fn golden() -> Vec<Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden");
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
@@ -152,7 +152,7 @@ fn golden() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Counts by reason.
+/// Reject counters by reason.
 fn rejects(value: &Value) -> BTreeMap<String, u64> {
     let counts = value["rejects"].as_object().unwrap().iter();
     counts.map(|(name, count)| (name.clone(), count.as_u64().unwrap())).collect()
@@ -198,7 +198,7 @@ fn garbage_is_counted_and_changes_nothing() {
     ] {
         let (total, overruns) = (counts.values().sum::<u64>(), link["overruns"].as_u64().unwrap());
         println!("{name}: {sent} sent, {total} rejected, {overruns} overrun: {counts:?}");
-        // A golden frame may be as good after the change as before; a random one is not.
+        // A changed golden frame may still be valid; a random one is not.
         assert!(total + overruns >= RANDOM_FRAMES as u64, "{name} counts what is wrong");
         assert!(counts.len() > 5, "{name} tells reasons apart");
     }

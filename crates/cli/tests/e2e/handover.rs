@@ -1,4 +1,4 @@
-//! The same with threads that hand work over to each other.
+//! Sessions and targets whose threads hand work over to each other.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! A target that lives, but whose disk does not answer: every wait has a bound, what is waited for
-//! is said, and force is immediate.
+//! A target that lives, but whose disk does not answer: every wait is bounded, `list` names what
+//! the session waits for, and force is immediate.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,9 +13,9 @@ use serde_json::Value;
 use crate::rig::{DISK, Rig, Session, Side, Target, rig, run, wait_until};
 
 const SIZE: u64 = 64 << 20;
-/// The shortest bound that there is on a living session, in seconds.
+/// The shortest limit that a living session can have, in seconds.
 const CTRL_LOSS_TMO: &str = "10";
-/// How long a disconnect by force may take.
+/// Time limit for a forced disconnect.
 const FORCE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A disk that hangs while the target behind it is stopped: the device of another session.
@@ -43,14 +43,14 @@ fn connect(rig: &Rig) -> Session<'_> {
     rig.connect_at((Side::Host, "h2"), "fuse", &times)
 }
 
-/// What `list` says of the session on [`DISK`].
+/// The session on [`DISK`] in `list`.
 fn listed(rig: &Rig) -> Value {
     let list = rig.ask(&["list"]);
     let sessions = list["sessions"].as_array().unwrap();
     sessions.iter().find(|it| it["export"] == DISK).cloned().unwrap_or_default()
 }
 
-/// Writes a block of the device in another thread; says how that ended, and how long it took.
+/// Writes a block of the device in another thread, which returns the result and the time.
 fn write(device: &Path) -> thread::JoinHandle<(std::io::Result<()>, Duration)> {
     let file = File::options().write(true).open(device).unwrap();
     thread::spawn(move || {
@@ -59,7 +59,7 @@ fn write(device: &Path) -> thread::JoinHandle<(std::io::Result<()>, Duration)> {
     })
 }
 
-/// Waits until `list` says that the session waits for the target, both ways.
+/// Waits until `list` reports, as JSON and as text, that the session waits for the target.
 fn await_said(rig: &Rig) {
     wait_until("a request waits", || {
         listed(rig)["waiting"]["longest_s"].as_f64().is_some_and(|longest| longest >= 3.0)

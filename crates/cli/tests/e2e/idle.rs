@@ -1,11 +1,11 @@
-//! Daemons that have nothing to do, do nothing.
+//! Idle daemons use no CPU time.
 
 use std::thread;
 use std::time::Duration;
 
 use crate::rig::rig;
 
-/// How long to look.
+/// Length of the observation.
 const TIME: Duration = Duration::from_secs(10);
 
 #[test]
@@ -15,7 +15,7 @@ fn idle_daemons_use_no_cpu() {
     let session = rig.connect(&[]);
     let daemons = [("host", session.pid()), ("target", target.pid())];
     let before = daemons.map(|(_, pid)| cpu_time(pid));
-    // The one thing that is to be observed here is the passing of time.
+    // The test observes the passing of time: there is no event to wait for.
     thread::sleep(TIME);
     for ((name, pid), before) in daemons.into_iter().zip(before) {
         let used = cpu_time(pid) - before;

@@ -1,4 +1,4 @@
-//! What a session takes from whoever started it: nothing.
+//! A session's daemon inherits nothing of the process that started it.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,8 +11,8 @@ use crate::rig::{DISK, Rig, Side, rig, wait_readable};
 
 const SIZE: u64 = 16 << 20;
 
-/// The descriptors of all threads of the test's daemons that lead to that pipe. Each thread may
-/// have a table of its own.
+/// The descriptors for that pipe in all threads of the test's daemons. Each thread may have a table
+/// of its own.
 fn holders(rig: &Rig, pipe: u64) -> Vec<String> {
     let wanted = format!("pipe:[{pipe}]");
     let mut found = Vec::new();
@@ -32,7 +32,8 @@ fn holders(rig: &Rig, pipe: u64) -> Vec<String> {
     found
 }
 
-/// As `tyche connect x 2>&1 | cat` does, and a script that has a lock on a descriptor of its own.
+/// Connects as `tyche connect x 2>&1 | cat` does, and as a script does that holds a lock on a
+/// descriptor of its own.
 #[test]
 fn whoever_reads_what_connect_says_sees_it_end() {
     let rig = rig!(1500);

@@ -1,5 +1,5 @@
-//! Many links as one: which are found and used, which are added and removed, and what is said of
-//! those that cannot be used well.
+//! Many links as one: discovery, use, addition and removal of links, and warnings about links that
+//! cannot be used well.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::rig::{DISK, Rig, Session, Side, Target, rig, run, wait_until};
 /// Names of interfaces, by end.
 pub(crate) const TARGETS: [&str; 6] = ["tye-t0", "tye-t1", "tye-t2", "tye-t3", "tye-t4", "tye-t5"];
 pub(crate) const HOSTS: [&str; 6] = ["tye-h0", "tye-h1", "tye-h2", "tye-h3", "tye-h4", "tye-h5"];
-/// More frames than discovery, probes and signs of life make up.
+/// More frames than discovery, probes and keep-alives send.
 const FRAMES: u64 = 400;
 
 /// Serves a disk for a [`Load`], on all interfaces.
@@ -27,26 +27,26 @@ pub(crate) fn connect<'a>(rig: &'a Rig, args: &[&str]) -> Session<'a> {
     rig.connect_over(Side::Host, &[&["--as", "fuse"], args].concat())
 }
 
-/// Connects the disk such that every link always has its share of the requests: where a few links
-/// can do all of the work, the default policy leaves others alone.
+/// Connects the disk with round robin, so that every link has its share of the requests: the
+/// default policy leaves links idle if a few can do all of the work.
 pub(crate) fn connect_evenly(rig: &Rig) -> Session<'_> {
     connect(rig, &["--io-policy", "round-robin"])
 }
 
-/// Lays so many cables.
+/// Lays `count` cables.
 pub(crate) fn lay_cables(rig: &Rig, count: usize, mtu: u32) {
     let ends: Vec<_> = TARGETS.into_iter().zip(HOSTS).take(count).collect();
     rig.cable.add(&ends, mtu);
 }
 
-/// What the only session, or the only target, says of its links.
+/// The links of the only session, or of the only target, in `list`.
 pub(crate) fn links(rig: &Rig, side: Side) -> Vec<Value> {
     let list = rig.ask(&["list"]);
     let daemon = &list[if side == Side::Host { "sessions" } else { "targets" }][0];
     daemon["links"].as_array().cloned().unwrap_or_default()
 }
 
-/// What the session says of one link.
+/// One link of the session in `list`.
 pub(crate) fn link(rig: &Rig, name: &str) -> Value {
     let found = links(rig, Side::Host).into_iter().find(|it| it["interface"] == name);
     found.unwrap_or_default()
@@ -61,7 +61,7 @@ pub(crate) fn await_live(rig: &Rig, names: &[&str]) {
     });
 }
 
-/// Waits until each of one end's links has carried a good part of the load, from now on.
+/// Waits until each of these links at one end has carried a good part of the load from now on.
 pub(crate) fn await_shares(rig: &Rig, side: Side, names: &[&str]) {
     let frames = || {
         let links = links(rig, side);
@@ -82,12 +82,12 @@ pub(crate) fn await_shares(rig: &Rig, side: Side, names: &[&str]) {
 fn all_links_are_found_and_the_one_that_leads_nowhere_is_left_alone() {
     let rig = rig!();
     lay_cables(&rig, 3, 1500);
-    // Nobody serves at its other end.
+    // No target serves at the other end of this cable.
     rig.cable.add(&[(TARGETS[3], HOSTS[3])], 1500);
     let serving = TARGETS[..3].iter().flat_map(|link| ["--link", link]).collect::<Vec<_>>();
     let export = format!("{DISK}=sparse:{LOAD_SIZE}");
     let _target = rig.serve_on(&serving, &["--export", &export]);
-    // The default policy, to which a link with a bad start must not be a bad link for ever.
+    // The default policy: a link with a bad start must not be avoided for ever.
     let session = connect(&rig, &[]);
     let load = Load::start(&session.device);
     await_live(&rig, &HOSTS[..3]);
@@ -180,7 +180,7 @@ fn links_are_added_and_removed_while_requests_go_on() {
     session.disconnect();
 }
 
-/// Gives an interface another address.
+/// Changes the address of an interface.
 fn readdress(rig: &Rig, side: Side, link: &str, mac: &str) {
     rig.cable.ip(side, &["link", "set", link, "address", mac]);
 }
@@ -219,7 +219,7 @@ fn what_cannot_be_used_is_left_out_unless_it_is_named() {
     let rig = rig!();
     lay_cables(&rig, 3, 1500);
     rig.cable.ip(Side::Host, &["link", "set", HOSTS[1], "mtu", "1000"]);
-    // A bridge takes what comes in at its member, so it is the bridge that has to be used.
+    // A bridge takes the frames of its members, so the bridge must be used.
     rig.cable.ip(Side::Host, &["link", "add", "name", "tye-br", "type", "bridge"]);
     rig.cable.ip(Side::Host, &["link", "set", HOSTS[2], "master", "tye-br"]);
     rig.cable.ip(Side::Host, &["link", "set", "tye-br", "up"]);
@@ -239,7 +239,7 @@ fn what_cannot_be_used_is_left_out_unless_it_is_named() {
 
     let named = ["connect", DISK, "--link", HOSTS[0], "--link", HOSTS[1]];
     refused(&rig, Side::Host, &named, 5, &[HOSTS[1], "MTU of 1000"]);
-    // Where nothing else is left, that is the error.
+    // Without any other interface, that is the error.
     for link in [HOSTS[0], HOSTS[2], "tye-br"] {
         rig.cable.ip(Side::Host, &["link", "del", link]);
     }

@@ -1,4 +1,4 @@
-//! Reads and writes with verification, for as long as something is done to the network.
+//! Load with verified reads and writes, while a test disturbs the network.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use crate::files::Random;
 use crate::rig::wait_until;
 
-/// Bytes in a request: several links have a part of each.
+/// Bytes of a request: large enough that several links carry a part of each.
 const BLOCK: usize = 256 << 10;
-/// Requests at the same time, each in blocks of its own.
+/// Concurrent requests, each in blocks of its own.
 const WORKERS: u64 = 4;
 /// Blocks of a worker.
 const BLOCKS: u64 = 32;
 
-/// What the device must have room for.
+/// Minimum size of the device.
 pub(crate) const LOAD_SIZE: u64 = WORKERS * BLOCKS * BLOCK as u64;
 
-/// See the module. The device is the file of `--as fuse`, which no cache is in front of.
+/// See the module. The device is the file of `--as fuse`, which has no cache in front of it.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -36,7 +36,7 @@ struct Shared {
 }
 
 impl Load {
-    /// Begins, and returns once every worker can be at work.
+    /// Starts the load; returns once every worker can run.
     pub(crate) fn start(device: &Path) -> Self {
         let shared = Arc::new(Shared::default());
         let file = Arc::new(File::options().read(true).write(true).open(device).unwrap());
@@ -49,7 +49,7 @@ impl Load {
         load
     }
 
-    /// Waits until requests end that have begun now.
+    /// Waits until requests that begin now have ended.
     pub(crate) fn await_progress(&self) {
         let enough = self.shared.requests.load(Relaxed) + 4 * WORKERS;
         wait_until("requests are answered", || {
@@ -58,15 +58,15 @@ impl Load {
         });
     }
 
-    /// The longest that a request took since the last time this was asked.
+    /// The longest time of a request since the last call.
     pub(crate) fn longest(&self) -> Duration {
         Duration::from_micros(self.shared.longest_us.swap(0, Relaxed))
     }
 
-    /// Ends, after a last look at every block.
+    /// Ends the load after a last check of every block.
     ///
     /// # Panics
-    /// If a request failed, or a block was not what had been written.
+    /// If a request failed, or a block did not have its last written content.
     pub(crate) fn finish(self) {
         self.shared.over.store(true, Relaxed);
         for worker in self.workers {
@@ -78,7 +78,7 @@ impl Load {
 
 fn work(shared: &Shared, file: &File, number: u64) {
     let mut random = Random(number);
-    // By block: the seed of what was written last.
+    // Seed of the last written content, by block.
     let mut written = BTreeMap::new();
     let (mut content, mut found) = (vec![0; BLOCK], vec![0; BLOCK]);
     while !shared.over.load(Relaxed) {
@@ -110,7 +110,7 @@ fn work(shared: &Shared, file: &File, number: u64) {
 }
 
 impl Shared {
-    /// A request that began then has ended.
+    /// Counts a request that began at `began` and has ended.
     fn note(&self, began: Instant) {
         let took = u64::try_from(began.elapsed().as_micros()).unwrap();
         self.longest_us.fetch_max(took, Relaxed);

@@ -1,4 +1,4 @@
-//! The target dies: it comes back and nothing was lost, or it does not and everything ends.
+//! Deaths of the target: it comes back and nothing is lost, or it does not and everything ends.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use crate::filesystem::check_ext4;
 use crate::rig::{PATIENCE, rig, run, wait_until};
 
 const SIZE: u64 = 1 << 30;
-/// The longest wait for EIO that is allowed with a limit of 5 s for a lost target.
+/// The longest wait for EIO if requests may wait 5 s for a lost target.
 const EIO_LIMIT: Duration = Duration::from_secs(10);
 
 #[test]
@@ -68,7 +68,7 @@ fn a_target_lost_for_good_ends_in_errors_not_in_waiting() {
     target.kill();
     let killed = Instant::now();
     thread::scope(|scope| {
-        // One that reads the device, one that writes files.
+        // One thread reads the device, another writes files.
         let reader = scope.spawn(|| {
             let mut memory = vec![0; 8192];
             let skip = memory.as_ptr().align_offset(4096);
@@ -121,10 +121,10 @@ fn a_daemon_that_is_killed_leaves_nothing_that_waits() {
     println!("fsync: {error}");
     drop(file);
     rig.unmount();
-    // The kernel takes a daemon's sockets away one after the other.
+    // The kernel closes a daemon's sockets one after the other: wait until the process is gone.
     wait_until("the daemon is gone", || !Path::new(&format!("/proc/{}", session.pid())).exists());
     assert_eq!(rig.ask(&["list"])["sessions"][0]["state"], "dead");
-    // The same host may have the export again at once, and then nothing is left of the former.
+    // The same host may connect the export again at once, which removes the predecessor.
     rig.connect(&[]).disconnect();
     assert_eq!(rig.ask(&["list"])["sessions"].as_array().map(Vec::len), Some(0));
 }

@@ -1,7 +1,7 @@
 //! End to end: the real program, real network interfaces, devices, file systems and clients.
 //!
-//! Each test has two network namespaces joined by a veth pair, a target in one, and sessions in
-//! the other. They need root, FUSE and loop devices; without, they say `SKIPPED` and why.
+//! Each test has two network namespaces joined by a veth pair, with a target in one and sessions in
+//! the other. The tests need root, FUSE and loop devices; otherwise they print `SKIPPED` and why.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

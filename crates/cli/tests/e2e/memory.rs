@@ -1,4 +1,4 @@
-//! How much memory a target takes for its sessions, and that its configuration bounds it.
+//! The memory that a target uses for its sessions, and its limits in the configuration.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use crate::rig::{DISK, PATIENCE, Side, Target, await_done, rig, submit};
 
 const SESSIONS: usize = 100;
 const QUEUE_SIZE: u16 = 128;
-/// What the target grants for the data of each session.
+/// Data queue of each session, in bytes.
 const DATA_QUEUE: usize = 1 << 20;
-/// What it takes for each beside that. docs/operating.md says so.
+/// The most that each session may use besides, in bytes, as stated in docs/operating.md.
 const FIXED_MAX: usize = 256 << 10;
-/// Requests whose data use every page of the data queue more than once.
+/// Length and number of requests: their data use every page of the data queue more than once.
 const READ_LEN: u32 = 64 << 10;
 const READS: u64 = 64;
 
@@ -22,7 +22,7 @@ fn read(host: &mut InlineHost) {
     await_done(host, READS as usize);
 }
 
-/// Bytes of memory that the target occupies, those of its export aside.
+/// The target's anonymous memory in bytes, without that of its export.
 fn resident(target: &Target) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

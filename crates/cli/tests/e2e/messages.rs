@@ -1,5 +1,5 @@
-//! What users get wrong, and what they are told: one line that names both sides of a conflict, the
-//! value that makes no sense, or that nothing was found.
+//! Messages about users' mistakes: one line that names both sides of a conflict, the invalid value,
+//! or the thing that was not found.
 
 use std::fs::{self, File};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use crate::rig::{DISK, PATIENCE, Rig, Side, finish, rig, run, wait_until};
 
 const MIB: u64 = 1 << 20;
 
-/// What `tyche serve` says to these arguments.
+/// Checks that `tyche serve` refuses these arguments.
 fn serve_refused(rig: &Rig, args: &[&str], code: i32, parts: &[&str]) {
     let fixed = ["serve", "--link", rig.cable.link(Side::Target)];
     refused(rig, Side::Target, &[&fixed, args].concat(), code, parts);
@@ -31,7 +31,7 @@ fn a_file_that_is_exported_twice_is_named_by_both_lines() {
     let exports = ["one", "two"].map(|name| format!("--export={name}={}", disk.display()));
     let [one, two] = exports.each_ref().map(String::as_str);
     serve_refused(&rig, &[one, two], 2, &["one=", "two=", "the same disk"]);
-    // Readers share it.
+    // Readers may share a file.
     drop(rig.serve(&[one, two, "--read-only"]));
 }
 

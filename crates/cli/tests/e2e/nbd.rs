@@ -1,4 +1,4 @@
-//! The clients of NBD that there are, on the Unix socket that `--as nbd-socket` makes.
+//! Common NBD clients on the Unix socket of `--as nbd-socket`.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,14 +10,14 @@ use crate::files::Random;
 use crate::rig::{Rig, Session, finish, rig, run};
 
 const SIZE: u64 = 256 << 20;
-/// For fio, which moves some hundred megabytes in small pieces.
+/// Time limit for fio, which moves some hundred megabytes in small pieces.
 const FIO_LIMIT: Duration = Duration::from_secs(180);
 
 fn uri(session: &Session<'_>) -> String {
     format!("nbd+unix:///{}?socket={}", "disk", session.device.display())
 }
 
-/// Random bytes, with a hole in the middle.
+/// A file of random bytes, with a hole in the middle.
 fn image(rig: &Rig) -> std::path::PathBuf {
     let path = rig.file("source.img", SIZE);
     let file = File::options().write(true).open(&path).unwrap();

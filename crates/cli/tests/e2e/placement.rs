@@ -1,4 +1,5 @@
-//! `--affinity` on a machine where there is nothing to place; for the others: `tests/numa`.
+//! `--affinity` on a machine with one node, where it does nothing; `tests/numa` tests it on two
+//! nodes.
 
 use serde_json::{Value, json};
 
@@ -29,7 +30,7 @@ fn with_one_node_affinity_does_nothing_and_says_so() {
     assert_eq!((&numa["thread_node"], &numa["buffer_nodes"]), (&Value::Null, &json!([0])));
     assert_eq!((&numa["requests_stayed"], &numa["requests_crossed"]), (&json!(0), &json!(0)));
     for link in [&session["links"][0], &target["links"][0]] {
-        // A veth is on no node; its ring is somewhere all the same.
+        // A veth is on no node; its ring still is.
         let (nic, ring) = (&link["numa"]["nic_node"], &link["numa"]["ring_nodes"]);
         assert_eq!((nic, ring), (&Value::Null, &json!([0])), "{link}");
     }

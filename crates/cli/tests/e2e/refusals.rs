@@ -1,4 +1,4 @@
-//! What cannot work, and how it is said: message and exit code.
+//! Refused commands: messages and exit codes.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -15,8 +15,8 @@ const SIZE: u64 = 256 << 20;
 /// A host that is not this machine.
 const OTHER_HOST: &str = "11111111-2222-4333-8444-555555555555";
 
-/// Runs a command of ours that must fail with `code`, in words that contain `parts`; with
-/// `-o json` it must fail with the same words as JSON.
+/// Runs one of our commands, which must fail with `code`, in words that contain `parts`. As JSON,
+/// with `-o json`, it must fail with the same words.
 pub(crate) fn refused(rig: &Rig, side: Side, args: &[&str], code: i32, parts: &[&str]) {
     expect(&finish(&mut rig.tyche(side, args), PATIENCE), args, code, parts);
     if args[0] != "serve" {
@@ -126,7 +126,7 @@ fn a_second_writer_is_told_who_the_first_is() {
     let link = rig.cable.link(Side::Host);
     let args = ["connect", DISK, "--link", link, "--host-id", OTHER_HOST];
     refused(&rig, Side::Host, &args, 7, &["first-host"]);
-    // Nothing has happened to the first one, and when it is gone, the other may.
+    // The first session is unaffected; when it has ended, the other one may connect.
     File::open(&session.device).unwrap();
     assert_eq!(rig.ask(&["list"])["sessions"][0]["state"], "live");
     session.disconnect();

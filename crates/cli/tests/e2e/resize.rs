@@ -1,4 +1,4 @@
-//! Exports that are made larger while they are used: what the hosts see, and what is refused.
+//! Exports that grow while in use: what the hosts see, and which resizes are refused.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
@@ -14,12 +14,12 @@ use crate::rig::{DISK, Rig, Side, rig, run, wait_until};
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes of a block device or file, as whoever opens it finds them.
+/// Bytes of a block device or file, by its end.
 fn size(path: &Path) -> u64 {
     File::open(path).unwrap().seek(SeekFrom::End(0)).unwrap()
 }
 
-/// What `tyche list` says of the only target's export.
+/// Size of the only target's export in `list`.
 fn listed(rig: &Rig) -> Value {
     rig.ask(&["list"])["targets"][0]["exports"][0]["size"].take()
 }
@@ -41,7 +41,7 @@ fn a_device_grows_with_its_export_and_a_file_system_with_it() {
     assert_eq!(listed(&rig), 256 * MIB);
     wait_until("the device has grown", || size(&session.device) == 256 * MIB);
 
-    // Mounted, that would take CAP_SYS_RESOURCE.
+    // Resizing while mounted would need CAP_SYS_RESOURCE.
     rig.unmount();
     run(Command::new("fsck.ext4").args(["-f", "-y"]).arg(&session.device));
     run(Command::new("resize2fs").arg(&session.device));

@@ -1,5 +1,5 @@
-//! `tyche bench --stages`: all of the time of requests is somewhere, and nothing is asked for or
-//! told otherwise.
+//! `tyche bench --stages`: the stages add up to the whole time, and without the option nothing is
+//! requested or reported.
 
 use std::fs;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 use crate::refusals::refused;
 use crate::rig::{DISK, Rig, Side, rig};
 
-/// A stage's mean, of the result of a bench.
+/// Mean time of a stage, from the result of a bench.
 fn mean(result: &Value, stage: &str) -> f64 {
     let rows = result["stages"]["rows"].as_array().unwrap();
     let row = rows.iter().find(|row| row["stage"] == stage);
     row.unwrap_or_else(|| panic!("no {stage} in {result}"))["mean"].as_f64().unwrap()
 }
 
-/// Measures; checks that the rows are all of the measured time.
+/// Measures, and checks that the rows add up to the measured time.
 fn measure(rig: &Rig, args: &[&str]) -> Value {
     let link = rig.cable.link(Side::Host);
     let fixed = ["bench", DISK, "--link", link, "--runtime", "0.5", "--stages"];
@@ -40,10 +40,10 @@ fn the_stages_of_a_request_are_all_of_its_time() {
             assert!(mean(&result, stage) > 0.0, "{stage}: {result}");
         }
     }
-    // More in flight than the session has slots for: the rest waits at the host.
+    // More requests in flight than the session has slots for: the rest waits at the host.
     let result = measure(&rig, &["--iodepth", "64", "--rw", "read", "--bs", "1M", "--jobs", "2"]);
     assert!(mean(&result, "submit") > 0.0, "{result}");
-    // And a host that does not ask is told nothing.
+    // A host that does not ask gets no stages.
     let link = rig.cable.link(Side::Host);
     let plain = rig.ask(&["bench", DISK, "--link", link, "--runtime", "0.2"]);
     assert!(plain["stages"].is_null(), "{plain}");

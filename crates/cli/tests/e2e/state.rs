@@ -1,4 +1,4 @@
-//! What a target keeps, and what a host is told if that, or the disk, is not what it was.
+//! The state that a target keeps, and the errors of hosts if it or the disk has changed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ fn flush(session: &Session<'_>) -> std::io::Result<()> {
     File::options().write(true).open(&session.device).unwrap().sync_all()
 }
 
-/// What `list` has of the only session that it shows.
+/// The state of the only session in `list`.
 fn state(rig: &Rig) -> Value {
     rig.ask(&["list"])["sessions"][0]["state"].take()
 }
@@ -120,14 +120,14 @@ fn a_file_that_was_replaced_is_a_question() {
     rig.serve(&["--export", &export]).kill();
 }
 
-/// Ways in which a directory can't be written, each with what undoes it.
+/// Makes a directory unwritable in one of several ways; returns the remedy's words.
 fn obstruct(rig: &Rig, way: &str) -> &'static str {
     let dir = rig.path("state");
     fs::create_dir_all(&dir).unwrap();
     match way {
         "full" => {
             run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=16k", "none"]).arg(&dir));
-            // Until there is no room for another page.
+            // Fills the file system to the last page.
             while File::create(dir.join("fill"))
                 .and_then(|file| file.write_all_at(&[1; 4096], 0))
                 .is_ok_and(|()| fs::rename(dir.join("fill"), filled(&dir)).is_ok())
@@ -195,7 +195,7 @@ fn a_machine_that_is_put_back_to_an_earlier_state_tells_its_hosts() {
     flush(&session).unwrap();
     let record = rig.path("state/targets/e2e/exports/disk.json");
     let before = fs::read_to_string(&record).unwrap();
-    // As the kernel's driver does; who may administer a network namespace may say so in it.
+    // As the kernel's driver does: an administrator of a network namespace may send uevents in it.
     let event =
         b"change@/devices/x\0ACTION=change\0DEVPATH=/devices/x\0SUBSYSTEM=x\0NEW_VMGENID=1\0";
     let mut message = Vec::new();

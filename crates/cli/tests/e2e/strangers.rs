@@ -1,5 +1,5 @@
-//! Others on the wire: a second target on the same interface, and hosts that say that they are this
-//! one.
+//! Other stations on the wire: a second target on the same interface, and hosts with this host's
+//! identity.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,17 +17,17 @@ use crate::rig::{
     DISK, PATIENCE, Rig, Side, Stranger, Target, await_done, finish, rig, submit, wait_until,
 };
 
-/// How long a session may stay away when its target was restarted beside another.
+/// Time limit for a session to return after its target was restarted beside another.
 const RESTART_LIMIT: Duration = Duration::from_secs(5);
-/// How long a host that was rebooted may take to connect.
+/// Time limit for a rebooted host to connect.
 const REBOOT_LIMIT: Duration = Duration::from_secs(1);
-/// How often a link is deleted while a write is late on it.
+/// Rounds in which a link is deleted while a write is late on it.
 const ROUNDS: u8 = 50;
-/// Bytes in a block that is written late, and how many there are.
+/// Bytes of a block that is written late, and number of blocks.
 const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 8;
 
-/// What a target exports, as the host discovers it: by target and name.
+/// The export of a target as the host discovers it, by the names of both.
 fn discovered(rig: &Rig, target: &str, export: &str) -> Value {
     let link = rig.cable.link(Side::Host);
     let found = rig.ask(&["discover", "--link", link, "--timeout", "0.5"]);
@@ -36,7 +36,7 @@ fn discovered(rig: &Rig, target: &str, export: &str) -> Value {
     exports.find(is_it).unwrap_or_else(|| panic!("{found}")).clone()
 }
 
-/// Serves two files of its own as `disk` and `only-NAME`.
+/// Serves two new files as `disk` and `only-NAME`.
 fn serve(rig: &Rig, name: &str) -> Target {
     let export = |export: &str| {
         let path = rig.path(&format!("{name}-{export}.img"));
@@ -55,7 +55,7 @@ fn connect_command(rig: &Rig, export: &str, kind: &str) -> Command {
     rig.tyche(Side::Host, &["connect", export, "--link", link, "--as", kind, "-o", "json"])
 }
 
-/// Connects an export; returns what `connect` said.
+/// Connects an export; returns the output of `connect`.
 fn connect(rig: &Rig, export: &str) -> Value {
     let done = finish(&mut connect_command(rig, export, "fuse"), PATIENCE);
     assert!(done.success(), "{export}: {}\n{}", done.stderr, rig.logs());
@@ -117,7 +117,7 @@ fn a_target_is_restarted_beside_another() {
     assert_eq!(lost, 3, "the other session was disturbed: {}", rig.logs());
 }
 
-/// The channels that a target has on its link of that name.
+/// Number of channels of a target on one of its links.
 fn channels(rig: &Rig, target: &str, link: &str) -> usize {
     let list = rig.ask(&["list"]);
     let targets = list["targets"].as_array().unwrap();
@@ -132,9 +132,9 @@ fn write(host: &mut InlineHost, fill: u8) {
     (0..BLOCKS).for_each(|n| submit(host, n * u64::from(BLOCK), BLOCK, Some(fill)));
 }
 
-/// Writes go over two links; the frames of one are late. It is deleted, and its writes go over the
-/// other, which a second target hears. All blocks are written once more; then the late frames
-/// arrive.
+/// Writes go over two links; the frames of one are late. That link is deleted, and its writes are
+/// reissued over the other, which a second target hears. All blocks are written once more; then the
+/// late frames arrive.
 #[test]
 fn a_write_that_is_late_on_a_deleted_link_does_not_come_back() {
     let rig = rig!();
@@ -147,14 +147,15 @@ fn a_write_that_is_late_on_a_deleted_link_does_not_come_back() {
     let mut stranger = Stranger::new(&rig.cable, "tye-s");
     let mut host = rig.inline_host(&["tye-h0", "tye-h1"], |session| {
         session.choice = ChannelChoice::RoundRobin;
-        // A link that is lost again and again is tried again after 32 times of that.
+        // The pause for a link that is lost repeatedly grows to 32 times this delay.
         session.reconnect_delay = Duration::from_millis(5);
     });
     let (began, mut late_writes) = (Instant::now(), 0);
     for round in 0..ROUNDS {
         await_links(&mut host, 2);
         let late = late_frames(&rig, &mut host, &mut stranger, 2 * round + 1);
-        // Reissued and answered: by then, what is late must have lost its channel.
+        // The writes were reissued and answered: by now the late frames must have lost their
+        // channel.
         late_writes += await_done(&mut host, late.pending).len();
         assert_eq!(channels(&rig, "a", "tye-t0"), 0, "round {round}: answered without a fence");
         write(&mut host, 2 * round + 2);
@@ -162,7 +163,7 @@ fn a_write_that_is_late_on_a_deleted_link_does_not_come_back() {
         rig.cable.mend(Side::Target);
         stranger.send(&late.frames);
         rig.cable.plug_in("hub", Side::Host, "tye-h0");
-        // What the target answers on that link it has received after them.
+        // The target receives these reads after the late frames on that link.
         await_links(&mut host, 2);
         (0..BLOCKS).for_each(|n| submit(&mut host, n * u64::from(BLOCK), BLOCK, None));
         for done in await_done(&mut host, BLOCKS as usize) {
@@ -174,7 +175,7 @@ fn a_write_that_is_late_on_a_deleted_link_does_not_come_back() {
     host.disconnect(PATIENCE);
 }
 
-/// Drives the session until it has that many live links.
+/// Drives the session until it has `count` live links.
 fn await_links(host: &mut InlineHost, count: usize) {
     let deadline = Instant::now() + PATIENCE;
     while host.report().links.iter().filter(|link| link.live).count() != count {
@@ -183,14 +184,15 @@ fn await_links(host: &mut InlineHost, count: usize) {
     }
 }
 
-/// Frames that did not get to the target.
+/// Frames that did not reach the target.
 struct Late {
     frames: Vec<Vec<u8>>,
-    /// Writes that they are of.
+    /// Number of writes that they belong to.
     pending: usize,
 }
 
-/// Writes all blocks while the first link holds back what the host sends, and deletes that link.
+/// Writes all blocks while the host's frames on the first link are held back, and deletes that
+/// link.
 fn late_frames(rig: &Rig, host: &mut InlineHost, stranger: &mut Stranger, fill: u8) -> Late {
     stranger.hear(|_| {});
     rig.cable.cut(Side::Target, &["tye-t0"]);
@@ -198,7 +200,7 @@ fn late_frames(rig: &Rig, host: &mut InlineHost, stranger: &mut Stranger, fill: 
     write(host, fill);
     let (mut done, mut frames, mut data) = (Vec::new(), Vec::new(), 0);
     let deadline = Instant::now() + PATIENCE;
-    // Half of the blocks go over each link.
+    // Each link carries half of the blocks.
     while done.len() < BLOCKS as usize / 2 || data < BLOCKS as usize / 2 * BLOCK as usize {
         assert!(Instant::now() < deadline, "{} done, {data} bytes heard", done.len());
         host.wait(&mut done, Duration::from_millis(1));
@@ -215,7 +217,7 @@ fn late_frames(rig: &Rig, host: &mut InlineHost, stranger: &mut Stranger, fill: 
     Late { frames, pending: BLOCKS as usize - done.len() }
 }
 
-/// A `connect` of a host with the same identity, but another run-time directory: another machine.
+/// A `connect` with this host's identity but another run-time directory, as from another machine.
 fn connect_elsewhere(rig: &Rig, directory: &str) -> Command {
     let mut command = connect_command(rig, DISK, "nbd-socket");
     command.env("TYCHE_RUNTIME_DIR", rig.path(directory));
@@ -252,6 +254,6 @@ fn a_cloned_host_is_told_what_it_is_and_a_rebooted_one_is_back_at_once() {
         });
     }
     println!("connected after {times:?}; the first found no former life");
-    // The machine is never idle: what can be done once is not the protocol's wait.
+    // The machine is never idle: the shortest time bounds the protocol's wait.
     assert!(times[1..].iter().min().unwrap() < &REBOOT_LIMIT, "{times:?}");
 }

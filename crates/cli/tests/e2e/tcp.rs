@@ -1,4 +1,4 @@
-//! The same over TCP, on the loopback interface of one namespace.
+//! A session over TCP, on the loopback interface of one namespace.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use crate::refusals::refused;
 use crate::rig::{Rig, Side, Target, rig};
 
 const SIZE: u64 = 64 << 20;
-/// Below what the file wants aligned buffers for.
+/// Bytes of a request: below the length from which the file needs aligned buffers.
 const PART: usize = 256 << 10;
 const LINK: &str = "tcp:127.0.0.1:8650";
 

@@ -1,4 +1,4 @@
-//! `list` says why a session is not live.
+//! `list` explains why a session is not live.
 
 use std::process::Stdio;
 
@@ -10,8 +10,8 @@ const SIZE: u64 = 64 << 20;
 /// A host that is not this machine.
 const OTHER_HOST: &str = "11111111-2222-4333-8444-555555555555";
 
-/// Waits until the session is in that state; returns what is wrong with it, which the text for
-/// people says, too.
+/// Waits until the session is in that state; returns its problem, which the text output must
+/// contain, too.
 fn problem(rig: &Rig, state: &str) -> String {
     let mut session = Value::Null;
     wait_until(&format!("the session is {state}"), || {
@@ -45,7 +45,7 @@ fn an_export_that_is_another_disk_now() {
     let target = rig.serve_file(SIZE);
     let session = rig.connect_as("nbd-socket", &["--keep-alive-tmo", "1"]);
     target.kill();
-    // Its administrator has given up what was known of the disk before.
+    // The administrator has removed the records of the earlier disk.
     std::fs::remove_dir_all(rig.path("state/targets/e2e/exports")).unwrap();
     let other = rig.file("other.img", SIZE);
     let _target = rig.serve(&["--export", &format!("{DISK}={}", other.display())]);
@@ -67,7 +67,7 @@ fn an_export_that_another_host_holds_now() {
     rig.cable.cut(Side::Target, &["t1"]);
     rig.cable.cut(Side::Host, &["h1"]);
     problem(&rig, "lost");
-    // The target notices no later than the host does, or soon after.
+    // The target notices the loss before the host does, or soon after.
     let other = ["connect", DISK, "--link", "h2", "--as", "nbd-socket", "--foreground"];
     let other = [&other[..], &["--host-id", OTHER_HOST, "--host-name", "other-host"]].concat();
     let other = [&other[..], &["--retry", "0.2"]].concat();

@@ -1,5 +1,5 @@
-//! The host: rings on the node of their interface, request buffers on every node, and requests
-//! that stay where their buffers are.
+//! The host: rings on the node of their interface, request buffers on every node, and requests on
+//! the node of their buffers.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::rig::{Rig, read_all, wait_until};
 
 /// Bytes of the disk.
 const SIZE: usize = 64 << 20;
-/// Pages for the requests of a session.
+/// Pages of a session's request buffers.
 const BUFFER_PAGES: u64 = (64 << 20) / 4096;
 
-/// Waits until the session has a channel on that many links.
+/// Waits until the session has a live channel on `count` links.
 fn await_links(rig: &Rig, count: usize) {
     let is_live = |link: &&Value| link["live"] == json!(true);
     wait_until("all links have a channel", || {
@@ -19,8 +19,8 @@ fn await_links(rig: &Rig, count: usize) {
     });
 }
 
-/// Whether the session of that process has each ring where its interface is, as it says itself, and
-/// as the kernel says.
+/// Whether the session of that process has each ring on its interface's node, by its own report and
+/// by the kernel's.
 fn rings_are_near(rig: &Rig, pid: u32) -> bool {
     let said = rig.session();
     let links = said["links"].as_array().unwrap();
@@ -42,7 +42,7 @@ fn rings_are_on_the_node_of_their_interface_only_if_that_is_wanted() {
     let rig = Rig::new();
     let _target = rig.serve(None, &[]);
     for (affinity, near) in [("none", false), ("kmem-nic", true), ("full-mem", true)] {
-        // Without affinity all is where the process runs.
+        // Without affinity everything is on the nodes where the process runs.
         let cpus = if near { None } else { Some("0,2") };
         let session = rig.connect(cpus, &["h0", "h1"], &["--affinity", affinity]);
         await_links(&rig, 2);
@@ -93,8 +93,8 @@ fn buffers_are_on_every_node_and_requests_stay_there() {
     println!("VERIFIED host, full-mem: {stayed} requests stayed on their node, {crossed} crossed");
 }
 
-/// Reads for a moment; returns how many requests stayed and crossed, and how many each of the
-/// target's links has answered.
+/// Reads for a moment; returns how many requests stayed and crossed, and how many each link of the
+/// target has answered.
 fn bench(rig: &Rig, links: &[&str], affinity: &str) -> ([u64; 2], Vec<u64>) {
     let answered = || -> Vec<u64> {
         let target = rig.target();
@@ -125,12 +125,12 @@ fn the_channel_is_that_of_the_buffers_node_while_there_is_one() {
     let [t0, t1] = answered[..] else { panic!("two links") };
     assert!(t0 > stayed / 4 && t1 > stayed / 4, "each interface has its node's requests");
     println!("VERIFIED host, full-mem: the requests of each node's buffers go over its interface");
-    // Without an interface of their node they cross, and are counted.
+    // Without an interface of their node requests cross, and are counted.
     let ([stayed, crossed], answered) = bench(&rig, &["h0"], "full-mem");
     assert!(crossed > stayed / 4 && stayed > crossed / 4, "half of the buffers are on node 1");
     assert_eq!(answered[1], 0);
     println!("VERIFIED host, full-mem on one interface: {crossed} requests crossed, {stayed} not");
-    // Where buffers are not spread, nobody looks where they are.
+    // If buffers are not spread, their nodes are not counted.
     for affinity in ["none", "kmem-nic"] {
         assert_eq!(bench(&rig, &["h0", "h1"], affinity).0, [0, 0], "{affinity}");
     }

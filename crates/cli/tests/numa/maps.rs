@@ -1,4 +1,4 @@
-//! `/proc/PID/numa_maps`: which node each page of a process is on.
+//! `/proc/PID/numa_maps`: the node of each page of a process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,11 +6,11 @@ use std::fs;
 /// A mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    /// `default`, `prefer:1`, ...
+    /// The memory policy: `default`, `prefer:1`, ...
     pub(crate) policy: String,
-    /// What is mapped; nothing is memory.
+    /// The mapped file; `None` for anonymous memory.
     pub(crate) file: Option<String>,
-    /// Pages by node.
+    /// Number of pages by node.
     pub(crate) pages: BTreeMap<u16, u64>,
 }
 
@@ -38,7 +38,7 @@ impl Mapping {
         self.pages.values().sum()
     }
 
-    /// The node that has all of it.
+    /// The node of all its pages, if they are on one.
     pub(crate) fn node(&self) -> Option<u16> {
         match self.pages.len() {
             1 => self.pages.keys().next().copied(),
@@ -51,13 +51,13 @@ impl Mapping {
         self.file.as_ref().is_some_and(|file| file.starts_with("socket:"))
     }
 
-    /// Whether it has been bound to a node.
+    /// Whether it is memory bound to a node.
     pub(crate) fn is_bound(&self) -> bool {
         self.file.is_none() && self.policy.starts_with("prefer:")
     }
 }
 
-/// Whether there are two of them, one wholly on each node.
+/// Whether there are two mappings, one wholly on each node.
 pub(crate) fn one_on_each(mappings: &[&Mapping]) -> bool {
     let mut nodes: Vec<_> = mappings.iter().map(|mapping| mapping.node()).collect();
     nodes.sort_unstable();

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tyche_block::Arena;
 use tyche_numa::{Node, Topology};
 
-/// Longer than anything takes that is not stuck, on a machine that is emulated.
+/// Time limit: longer than anything takes on an emulated machine unless it is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The target's interfaces; those of the host are called `h0` and `h1`.
@@ -36,12 +36,12 @@ impl Rig {
         for (name, node) in [("t0", 0), ("t1", 1), ("h0", 0), ("h1", 1)] {
             assert_eq!(topology.node_of_interface(name), Some(Node(node)), "{name}");
         }
-        // A test that failed has said so.
+        // A test that failed has reported it: a poisoned lock is fine.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         Self { dir: tempfile::tempdir().unwrap(), topology, _alone: alone }
     }
 
-    /// The program, on these CPUs only if any are named.
+    /// The program, restricted to these CPUs if there are any.
     pub(crate) fn tyche(&self, cpus: Option<&str>, args: &[&str]) -> Command {
         let program = Path::new(env!("CARGO_BIN_EXE_tyche"));
         let mut command = match cpus {
@@ -71,7 +71,7 @@ impl Rig {
         Daemon { child, _stdout: stdout }
     }
 
-    /// Connects the disk over these interfaces; it is a file.
+    /// Connects the disk over these interfaces, as a file.
     pub(crate) fn connect(&self, cpus: Option<&str>, links: &[&str], args: &[&str]) -> Session<'_> {
         let links = links.iter().flat_map(|link| ["--link", *link]);
         let fixed = ["connect", "disk", "--as", "fuse", "-o", "json"];
@@ -82,17 +82,17 @@ impl Rig {
         Session { rig: self, device, pid }
     }
 
-    /// What a command of ours says in JSON.
+    /// The JSON output of one of our commands.
     pub(crate) fn ask(&self, args: &[&str]) -> Value {
         answer(&mut self.tyche(None, args))
     }
 
-    /// What the only target says of itself.
+    /// The only target's report.
     pub(crate) fn target(&self) -> Value {
         self.ask(&["stats", "-o", "json"])["targets"][0].take()
     }
 
-    /// What the only session says of itself.
+    /// The only session's report.
     pub(crate) fn session(&self) -> Value {
         self.ask(&["stats", "-o", "json"])["sessions"][0].take()
     }
@@ -109,7 +109,7 @@ fn answer(command: &mut Command) -> Value {
 /// A running target.
 pub(crate) struct Daemon {
     child: Child,
-    /// Kept, for it may have more to say.
+    /// Kept open: the daemon may print more.
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -140,7 +140,7 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -149,9 +149,9 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Reads all of a file; returns how many bytes there were.
+/// Reads a whole file; returns its number of bytes.
 pub(crate) fn read_all(path: &Path) -> usize {
-    // Direct I/O wants whole pages.
+    // Direct I/O needs whole pages.
     let mut block = Arena::new(256).alloc(1 << 20).unwrap();
     let mut file = File::open(path).unwrap();
     std::iter::repeat_with(|| file.read(&mut block).unwrap()).take_while(|len| *len > 0).sum()

@@ -14,8 +14,8 @@ use crate::rig::{Rig, wait_until};
 /// Pages of a data queue: a session with two channels asks for half of 32 MiB for each.
 const QUEUE_PAGES: u64 = (16 << 20) / 4096;
 
-/// What of a running target, which is connected on both links, is not where its interface is: as
-/// it says itself, and as the kernel says.
+/// The parts of a running target, connected on both links, that are not on their interface's node,
+/// by its own report and by the kernel's.
 fn misplaced(rig: &Rig, pid: u32) -> Vec<String> {
     let (said, mut wrong) = (rig.target(), Vec::new());
     for (index, link) in said["links"].as_array().unwrap().iter().enumerate() {
@@ -47,7 +47,7 @@ fn misplaced(rig: &Rig, pid: u32) -> Vec<String> {
     wrong
 }
 
-/// Connects over both links, and looks at the target.
+/// Connects over both links, and inspects the target.
 fn serve_and_look(rig: &Rig, cpus: Option<&str>, affinity: &str) -> Vec<String> {
     let target = rig.serve(cpus, &["--affinity", affinity]);
     let _session = rig.connect(None, &["h0", "h1"], &[]);
@@ -75,7 +75,7 @@ fn rings_queues_and_threads_are_on_the_node_of_the_interface() {
 #[ignore = "wants two NUMA nodes: cargo xtask numa"]
 fn without_affinity_they_are_not_and_that_is_noticed() {
     let rig = Rig::new();
-    // On the CPUs of one node, all is there: right for t0, wrong for t1.
+    // On the CPUs of one node everything is there: right for t0, wrong for t1.
     let wrong = serve_and_look(&rig, Some("0,2"), "none");
     let begins = [
         "t1 says channel_nodes [0]",
@@ -91,7 +91,7 @@ fn without_affinity_they_are_not_and_that_is_noticed() {
     println!("VERIFIED target, none: the same look finds {}", wrong.join("; "));
 }
 
-/// The only line that a command says which is misused.
+/// The one line of a command's error message.
 fn refusal(command: &mut Command) -> String {
     let Output { status, stderr, .. } = command.output().unwrap();
     let message = String::from_utf8(stderr).unwrap();

@@ -1,8 +1,8 @@
-//! What is tested: attachments, the kernels that have them, and what each cannot do.
+//! The attachments under test, the kernels that have them, and the limits of each.
 
 use std::path::PathBuf;
 
-/// A kernel of Debian's.
+/// A Debian kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     V6_1,
@@ -11,7 +11,7 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// The directory with what `cargo xtask vm` has made of it.
+    /// The image directory that `cargo xtask vm` has made for it.
     pub(crate) fn image(self) -> PathBuf {
         let version = match self {
             Self::V6_1 => "6.1",
@@ -22,9 +22,9 @@ impl Kernel {
         images.expect("this is to be run by `cargo xtask vm`").join(version)
     }
 
-    /// How the emulator runs its two processors: side by side, unless that is too much for it. With
-    /// Linux 7 it may execute a breakpoint that the kernel has put in place of an instruction for a
-    /// moment, and has taken away again (`Oops: int3`, once in 25 boots).
+    /// Emulation of the two processors: in parallel, unless the emulator cannot do that reliably.
+    /// With Linux 7 it may execute a breakpoint that the kernel has put in place of an instruction
+    /// for a moment, and has removed again (`Oops: int3`, once in 25 boots).
     pub(crate) fn accelerator(self) -> &'static str {
         match self {
             Self::V6_1 | Self::V6_12 => "tcg,thread=multi",
@@ -32,7 +32,7 @@ impl Kernel {
         }
     }
 
-    /// Why nothing can be tested on it here, if so: not every release of Debian has it.
+    /// Why the kernel is not available for tests, if so: not every Debian release has it.
     pub(crate) fn why_absent(self) -> Option<&'static str> {
         match self {
             Self::V7 if !self.image().exists() => Some("apt knows no kernel of that series"),
@@ -47,15 +47,15 @@ pub(crate) enum Attachment {
     Loop,
     Nbd,
     Ublk,
-    /// The same, with a device over it that can grow.
+    /// ublk, with a growable device on top.
     Growable,
-    /// Of a kernel whose devices grow by themselves (Linux 6.16), and that looks for partitions
-    /// when they are there already (6.19).
+    /// ublk of a kernel whose devices grow by themselves (Linux 6.16), and that scans for
+    /// partitions after the device has appeared (6.19).
     Ublk7,
 }
 
 impl Attachment {
-    /// As `--as` knows it.
+    /// The value for `--as`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Loop => "loop",
@@ -64,7 +64,7 @@ impl Attachment {
         }
     }
 
-    /// What `connect` is told beside that.
+    /// Further options of `connect`.
     pub(crate) fn option(self) -> &'static str {
         match self {
             Self::Growable => "--growable",
@@ -72,7 +72,7 @@ impl Attachment {
         }
     }
 
-    /// The kernel that it is tested on.
+    /// The kernel for its tests.
     pub(crate) fn kernel(self) -> Kernel {
         match self {
             Self::Loop | Self::Nbd => Kernel::V6_1,
@@ -81,7 +81,7 @@ impl Attachment {
         }
     }
 
-    /// What `connect` says when it takes this one because the better ones are not to be had.
+    /// The words in which `connect` explains that better kinds are not available.
     pub(crate) fn why_not_better(self) -> &'static str {
         match self {
             Self::Loop => "a loop device over FUSE is used",
@@ -107,7 +107,7 @@ impl Attachment {
         }
     }
 
-    /// What its daemon says when the export has another size and the device cannot follow, if so.
+    /// The daemon's words when the export was resized and the device cannot follow, if so.
     pub(crate) fn why_rigid(self) -> Option<&'static str> {
         match self {
             Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => None,
@@ -115,16 +115,16 @@ impl Attachment {
         }
     }
 
-    /// Whether whoever makes the device waits while the kernel looks for partitions on it. If not,
-    /// the device is in use meanwhile.
+    /// Whether the process that makes the device waits for the kernel's partition scan. If not, the
+    /// device is in use during the scan.
     pub(crate) fn is_scanned_early(self) -> bool {
         matches!(self, Self::Ublk | Self::Growable)
     }
 
-    /// Why a daemon that starts can't be killed at any moment, if so.
+    /// Why a starting daemon can't be killed at any moment, if so.
     ///
-    /// While the kernel looks for partitions of a ublk device, before Linux 6.19, whoever started
-    /// it can't be killed: its reads wait for another server, and it waits for them.
+    /// Before Linux 6.19, a daemon that starts a ublk device can't be killed during the partition
+    /// scan: the scan's reads wait for another server, and the daemon waits for the scan.
     pub(crate) fn why_immortal_at_start(self) -> Option<&'static str> {
         match self {
             Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => None,
@@ -132,7 +132,7 @@ impl Attachment {
         }
     }
 
-    /// Why the kernel takes its disk for one that does not turn, if so.
+    /// Why the kernel always takes its disk for non-rotational, if so.
     pub(crate) fn why_never_turning(self) -> Option<&'static str> {
         match self {
             Self::Nbd => Some("Linux hears of that from nbd servers from 6.12 on"),
@@ -140,7 +140,7 @@ impl Attachment {
         }
     }
 
-    /// Why there are no partitions on it, if so.
+    /// Why the device has no partitions, if so.
     pub(crate) fn why_whole(self) -> Option<&'static str> {
         match self {
             Self::Loop | Self::Nbd | Self::Ublk | Self::Ublk7 => None,

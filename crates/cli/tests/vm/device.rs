@@ -1,4 +1,4 @@
-//! What a block device does beside reading and writing.
+//! Functions of a block device besides reading and writing.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::rig::{DISK, MIB, Rig, Session, Shape, allocated, run};
 
 const SIZE: u64 = 128 * MIB;
 
-/// What was written is there, and everything goes away in good order.
+/// Written data are there, and everything goes away in an orderly way.
 pub(crate) fn smoke(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
@@ -25,13 +25,13 @@ pub(crate) fn smoke(attachment: Attachment) {
     session.disconnect();
 }
 
-/// Unless told otherwise, the best that the kernel has is taken, and said why it is no better.
+/// The default kind is the best that the kernel has, and `connect` says why it is no better.
 pub(crate) fn auto(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
     let guest = rig.boot(0, &Shape::from(attachment.kernel()));
     if attachment == Attachment::Loop {
-        // A kernel that has nothing better.
+        // Hides the other modules: the kernel has nothing better then.
         guest.run("modprobe --all fuse loop; umount /lib/modules");
     }
     let option = attachment.option();
@@ -41,7 +41,7 @@ pub(crate) fn auto(attachment: Attachment) {
     guest.run(&format!("tyche disconnect {DISK}"));
 }
 
-/// What is discarded takes no room in the target's file, and reads as zeros.
+/// Discarded blocks take no room in the target's file, and read as zeros.
 pub(crate) fn discard(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
@@ -63,7 +63,7 @@ pub(crate) fn discard(attachment: Attachment) {
     session.disconnect();
 }
 
-/// A device says whether the target's disk turns.
+/// A device reports whether the target's disk is rotational.
 pub(crate) fn rotational(attachment: Attachment) {
     let rig = Rig::new();
     File::create_new(rig.disk()).unwrap().set_len(SIZE).unwrap();
@@ -105,7 +105,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A device that is connected read-only says so, and refuses to be written to.
+/// A device that is connected read-only reports that, and refuses writes.
 pub(crate) fn read_only(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
@@ -121,7 +121,7 @@ pub(crate) fn read_only(attachment: Attachment) {
     session.disconnect();
 }
 
-/// Partitions appear, and udev gives them names that stay.
+/// Partitions appear, and udev gives them stable names.
 pub(crate) fn partitions(attachment: Attachment) {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/udev");
     let rig = Rig::new();
@@ -136,14 +136,14 @@ pub(crate) fn partitions(attachment: Attachment) {
          udevadm trigger --action=add; udevadm settle --timeout=60",
     );
     let session = Session::connect(&guest, attachment, "");
-    // What the daemon tells the rule is what the target says of its export.
+    // The UUID that the daemon passes to the rule is the export's UUID at the target.
     let link = ". /run/tyche/devices/${D#/dev/}; L=/dev/disk/by-id/tyche-$TYCHE_UUID";
     session.run(&format!("{link}; tyche discover --link eth0 -o json | grep $TYCHE_UUID"));
     session.wait_until(&format!("{link}; [ $(readlink -f $L) = $D ]"));
-    // Requests are put in order where the disk is, unless somebody thinks better of it.
+    // The default scheduler is none: requests are ordered at the target's disk.
     session.wait_until("! cat /sys/block/ublkb*/queue/scheduler | grep -v -F '[none]'");
     if let Some(reason) = attachment.why_whole() {
-        // Nor on the device below, whose names udev does not make.
+        // The device below has no partitions either, and udev makes no names for it.
         session.run("[ $(readlink -f /dev/mapper/tyche-disk) = $D ]; mkfs.ext4 -q -L label $D");
         session.wait_until("[ $(readlink -f /dev/disk/by-label/label) = $D ]");
         session.run("udevadm info -q all /dev/ublkb0 | grep SYSTEMD_READY=0");
@@ -167,7 +167,7 @@ pub(crate) fn partitions(attachment: Attachment) {
          echo hello >/mnt/file; umount /mnt; e2fsck -f -n $L-part1"
     ));
     session.disconnect();
-    // The kernel finds those that are there, at once or a moment later.
+    // The kernel finds existing partitions, immediately or a moment later.
     let session = Session::connect(&guest, attachment, "");
     session.wait_until(&format!("{link}; [ -b $L-part1 ] && [ -b $L-part2 ]"));
     session.disconnect();

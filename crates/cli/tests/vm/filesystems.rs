@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::attachment::Attachment;
 use crate::rig::{DISK, MIB, Rig, Session, Shape, allocated};
 
-/// Enough for the file system that wants most.
+/// Large enough for the file system with the largest minimum.
 const SIZE: u64 = 512 * MIB;
-/// For a whole tree through an emulated machine.
+/// Time limit for a whole tree through an emulated machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
 pub(crate) fn ext4(attachment: Attachment) {
@@ -23,8 +23,8 @@ pub(crate) fn btrfs(attachment: Attachment) {
     tree(attachment, "mkfs.btrfs -q $D", "btrfs check $D");
 }
 
-/// Copies a tree to a new file system, compares it after mounting anew, checks the file system,
-/// and has the target's file shrink when the tree is removed.
+/// Copies a tree to a new file system, compares it after mounting again, checks the file system,
+/// and checks that the target's file shrinks when the tree is removed.
 fn tree(attachment: Attachment, make: &str, check: &str) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
@@ -52,10 +52,10 @@ fn tree(attachment: Attachment, make: &str, check: &str) {
     session.disconnect();
 }
 
-/// The target's file grows while a file system on the device is mounted, which grows, too: the
-/// file first by somebody else, then by command.
+/// Grows the target's file while a file system on the device is mounted, and then the file system:
+/// the file first by another program, then by `tyche export resize`.
 ///
-/// Where the kernel cannot do that the tool says so, and the new size is there after connecting
+/// If the kernel cannot do that, the daemon reports it, and the new size is there after connecting
 /// again.
 pub(crate) fn resize(attachment: Attachment) {
     let rig = Rig::new();
@@ -92,15 +92,15 @@ pub(crate) fn resize(attachment: Attachment) {
     session.disconnect();
 }
 
-/// A guest with little memory writes many times as much through a file system: what it needs to
-/// get rid of dirty pages must not itself wait for that.
+/// A guest with little memory writes many times as much through a file system: writing out dirty
+/// pages must not wait for dirty pages to be written out.
 pub(crate) fn memory_pressure(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(5 << 30);
     let shape = Shape { memory_mib: 512, ..Shape::from(attachment.kernel()) };
     let guest = rig.boot(0, &shape);
     let session = Session::connect(&guest, attachment, "");
-    // Through the page cache, and then through pages that are mapped, which nobody holds back.
+    // First through the page cache, then through mapped pages, which are not throttled.
     session.run_within(
         Duration::from_secs(1200),
         "mkfs.ext4 -q $D; mount $D /mnt\n\

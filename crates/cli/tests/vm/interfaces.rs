@@ -1,5 +1,5 @@
-//! Interfaces of which one has to do with the other: a VLAN and the interface that it is on, a bond
-//! and its members. Each is a link of its own, or none.
+//! Related interfaces: a VLAN and its parent, a bond and its members. Each is a link of its own, or
+//! none.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::attachment::Kernel;
 use crate::rig::{Guest, Job, MIB, Rig, Shape, wait_until};
 
-/// For a load to come to its end.
+/// Time limit for a load.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// A guest with two interfaces on the segment.
@@ -31,7 +31,7 @@ impl<'a> Disk<'a> {
         Self { guest, export, device: value["device"].as_str().unwrap().to_owned() }
     }
 
-    /// Starts to write, and to read back what was written.
+    /// Starts writing, and reading back what was written.
     fn load(&self) -> Job<'a> {
         self.guest.start(&format!(
             "fio --name={} --filename={} --rw=randwrite --bs=4k-64k --size=8M --direct=1 \
@@ -40,7 +40,7 @@ impl<'a> Disk<'a> {
         ))
     }
 
-    /// Waits until its live links are these.
+    /// Waits until the session's live links are these.
     fn await_links(&self, wanted: &[&str]) {
         wait_until("the right links are live", || {
             let list: Value = serde_json::from_str(&self.guest.run("tyche list -o json")).unwrap();
@@ -84,12 +84,12 @@ fn vlan_and_parent() {
     for load in disks.map(Disk::load) {
         load.succeed(LIMIT);
     }
-    // Who took a frame that was for the other interface would know nothing of its channel, and say
-    // so: to the host, that is a target that was restarted.
+    // A target that took a frame of the other interface would not know its channel, and answer with
+    // a reset: to the host, that target was restarted.
     let logs = guest.run("cat /var/log/tyche/*.log");
     assert!(logs.contains("connected") && !logs.contains("restarted"), "{logs}");
 
-    // What befalls one network is nothing to the other.
+    // A failure of one network does not affect the other.
     guest.run("ip -n target link set eth1.10 down");
     both.await_links(&["eth1"]);
     for load in [a.load(), both.load()] {
@@ -108,7 +108,7 @@ fn vlan_and_parent() {
     target.succeed(LIMIT);
 }
 
-/// Of a bond and its members, the bond is used.
+/// A bond is used instead of its members.
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask vm"]
 fn bond() {

@@ -1,8 +1,8 @@
-//! Real block devices on stock kernels: `cargo xtask vm` makes what these tests need and runs
-//! them. Everywhere else they are ignored.
+//! Block devices on stock kernels: `cargo xtask vm` prepares and runs these tests. Otherwise they
+//! are ignored.
 //!
-//! Each boots a guest, has a target on this machine, and connects over raw Ethernet in between.
-//! The list is written once, and run for every attachment on the kernel that it is for.
+//! Each test boots a guest, runs a target on this machine, and connects over raw Ethernet in
+//! between. The list of tests is written once, and runs for every attachment on its kernel.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -15,7 +15,7 @@ mod recovery;
 mod rig;
 mod vhost_user;
 
-/// Runs the list for attachments: a module of tests for each.
+/// Instantiates the list of tests for attachments: a module for each.
 macro_rules! list {
     ($($name:ident = $attachment:ident),*; $($test:ident = $function:path),* $(,)?) => {
         list!(@ [$($name = $attachment),*] [$($test = $function),*]);

@@ -1,4 +1,4 @@
-//! What dies, and comes back or does not: the session's daemon, the target, the link.
+//! Failures with and without recovery: of the session's daemon, the target, or the link.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use crate::attachment::Attachment;
 use crate::rig::{DISK, Guest, Job, MIB, Rig, Session, Shape};
 
 const SIZE: u64 = 64 * MIB;
-/// For a load to come to its end.
+/// Time limit for a load.
 const LIMIT: Duration = Duration::from_secs(240);
-/// For many sessions, one after the other.
+/// Time limit for many sessions, one after the other.
 const ROUNDS_LIMIT: Duration = Duration::from_secs(600);
 
-/// Programs that write to the device and read back what they wrote, until they are told to end or
-/// find something wrong.
+/// Programs that write to the device and check what they read back, until they are told to end or
+/// find an error.
 struct Load<'a> {
     guest: &'a Guest,
     job: Job<'a>,
@@ -30,14 +30,14 @@ impl<'a> Load<'a> {
         Self { guest: session.guest, job }
     }
 
-    /// Lets it come to its end, which must be a good one.
+    /// Waits for its end, which must be successful.
     fn end(self) {
         self.guest.run("touch /tmp/end");
         self.job.succeed(LIMIT);
     }
 }
 
-/// The daemon dies under load, and the same command is run again: nothing is seen of that.
+/// Kills the daemon under load, and runs the same command again: the load does not notice.
 pub(crate) fn daemon_killed(attachment: Attachment) {
     if let Some(reason) = attachment.why_mortal() {
         println!("SKIPPED: {reason}");
@@ -58,7 +58,7 @@ pub(crate) fn daemon_killed(attachment: Attachment) {
     session.disconnect();
 }
 
-/// The daemon dies, and nobody wants another one: whoever waits for the device is let go.
+/// Kills the daemon for good: processes that wait for the device are released.
 pub(crate) fn given_up(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
@@ -69,22 +69,22 @@ pub(crate) fn given_up(attachment: Attachment) {
     guest.run(&format!("kill -KILL {}", session.pid));
     session.disconnect_by_force();
     reader.succeed(LIMIT);
-    // Nobody uses this one.
+    // This device is unused.
     let session = Session::connect(&guest, attachment, "");
     guest.run(&format!("kill -KILL {}", session.pid));
     session.disconnect();
     guest.run("! tyche list -o json | grep '\"device\"'");
 }
 
-/// Prints what is left of sessions and their devices.
+/// Prints the remains of sessions and their devices.
 const LEFT: &str = "left() {\n\
     for dir in /run/tyche/sessions /sys/class/ublk-char /sys/block; do\n\
     ls -d $dir/*-*-* $dir/ublk* $dir/dm-* $dir/nbd*/pid $dir/loop*/loop/backing_file\n\
     done 2>/dev/null\n\
     }";
 
-/// Connects and disconnects: modules are loaded then, and all that takes longer the first time has
-/// been. Returns what follows `tyche connect`.
+/// Connects and disconnects once, so that modules are loaded and slow first-time steps are over.
+/// Returns the arguments of `tyche connect`.
 fn connect_once(guest: &Guest, attachment: Attachment) -> String {
     let session = Session::connect(guest, attachment, "");
     let args = session.args.clone();
@@ -92,8 +92,8 @@ fn connect_once(guest: &Guest, attachment: Attachment) -> String {
     args
 }
 
-/// The daemon dies while it starts, at some moment or other: what it has made by then is found and
-/// taken away.
+/// Kills the daemon at different moments of its start: what it has made by then is found and
+/// removed.
 pub(crate) fn killed_at_start(attachment: Attachment) {
     if let Some(reason) = attachment.why_immortal_at_start() {
         println!("SKIPPED: {reason}");
@@ -120,8 +120,8 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
     Session::connect(&guest, attachment, "").disconnect();
 }
 
-/// The daemon is to end while it starts, and what the kernel has asked by then (for partitions,
-/// mostly) is not answered: that holds up nobody for long.
+/// Ends the daemon during its start, while the kernel's requests (for partitions, mostly) are not
+/// answered: nothing waits for long.
 pub(crate) fn unanswered(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
@@ -149,15 +149,15 @@ pub(crate) fn unanswered(attachment: Attachment) {
     end_by("TERM", if attachment.is_scanned_early() { "" } else { &force });
     if attachment.why_immortal_at_start().is_none() {
         end_by("KILL", &force);
-        // As systemd does, whose patience has an end.
+        // First SIGTERM, then SIGKILL, as systemd does after a time-out.
         end_by("TERM KILL", &force);
     }
     rig.feed();
     Session::connect(&guest, attachment, "").disconnect();
 }
 
-/// The daemon dies while it disconnects, in good order or by force: the next session works, and
-/// after that nothing is left.
+/// Kills the daemon while it disconnects, orderly or by force: the next session works, and after
+/// that nothing is left.
 pub(crate) fn killed_at_end(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
@@ -178,7 +178,7 @@ pub(crate) fn killed_at_end(attachment: Attachment) {
     rounds.succeed(ROUNDS_LIMIT);
 }
 
-/// The target dies under load, and is started again: requests wait for it.
+/// Kills the target under load, and starts it again: requests wait for it.
 pub(crate) fn target_killed(attachment: Attachment) {
     let rig = Rig::new();
     let mut target = rig.serve_new(SIZE);
@@ -195,7 +195,7 @@ pub(crate) fn target_killed(attachment: Attachment) {
     session.disconnect();
 }
 
-/// The link is lost for longer than requests may wait: they fail, and a forced disconnect leaves
+/// Cuts the link for longer than requests may wait: they fail, and a forced disconnect leaves
 /// nothing behind.
 pub(crate) fn link_cut(attachment: Attachment) {
     let rig = Rig::new();
@@ -212,20 +212,21 @@ pub(crate) fn link_cut(attachment: Attachment) {
         assert!(said.contains("Input/output error"), "{said}");
     }
     session.disconnect_by_force();
-    // The next session has nothing to do with the former.
+    // The next session is not affected by the failed one.
     rig.mend(0);
     let session = Session::connect(&guest, attachment, "");
     session.run("dd if=$D of=/dev/null bs=64k iflag=direct");
     session.disconnect();
 }
 
-/// The target is lost, and nobody wants to wait for it: whoever waits for the device is let go.
+/// Disconnects by force after the target is lost for good: processes that wait for the device are
+/// released.
 pub(crate) fn forced(attachment: Attachment) {
     let rig = Rig::new();
     let target = rig.serve_new(SIZE);
     let guest = rig.boot(0, &Shape::from(attachment.kernel()));
     let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo -1");
-    // Besides, a page that is dirty, which the kernel tries to write when it can.
+    // A dirty page besides, which the kernel tries to write when it can.
     session.run("dd if=/dev/zero of=$D bs=64k count=16 seek=16 status=none");
     let reader = session.start("while dd if=$D of=/dev/null bs=64k iflag=direct; do :; done");
     session.await_requests(100);
@@ -234,7 +235,7 @@ pub(crate) fn forced(attachment: Attachment) {
     reader.succeed(LIMIT);
 }
 
-/// The link is lost for too long under a mounted file system.
+/// Cuts the link for too long under a mounted file system.
 pub(crate) fn link_cut_mounted(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);

@@ -10,13 +10,13 @@ use crate::attachment::Kernel;
 use crate::rig::{DISK, HOST, MIB, Machine, PATIENCE, Rig, is_in_order, run, wait_readable};
 
 const SIZE: u64 = 256 * MIB;
-/// Rounds of work that the machine does in all.
+/// Rounds of work of the machine in all.
 const ROUNDS: u32 = 12;
 /// Rounds between two deaths of the daemon.
 const PACE: u32 = 2;
 const DEATHS: u32 = 3;
 
-/// A session on this machine, whose disk is for others.
+/// A session on this machine, whose disk is for a virtual machine.
 struct Session<'a> {
     rig: &'a Rig,
     socket: String,
@@ -37,7 +37,7 @@ impl<'a> Session<'a> {
         assert!(wait_readable(&daemon, PATIENCE), "the daemon does not end");
     }
 
-    /// Runs the same command once more.
+    /// Runs the same command again.
     fn recover(&mut self) {
         let (socket, pid) = connect(self.rig);
         assert_eq!(socket, self.socket, "the machine looks for it where it was");
@@ -52,7 +52,7 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Connects; returns the socket, and the daemon's process.
+/// Connects; returns the socket, and the daemon's PID.
 fn connect(rig: &Rig) -> (String, u64) {
     let mut command = tyche(rig);
     command.args(["connect", DISK, "--link", HOST, "--as", "vhost-user", "-o", "json"]);
@@ -65,8 +65,8 @@ fn tyche(rig: &Rig) -> Command {
     rig.command(Path::new(env!("CARGO_BIN_EXE_tyche")))
 }
 
-/// It boots, its files are what they were, and it works on while the daemon dies again and again,
-/// and is started again.
+/// Boots the machine, which checks its files and works on while the daemon is killed and started
+/// again several times.
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask vm"]
 fn only_disk() {

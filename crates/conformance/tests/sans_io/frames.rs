@@ -1,4 +1,4 @@
-//! What both ends share: composed frames as bytes.
+//! Frames as bytes, for both ends.
 
 use tyche_proto::Outgoing;
 use tyche_proto::wire::{Control, ENTRIES_MAX, ENTRY_LEN, ETHERTYPE, HEAD_LEN, Mac, emit_entries};

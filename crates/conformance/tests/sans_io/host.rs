@@ -59,7 +59,7 @@ impl<R: Rules> Host<R> {
         }
     }
 
-    /// Takes what the session has to tell; `payload`: of the frame that was handled.
+    /// Handles the session's events; `payload` is that of the frame just handled.
     fn serve(&mut self, payload: &[u8]) {
         while let Some(event) = self.session.poll_event() {
             match event {

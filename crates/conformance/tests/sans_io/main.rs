@@ -11,7 +11,7 @@ use std::path::Path;
 use tyche_conformance::{Outcome, Role, Subject, Suite};
 use tyche_proto::{Rules, Sound};
 
-/// Numbers that differ from each other.
+/// A generator of distinct numbers.
 fn random(mut state: u64) -> impl FnMut() -> u64 + Send + 'static {
     move || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -19,7 +19,7 @@ fn random(mut state: u64) -> impl FnMut() -> u64 + Send + 'static {
     }
 }
 
-/// Runs all vectors, each against a subject of its own; returns what failed.
+/// Runs all vectors, each against a new subject; returns the failures.
 fn failures<S: Subject>(role: Role, mut subject: impl FnMut() -> S) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let suite = Suite::read(&folder, role).unwrap();
@@ -47,7 +47,7 @@ fn the_host_does_what_the_vectors_ask() {
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// A test in which builds without a rule are run, and must be found out.
+/// Tests that the suite detects builds without a rule.
 macro_rules! canaries {
     ($($test:ident: $rule:ident at $subject:path, $role:ident;)*) => {$(
         #[test]

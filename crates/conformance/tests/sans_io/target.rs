@@ -19,11 +19,11 @@ pub(crate) struct Target<R> {
     listener: Listener<R>,
     registry: Registry,
     now: Instant,
-    /// By export.
+    /// Content of the disks, by export.
     disks: BTreeMap<usize, Vec<u8>>,
-    /// By channel.
+    /// Memory by channel.
     memory: BTreeMap<u16, Memory>,
-    /// The data section of the frame that is handled.
+    /// The data section of the frame being handled.
     payload: Vec<u8>,
     sent: VecDeque<Vec<u8>>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Target<R> {
 struct Memory {
     export: usize,
     pages: Vec<u8>,
-    /// Where the data of slots begin.
+    /// Offsets of the slots' data in the pages.
     slots: BTreeMap<u16, usize>,
 }
 
@@ -113,7 +113,7 @@ impl<R: Rules> Target<R> {
     fn handle(&mut self, event: ListenerEvent) {
         match event {
             ListenerEvent::Opened { channel, export, damq_pages, .. } => {
-                // What a page has before anything was placed there must never be seen.
+                // Content of unused pages, which must never be seen.
                 let pages = vec![0xdd; damq_pages as usize * PAGE_LEN];
                 self.memory.insert(channel.0, Memory { export, pages, slots: BTreeMap::new() });
             }
@@ -189,7 +189,7 @@ impl<R: Rules> Subject for Target<R> {
                 return Ok(None);
             }
             let next = self.listener.poll_timeout().unwrap_or(deadline);
-            // A timer may be due at once, again and again.
+            // A timer may be due immediately, several times in a row.
             self.now = next.max(self.now + Duration::from_micros(10)).min(deadline);
             self.listener.handle_timeout(self.now);
             self.serve();

@@ -1,4 +1,4 @@
-//! `--stages`: where the time of requests goes, as a table, as JSON, and as a bar.
+//! `--stages`: requests' latency by stage, as a table, as JSON, and as a bar.
 
 mod plot;
 
@@ -19,7 +19,7 @@ struct Row {
     mean: f64,
     p50: u64,
     p99: u64,
-    /// Of the whole, 0 to 1.
+    /// Share of the whole, 0 to 1.
     share: f64,
 }
 
@@ -28,32 +28,32 @@ impl Breakdown {
         Self(Stage::ALL.iter().map(|_| Histogram::new()).collect())
     }
 
-    /// Adds a request.
+    /// Adds the times of one request.
     pub(super) fn add(&mut self, times: &StageTimes) {
         for (stage, histogram) in Stage::ALL.into_iter().zip(&mut self.0) {
             histogram.add(times.nanoseconds(stage));
         }
     }
 
-    /// Adds all that another one has counted.
+    /// Adds all requests that another breakdown has counted.
     pub(super) fn merge(&mut self, other: &Self) {
         for (histogram, other) in self.0.iter_mut().zip(&other.0) {
             histogram.merge(other);
         }
     }
 
-    /// Nanoseconds of a request in all stages, on average.
+    /// Average time of a request in all stages, in nanoseconds.
     fn mean(&self) -> f64 {
         self.0.iter().map(Histogram::mean).sum()
     }
 
-    /// Whether no target has told its times.
+    /// Whether no target reported its times.
     fn is_empty(&self) -> bool {
         self.0[0].count() == 0
     }
 
     fn rows(&self) -> impl Iterator<Item = Row> {
-        // A target that tells nothing is no reason to divide by zero.
+        // Without reported times the mean is 0: avoids a division by zero.
         let whole = self.mean().max(f64::MIN_POSITIVE);
         Stage::ALL.into_iter().zip(&self.0).map(move |(stage, histogram)| Row {
             stage,
@@ -64,7 +64,7 @@ impl Breakdown {
         })
     }
 
-    /// The stages as an object, in their order.
+    /// The stages as a JSON object, in their order.
     pub(super) fn value(&self) -> Value {
         let row = |row: Row| {
             json!({
@@ -80,7 +80,7 @@ impl Breakdown {
         json!({ "requests": requests, "mean": self.mean(), "rows": rows })
     }
 
-    /// The same for people.
+    /// The stages as text.
     pub(super) fn text(&self) -> String {
         if self.is_empty() {
             return "stages: the target does not tell where the time goes\n".to_owned();
@@ -98,7 +98,7 @@ impl Breakdown {
     }
 }
 
-/// What has to be known to read the table.
+/// The notes below the table.
 fn note(nothing: &[Stage]) -> String {
     let mut note =
         "wire: what nobody measures, in halves; with both senders' system calls\n".to_owned();
@@ -139,7 +139,7 @@ mod tests {
         let names: Vec<_> = rows[1..=Stage::ALL.len()].iter().map(|row| row[0]).collect();
         assert_eq!(names, Stage::ALL.map(Stage::name));
         assert_eq!(rows[Stage::ALL.len() + 1][0], "all");
-        // Nothing ever waited to be read: then it was not measured.
+        // No request ever waited to be read: the wake-up was not measured.
         assert!(text.contains("\nwake: this host's link can't tell"), "{text}");
         assert!(text.contains("\ntarget wake: the target's link can't tell"), "{text}");
     }

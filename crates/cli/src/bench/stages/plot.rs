@@ -57,8 +57,8 @@ fn legend(svg: &mut String, y: f64, row: &Row) {
     text(MARGIN + 340.0, "end", &format!("{:.1} %", row.share * 100.0));
 }
 
-/// The host is blue, the target orange, the store green, wake-ups red and the wire grey: told
-/// apart also by people who do not see all colours.
+/// Colours: the host is blue, the target orange, the store green, wake-ups red and the wire grey.
+/// Colour-blind readers can tell them apart.
 fn color(stage: Stage) -> &'static str {
     match stage {
         Stage::Submit => "#0b3c5d",

@@ -1,9 +1,9 @@
-//! What the machine says of its own past: which kernel runs, and whether its hypervisor has put it
-//! back to an earlier state.
+//! The past of this machine: the boot of its kernel, and whether its hypervisor has restored it to
+//! an earlier state.
 //!
-//! Linux does not show the generation id of a virtual machine. Its driver (vmgenid) sends a uevent
-//! with `NEW_VMGENID=1` when the id changes under a running kernel, since Linux 6.10. QEMU gives
-//! the id to the guest's firmware as well, where it can be read at any time (qemu_fw_cfg).
+//! Linux does not export the generation ID of a virtual machine. Since Linux 6.10 its driver
+//! (vmgenid) sends a uevent with `NEW_VMGENID=1` when the ID changes under a running kernel. QEMU
+//! also passes the ID to the guest's firmware, where it can be read at any time (qemu_fw_cfg).
 
 use std::fs;
 use std::io;
@@ -16,37 +16,36 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvf
 use uuid::Uuid;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// What QEMU's firmware is told, and where in it the id is.
+/// QEMU's data for the firmware, and the offset of the ID in it.
 const QEMU: &str = "/sys/firmware/qemu_fw_cfg/by_name/etc/vmgenid_guid/raw";
 const QEMU_OFFSET: usize = 40;
 
-/// Bytes of events that may wait: those of thousands of devices that appear at once.
+/// Receive buffer in bytes: room for the events of thousands of devices that appear at once.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
-/// Names the time since the kernel was started. A kernel that does not say is another one each
-/// time.
+/// Boot ID of the kernel. If the kernel does not provide one, each call returns another.
 pub(super) fn boot() -> Uuid {
     let id = fs::read_to_string(BOOT_ID).ok();
     id.and_then(|id| Uuid::parse_str(id.trim()).ok()).unwrap_or_else(Uuid::new_v4)
 }
 
-/// The generation id of the virtual machine, where it can be read.
+/// The generation ID of the virtual machine, if it can be read.
 pub(super) fn vm_generation() -> Option<Uuid> {
     let blob = fs::read(QEMU).ok()?;
     Some(Uuid::from_bytes(blob.get(QEMU_OFFSET..QEMU_OFFSET + 16)?.try_into().ok()?))
 }
 
-/// Has `call` called whenever the machine's generation changes, for as long as the process lives.
+/// Calls `call` at each change of the machine's generation, for as long as the process lives.
 ///
 /// # Errors
-/// What the system says when it can't be listened to.
+/// The system's error if the socket can't be opened.
 pub(crate) fn watch_generation(call: impl FnMut() + Send + 'static) -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC;
     let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
     let socket = socket_with(family, kind, flags, Some(KOBJECT_UEVENT))?;
-    // What the kernel says, rather than what udev makes of it.
+    // Group 1 is the kernel's own events, before udev handles them.
     bind(&socket, &SocketAddrNetlink::new(0, 1))?;
-    // Fails without a privilege beyond what every socket may have; then it has that.
+    // Fails without CAP_NET_ADMIN; then the default limit applies.
     let _ = set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
     let listen = move || listen(&socket, call);
     thread::Builder::new().name("tyche-vmgenid".into()).spawn(listen)?;
@@ -64,7 +63,8 @@ fn listen(socket: &OwnedFd, mut call: impl FnMut()) {
                     call();
                 }
             }
-            // A storm of devices. To doubt everything for that would end devices for nothing.
+            // A storm of events. Distrusting the state for that would end sessions' devices for
+            // nothing.
             Err(rustix::io::Errno::NOBUFS) => {
                 tracing::warn!("events were lost: a snapshot restored just now goes unnoticed");
             }
@@ -77,7 +77,8 @@ fn listen(socket: &OwnedFd, mut call: impl FnMut()) {
     }
 }
 
-/// Whether a uevent, `ACTION@PATH` and then `KEY=VALUE`, each ended by a zero, is about that.
+/// Whether a uevent (`ACTION@PATH`, then `KEY=VALUE` fields, each ended by a zero) reports a new
+/// generation.
 fn is_new_generation(event: &[u8]) -> bool {
     event.split(|&byte| byte == 0).any(|field| field == b"NEW_VMGENID=1")
 }
@@ -91,7 +92,7 @@ mod tests {
         let event =
             b"change@/devices/platform/VMGENCTR:00\0ACTION=change\0NEW_VMGENID=1\0SEQNUM=9\0";
         assert!(is_new_generation(event));
-        // Asked for by hand, through sysfs.
+        // A synthetic event, made through sysfs.
         let event = b"change@/devices/x\0ACTION=change\0SYNTH_ARG_NEW_VMGENID=1\0SEQNUM=9\0";
         assert!(!is_new_generation(event));
         assert!(!is_new_generation(b"add@/devices/x\0ACTION=add\0"));

@@ -1,19 +1,19 @@
-//! What a target must know after a restart: who it is, and of each export its identity, the
-//! generation that names the time in which its completed writes survive, and who wrote last.
+//! The state that a target keeps over restarts: its UUID, and for each export the UUID, the
+//! generation within which completed writes survive, and the last writer.
 //!
 //! ```text
 //! /var/lib/tyche/targets/TARGET/target.json           on stable storage
 //! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
-//! /run/tyche/state/TARGET/EXPORT                      which version of that file is the last
+//! /run/tyche/state/TARGET/EXPORT                      UUID of the last version of that file
 //! ```
 //!
-//! A record is believed only as far as it can be. One that was copied back from a backup, that is
-//! older than the last one, or that a restored virtual machine has, says what was true once: its
-//! export gets another generation, so that hosts doubt what they have there, and no session that
-//! was away is let in again to write. A record of another machine is not this target's.
+//! A record is believed only as far as it can be. A record restored from a backup, an older
+//! version, or a record in a restored virtual machine is out of date: its export gets a new
+//! generation, so that hosts distrust their cached writes, and no absent session may resume to
+//! write. A record of another machine is not this target's.
 //!
-//! What can't be written refuses writers and nobody else. A loss is then noted at least where it
-//! outlives the process.
+//! If the state can't be written, writers are refused and nobody else. A loss is then noted at
+//! least where it outlives the process.
 
 mod machine;
 mod record;
@@ -34,77 +34,78 @@ use record::{Place, Record, file_name, replace};
 
 pub(super) use machine::watch_generation;
 
-/// Bytes that a host is told of why it can't write.
+/// Maximum length in bytes of the reason that a host is told when it can't write.
 const REFUSAL_MAX: usize = 120;
 
 /// See the [module](self).
 pub(super) struct State {
     dir: PathBuf,
     notes: PathBuf,
-    /// By index; `None` for what is gone with the process.
+    /// By index; `None` for exports that end with the process.
     exports: Vec<Option<Kept>>,
 }
 
-/// What is to be known of an export's disk.
+/// Properties of an export's disk.
 pub(super) struct Disk<'a> {
-    /// Of the export.
+    /// The export's name.
     pub(super) name: &'a str,
-    /// What the administrator calls it.
+    /// The path in the configuration.
     pub(super) path: &'a str,
-    /// What it says of itself.
+    /// The identity that the disk reports.
     pub(super) identity: Option<&'a str>,
-    /// The UUID that the administrator gave it.
+    /// The UUID in the configuration.
     pub(super) uuid: Option<Uuid>,
-    /// Completed writes may be volatile.
+    /// Whether completed writes may be volatile.
     pub(super) cached: bool,
-    /// The administrator knows that it is another one than before.
+    /// Whether the administrator has accepted that it is another disk than before.
     pub(super) accepted: bool,
 }
 
-/// What is known of an export.
+/// UUID, generation and last writer of an export.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) uuid: Uuid,
     pub(super) generation: Uuid,
-    /// Who was let in last to write, if that matters.
+    /// The last session admitted to write, if that matters.
     pub(super) writer: Option<Writer>,
 }
 
-/// A record and where it belongs.
+/// A record and its files.
 struct Kept {
     record: Record,
     path: PathBuf,
-    /// Where its last version is noted.
+    /// The file that notes the record's last version.
     note: PathBuf,
-    /// Why it can't be read, so that nothing may be written in its place.
+    /// Why the record can't be read, so that it must not be overwritten.
     unreadable: Option<(ErrorKind, String)>,
 }
 
-/// What is kept of the target itself.
+/// The record of the target itself.
 #[derive(Serialize, Deserialize)]
 struct Identity {
     uuid: Uuid,
     machine: Option<Uuid>,
 }
 
-/// A writer that no session is.
+/// A writer that matches no session.
 pub(super) fn nobody() -> Writer {
     let nobody = Uuid::new_v4();
     Writer { session: nobody, device: nobody }
 }
 
 impl State {
-    /// That of the target of that name.
+    /// The state of the target with that name.
     pub(super) fn open(target: &str) -> Self {
         let name = file_name(target);
         let dir = identity::state_dir().join("targets").join(&name);
         Self { dir, notes: runtime::state(&name), exports: Vec::new() }
     }
 
-    /// The target's UUID, made once. One that can't be kept is made of the machine's identity.
+    /// The target's UUID, made once. If it can't be kept, it is derived from the machine's
+    /// identity.
     ///
     /// # Errors
-    /// If neither can be had.
+    /// If the machine's identity can't be had either.
     pub(super) fn target(&self, name: &str) -> Result<Uuid> {
         let path = self.dir.join("target.json");
         let machine = identity::keeper();
@@ -128,8 +129,8 @@ impl State {
         }
     }
 
-    /// Adds an export that is gone with the process, whatever its UUID: so is its generation.
-    /// If it has no cache, there is nothing in it that could be lost.
+    /// Adds an export that ends with the process, and its generation with it, whatever its UUID.
+    /// Without a cache nothing in it can be lost.
     pub(super) fn add_passing(&mut self, uuid: Option<Uuid>, cached: bool) -> Known {
         self.exports.push(None);
         let uuid = uuid.unwrap_or_else(Uuid::new_v4);
@@ -137,10 +138,10 @@ impl State {
         Known { uuid, generation, writer: None }
     }
 
-    /// Adds an export that lasts.
+    /// Adds a permanent export.
     ///
     /// # Errors
-    /// `Config` if it is not the disk that it was, or if nothing tells which disk it is.
+    /// `Config` if the disk is another one than before, or if it has no identity.
     pub(super) fn add(&mut self, disk: &Disk<'_>) -> Result<Known> {
         if disk.identity.is_none() && disk.uuid.is_none() {
             let message = format!(
@@ -160,7 +161,7 @@ impl State {
         Ok(Known { uuid, generation, writer: Some(writer) })
     }
 
-    /// What a running target calls: [`remember`](Self::remember) and [`renew`](Self::renew).
+    /// The callbacks of a running target: [`remember`](Self::remember) and [`renew`](Self::renew).
     pub(super) fn into_callbacks(self) -> (RememberWriter, RenewGeneration) {
         let state = Arc::new(Mutex::new(self));
         let also = Arc::clone(&state);
@@ -170,10 +171,10 @@ impl State {
         )
     }
 
-    /// Keeps who was let in to write an export.
+    /// Records the session that was admitted to write an export.
     ///
     /// # Errors
-    /// Why it can't be, and what to do, for the host that is refused.
+    /// The reason and the remedy, for the host that is refused.
     pub(super) fn remember(&mut self, export: usize, writer: Writer) -> Result<(), String> {
         let Some(kept) = &mut self.exports[export] else { return Ok(()) };
         let before = kept.record.clone();
@@ -186,7 +187,7 @@ impl State {
         })
     }
 
-    /// Another generation for an export whose completed writes may be lost.
+    /// Records a new generation for an export whose completed writes may be lost.
     pub(super) fn renew(&mut self, export: usize) -> Uuid {
         let generation = Uuid::new_v4();
         let Some(kept) = &mut self.exports[export] else { return generation };
@@ -194,7 +195,7 @@ impl State {
         kept.record.vm = machine::vm_generation();
         if let Err(error) = kept.save() {
             tracing::error!("{}: {error}; noted in {}", kept.path.display(), kept.note.display());
-            // The record as it is on the disk is from now on older than the last.
+            // Invalidates the record on the disk: it now counts as older than the last.
             kept.note(&[Uuid::new_v4()]);
         }
         generation
@@ -206,7 +207,7 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Kept {
-    /// What is known of a disk, brought up to date.
+    /// Loads the record of a disk and brings it up to date.
     fn load(path: PathBuf, note: PathBuf, disk: &Disk<'_>) -> Result<Self> {
         let about = format!("export {}", disk.name);
         let (read, unreadable) = match Record::read(&path) {
@@ -227,7 +228,7 @@ impl Kept {
         if let Some((record, place)) = own {
             disk.check(&record)?;
             let doubt = kept.doubt((&record, place), disk, machine::vm_generation());
-            // What was written when there was a cache may be in it until the kernel ends.
+            // Writes from the time with a cache may be in it until the kernel ends.
             let cached = disk.cached || (record.cached && record.boot == machine::boot());
             kept.record = Record { cached, ..record.clone() };
             kept.record.disk = disk.identity.map(str::to_owned);
@@ -250,8 +251,8 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Why completed writes may be lost since the record was written, if they may, and whether
-    /// somebody else may have written since.
+    /// Why completed writes may be lost since the record was written, if so, and whether another
+    /// session may have written since.
     fn doubt(
         &self,
         (record, place): (&Record, Place),
@@ -273,14 +274,14 @@ impl Kept {
         }
     }
 
-    /// Writes the record to stable storage, and notes that it is the last.
+    /// Writes the record to stable storage, and notes that it is the last version.
     fn save(&mut self) -> io::Result<()> {
         if let Some((kind, error)) = &self.unreadable {
             return Err(io::Error::new(*kind, error.clone()));
         }
         let before = self.record.version;
         self.record.version = Uuid::new_v4();
-        // Whoever is killed between two of these finds one of them.
+        // A process killed between these steps leaves one of these versions behind.
         self.note(&[before, self.record.version]);
         if let Err(error) = self.record.write(&self.path) {
             self.record.version = before;
@@ -290,8 +291,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Notes which versions of the record may be the last: not for long, but where a process that
-    /// is killed can't lose it.
+    /// Notes which versions of the record may be the last: not permanently, but where a killed
+    /// process can't lose it.
     fn note(&self, versions: &[Uuid]) {
         let lines: Vec<_> = versions.iter().map(Uuid::to_string).collect();
         let noted = replace(&self.note, |_| Ok(lines.join("\n")));
@@ -300,13 +301,13 @@ impl Kept {
         }
     }
 
-    /// What is noted, if anything is.
+    /// The noted versions, if there are any.
     fn noted(&self) -> Option<Vec<Uuid>> {
         let text = fs::read_to_string(&self.note).ok()?;
         Some(text.lines().filter_map(|line| Uuid::parse_str(line).ok()).collect())
     }
 
-    /// What a host is told that can't be let in to write.
+    /// The message to a host that can't be admitted to write.
     fn refusal(&self, error: &io::Error) -> String {
         let dir = identity::state_dir();
         let say = |dir: &Path, file: &Path| match error.kind() {
@@ -338,7 +339,8 @@ impl Disk<'_> {
     }
 
     /// # Errors
-    /// `Config` if it is not the disk that it was, and nobody has said that it may be another.
+    /// `Config` if the disk is another one than before, and the administrator has not accepted
+    /// that.
     fn check(&self, record: &Record) -> Result<()> {
         if self.accepted || !self.is_another(record) {
             return Ok(());
@@ -357,7 +359,7 @@ impl Disk<'_> {
     }
 }
 
-/// The record of a disk of which nothing is known: no session can have written it before.
+/// The record of an unknown disk: no session can have written it before.
 fn fresh(disk: &Disk<'_>) -> Record {
     Record {
         uuid: disk.uuid.unwrap_or_else(Uuid::new_v4),

@@ -1,4 +1,4 @@
-//! What is kept of one export, in a file of its own: written as a whole or not at all.
+//! The record of one export, in a file of its own: written as a whole or not at all.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -15,28 +15,28 @@ use uuid::Uuid;
 /// See the [module](self).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Its identity.
+    /// The export's UUID.
     pub(super) uuid: Uuid,
-    /// What its disk says of itself.
+    /// The identity that its disk reports.
     pub(super) disk: Option<String>,
-    /// Names the time in which its completed writes survive.
+    /// The generation: completed writes survive within it.
     pub(super) generation: Uuid,
-    /// Whether completed writes may have been unflushed.
+    /// Whether completed writes may be in a volatile cache.
     pub(super) cached: bool,
-    /// The kernel that had them.
+    /// The boot of the kernel that had them.
     pub(super) boot: Uuid,
     /// The virtual machine's generation, if it could be read.
     pub(super) vm: Option<Uuid>,
-    /// Who was let in last to write.
+    /// The last session admitted to write.
     #[serde(with = "KeptWriter")]
     pub(super) writer: Writer,
-    /// Another one each time that the record is written.
+    /// A new UUID for each time that the record is written.
     pub(super) version: Uuid,
-    /// Where it was written.
+    /// The place of the file that it was written to.
     pub(super) place: Option<Place>,
 }
 
-/// How a [`Writer`] is written.
+/// The serialized form of a [`Writer`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Writer")]
 struct KeptWriter {
@@ -44,12 +44,12 @@ struct KeptWriter {
     device: Uuid,
 }
 
-/// The very file on the very machine: a copy of it is another.
+/// Identity of one file on one machine: a copy of the file has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) machine: Option<Uuid>,
     inode: u64,
-    /// Seconds and nanoseconds, where the file system knows them.
+    /// Birth time in seconds and nanoseconds, if the file system knows it.
     born: Option<(i64, u32)>,
 }
 
@@ -65,7 +65,7 @@ impl Place {
 }
 
 impl Record {
-    /// The record in a file, and the place of that file; `None` if there is no file.
+    /// Reads the record in a file, and the place of that file; `None` if there is no file.
     pub(super) fn read(path: &Path) -> io::Result<Option<(Self, Place)>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -75,7 +75,7 @@ impl Record {
         Ok(Some((record, Place::of(&file)?)))
     }
 
-    /// Writes it to stable storage, knowing its place.
+    /// Writes the record to stable storage, with the place of its file in it.
     pub(super) fn write(&mut self, path: &Path) -> io::Result<()> {
         replace(path, |file| {
             self.place = Some(Place::of(file)?);
@@ -84,7 +84,7 @@ impl Record {
     }
 }
 
-/// Puts a new file in the place of one, on stable storage. `content` may look at the new file.
+/// Replaces a file by a new one, on stable storage. `content` may inspect the new file.
 pub(super) fn replace(
     path: &Path,
     content: impl FnOnce(&File) -> io::Result<String>,
@@ -92,7 +92,7 @@ pub(super) fn replace(
     let dir = path.parent().unwrap_or(Path::new("/"));
     create_all(dir)?;
     let new = with_suffix(path, ".new");
-    // Never written in place: its inode and time of birth are to be its own.
+    // Never written in place: the file must have its own inode and birth time.
     let _ = fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let text = content(&file)?;
@@ -123,7 +123,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// A name as one of a file: whatever it is, it stays in its directory.
+/// Encodes a name as a file name that stays in its directory, whatever the name is.
 pub(super) fn file_name(name: &str) -> String {
     let mut encoded = String::new();
     for (index, byte) in name.bytes().enumerate() {

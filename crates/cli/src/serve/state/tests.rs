@@ -1,4 +1,4 @@
-//! A target's state over restarts, and in the ways in which it can lie.
+//! A target's state over restarts, and the ways in which it can be out of date.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A state directory, and a runtime directory that a reboot would empty.
+/// A state directory, and a runtime directory, which a reboot would empty.
 struct Home(tempfile::TempDir);
 
 const DISK: Disk<'_> = Disk {
@@ -25,7 +25,7 @@ impl Home {
         Self(tempfile::tempdir_in("/var/tmp").unwrap())
     }
 
-    /// A target that starts.
+    /// Starts a target.
     fn start(&self, disk: &Disk<'_>) -> (State, Known) {
         self.try_start(disk).unwrap()
     }
@@ -46,7 +46,7 @@ impl Home {
         self.edit("/boot", json!(Uuid::new_v4()));
     }
 
-    /// Changes the record and nothing about the file.
+    /// Changes a field of the record, and nothing about the file.
     fn edit(&self, field: &str, value: Value) {
         let text = fs::read_to_string(self.record()).unwrap();
         let mut record: Value = serde_json::from_str(&text).unwrap();
@@ -54,7 +54,7 @@ impl Home {
         fs::write(self.record(), record.to_string()).unwrap();
     }
 
-    /// Makes writing impossible, also for root.
+    /// Makes writing fail, also for root.
     fn obstruct(&self) {
         fs::create_dir(self.0.path().join("state/exports/vm1.json.new")).unwrap();
     }
@@ -110,7 +110,7 @@ fn a_reboot_loses_a_cache_and_nothing_else() {
     home.reboot();
     assert_eq!(home.start(&THROUGH).1.generation, before.generation);
 
-    // Without a cache at last; but what was in it before the reboot is gone.
+    // No cache any more; but the cached writes before the reboot are lost.
     let home = Home::new();
     let (_, before) = home.start(&DISK);
     assert_eq!(home.start(&THROUGH).1.generation, before.generation);
@@ -132,7 +132,7 @@ fn a_loss_outlives_the_process_even_if_it_can_t_be_written() {
     assert!(after != generation && after != before.generation);
 }
 
-/// Whatever way it came back: what it says of the last writer and of losses was true once.
+/// However the record came back: the last writer and the losses in it are out of date.
 #[test]
 fn a_record_from_the_past_is_not_believed() {
     for way in ["a copy", "the very file"] {
@@ -198,7 +198,7 @@ fn another_disk_is_a_question() {
     assert_ne!(after.generation, before.generation);
     assert_ne!(after.writer, before.writer);
     assert_eq!(home.start(&other).1.generation, after.generation, "asked once");
-    // Another name, another export.
+    // Another name is another export.
     assert_ne!(home.start(&Disk { name: "vm2", ..DISK }).1.uuid, before.uuid);
 }
 
@@ -214,7 +214,7 @@ fn a_disk_that_says_nothing_needs_a_uuid() {
     let (_, before) = home.start(&named);
     assert_eq!(before.uuid, uuid);
     assert_eq!(home.start(&named).1.generation, before.generation);
-    // Another UUID is another disk, whatever is known of the name.
+    // Another UUID is another disk, whatever the record of that name says.
     let renamed = home.start(&Disk { uuid: Some(Uuid::new_v4()), ..named }).1;
     assert_ne!(renamed.generation, before.generation);
 }

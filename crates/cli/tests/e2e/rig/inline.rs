@@ -1,4 +1,4 @@
-//! Hosts that the test itself drives.
+//! Hosts that run in the test itself.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use uuid::Uuid;
 
 use super::{DISK, PATIENCE, Rig, Side};
 
-/// Requests at the same time.
+/// Requests in flight.
 const QUEUE_SIZE: u16 = 128;
 /// Room for the data of requests, in pages.
 const ARENA_PAGES: usize = 1024;
 
 impl Rig {
-    /// A host of its own, whose session on [`DISK`] is connected over these links of the host's
-    /// end; with whatever `change` changes about it.
+    /// A host with a live session on [`DISK`] over these links at the host's end; `change` adjusts
+    /// its configuration.
     pub(crate) fn inline_host(
         &self,
         links: &[&str],
@@ -48,7 +48,7 @@ impl Rig {
             batch: BatchPolicy::default(),
             channels: 1,
             choice: ChannelChoice::default(),
-            // Nobody looks after a session while the test does something else.
+            // Long enough for a test that does something else in between.
             keep_alive: Duration::from_secs(60),
             reconnect_delay: Duration::from_millis(100),
             ctrl_loss_tmo: None,
@@ -68,7 +68,7 @@ impl Rig {
     }
 }
 
-/// Submits a request for `len` bytes at `offset`, filled with `fill` if it is a write; its token is
+/// Submits a request for `len` bytes at `offset`: a write of `fill`, or else a read. Its token is
 /// the offset.
 pub(crate) fn submit(host: &mut InlineHost, offset: u64, len: u32, fill: Option<u8>) {
     let mut buffer = host.arena().alloc(len as usize);
@@ -82,7 +82,7 @@ pub(crate) fn submit(host: &mut InlineHost, offset: u64, len: u32, fill: Option<
     host.submit(Request { operation, offset, len, buffer }, offset).unwrap();
 }
 
-/// Waits until that many requests are over, none of them with an error.
+/// Waits until `count` requests have ended, none of them with an error.
 pub(crate) fn await_done(host: &mut InlineHost, count: usize) -> Vec<Completion> {
     let (mut done, deadline) = (Vec::new(), Instant::now() + PATIENCE);
     while done.len() < count {

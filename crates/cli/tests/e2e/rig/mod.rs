@@ -1,5 +1,5 @@
-//! What an end-to-end test stands on: two network namespaces joined by a cable, and daemons,
-//! devices and mounts that are gone when it ends, however it ends.
+//! The rig of an end-to-end test: two network namespaces joined by a cable, and daemons, devices
+//! and mounts. All of it is removed when the test ends, however it ends.
 //!
 //! The daemons are the real program, found by their run-time directory, which is the test's own.
 //! One test runs at a time, also across programs: several measure time or load the machine.
@@ -26,17 +26,17 @@ pub(crate) use process::{Done, PATIENCE, finish, run, wait_readable, wait_until}
 pub(crate) use stranger::{Stranger, forged};
 pub(crate) use wire::Cable;
 
-/// What the tests export, unless they say otherwise.
+/// The export's name, unless a test sets another.
 pub(crate) const DISK: &str = "disk";
 
-/// Which end of the cable.
+/// An end of the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Target,
     Host,
 }
 
-/// Why there can be no such tests here.
+/// Why such tests cannot run on this machine.
 fn missing() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         Some("network namespaces and mounts need root")
@@ -49,8 +49,8 @@ fn missing() -> Option<&'static str> {
     }
 }
 
-/// Ends the test, saying why, where it can't run; makes its rig otherwise: with a cable of that
-/// MTU, or without any.
+/// Makes the rig of a test, with a cable of the given MTU, or without any. On a machine where the
+/// test cannot run, prints why and ends the test.
 macro_rules! rig {
     (@ $mtu:expr) => {
         match $crate::rig::Rig::new($mtu) {
@@ -72,15 +72,15 @@ pub(crate) use rig;
 
 /// One test's share of the machine.
 pub(crate) struct Rig {
-    /// Declared first, so dropped first: whoever waits for the disk must be let go before the
-    /// rest can be taken away.
+    /// Declared first, so dropped first: processes that wait for the disk must be released before
+    /// the rest can be removed.
     daemons: Daemons,
     pub(crate) cable: Cable,
     dir: tempfile::TempDir,
     _alone: File,
 }
 
-/// Processes and mounts that have to do with a directory.
+/// The processes and mounts that belong to a directory.
 struct Daemons(PathBuf);
 
 impl Rig {
@@ -94,7 +94,7 @@ impl Rig {
         let lock = std::env::temp_dir().join("tyche-e2e.lock");
         let alone = File::create(lock).unwrap();
         flock(&alone, FlockOperation::LockExclusive).unwrap();
-        // On a disk: direct I/O and sparse files are part of what is tested.
+        // On a disk: the tests use direct I/O and sparse files.
         let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
         let daemons = Daemons(dir.path().to_owned());
         let cable = mtu.map_or_else(|| Cable::none(&tag), |mtu| Cable::lay(&tag, mtu));
@@ -112,7 +112,7 @@ impl Rig {
         path
     }
 
-    /// A command of ours at one end of the cable.
+    /// One of our commands at one end of the cable.
     pub(crate) fn tyche(&self, side: Side, args: &[&str]) -> Command {
         self.at(side, Path::new(env!("CARGO_BIN_EXE_tyche")), args)
     }
@@ -163,7 +163,7 @@ impl Rig {
         self.connect_at((Side::Host, self.cable.link(Side::Host)), kind, args)
     }
 
-    /// Connects [`DISK`] on one end's link of that name.
+    /// Connects [`DISK`] on one link at one end.
     pub(crate) fn connect_at(
         &self,
         (side, link): (Side, &str),
@@ -183,7 +183,7 @@ impl Rig {
         Session { rig: self, device, value, warnings: done.stderr }
     }
 
-    /// What a command of ours says in JSON.
+    /// The JSON output of one of our commands at the host.
     pub(crate) fn ask(&self, args: &[&str]) -> Value {
         self.ask_at(Side::Host, args)
     }
@@ -208,8 +208,8 @@ impl Rig {
     }
 
     pub(crate) fn unmount(&self) {
-        // A child of another test, between its fork and its exec, has our open files, too: what
-        // is busy because of that is so for a moment.
+        // Between its fork and its exec, a child of another test holds our open files as well: the
+        // file system may be busy for a moment.
         wait_until("the file system can be unmounted", || {
             let done = finish(Command::new("umount").arg(self.path("mnt")), PATIENCE);
             assert!(done.success() || done.stderr.contains("busy"), "{}", done.stderr);
@@ -217,7 +217,7 @@ impl Rig {
         });
     }
 
-    /// A command line as people type it on the host, with `tyche` in it.
+    /// A shell command line on the host, with `tyche` in its path.
     pub(crate) fn shell(&self, line: &str) -> Command {
         let ours = Path::new(env!("CARGO_BIN_EXE_tyche")).parent().unwrap();
         let path = std::env::var("PATH").unwrap();
@@ -226,7 +226,7 @@ impl Rig {
         command
     }
 
-    /// Ends all sessions in good order.
+    /// Ends all sessions in an orderly way.
     pub(crate) fn disconnect_all(&self) {
         run(&mut self.tyche(Side::Host, &["disconnect", "--all"]));
     }
@@ -251,7 +251,7 @@ impl Drop for Rig {
         if std::thread::panicking() {
             eprintln!("logs of the daemons:\n{}", self.logs());
         }
-        // Force, for the target may be lost. Nothing to end is fine.
+        // By force, because the target may be lost. It may find nothing to end.
         let mut force = self.tyche(Side::Host, &["disconnect", "--all", "--force"]);
         let _ = finish(&mut force, PATIENCE);
         self.daemons.end();
@@ -277,7 +277,7 @@ impl Daemons {
         }
     }
 
-    /// Processes whose run-time directory is in ours.
+    /// Processes with a run-time directory below ours.
     fn living(&self) -> Vec<Pid> {
         let wanted = format!("TYCHE_RUNTIME_DIR={}/", self.0.display());
         let is_one = |pid: &Pid| {
@@ -332,7 +332,7 @@ impl Target {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// As a power failure would.
+    /// Kills the target as a power failure would.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -350,9 +350,9 @@ impl Drop for Target {
 pub(crate) struct Session<'a> {
     rig: &'a Rig,
     pub(crate) device: PathBuf,
-    /// What `connect` printed.
+    /// The output of `connect`.
     pub(crate) value: Value,
-    /// What it warned of.
+    /// The warnings of `connect`.
     pub(crate) warnings: String,
 }
 
@@ -367,13 +367,13 @@ impl Session<'_> {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Kills the daemon, and waits until nothing of it runs any more.
+    /// Kills the daemon, and waits until its process is gone.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
         wait_until("the daemon is gone", || !Path::new(&format!("/proc/{}", self.pid())).exists());
     }
 
-    /// Disconnects in good order.
+    /// Disconnects in an orderly way.
     pub(crate) fn disconnect(self) {
         let device = self.device.to_str().unwrap();
         run(&mut self.rig.tyche(Side::Host, &["disconnect", device]));

@@ -1,4 +1,4 @@
-//! Programs with a limit to their time, and waiting.
+//! Programs with a time limit, and waiting.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -12,12 +12,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// How long anything may take, however busy the machine.
+/// Time limit for anything, however busy the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at what no event tells.
+/// Polling interval for state without an event.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a program left.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) status: ExitStatus,
@@ -31,7 +31,7 @@ impl Done {
     }
 }
 
-/// Runs a program that must succeed; returns what it printed.
+/// Runs a program that must succeed; returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let done = finish(command, PATIENCE);
     let Done { status, stdout, stderr } = &done;
@@ -39,7 +39,8 @@ pub(crate) fn run(command: &mut Command) -> String {
     done.stdout
 }
 
-/// Runs a program to its end, whatever that is; the test fails if that takes longer than `limit`.
+/// Runs a program to its end, whether it succeeds or fails; the test fails if that takes longer
+/// than `limit`.
 pub(crate) fn finish(command: &mut Command, limit: Duration) -> Done {
     let memory = || File::from(memfd_create("output", MemfdFlags::CLOEXEC).unwrap());
     let (mut stdout, mut stderr) = (memory(), memory());
@@ -61,7 +62,7 @@ pub(crate) fn finish(command: &mut Command, limit: Duration) -> Done {
     Done { status, stdout: text(&mut stdout), stderr: text(&mut stderr) }
 }
 
-/// Whether there is something to read within `limit`.
+/// Whether `fd` becomes readable within `limit`.
 pub(crate) fn wait_readable(fd: &impl AsFd, limit: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: limit.as_secs().try_into().unwrap(),
@@ -70,7 +71,7 @@ pub(crate) fn wait_readable(fd: &impl AsFd, limit: Duration) -> bool {
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
 }
 
-/// Waits for something that no event tells.
+/// Waits for a condition without an event.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {

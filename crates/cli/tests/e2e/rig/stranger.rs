@@ -1,4 +1,4 @@
-//! A stranger on a [hub](Cable::lay_hub): it hears every frame and sends whatever it likes.
+//! A stranger on a [hub](Cable::lay_hub): it hears every frame and can send any.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use super::{Cable, PATIENCE, Side, run};
 
 /// Frames sent or received at once.
 const BATCH: usize = 64;
-/// The longest payload that is listened to.
+/// The longest payload that it hears.
 const PAYLOAD_MAX: usize = 9000;
 
-/// An interface at the host's end that hears what goes to others, too. Its kernel is told that
-/// every frame is for it.
+/// An interface at the host's end that also hears frames for others: a rule makes its kernel take
+/// every frame as addressed to it.
 pub(crate) struct Stranger {
     link: PacketLink,
     rx: RxBatch,
@@ -38,7 +38,7 @@ impl Stranger {
         Mac(self.link.mac())
     }
 
-    /// Calls `with` for each frame that has come; returns how many have.
+    /// Calls `with` for each received frame; returns their number.
     pub(crate) fn hear(&mut self, mut with: impl FnMut(Heard<'_>)) -> usize {
         let mut count = 0;
         while self.link.receive(&mut self.rx).unwrap() > 0 {
@@ -53,7 +53,7 @@ impl Stranger {
         count
     }
 
-    /// Sends frames as they are.
+    /// Sends frames unchanged.
     pub(crate) fn send(&mut self, frames: &[Vec<u8>]) {
         let deadline = Instant::now() + PATIENCE;
         for chunk in frames.chunks(BATCH) {
@@ -70,13 +70,13 @@ impl Stranger {
         }
     }
 
-    /// Waits a moment for frames.
+    /// Waits up to `limit` for frames.
     pub(crate) fn wait(&self, limit: Duration) -> bool {
         super::wait_readable(&self.link.wait_fd(), limit)
     }
 }
 
-/// A frame that anybody could have sent, with right checksums; `control` is its body, if any.
+/// A forged frame with valid checksums; `control` is its body, if any.
 pub(crate) fn forged((to, from): (Mac, Mac), header: Header, control: Option<Control>) -> Vec<u8> {
     let mut body = [0; Control::LEN_MAX];
     let padding = control.as_ref().map_or(0, Control::padding_len);

@@ -1,5 +1,5 @@
-//! Two network namespaces and what joins them: virtual cables, with or without a bridge in the
-//! middle.
+//! Two network namespaces and the network between them: virtual cables, with or without a bridge in
+//! the middle.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -15,13 +15,13 @@ use super::{Side, run, wait_until};
 /// Names of the interfaces, the same in every pair of namespaces.
 const LINKS: [&str; 2] = ["tye-t", "tye-h"];
 
-/// The namespaces and what joins them.
+/// The namespaces and the network between them.
 pub(crate) struct Cable {
     tag: String,
 }
 
 impl Cable {
-    /// The namespaces alone.
+    /// Makes the namespaces alone.
     pub(super) fn none(tag: &str) -> Self {
         let cable = Self { tag: tag.to_owned() };
         for side in [Side::Target, Side::Host] {
@@ -30,14 +30,14 @@ impl Cable {
         cable
     }
 
-    /// A veth pair whose ends are up.
+    /// Makes the namespaces and a veth pair whose ends are up.
     pub(super) fn lay(tag: &str, mtu: u32) -> Self {
         let cable = Self::none(tag);
         cable.lay_one(LINKS[0], LINKS[1], mtu);
         cable
     }
 
-    /// Lays more cables, between interfaces of these names, and waits until they carry frames.
+    /// Adds cables between interfaces of these names, and waits until they carry frames.
     pub(crate) fn add(&self, ends: &[(&str, &str)], mtu: u32) {
         for (target, host) in ends {
             self.lay_one(target, host, mtu);
@@ -60,14 +60,14 @@ impl Cable {
         self.ip(side, &["link", "set", link, "up"]);
     }
 
-    /// Replaces the cable by one with a bridge in the middle that takes less than its ends do.
+    /// Replaces the cable by one with a bridge in the middle that has a smaller MTU than the ends.
     pub(crate) fn insert_bridge(&self, mtu_ends: u32, mtu_bridge: u32) {
         self.ip(Side::Target, &["link", "del", self.link(Side::Target)]);
         let sides = [Side::Target, Side::Host];
         self.lay_bridge(&sides.map(|side| (side, self.link(side))), mtu_ends, mtu_bridge);
     }
 
-    /// Lays cables from new interfaces of these names to one bridge.
+    /// Adds cables from new interfaces of these names to one bridge.
     pub(crate) fn lay_bridge(&self, links: &[(Side, &str)], mtu_ends: u32, mtu_bridge: u32) {
         ip(&["netns", "add", &self.middle()]);
         ip(&["-n", &self.middle(), "link", "add", "name", "br", "type", "bridge"]);
@@ -79,13 +79,13 @@ impl Cable {
         self.await_running(links);
     }
 
-    /// Lays cables from new interfaces of these names to one hub: every frame goes to all.
+    /// Adds cables from new interfaces of these names to one hub: every frame goes to all.
     pub(crate) fn lay_hub(&self, hub: &str, links: &[(Side, &str)]) {
         let middle = &self.middle();
         if !Path::new("/run/netns").join(middle).exists() {
             ip(&["netns", "add", middle]);
         }
-        // A bridge that forgets at once who is where.
+        // A bridge without memory: it learns no addresses, so it floods every frame.
         let forgetful = ["type", "bridge", "ageing_time", "0"];
         ip(&[&["-n", middle, "link", "add", "name", hub], &forgetful[..]].concat());
         ip(&["-n", middle, "link", "set", hub, "up"]);
@@ -93,12 +93,12 @@ impl Cable {
         self.await_running(links);
     }
 
-    /// Lays one more cable to a hub.
+    /// Adds one more cable to a hub.
     pub(crate) fn plug_in(&self, hub: &str, side: Side, link: &str) {
         self.plug(hub, (side, link), (1500, 1500));
     }
 
-    /// Joins a new interface with a new port of a bridge.
+    /// Connects a new interface to a new port of a bridge.
     fn plug(&self, bridge: &str, (side, link): (Side, &str), (mtu, mtu_port): (u32, u32)) {
         let (namespace, middle, port) = (self.namespace(side), self.middle(), format!("p-{link}"));
         let (mtu, mtu_port) = (&mtu.to_string(), &mtu_port.to_string());
@@ -109,13 +109,13 @@ impl Cable {
         self.up(side, link);
     }
 
-    /// The namespace of what is between the ends.
+    /// The namespace of the bridges between the ends.
     fn middle(&self) -> String {
         format!("{}-m", self.tag)
     }
 
-    /// Waits until the kernel says of interfaces that frames can flow, which it does a while after
-    /// they can: what uses all interfaces looks at that.
+    /// Waits until the kernel reports interfaces as running, which it does some time after frames
+    /// can flow: commands that use all interfaces look at that.
     pub(crate) fn await_running(&self, links: &[(Side, &str)]) {
         for (side, link) in links {
             wait_until("an interface runs", || self.show(*side, link)["operstate"] == "UP");
@@ -136,7 +136,7 @@ impl Cable {
         self.show(side, link)["address"].as_str().unwrap().to_owned()
     }
 
-    /// What `ip` says of an interface at one end.
+    /// The output of `ip link show` for an interface at one end.
     fn show(&self, side: Side, link: &str) -> Value {
         let show = ["-n", &self.namespace(side), "-json", "link", "show", link];
         let mut shown: Value = serde_json::from_str(&run(Command::new("ip").args(show))).unwrap();
@@ -148,7 +148,7 @@ impl Cable {
         ip(&[&["-n", &self.namespace(side)], args].concat());
     }
 
-    /// Loses so many of 10,000 frames of ours from now on, each way.
+    /// Drops this many of 10,000 of our frames from now on, each way.
     pub(crate) fn lose_of_10000(&self, frames: u32) {
         for side in [Side::Target, Side::Host] {
             let link = self.link(side);
@@ -161,8 +161,8 @@ impl Cable {
         }
     }
 
-    /// Loses every frame of ours that comes in at one end of these links, until
-    /// [`mend`](Self::mend). The interfaces know nothing of it.
+    /// Drops all of our frames that come in on these links of one end, until [`mend`](Self::mend).
+    /// The interfaces stay up.
     pub(crate) fn cut(&self, side: Side, links: &[&str]) {
         let links = links.join(", ");
         let chain = format!(
@@ -177,7 +177,7 @@ impl Cable {
         run(self.inside(side, "nft").arg("delete table netdev cut"));
     }
 
-    /// A command at one end; all but its network is the machine's.
+    /// A command in one end's network namespace; its other namespaces are the machine's.
     pub(crate) fn inside(&self, side: Side, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace(side))).arg("--");
@@ -185,7 +185,7 @@ impl Cable {
         command
     }
 
-    /// Does something on a thread at one end.
+    /// Runs `action` on a thread at one end.
     pub(crate) fn on_thread<T: Send>(&self, side: Side, action: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(format!("/run/netns/{}", self.namespace(side))).unwrap();
         let enter = || {
@@ -200,7 +200,7 @@ impl Cable {
 impl Drop for Cable {
     fn drop(&mut self) {
         for end in ["t", "h", "m"] {
-            // Also after a failure half-way through the making.
+            // Also after a set-up that failed half-way.
             let _ =
                 Command::new("ip").args(["netns", "del", &format!("{}-{end}", self.tag)]).output();
         }

@@ -1,4 +1,4 @@
-//! The devices that are compared, and what each needs at the other end of the cable.
+//! The compared devices, and the servers that they need at the other end of the cable.
 
 use std::process::Stdio;
 
@@ -7,17 +7,17 @@ use tempfile::NamedTempFile;
 use crate::attachment::{Attachment, Kernel};
 use crate::rig::{Guest, MIB, PATIENCE, Process, Rig, Session, Shape, Target};
 
-/// Of each device.
+/// Size of each device.
 const SIZE_MIB: u32 = 64;
 
-/// What Tyche can be.
+/// Tyche's kinds of devices.
 const OURS: [(&str, Attachment); 3] = [
     ("Tyche, ublk", Attachment::Ublk),
     ("Tyche, nbd", Attachment::Nbd),
     ("Tyche, loop", Attachment::Loop),
 ];
 
-/// A block device in the guest, if there is one.
+/// A block device in the guest; without a path if it could not be made.
 pub(super) struct Device {
     pub(super) name: &'static str,
     pub(super) path: Option<String>,
@@ -65,19 +65,19 @@ impl Bench {
         Self { servers: servers.into(), _target: target, nvmet, _memory: memory, rig }
     }
 
-    /// Boots the guest that has them all.
+    /// Boots the guest and makes all devices in it.
     pub(super) fn connect(&self) -> (Guest, Vec<Device>) {
         let guest = self.rig.boot(0, &Shape::from(Kernel::V6_12));
         let ours = OURS.map(|(name, attachment)| {
             let session = Session::connect_to(&guest, attachment, attachment.name(), "");
             Device { name, path: Some(session.device) }
         });
-        // As our udev rule does.
+        // Tyche's udev rule does the same.
         guest.run("echo none >/sys/block/ublkb0/queue/scheduler");
         let others = [
             (
                 "nbd, nbdkit",
-                // From the far end: the near one is ours.
+                // From the end of the numbers: Tyche uses the first ones.
                 "nbd-client 10.9.0.1 10809 /dev/nbd15 -connections 2 >/dev/null; echo /dev/nbd15",
             ),
             (
@@ -100,7 +100,7 @@ impl Bench {
         (guest, devices)
     }
 
-    /// Lets go of what would hang without its server.
+    /// Disconnects the devices that would hang without their servers.
     pub(super) fn disconnect(&self, guest: &Guest) {
         assert_eq!(self.servers.len(), 2);
         guest.run(
@@ -113,7 +113,7 @@ impl Bench {
     }
 }
 
-/// The device that a script ends up with, if it does.
+/// The device that a script prints, if it succeeds.
 fn attach(guest: &Guest, script: &str) -> Option<String> {
     let done = guest.start(script).finish(PATIENCE);
     if done.code != 0 {

@@ -1,9 +1,9 @@
-//! Network block devices of others, in the same guest, over the same cable, in the same run.
+//! Other network block devices, in the same guest, over the same cable, in the same run.
 //!
-//! Everybody's disk is in memory. A job is run for each device before the next job is, so that
-//! whatever else this machine does meets them alike. That each device keeps what is written is the
-//! result; what it did per second is a hint, for in an emulated machine a system call, a copy and
-//! an interrupt cost other than they do in a real one.
+//! All disks are in memory. Each job runs on every device before the next job does, so that other
+//! load on this machine affects them alike. The result is that each device keeps what is written.
+//! The rates are only a hint: in an emulated machine the costs of system calls, copies and
+//! interrupts differ from a real one.
 
 mod device;
 mod report;
@@ -16,10 +16,10 @@ use crate::rig::Guest;
 use device::{Bench, Device};
 use report::{Figure, Report, Row};
 
-/// For a job to begin and to end, beside its run time.
+/// Time limit for the start and the end of a job, besides its run time.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What is measured: options of fio, and how the report calls them.
+/// The jobs: options of fio, and their names in the report.
 const JOBS: [Job; 6] = [
     Job { rw: "randread", bs: "4k", iodepth: 1 },
     Job { rw: "randwrite", bs: "4k", iodepth: 1 },
@@ -40,7 +40,7 @@ impl Job {
         format!("{} {} × {}", self.rw, self.bs, self.iodepth)
     }
 
-    /// Runs it; nothing if it failed.
+    /// Runs the job; `None` if it failed.
     fn measure(&self, guest: &Guest, device: &str) -> Option<Figure> {
         let Self { rw, bs, iodepth } = self;
         let script = format!(
@@ -61,7 +61,7 @@ impl Job {
     }
 }
 
-/// Writes, and reads back what was written.
+/// Writes, and checks what it reads back.
 fn verify(guest: &Guest, device: &str) -> bool {
     let script = format!(
         "fio --name=verify --filename={device} --rw=randwrite --bs=4k-64k --size=32M --direct=1 \

@@ -1,4 +1,4 @@
-//! What came of the comparison, for programs and for people.
+//! The result of the comparison, for programs and for people.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// What a device did in a job.
+/// Rates and latency of a device in a job.
 pub(super) struct Figure {
     pub(super) iops: f64,
     pub(super) bytes_per_second: f64,
@@ -14,18 +14,18 @@ pub(super) struct Figure {
     pub(super) latency_us: f64,
 }
 
-/// What a device did.
+/// The results of a device.
 pub(super) struct Row {
     pub(super) name: String,
-    /// It kept what was written.
+    /// Whether it kept what was written.
     pub(super) verified: bool,
-    /// One for each job, unless it failed.
+    /// One for each job; `None` if it failed.
     pub(super) figures: Vec<Option<Figure>>,
 }
 
-/// All of it.
+/// All results.
 pub(super) struct Report {
-    /// The guest's.
+    /// The guest's kernel.
     pub(super) kernel: String,
     pub(super) jobs: Vec<String>,
     pub(super) rows: Vec<Row>,
@@ -43,7 +43,7 @@ impl Report {
         fs::write(dir.join("README.md"), readme).unwrap();
     }
 
-    /// Where and how it was made, by name.
+    /// Circumstances of the run, by name.
     fn circumstances(&self) -> [(&'static str, String); 8] {
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
         [
@@ -105,7 +105,7 @@ impl Report {
         text
     }
 
-    /// Of the requests per second in a job.
+    /// Median of the requests per second in a job.
     fn median(&self, job: usize) -> f64 {
         let figures = self.rows.iter().filter_map(|row| row.figures[job].as_ref());
         let mut iops: Vec<_> = figures.map(|figure| figure.iops).collect();
@@ -139,7 +139,7 @@ Figures are requests per second, and in parentheses their ratio to the median of
 |---|---|
 ";
 
-/// The first line that a program prints.
+/// The first line of a program's output.
 fn said(command: &[&str]) -> String {
     let output = Command::new(command[0]).args(&command[1..]).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

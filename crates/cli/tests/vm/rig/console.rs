@@ -1,6 +1,6 @@
-//! What a kernel says on its console when something is wrong with it.
+//! Messages on a kernel's console that report an error in it.
 
-/// Words of messages that no test may cause.
+/// Parts of messages that no test may cause.
 const ALARMS: [&str; 7] = [
     "BUG:",
     "Kernel panic",
@@ -11,7 +11,7 @@ const ALARMS: [&str; 7] = [
     "Out of memory: Killed",
 ];
 
-/// The lines with which a kernel raises alarm.
+/// The lines with such messages.
 pub(super) fn alarms(console: &str) -> Vec<&str> {
     console.lines().filter(|line| ALARMS.iter().any(|alarm| line.contains(alarm))).collect()
 }

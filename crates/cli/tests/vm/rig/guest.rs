@@ -1,7 +1,7 @@
 //! A virtual machine that runs scripts.
 //!
-//! Its kernel is one of Debian's; its programs are this machine's, and so is `tyche`. A script is
-//! a file in a directory that both see, as is what it prints; a serial line carries its number in,
+//! Its kernel is a Debian kernel; its programs, `tyche` included, are this machine's. A script is a
+//! file in a directory that both share, and so is its output; a serial line carries its number in,
 //! and its number and exit code out.
 
 use std::collections::HashMap;
@@ -19,18 +19,18 @@ use super::segment::{MTU, cable};
 use super::{Process, Rig, console, wait_until};
 use crate::attachment::Kernel;
 
-/// How long anything may take that is neither stuck nor a lot of work, in an emulated machine.
+/// Time limit for anything that is neither stuck nor a lot of work, in an emulated machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// For a look at a guest in which something went wrong.
+/// Time limit for the inspection of a guest after a failure.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What of a guest is a matter of choice.
+/// The configuration of a guest.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) kernel: Kernel,
     pub(crate) memory_mib: u32,
-    /// Network interfaces, `eth0` and so on: on its own cable, and on those that follow.
+    /// Network interfaces, `eth0` and so on: on the guest's own cable, and on the next ones.
     pub(crate) interfaces: u8,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Guest {
     jobs: AtomicU32,
 }
 
-/// What the agent has said.
+/// The agent's messages.
 #[derive(Default)]
 struct Ended {
     news: Mutex<News>,
@@ -59,29 +59,29 @@ struct Ended {
 #[derive(Default)]
 struct News {
     is_ready: bool,
-    /// The machine is off.
+    /// Whether the machine is off.
     is_off: bool,
     /// Exit codes of scripts, by their numbers.
     codes: HashMap<u32, i32>,
 }
 
-/// A script that runs.
+/// A running script.
 pub(crate) struct Job<'a> {
     guest: &'a Guest,
     number: u32,
     script: String,
 }
 
-/// What a script left.
+/// The result of a script.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) code: i32,
-    /// Both streams.
+    /// Standard output and standard error.
     pub(crate) output: String,
 }
 
 impl Guest {
-    /// Boots a guest on the cable of that number, and waits until it runs scripts.
+    /// Boots a guest on the cable of that number, and waits until it is ready for scripts.
     pub(super) fn boot(rig: &Rig, number: u8, shape: &Shape) -> Self {
         let dir = rig.path(&format!("guest{number}"));
         fs::create_dir_all(dir.join("share")).unwrap();
@@ -112,7 +112,7 @@ impl Guest {
         guest
     }
 
-    /// Starts a script of bash, which ends where a command fails.
+    /// Starts a bash script, which ends at the first command that fails.
     pub(crate) fn start(&self, script: &str) -> Job<'_> {
         self.try_start(script).unwrap()
     }
@@ -124,18 +124,18 @@ impl Guest {
         Ok(Job { guest: self, number, script: script.to_owned() })
     }
 
-    /// Runs a script that must succeed; returns what it printed.
+    /// Runs a script that must succeed; returns its output.
     pub(crate) fn run(&self, script: &str) -> String {
         self.start(script).succeed(PATIENCE)
     }
 
-    /// Runs a script until it succeeds.
+    /// Runs a script repeatedly until it succeeds.
     pub(crate) fn wait_until(&self, script: &str) {
         let script = format!("for i in {{1..600}}; do ({script}) && exit; sleep 0.1; done; exit 1");
         self.run(&script);
     }
 
-    /// Makes a copy of a file, which a script finds as `/share/NAME`.
+    /// Copies a file into the guest, as `/share/NAME`.
     pub(crate) fn put(&self, file: &Path, name: &str) {
         let copied = fs::copy(file, self.dir.join("share").join(name));
         copied.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -150,7 +150,7 @@ impl Guest {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits for news; says why in vain.
+    /// Waits until `find` finds something in the news; the error says why it did not.
     fn wait<T>(&self, limit: Duration, find: impl Fn(&News) -> Option<T>) -> Result<T, String> {
         let deadline = Instant::now() + limit;
         let mut news = self.ended.news.lock().unwrap();
@@ -169,9 +169,9 @@ impl Guest {
         }
     }
 
-    /// Nothing may hang in the guest, nor may its kernel have complained.
+    /// Checks that no process hangs in the guest, and that its kernel has reported no error.
     fn check(&self) {
-        // What waits for a disk for a moment is fine.
+        // A process may wait for a disk for a moment.
         let stuck = self.start(
             "for i in {1..100}; do\n\
              stuck=$(ps -eo state,pid,wchan:32,args | grep '^D' || true)\n\
@@ -189,7 +189,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         if thread::panicking() {
-            // What hangs, and where.
+            // Shows the processes that hang, and where.
             let look = self.try_start(
                 "echo w >/proc/sysrq-trigger; tyche stats; tail -n 50 /var/log/tyche/*.log",
             );
@@ -206,7 +206,7 @@ impl Drop for Guest {
 }
 
 impl Ended {
-    /// Takes what the agent says until the machine is off.
+    /// Reads the agent's messages until the machine is off.
     fn follow(&self, line: UnixStream) {
         for line in BufReader::new(line).lines().map_while(Result::ok) {
             let mut news = self.news.lock().unwrap();
@@ -223,7 +223,7 @@ impl Ended {
 }
 
 impl Job<'_> {
-    /// Waits for its end, whatever that is.
+    /// Waits for the script's end, whether it succeeds or fails.
     pub(crate) fn finish(self, limit: Duration) -> Done {
         let code = self.code(limit);
         let output = self.output();
@@ -235,7 +235,7 @@ impl Job<'_> {
         self.guest.wait(limit, |news| news.codes.get(&self.number).copied())
     }
 
-    /// Waits for it; it must succeed. Returns what it printed.
+    /// Waits for the script's end; it must succeed. Returns its output.
     pub(crate) fn succeed(self, limit: Duration) -> String {
         let script = self.script.clone();
         let Done { code, output } = self.finish(limit);
@@ -243,14 +243,14 @@ impl Job<'_> {
         output
     }
 
-    /// What it has printed so far.
+    /// The output so far.
     pub(crate) fn output(&self) -> String {
         let bytes = fs::read(self.guest.share(self.number, "out")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-/// Describes the machine to qemu.
+/// Adds qemu's arguments for the machine.
 fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     let image = shape.kernel.image();
     let modules = fs::canonicalize(image.join("modules")).unwrap();
@@ -261,7 +261,7 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     qemu.args(["-serial", &format!("file:{}", dir.join("console").display())]);
     qemu.args(["-serial", &format!("unix:{},server=on,wait=off", dir.join("line").display())]);
     qemu.arg("-kernel").arg(image.join("vmlinux")).arg("-initrd").arg(image.join("initrd"));
-    // A busy machine outside lets processors stall, which says nothing about the kernel inside.
+    // On a busy machine the guest's processors stall, which is no error of its kernel.
     qemu.args([
         "-append",
         "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \

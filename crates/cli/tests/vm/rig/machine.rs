@@ -1,5 +1,5 @@
-//! A virtual machine whose only disk is an export: nothing else of this machine is in it, but for
-//! the kernel and the few modules with which it finds the disk.
+//! A virtual machine whose only disk is an export: of this machine it has only the kernel and the
+//! few modules that find the disk.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -12,16 +12,16 @@ use super::process::{Done, finish, run};
 use super::{PATIENCE, Process, Rig, console};
 use crate::attachment::Kernel;
 
-/// What it takes to find the root file system.
+/// Modules for the root file system.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"];
 
-/// Programs of the root file system, all of them busybox.
+/// Programs of the root file system, all of them links to busybox.
 const PROGRAMS: &str = "cat cp head mkdir mount poweroff rm sh sha256sum sleep sync";
 
-/// Between two looks at the console.
+/// Polling interval for the console.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The first program, in the memory of the machine: it goes on with the disk's own.
+/// The init of the initial RAM disk: it hands over to the disk's own.
 const INITRD: &str = "#!/busybox sh
 /busybox mount -t proc proc /proc
 /busybox mount -t devtmpfs dev /dev
@@ -33,8 +33,8 @@ until [ -b /dev/vda ]; do /busybox sleep 0.1; done
 exec /busybox switch_root /disk /init
 ";
 
-/// The disk's first program: everything on the disk is what it should be, and so are copies of it,
-/// made and read back again and again.
+/// The disk's init: checks that everything on the disk is right, and so are copies of it, made and
+/// read back again and again.
 const INIT: &str = "#!/bin/sh
 export PATH=/bin
 verify() { (cd $1 && sha256sum -c -s /sums) && echo \"$2\" || echo \"BROKEN $2\"; }
@@ -61,8 +61,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Makes a file system that a machine can boot from, in a file of that size. The machine ends
-    /// after so many rounds of work.
+    /// Makes a bootable file system in a file of that size. The machine powers off after `rounds`
+    /// rounds of work.
     pub(crate) fn install(rig: &Rig, size: u64, rounds: u32) {
         let root = rig.path("root");
         for dir in ["bin", "data", "dev", "proc"] {
@@ -72,7 +72,7 @@ impl Machine {
         for program in PROGRAMS.split(' ') {
             symlink("busybox", root.join("bin").join(program)).unwrap();
         }
-        // Different lengths, and no two blocks alike.
+        // Files of different lengths, with no two equal blocks.
         for file in 0..40_u32 {
             let words = (0..file * 2000).map(|word| (word ^ file << 20).wrapping_mul(0x9e37_79b9));
             let bytes: Vec<_> = words.flat_map(u32::to_le_bytes).collect();
@@ -104,7 +104,7 @@ impl Machine {
         Self { qemu: Process(command.spawn().unwrap()), dir }
     }
 
-    /// Waits until it has printed a line.
+    /// Waits until the console shows a line.
     pub(crate) fn await_line(&self, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         while !self.console().lines().any(|it| it.trim_end() == line) {
@@ -113,7 +113,7 @@ impl Machine {
         }
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for the machine's end, which must be successful.
     pub(crate) fn end(mut self) {
         self.await_line("END");
         assert!(self.qemu.0.wait().unwrap().success(), "{}", self.said());
@@ -133,7 +133,7 @@ impl Machine {
     }
 }
 
-/// Makes the few first files of a machine.
+/// Makes the initial RAM disk of a machine.
 fn initrd(dir: &Path, kernel: Kernel) -> PathBuf {
     let root = dir.join("initrd.d");
     for dir in ["dev", "modules", "proc", "disk"] {
@@ -155,9 +155,9 @@ fn initrd(dir: &Path, kernel: Kernel) -> PathBuf {
     initrd
 }
 
-/// The files of a module and of those that it needs, in the order in which to load them.
+/// The files of a module and of its dependencies, in load order.
 fn modules(kernel: Kernel, module: &str) -> Vec<PathBuf> {
-    // Of BASE/lib/modules, where there is one version.
+    // BASE/lib/modules contains one version.
     let dir = fs::canonicalize(kernel.image().join("modules")).unwrap();
     let version = fs::read_dir(&dir).unwrap().next().unwrap().unwrap().file_name();
     let base = dir.ancestors().nth(2).unwrap();
@@ -174,7 +174,7 @@ fn executable(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Whether a file system in a file that nobody uses is in order.
+/// Whether the file system in an unused file has no errors.
 pub(crate) fn is_in_order(file: &Path) -> bool {
     let Done { status, stdout, stderr } =
         finish(Command::new("e2fsck").args(["-f", "-n"]).arg(file), PATIENCE);

@@ -1,11 +1,11 @@
-//! What a test in virtual machines stands on: a segment, targets on this machine, and guests.
+//! The rig of a test in virtual machines: a segment, targets on this machine, and guests.
 //!
 //! ```text
 //! this machine: tyche serve ── br0 ──┬── tap0 ── eth0 of the first guest: tyche connect
 //!                10.9.0.1            └── tap1 ── eth0 of the second
 //! ```
 //!
-//! All of that is gone when the test ends, however it ends. One test runs at a time, also across
+//! All of it is removed when the test ends, however it ends. One test runs at a time, also across
 //! programs: an emulated machine is slow enough.
 
 mod console;
@@ -35,7 +35,7 @@ pub(crate) use target::Target;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// What the tests export.
+/// The export's name.
 pub(crate) const DISK: &str = "disk";
 
 /// One test's share of the machine.
@@ -52,16 +52,16 @@ impl Rig {
         let tag = format!("tyche-vm-{}-{number}", std::process::id());
         let alone = File::create(std::env::temp_dir().join("tyche-vm.lock")).unwrap();
         flock(&alone, FlockOperation::LockExclusive).unwrap();
-        // On a disk: sparse files are part of what is tested.
+        // On a disk: the tests use sparse files.
         let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
         let rig = Self { segment: Segment::new(&tag), dir, _alone: alone };
-        // A guest that runs the file while it is built anew would run into nonsense.
+        // The guest runs a copy: a build may replace the original meanwhile.
         fs::create_dir(rig.path("bin")).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_tyche"), rig.program()).unwrap();
         rig
     }
 
-    /// The program that is tested.
+    /// The program under test.
     fn program(&self) -> PathBuf {
         self.path("bin/tyche")
     }
@@ -81,7 +81,7 @@ impl Rig {
         self.serve(&[])
     }
 
-    /// Serves that file, with more arguments.
+    /// Serves the existing file, with more arguments.
     pub(crate) fn serve(&self, args: &[&str]) -> Target {
         self.serve_exports(&[format!("{DISK}={}", self.disk().display())], args)
     }
@@ -91,12 +91,12 @@ impl Rig {
         Target::start(self, exports, args)
     }
 
-    /// Boots a guest; its number says which cable is its.
+    /// Boots a guest on the cable of that number.
     pub(crate) fn boot(&self, number: u8, shape: &Shape) -> Guest {
         Guest::boot(self, number, shape)
     }
 
-    /// Takes away the cable of a guest, which is not told, until [`mend`](Self::mend).
+    /// Cuts the cable of a guest, which is not told, until [`mend`](Self::mend).
     pub(crate) fn cut(&self, number: u8) {
         self.segment.set(number, "down");
     }
@@ -106,7 +106,7 @@ impl Rig {
         self.segment.set(number, "up");
     }
 
-    /// From now on a guest gets no data, though all else, until [`feed`](Self::feed).
+    /// Drops all frames with data to a guest, and no others, until [`feed`](Self::feed).
     pub(crate) fn starve(&self, number: u8) {
         self.segment.starve(number);
     }
@@ -116,12 +116,12 @@ impl Rig {
         self.segment.feed();
     }
 
-    /// Runs a command of ours on this machine, which must succeed.
+    /// Runs one of our commands on this machine, which must succeed.
     pub(crate) fn tyche(&self, args: &[&str]) -> String {
         run(self.command(self.program()).args(args))
     }
 
-    /// A command on this machine's end of the segment. It does not outlive this thread.
+    /// A command at this machine's end of the segment. It ends with this thread.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.segment.inside("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program.as_ref());
@@ -131,7 +131,7 @@ impl Rig {
     }
 }
 
-/// A process that its owner takes along.
+/// A process that is killed when dropped.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
@@ -141,7 +141,7 @@ impl Drop for Process {
     }
 }
 
-/// What a file takes of its disk, in bytes.
+/// Bytes that a file occupies on its disk.
 pub(crate) fn allocated(file: &Path) -> u64 {
     file.metadata().unwrap().blocks() * 512
 }

@@ -5,13 +5,13 @@ use std::process::Command;
 
 use super::process::run;
 
-/// Cables there are.
+/// Number of cables.
 pub(super) const CABLES: u8 = 2;
-/// The bridge, at which this machine is, too.
+/// The bridge, which is this machine's interface as well.
 pub(super) const BRIDGE: &str = "br0";
-/// The far end of its port that is always up: where this machine is a host.
+/// The far end of the bridge's port that is always up: this machine's interface as a host.
 pub(crate) const HOST: &str = "host0";
-/// Of all that is on the segment: two pages and headers.
+/// MTU of the whole segment: two pages and headers.
 pub(super) const MTU: &str = "9000";
 
 /// The namespace, named after the test.
@@ -21,13 +21,13 @@ impl Segment {
     pub(super) fn new(tag: &str) -> Self {
         let segment = Self(tag.to_owned());
         run(Command::new("ip").args(["netns", "add", tag]));
-        // The kernel's own frames would only be noise.
+        // IPv6 is off: the kernel's own frames would be noise.
         let quiet = "net.ipv6.conf.default.disable_ipv6=1";
         run(segment.inside("sysctl").args(["--quiet", "--write", quiet]));
         segment.ip(&["link", "set", "lo", "up"]);
         segment.ip(&["link", "add", BRIDGE, "mtu", MTU, "type", "bridge", "mcast_snooping", "0"]);
-        // A bridge whose ports are all down has no carrier, which the target would notice when a
-        // cable is cut: one of its ports is always up.
+        // One port of the bridge is always up: without any, the bridge would have no carrier, and
+        // the target would notice a cut cable.
         let ends = ["name", "always", "mtu", MTU, "type", "veth", "peer", "name", HOST];
         segment.ip(&[&["link", "add"], &ends[..], &["mtu", MTU]].concat());
         segment.ip(&["link", "set", HOST, "up"]);
@@ -47,7 +47,7 @@ impl Segment {
         self.ip(&["link", "set", &cable(number), state]);
     }
 
-    /// Loses every frame with data on its way to a guest (PROTOCOL.md, "Kinds").
+    /// Drops every frame with data on its way to a guest (PROTOCOL.md, "Kinds").
     pub(super) fn starve(&self, number: u8) {
         let cable = cable(number);
         run(self.inside("nft").arg(format!(
@@ -66,7 +66,7 @@ impl Segment {
         run(Command::new("ip").args(["-n", &self.0]).args(args));
     }
 
-    /// A command in the namespace; all but its network is the machine's.
+    /// A command in the network namespace; its other namespaces are the machine's.
     pub(super) fn inside(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.0)).arg("--").arg(program.as_ref());

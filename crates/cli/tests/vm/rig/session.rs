@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::{DISK, Guest, Job, PATIENCE};
 use crate::attachment::Attachment;
 
-/// A block device that `tyche connect` has made.
+/// A block device made by `tyche connect`.
 pub(crate) struct Session<'a> {
     pub(crate) guest: &'a Guest,
     attachment: Attachment,
-    /// What follows `tyche connect`.
+    /// The arguments of `tyche connect`.
     pub(crate) args: String,
     pub(crate) device: String,
     pub(crate) pid: u64,
@@ -32,14 +32,14 @@ impl<'a> Session<'a> {
         let (kind, option) = (attachment.name(), attachment.option());
         let args = format!("{export} --link eth0 --as {kind} {option} {args}");
         if attachment == Attachment::Loop {
-            // On a system that has started as usual they are there; others are loaded by us.
+            // A system that has booted normally has them loaded; `connect` loads the others.
             guest.run("modprobe --all fuse loop");
         }
         let (device, pid) = connect(guest, &args);
         Self { guest, attachment, args, device, pid }
     }
 
-    /// Runs the same command once more, after the daemon was killed: the device must stay.
+    /// Runs the same command again after the daemon was killed: the device must stay.
     pub(crate) fn recover(&mut self) {
         let (device, pid) = connect(self.guest, &self.args);
         assert_eq!(device, self.device);
@@ -47,12 +47,12 @@ impl<'a> Session<'a> {
         self.pid = pid;
     }
 
-    /// Starts a script that has the device as `$D`.
+    /// Starts a script with the device as `$D`.
     pub(crate) fn start(&self, script: &str) -> Job<'a> {
         self.guest.start(&format!("D={}\n{script}", self.device))
     }
 
-    /// Runs a script that must succeed, and has the device as `$D`.
+    /// Runs a script with the device as `$D`, which must succeed.
     pub(crate) fn run(&self, script: &str) -> String {
         self.run_within(PATIENCE, script)
     }
@@ -61,12 +61,12 @@ impl<'a> Session<'a> {
         self.start(script).succeed(limit)
     }
 
-    /// Runs a script that has the device as `$D` until it succeeds.
+    /// Runs a script with the device as `$D` until it succeeds.
     pub(crate) fn wait_until(&self, script: &str) {
         self.guest.wait_until(&format!("D={}; {script}", self.device));
     }
 
-    /// Waits until that many requests were answered from now on: something is under way.
+    /// Waits until `count` more requests were answered: a load is running.
     pub(crate) fn await_requests(&self, count: u32) {
         self.run(&format!(
             "answered() {{ read -r r _ _ _ w _ </sys/block/${{D#/dev/}}/stat; echo $((r + w)); }}\n\
@@ -78,13 +78,13 @@ impl<'a> Session<'a> {
         ));
     }
 
-    /// Disconnects in good order; the device must be gone.
+    /// Disconnects in an orderly way; the device must be gone.
     pub(crate) fn disconnect(self) {
         self.run("tyche disconnect $D");
         self.await_gone();
     }
 
-    /// Disconnects by force, which must not take longer than a few seconds.
+    /// Disconnects by force, which must take no longer than a few seconds.
     pub(crate) fn disconnect_by_force(self) {
         self.run("timeout 20 tyche disconnect $D --force");
         self.await_gone();
@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Connects; returns the device, and the daemon's process.
+/// Connects; returns the device, and the daemon's PID.
 fn connect(guest: &Guest, args: &str) -> (String, u64) {
     let said = guest.run(&format!(
         "tyche connect -o json {args} 2>/tmp/warnings || {{ \

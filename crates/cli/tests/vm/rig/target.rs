@@ -17,7 +17,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Starts one with these exports, and waits until it serves.
+    /// Starts a target with these exports, and waits until it serves.
     pub(super) fn start(rig: &Rig, exports: &[String], args: &[&str]) -> Self {
         let log = rig.path("target.log");
         let stderr = File::options().create(true).append(true).open(&log).unwrap();
@@ -38,12 +38,12 @@ impl Target {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Makes it look at the size of its file.
+    /// Makes the target look at the size of its file.
     pub(crate) fn hang_up(&self) {
         kill_process(Pid::from_child(&self.process.0), Signal::HUP).unwrap();
     }
 
-    /// Ends it as a power failure would.
+    /// Kills the target as a power failure would.
     pub(crate) fn kill(self) {
         drop(self);
     }
