@@ -1,4 +1,4 @@
-//! Gives the shared library its name for the dynamic linker: the ABI's number is part of it.
+//! Sets the shared library's soname, of which the ABI's number is a part.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

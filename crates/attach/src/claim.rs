@@ -1,16 +1,16 @@
-//! Whether anybody uses a block device that this process serves, and keeping it from being used.
+//! Claims of block devices that this process serves: finds their users, and keeps new ones away.
 //!
-//! Mounted file systems, swap and device mappers *claim* a device: nobody else can open it with
-//! `O_EXCL` then. Programs that just have it open do not, and are found among the open files of all
-//! processes.
+//! Mounted file systems, swap and device mappers *claim* a device: then nobody else can open it
+//! with `O_EXCL`. Programs that only have it open do not; they are found among the open files of
+//! all processes.
 //!
-//! Opening and closing such a device can mean waiting for I/O which this very process answers, and
-//! who waits for that can't be killed. So it is left to another [process](serve_claims), the same
+//! Opening and closing such a device can wait for I/O that this very process answers, and a thread
+//! that waits for that can't be killed. So another [process](serve_claims) does it, the same
 //! program once more: if this one is killed meanwhile, nothing of it stays. A thread would keep its
-//! memory, and with it what the ublk driver has mapped there: from Linux 6.15 on the driver would
-//! take the server for alive.
+//! memory alive, and with it the ublk driver's mapping: from Linux 6.15 on the driver would take
+//! the server for alive.
 //!
-//! Programs that are no such helper to themselves have threads with [file descriptors of their
+//! Programs that can't start themselves as this helper use threads with [file descriptors of their
 //! own](crate::descriptors), which do nothing else, least of all logging. That is enough for all
 //! but ublk.
 
@@ -30,52 +30,52 @@ use tracing::warn;
 
 use crate::{Error, descriptors};
 
-/// How long a device that is not mounted must stay open to count as in use. `udev` looks at devices
-/// when they change, for some milliseconds; a program that was started in a mount namespace of its
-/// own (`ip netns exec`) keeps a copy of an unmounted file system until it ends.
+/// The time that an unmounted device must stay open to count as in use. `udev` opens devices that
+/// change for some milliseconds; a program started in a mount namespace of its own (`ip netns
+/// exec`) keeps a copy of an unmounted file system until it ends.
 pub(crate) const BUSY_GRACE: Duration = Duration::from_secs(3);
 
-/// Between two looks.
+/// The interval between two checks.
 pub(crate) const BUSY_RETRY: Duration = Duration::from_millis(20);
 
-/// How long writing out what the kernel has cached may take.
+/// The longest wait for the kernel to write out its cache.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What a program is called that is started as its own helper. By the `@`, systemd leaves it alone
-/// in a shutdown, like the daemon.
+/// The name of the helper process. For its `@` systemd leaves it alone in a shutdown, like the
+/// daemon.
 const HELPER: &str = "@tyche-claim";
 
-/// Whether this program can be started as that.
+/// Whether this program can be started as the helper.
 static CAN_START_HELPER: AtomicBool = AtomicBool::new(false);
 
-/// To be called by a program before all else: if it was started to claim a device for another
-/// process, it does that and ends. If not, it will start itself for that.
+/// Must be called first in a program. Started as the helper, it claims a device for another process
+/// and exits. Otherwise it enables this program to start itself as the helper.
 pub fn serve_claims() {
     let mut args = std::env::args_os();
     if args.next().as_deref() != Some(OsStr::new(HELPER)) {
         CAN_START_HELPER.store(true, Ordering::Relaxed);
         return;
     }
-    // Who stops a service does not mean this: it ends when it is let go.
+    // Signals that stop a service are not for the helper: it ends when it is released.
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: there is no handler that could do anything.
+        // SAFETY: no handler is installed.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // For who looks at a list of processes.
+    // The name in a list of processes.
     let _ = rustix::thread::set_name(c"tyche-claim");
     // SAFETY: nothing was opened yet.
     let private = unsafe { descriptors::close_inherited() };
     let device = args.next().unwrap_or_default();
     let file = private.and_then(|()| claim_and_sync(Path::new(&device), parent_id()));
-    // Whoever asked may be gone.
+    // The reader of the answer may be gone.
     let _ = writeln!(io::stdout(), "{}", file.as_ref().err().map_or(0, errno));
-    // Nothing is ever sent: this ends when the other side is closed.
+    // Nothing is ever sent: the read ends when the other side is closed.
     let _ = io::stdin().read(&mut [0]);
     drop(file);
     std::process::exit(0);
 }
 
-/// A block device that nobody else uses, and nobody can mount until it is released.
+/// A claimed block device: nobody else uses it, and nobody can mount it until the release.
 #[derive(Debug)]
 pub(crate) struct Claim {
     release: Sender<()>,
@@ -83,8 +83,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Claims the device, and writes out what the kernel has cached of it. `None` if it is in use,
-    /// which is looked at for [`BUSY_GRACE`] unless it is mounted.
+    /// Claims the device and writes out the kernel's cache of it. `None` if it is in use, for
+    /// [`BUSY_GRACE`] unless it is mounted.
     pub(crate) fn take(device: &Path) -> Result<Option<Self>, Error> {
         let explain = |error| Error::new(format!("claim {}", device.display()), error);
         let (sender, claimed) = mpsc::sync_channel(1);
@@ -102,7 +102,7 @@ impl Claim {
         }
     }
 
-    /// Lets go, once the device is closed.
+    /// Releases the claim, once the device is closed.
     pub(crate) fn release(self) {
         drop(self.release);
         if self.holder.join().is_err() {
@@ -117,7 +117,7 @@ fn hold(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver
         return hold_by_process(device, claimed, released);
     }
     // SAFETY: this thread owns nothing but channels and a path, and uses only files that it opens
-    // itself, after this.
+    // itself afterwards.
     let private = unsafe { descriptors::make_private() };
     let file = private.and_then(|()| claim_and_sync(device, std::process::id()));
     let (_file, result) = match file {
@@ -127,10 +127,10 @@ fn hold(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver
     announce(result, claimed, released);
 }
 
-/// The same, in a process.
+/// The same, in a helper process.
 fn hold_by_process(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
     let mut helper = Command::new("/proc/self/exe");
-    // Of a group of its own, for Ctrl-C is not meant for it.
+    // In a process group of its own: Ctrl-C is not for it.
     helper.arg0(HELPER).arg(device).process_group(0);
     helper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut helper = match helper.spawn() {
@@ -152,11 +152,11 @@ fn hold_by_process(device: &Path, claimed: &SyncSender<io::Result<()>>, released
     let _ = helper.wait();
 }
 
-/// Says what came of a claim, and waits for its end.
+/// Reports the result of a claim, and waits for the release.
 fn announce(result: io::Result<()>, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
-    // Whoever asked may have given up waiting; then there is nothing to hold.
+    // The receiver may have given up waiting; then there is nothing to hold.
     if claimed.send(result).is_ok() {
-        // Nothing is ever sent: this ends when the other side is dropped.
+        // Nothing is ever sent: the call ends when the other side is dropped.
         let _ = released.recv();
     }
 }
@@ -168,8 +168,7 @@ fn errno(error: &io::Error) -> i32 {
     }
 }
 
-/// Claims a device, and writes out what the kernel has cached of it; waits while it does not
-/// answer.
+/// Claims a device and writes out the kernel's cache of it; waits while the device does not answer.
 fn claim_and_sync(device: &Path, server: u32) -> io::Result<File> {
     let file = claim(device, server)?;
     file.sync_all()?;
@@ -194,8 +193,8 @@ fn claim(device: &Path, server: u32) -> io::Result<File> {
     }
 }
 
-/// Whether somebody mounted, claimed or opened the device, which this process does not serve or
-/// answers every request of.
+/// Whether a device is mounted, claimed or opened by others. This process must either not serve it
+/// or answer its every request.
 pub(crate) fn is_in_use(device: &Path) -> io::Result<bool> {
     match open(device, libc::O_EXCL) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(true),
@@ -208,16 +207,16 @@ fn open(device: &Path, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(device)
 }
 
-/// Opens a device, in a thread that was started for nothing else.
+/// Opens a device in a thread started for nothing else.
 pub(crate) fn open_privately(device: &Path, flags: i32) -> io::Result<File> {
     // SAFETY: such threads own nothing but channels and a path, and use only files that they open
-    // themselves, after this.
+    // themselves afterwards.
     unsafe { descriptors::make_private()? };
     open(device, flags)
 }
 
-/// Whether a file system on the device is mounted here: then nobody is about to let go of it. Not
-/// all file systems say which device they are on.
+/// Whether a file system on the device is mounted here: then no release is to be expected soon. Not
+/// all file systems name their device.
 pub(crate) fn is_mounted(device: &File) -> bool {
     let Ok(number) = device.metadata().map(|it| it.rdev()) else { return false };
     let number = format!("{}:{}", libc::major(number), libc::minor(number));
@@ -225,8 +224,8 @@ pub(crate) fn is_mounted(device: &File) -> bool {
     mounts.lines().any(|mount| mount.split(' ').nth(2) == Some(&number))
 }
 
-/// Whether a process that is neither this nor the device's server has the device, or a partition of
-/// it, open. Those that end or close it meanwhile do not count.
+/// Whether a process other than this one and the device's server has the device, or a partition of
+/// it, open. Processes that end or close it meanwhile do not count.
 fn is_open_elsewhere(device: &File, server: u32) -> io::Result<bool> {
     let devices = with_partitions(device.metadata()?.rdev());
     let own = [std::process::id(), server].map(|it| it.to_string());

@@ -1,14 +1,13 @@
-//! Which file descriptors a thread, a process and its children have.
+//! The file descriptors of threads, processes and their children.
 //!
-//! A thread that waits for an answer of a FUSE server can't be killed, and keeps every descriptor
-//! of its process open while it waits, even if the process is dying. If the server is in the same
-//! process, `/dev/fuse` stays open, nobody tells the kernel that there will be no answer, and the
-//! process never ends. A thread with a table of its own, without `/dev/fuse`, may wait: when the
-//! other threads are gone, `/dev/fuse` is closed, and the kernel answers.
+//! A thread that waits for a FUSE server can't be killed, and keeps every descriptor of its process
+//! open, even while the process is dying. If the server is in the same process, `/dev/fuse` stays
+//! open, the kernel never learns that there will be no answer, and the process never ends. A thread
+//! with a descriptor table of its own, without `/dev/fuse`, may wait: when the other threads are
+//! gone, `/dev/fuse` is closed, and the kernel answers.
 //!
-//! A daemon has no descriptor of whoever started it either. A pipe or a lock would stay in use for
-//! as long as the daemon lives, and a program that reads the other end of the pipe would never see
-//! it end.
+//! A daemon keeps no descriptor of the process that started it. Otherwise a pipe or a lock would
+//! stay in use while the daemon lives, and the reader of the pipe would never see its end.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,51 +15,49 @@ use std::os::fd::IntoRawFd;
 
 use libc::c_uint;
 
-/// The first number after those of the standard streams.
+/// The first number after the standard streams.
 const AFTER_STREAMS: c_uint = 3;
 
-/// Gives the calling thread a table of file descriptors of its own, with nothing in it but
-/// `/dev/null` as the standard streams.
+/// Gives the calling thread a descriptor table of its own, with only `/dev/null` in it, as the
+/// standard streams.
 ///
 /// # Safety
-/// The calling thread owns no descriptor now, and never uses one that another thread owns: their
-/// numbers mean nothing to it any more, or something else. That includes what a logger may have
-/// open.
+/// The calling thread owns no descriptor now, and never uses one that another thread owns: in this
+/// table their numbers mean nothing, or another file. That includes the files of a logger.
 pub(crate) unsafe fn make_private() -> io::Result<()> {
-    // SAFETY: the caller vouches for this thread, and the tables of all other threads stay as
-    // they are.
+    // SAFETY: the caller vouches for this thread; the tables of other threads do not change.
     unsafe { close_range(0, libc::CLOSE_RANGE_UNSHARE)? };
-    // The lowest numbers are given out first. If a file that is opened later had one of them, what
-    // somebody prints would be written to it.
+    // The lowest numbers are given out first. Without this, a later file could get the number of a
+    // standard stream, and printed text would be written to it.
     for _ in 0..AFTER_STREAMS {
         let _ = OpenOptions::new().read(true).write(true).open("/dev/null")?.into_raw_fd();
     }
     Ok(())
 }
 
-/// Closes everything but the standard streams.
+/// Closes all descriptors but the standard streams.
 ///
 /// # Safety
 /// The process has one thread, which owns no descriptor.
 pub(crate) unsafe fn close_inherited() -> io::Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { close_range(AFTER_STREAMS, 0) }
 }
 
-/// Has programs that this process starts from now on begin with the standard streams alone, even if
-/// this process was started with more.
+/// Limits programs that this process starts from now on to the standard streams, even if this
+/// process was started with more.
 ///
 /// # Errors
 /// On kernels before 5.11.
 pub fn keep_from_children() -> io::Result<()> {
-    // SAFETY: nothing is closed, here and now.
+    // SAFETY: nothing is closed here and now.
     unsafe { close_range(AFTER_STREAMS, libc::CLOSE_RANGE_CLOEXEC) }
 }
 
 /// # Safety
-/// Nobody owns what is closed: descriptors from `first` on, in the table that `flags` say.
+/// Nobody owns the closed descriptors: those from `first` on, in the table chosen by `flags`.
 unsafe fn close_range(first: c_uint, flags: c_uint) -> io::Result<()> {
-    // SAFETY: the system call takes numbers only; as to what it closes, the caller vouches.
+    // SAFETY: the system call takes only numbers; the caller vouches for what it closes.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, flags) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

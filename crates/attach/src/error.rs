@@ -1,8 +1,8 @@
-//! Why an attachment could not be made, and what to do about it.
+//! Errors of attachments, with their remedies.
 
 use std::{error, fmt, io};
 
-/// What was tried, what the system said, and the remedy where there is a known one.
+/// The failed action, the system's error, and the remedy if one is known.
 #[derive(Debug)]
 pub struct Error {
     action: String,
@@ -15,7 +15,7 @@ impl Error {
         Self { action: action.into(), remedy: "", source: source.into() }
     }
 
-    /// Adds the sentence that says what to do.
+    /// Adds the remedy.
     pub(crate) fn remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = remedy;
         self

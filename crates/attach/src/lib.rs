@@ -1,7 +1,7 @@
-//! Where the host's block device appears.
+//! Attachments: the host's side of the block device.
 //!
-//! An attachment presents a [`tyche_block::Disk`] to programs of this machine: it turns what they
-//! ask into requests with buffers of the disk's arena, and the disk's answers into theirs.
+//! An attachment presents a [`tyche_block::Disk`] to programs of this machine: it turns their I/O
+//! into requests with buffers of the disk's arena, and the disk's answers into theirs.
 //!
 //! | attachment | what programs see | needs |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! | [`ublk::UblkDevice`] | `/dev/ublkbN` | root, the ublk driver of Linux 6.5 |
 //! | [`growable::GrowableUblk`] | `/dev/dm-N` over that | the device mapper as well |
 //!
-//! Requests of programs are never refused for want of memory: an attachment stops reading
-//! requests while its table or the arena is full, and goes on when the disk has answered some.
+//! Requests are never refused for want of memory: an attachment stops reading requests while its
+//! table or the arena is full, and continues when the disk has answered some.
 
 mod claim;
 mod descriptors;
@@ -41,34 +41,34 @@ pub use error::Error;
 pub use loop_attachment::LoopAttachment;
 pub use reclaim::{avoid_reclaim_io, lock_memory};
 
-/// What the block layer, ublk and virtio count in, in bytes.
+/// The unit of the block layer, ublk and virtio, in bytes.
 const SECTOR: u64 = 512;
 
-/// What the rest of the program knows of an attachment.
+/// An attachment, as the rest of the program sees it.
 pub trait Attachment: Send {
-    /// Where programs find the disk.
+    /// The path at which programs find the disk.
     fn device_path(&self) -> &Path;
 
-    /// To be called after the disk has grown; programs see the new size where they can.
+    /// Must be called after the disk has grown; programs see the new size where possible.
     ///
     /// # Errors
-    /// What the system says when it refuses. The attachment goes on with the old size.
+    /// The system's error when it refuses. The attachment keeps the old size.
     fn resized(&mut self) -> Result<(), Error>;
 
-    /// Leaves the device as it is, for another process to take over: this one is about to end. Of
-    /// use where devices outlive their process; others go with it in any case.
+    /// Leaves the device for another process to take over: this one is about to end. For devices
+    /// that outlive their process; others end with it in any case.
     fn leave(&mut self) {}
 
-    /// Takes the disk away from programs. Without `force` an attachment that is in use stays as
-    /// it is, and says so. With `force` it ends in any case, and programs that still hold it get
-    /// errors. Stopping again, after either, is fine.
+    /// Takes the disk away from programs. Without `force` an attachment in use stays as it is, and
+    /// the result says so. With `force` it ends in any case, and its remaining users get errors.
+    /// Stopping again, after either, is fine.
     ///
     /// # Errors
-    /// What the system says when it refuses.
+    /// The system's error when it refuses.
     fn stop(&mut self, force: bool) -> Result<Stopped, Error>;
 }
 
-/// How [`Attachment::stop`] went.
+/// The outcome of [`Attachment::stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Stopped {

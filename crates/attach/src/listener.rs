@@ -14,21 +14,21 @@ use rustix::net::{
 
 use crate::Error;
 
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// A socket that is bound to a path; dropping it removes the path, if it is still this socket's.
+/// A socket bound to a path. Dropping it removes the path, if it is still this socket's.
 #[derive(Debug)]
 pub(crate) struct ListeningSocket {
     path: PathBuf,
-    /// Device and inode of the path when it was made.
+    /// Device and inode of the path at its creation.
     identity: (u64, u64),
     fd: OwnedFd,
 }
 
 impl ListeningSocket {
-    /// Binds to `path` and listens, replacing the socket of a server that is dead. Returns the
-    /// second handle for the thread that accepts. `protocol` is for messages.
+    /// Binds to `path` and listens, replacing the socket of a dead server. Also returns a second
+    /// handle for the thread that accepts. `protocol` is for messages.
     pub(crate) fn bind(path: &Path, protocol: &str) -> Result<(Self, OwnedFd), Error> {
         let explain = |action: &str, error: io::Error| {
             Error::new(format!("{action} the {protocol} socket {}", path.display()), error)
@@ -47,7 +47,7 @@ impl ListeningSocket {
         let made = fs::symlink_metadata(path).map_err(|error| explain("find", error))?;
         let listener = fd.try_clone().map_err(|error| explain("clone", error))?;
         let socket = Self { path: path.to_owned(), identity: (made.dev(), made.ino()), fd };
-        // Nobody can connect before `listen`, so there is no moment of looser permissions.
+        // Nobody can connect before `listen`, so the permissions are never too loose.
         fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(|error| explain("protect", error))?;
         listen(&socket.fd, BACKLOG).map_err(|error| explain("listen on", error.into()))?;
@@ -60,7 +60,7 @@ impl ListeningSocket {
 
     /// Ends a waiting [`accept`] and every later one.
     pub(crate) fn shut_down(&self) {
-        // It can't fail on a listening socket; if it did, the next connection would wake.
+        // Can't fail on a listening socket; the next connection would wake it all the same.
         let _ = shutdown(&self.fd, Shutdown::Both);
         self.remove();
     }
@@ -69,7 +69,7 @@ impl ListeningSocket {
         let ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
         if ours {
-            // Whoever removed it meanwhile has done our work.
+            // It may be removed already.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -92,7 +92,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<UnixStream> {
     }
 }
 
-/// Removes a socket on which nobody listens any more. Leaves everything else alone.
+/// Removes a socket without a listener. Leaves everything else alone.
 fn remove_dead(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

@@ -13,32 +13,32 @@ use crate::{Attachment, Error, Stopped};
 
 /// A disk as a loop device. Dropping it stops it by force.
 ///
-/// The file system below it is mounted at no path, so nobody else can use it, copy it to another
-/// mount namespace, or find it after this process.
+/// The file system below it is mounted without a path, so nobody else can use it, copy it to
+/// another mount namespace, or find it after this process.
 ///
-/// What the device still needs is taken away last: without force the file system stays until the
-/// device is gone. With force it is aborted first, so that nothing can wait for it.
+/// Parts are removed after their users: without force the file system stays until the device is
+/// gone. With force it is aborted first, so that nothing can wait for it.
 #[derive(Debug)]
 pub struct LoopAttachment {
     device_path: PathBuf,
-    /// `None` once it was let go.
+    /// `None` once it was released.
     device: Option<LoopDevice>,
     fuse: FuseSession,
-    /// The file system that has the device's file.
+    /// The file system of the device's file.
     _mount: OwnedFd,
 }
 
 impl LoopAttachment {
-    /// Makes `disk` a loop device. `name` is what lists of loop devices show as its file.
+    /// Makes `disk` a loop device. `name` is shown as its file in lists of loop devices.
     ///
     /// # Errors
-    /// Without root, FUSE, or a free loop device; the message says what to do. If the disk does
+    /// Without root, FUSE, or a free loop device; the message names the remedy. If the disk does
     /// not answer within half a minute.
     pub fn start(disk: Arc<dyn Disk>, name: &str) -> Result<Self, Error> {
         let geometry = disk.geometry();
-        // If the device can't be had, dropping the session aborts whatever it still waits for.
+        // If no device can be bound, dropping the session aborts all pending requests.
         let (fuse, mount) = FuseSession::start(disk, name)?;
-        // A path, for it is to be opened by a thread that shares no descriptors with this one.
+        // A path, for a thread opens it that shares no descriptors with this one.
         let file = PathBuf::from(format!("/proc/self/fd/{}/{name}", mount.as_raw_fd()));
         let device = LoopDevice::attach(&file, &geometry)?;
         let device_path = device.path().to_owned();
@@ -48,7 +48,7 @@ impl LoopAttachment {
     fn force_stop(&mut self) -> Result<Stopped, Error> {
         let mut in_use = Stopped::Gone;
         if let Some(mut device) = self.device.take() {
-            // An idle device is let go in good order, its cache written. One that is in use, or
+            // An idle device is released in good order, its cache written. One that is in use, or
             // whose disk does not answer, needs the abort.
             match device.detach(true) {
                 Ok(stopped) => in_use = stopped,

@@ -1,5 +1,5 @@
-//! Devices of the kernel's device mapper that stand for a part of one other device. They are made
-//! by `dmsetup`, which knows how to do that together with udev.
+//! Device-mapper devices that map a part of one other device. `dmsetup` makes them, for it works
+//! together with udev.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -15,27 +15,27 @@ use rustix::process::{
 
 use crate::{Error, SECTOR, module};
 
-/// Where the kernel lists its block devices.
+/// The kernel's list of block devices.
 const DEVICES: &str = "/sys/block";
-/// Exists where the driver is loaded.
+/// Exists if the driver is loaded.
 const DRIVER: &str = "/sys/class/misc/device-mapper";
-/// How long a command may take. The longest is the change of a table: what is in flight is answered
-/// first. If the target is lost just then, the table stays as it is.
+/// The longest run of a command. The longest one is a change of table, which waits for requests in
+/// flight. If the target is lost just then, the table stays as it is.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a command that was killed may take to end.
+/// The longest wait for the end of a killed command.
 const KILLED: Duration = Duration::from_secs(1);
 
-/// A device with a name, `/dev/mapper/NAME`, and a UUID. Others may remove it, and devices of
-/// theirs get its name and number: so what is done with it is done by its UUID.
+/// A device with a name, `/dev/mapper/NAME`, and a UUID. Others may remove it, and then its name
+/// and number may go to another device: so all commands use its UUID.
 #[derive(Debug)]
 pub(crate) struct Map {
     uuid: String,
-    /// As the kernel knows it: `dm-N`.
+    /// The kernel's name: `dm-N`.
     node: String,
     path: PathBuf,
 }
 
-/// What a device stands for: `size` bytes of another one, from `offset` on.
+/// The mapping of a device: `size` bytes of another one, at `offset`.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) size: u64,
@@ -46,10 +46,10 @@ pub(crate) struct Table {
 }
 
 impl Map {
-    /// Whether such devices can be made here.
+    /// Checks that such devices can be made here.
     ///
     /// # Errors
-    /// What is missing, and what brings it.
+    /// The missing part, and its remedy.
     pub(crate) fn probe() -> Result<(), Error> {
         if !Path::new(DRIVER).exists() {
             module::load("dm_mod");
@@ -60,7 +60,7 @@ impl Map {
         })
     }
 
-    /// Makes a device. If another one has that name, it gets a longer one.
+    /// Makes a device. If the name is taken, it gets a longer one.
     pub(crate) fn create(name: &str, uuid: &str, table: &Table) -> Result<Self, Error> {
         let rules = table.rules();
         let create = |name: &str| {
@@ -77,7 +77,7 @@ impl Map {
         })
     }
 
-    /// The device of that UUID, if it is there.
+    /// Finds the device of that UUID.
     pub(crate) fn find(uuid: &str) -> Option<Self> {
         let is_it = |node: &String| attribute(node, "dm/uuid").as_deref() == Some(uuid);
         let (node, _) = Self::all().find(|(node, _)| is_it(node))?;
@@ -99,12 +99,12 @@ impl Map {
         &self.path
     }
 
-    /// Whether it is still there.
+    /// Whether it still exists.
     pub(crate) fn is_there(&self) -> bool {
         attribute(&self.node, "dm/uuid").as_ref() == Some(&self.uuid)
     }
 
-    /// Bytes that it has now.
+    /// Its present size in bytes.
     pub(crate) fn size(&self) -> Option<u64> {
         attribute(&self.node, "size")?.parse::<u64>().ok()?.checked_mul(SECTOR)
     }
@@ -113,30 +113,29 @@ impl Map {
         attribute(&self.node, "ro").as_deref() == Some("1")
     }
 
-    /// Makes it stand for something else. Waits until what is in flight is answered; what comes
-    /// meanwhile waits, too.
+    /// Loads another table. Waits until requests in flight are answered; new ones wait meanwhile.
     ///
     /// # Errors
-    /// What the system says when it refuses, `TimedOut` if nobody answers what is in flight: it
-    /// then stands for what it stood for before.
+    /// The system's error when it refuses; `TimedOut` if requests in flight are not answered. The
+    /// table is then the old one.
     pub(crate) fn load(&self, table: &Table) -> Result<(), Error> {
         let rules = table.rules();
         let mut args = vec!["reload", "--uuid", &self.uuid, "--table", &rules];
         args.extend(table.options());
         dmsetup(&args)?;
-        // File systems need not come to rest: what they have written stays where it is.
+        // File systems need not be frozen: the blocks that they have written stay in place.
         dmsetup(&["resume", "--uuid", &self.uuid, "--nolockfs", "--noflush"])
     }
 
-    /// Removes it, unless somebody uses it.
+    /// Removes it, unless it is in use.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         dmsetup(&["remove", "--uuid", &self.uuid, "--retry"])
     }
 
-    /// Makes all I/O fail from now on, and removes it when nobody uses it any more. What is in
-    /// flight is waited for.
+    /// Makes all I/O fail from now on, and removes the device with its last close. Waits for
+    /// requests in flight.
     pub(crate) fn abandon(&self) -> Result<(), Error> {
-        // To do it by force, there must be a name.
+        // Removal by force needs a name.
         let Some((_, name)) = Self::all().find(|(node, _)| *node == self.node && self.is_there())
         else {
             return Ok(());
@@ -146,7 +145,7 @@ impl Map {
 }
 
 impl Table {
-    /// As the device mapper wants it: `START LENGTH TARGET ARGUMENTS`.
+    /// The table in the device mapper's syntax: `START LENGTH TARGET ARGUMENTS`.
     fn rules(&self) -> String {
         format!("0 {} linear {} {}", self.size / SECTOR, self.device, self.offset / SECTOR)
     }
@@ -156,7 +155,7 @@ impl Table {
     }
 }
 
-/// What the kernel says of a block device.
+/// An attribute of a block device in sysfs.
 pub(crate) fn attribute(device: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(Path::new(DEVICES).join(device).join(name)).ok()?;
     Some(text.trim_end().to_owned())
@@ -166,10 +165,10 @@ pub(crate) fn attribute(device: &str, name: &str) -> Option<String> {
 fn dmsetup(args: &[&str]) -> Result<(), Error> {
     let action = || format!("dmsetup {}", args.join(" "));
     let mut command = Command::new("dmsetup");
-    // udev may be late, or stuck: nobody waits for it here.
+    // udev may be late, or stuck: no waiting for it here.
     command.args(args).arg("--noudevsync");
-    // Ctrl-C is for us, not for what we have begun. But who takes over from us if we die must not
-    // find it still at work.
+    // Ctrl-C is for us, not for the command. But if we die, our successor must not find it still
+    // running.
     command.process_group(0);
     let us = getpid();
     let die_with_us = move || {

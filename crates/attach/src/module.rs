@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// Tries to load a module; whether it has worked shows when its driver is asked for.
+/// Tries to load a module; whether its driver opens shows the success.
 pub(crate) fn load(name: &str) {
     let mut modprobe = Command::new("modprobe");
     modprobe.args(["--quiet", name]).stdin(Stdio::null()).stdout(Stdio::null());

@@ -1,9 +1,9 @@
-//! What is in flight: a table of fixed size, and the two things a request may have to wait for.
+//! Requests in flight: a table of fixed size, and the waits for a slot or for memory.
 //!
-//! An attachment stops reading from its client while the table is full or the arena has no
-//! pages; that is its back-pressure. Both come back as the disk answers, and the disk answers
-//! everything within its own limits (`--ctrl-loss-tmo`), so the waits end by themselves. They
-//! also end at once when the [`Closed`] flag is raised.
+//! An attachment stops reading from its client while the table is full or the arena has no pages;
+//! that is its back-pressure. Both free up as the disk answers, and the disk answers everything
+//! within its own limits (`--ctrl-loss-tmo`), so the waits are bounded. They also end at once when
+//! the [`Closed`] flag is raised.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use tyche_block::{Arena, Extent, PAGE};
 
-/// How long a waiting thread sleeps before it looks at [`Closed`] again. Being raised while
-/// waiting is rare, and nobody is hurt by this much delay of a teardown.
+/// The interval at which a waiting thread checks [`Closed`]. The flag is rarely raised during a
+/// wait, and this delay of a teardown does no harm.
 const CLOSED_CHECK: Duration = Duration::from_millis(50);
 
-/// Raised once, when an attachment or a connection ends: whoever waits gives up.
+/// A flag raised once, at the end of an attachment or a connection: all waits end.
 #[derive(Debug, Default)]
 pub(crate) struct Closed(AtomicBool);
 
@@ -48,10 +48,10 @@ pub(crate) fn alloc(arena: &Arena, len: usize, closed: &Closed) -> Option<Extent
     }
 }
 
-/// The longest read or write that attachments let through, in bytes: a power of two that leaves
-/// room for several in the arena, `limit` at most. Zero if the arena is too small for one page.
+/// The longest read or write of attachments, in bytes: a power of two that leaves room for several
+/// in the arena, `limit` at most. Zero if the arena is too small for one page.
 pub(crate) fn io_max(arena: &Arena, limit: u32) -> u32 {
-    /// The part of the arena that one request may take.
+    /// The divisor for the part of the arena that one request may take.
     const SHARE: usize = 4;
     match u32::try_from(arena.pages() / SHARE * PAGE) {
         Ok(0) => 0,
@@ -71,7 +71,7 @@ pub(crate) struct Slots<T> {
 #[derive(Debug)]
 struct Table<T> {
     entries: Box<[Option<T>]>,
-    /// Indices not in use. A slot whose entry was taken but not freed is in neither place.
+    /// Unused indices. A slot whose entry was taken but not freed is in neither list.
     free: Vec<usize>,
     waiting: usize,
 }
@@ -99,8 +99,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Takes the entry of a request that has ended. The slot stays reserved until
-    /// [`free`](Self::free), so that answers not yet delivered count as in flight.
+    /// Takes the entry of a finished request. The slot stays reserved until [`free`](Self::free),
+    /// so that answers not yet delivered count as in flight.
     ///
     /// # Panics
     /// If the disk answers a request twice, or one that was never made.
@@ -109,7 +109,7 @@ impl<T> Slots<T> {
         self.lock().entries[index].take().expect("a disk answers each request exactly once")
     }
 
-    /// Lets the slot of a taken entry be used again.
+    /// Frees the slot of a taken entry.
     pub(crate) fn free(&self, token: u64) {
         let mut table = self.lock();
         let index = usize::try_from(token).expect("tokens are indices");

@@ -248,7 +248,7 @@ fn a_disk_without_discard_is_zeroed_by_writing() {
     let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     rig.watch(attachment.device_path());
     let name = attachment.device_path().to_str().unwrap();
-    // The kernel lets the first discard pass, although it did nothing, and then offers no more.
+    // The kernel accepts the first discard, which did nothing, and then offers no more.
     run("blkdiscard", &[name]);
     assert!(disk.read(0..4 * MIB) == content);
     run_err("blkdiscard", &[name]);
@@ -314,7 +314,7 @@ fn force_ends_a_disk_that_does_not_answer() {
     let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
     let device = attachment.device_path().to_owned();
     rig.watch(&device);
-    // A cached write that will be in the way of the last close, and a reader that waits.
+    // A cached write that delays the last close, and a reader that waits.
     OpenOptions::new().write(true).open(&device).unwrap().write_all(&[1; 4096]).unwrap();
     let file = direct(&device);
     disk.hold();
@@ -402,7 +402,7 @@ fn a_file_that_is_open_elsewhere_is_in_use_and_force_ends_it() {
     assert!(!elsewhere.end().success(), "the file can't be read any more");
 }
 
-/// What the unprivileged process runs.
+/// The body of the unprivileged process.
 #[test]
 fn start_without_privileges() {
     if std::env::var_os("TYCHE_ATTACH_UNPRIVILEGED").is_none() {
@@ -426,7 +426,7 @@ fn without_root_the_error_says_so() {
     assert!(text.contains("run as root"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What the killed process runs: see the tests below.
+/// The body of the killed process: see the tests below.
 #[test]
 fn serve_until_killed() {
     let Ok(name) = std::env::var("TYCHE_ATTACH_SERVE") else { return };
@@ -454,7 +454,7 @@ fn a_killed_process_leaves_nobody_waiting() {
         let mut server = rig::Server::start(rig.name());
         let device = server.device.clone();
         rig.watch(&device);
-        // Dirty pages in the cache of the device, which the dying process is the last to close.
+        // Dirty pages in the cache of the device, whose last close is that of the dying process.
         let mut cached = OpenOptions::new().write(true).open(&device).unwrap();
         cached.write_all(&[1; 1 << 20]).unwrap();
         drop(cached);

@@ -1,5 +1,4 @@
-//! The fuzzers' corpora, replayed: the sessions that they start from, and what they found worth
-//! keeping.
+//! Replays the fuzzers' corpora: their seed sessions, and their findings.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -17,7 +16,7 @@ fn corpus(target: &str) -> impl Iterator<Item = Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     fs::read_dir(dir).unwrap().map(|file| {
         let path = file.unwrap().path();
-        // So that a failed check shows whose fault it was.
+        // Identifies the input of a failed check.
         println!("{}", path.display());
         fs::read(path).unwrap()
     })
@@ -31,7 +30,7 @@ fn an_nbd_client_may_say_anything() {
         endings.insert(session.ending.to_string());
         executed.extend(session.executed);
     }
-    // The fuzzer starts from sessions that get everywhere.
+    // The fuzzer's seeds reach all of these.
     for ending in [
         Ending::Disconnected,
         Ending::HungUp,

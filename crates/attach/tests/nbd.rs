@@ -1,4 +1,4 @@
-//! The NBD server against a client that knows how to misbehave.
+//! The NBD server against a misbehaving client.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// Waits for the server to hang up, and for nothing else.
+    /// Waits for the server to hang up; any data are an error.
     fn expect_end(&mut self) {
         match self.stream.read(&mut [0; 64]) {
             Ok(0) => {}
@@ -476,7 +476,7 @@ fn work_in_flight_outlives_its_client() {
     leaves.request(0, READ, 2, 512, 512);
     served.disk.wait_held(2);
     drop(leaves);
-    // A disconnect still gets the answers to what was asked before.
+    // A disconnect still gets the answers to earlier requests.
     let mut waits = served.client();
     waits.request(0, READ, 3, 1024, 512);
     waits.request(0, DISC, 0, 0, 0);
@@ -556,7 +556,7 @@ fn a_grown_disk_is_seen_by_the_next_client() {
     let mut old = served.client();
     served.disk.grow(2 << 20);
     served.server.resized().unwrap();
-    // The kernel, which is told of the growth by other means, uses it at once; so may this one.
+    // The kernel learns of the growth by other means and uses it at once; so may this client.
     assert_eq!(old.read(1 << 20, 512).unwrap(), [0; 512]);
     assert_eq!(old.read(2 << 20, 512), Err(22));
     assert_eq!(served.client().read((2 << 20) - 512, 512).unwrap(), [0; 512]);

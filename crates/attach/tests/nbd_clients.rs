@@ -1,4 +1,4 @@
-//! The NBD server and the clients that people use, where they are installed.
+//! The NBD server and common clients, where they are installed.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 

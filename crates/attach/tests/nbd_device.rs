@@ -26,7 +26,7 @@ use crate::rig::{Buffer, Rig, Server, fallocate, run, wait_until};
 
 const MIB: usize = 1 << 20;
 
-/// Ends the test, with a message, where it can't run.
+/// Skips the test, with a message, where it can't run.
 macro_rules! skip_without_nbd {
     () => {
         if let Some(reason) = missing() {
@@ -100,7 +100,7 @@ fn requests_of_every_kind_reach_the_disk() {
         assert!(disk.take_log().contains(&fua));
 
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // Linux has nbd devices write zeroes since 6.12.
+        // Linux lets nbd devices write zeroes since 6.12.
         let zeroes = queue(&device, "write_zeroes_max_bytes") != "0";
         let punched = fallocate(&file, hole, 1 << 20, 1 << 20);
         assert_eq!(punched, if zeroes { Ok(()) } else { Err(libc::EOPNOTSUPP) });
@@ -186,7 +186,7 @@ fn force_ends_it_though_its_disk_never_answers() {
         let file = Arc::new(open(&path, libc::O_DIRECT));
         disk.hold();
         let (sender, results) = mpsc::channel();
-        // More than the connections' tables and sockets hold, so that some of it is on its way.
+        // More than the connections' tables and sockets hold, so that some is in transit.
         for writer in 0..8 {
             let (file, sender) = (Arc::clone(&file), sender.clone());
             thread::spawn(move || {
@@ -209,7 +209,7 @@ fn force_ends_it_though_its_disk_never_answers() {
     }
 }
 
-/// What the killed process runs.
+/// The body of the killed process.
 #[test]
 fn serve_until_killed() {
     let Some(dir) = std::env::var_os("TYCHE_ATTACH_SERVE") else { return };
@@ -240,7 +240,7 @@ fn a_new_process_serves_what_the_dead_one_owes() {
     for identity in ["successor", "successors"] {
         let mut dead = Server::start(identity);
         let path = dead.device.clone();
-        // Waits until the kernel has looked for partitions, which needs answers.
+        // Waits for the kernel's partition scan, which needs answers.
         let file = Arc::new(open(&path, libc::O_DIRECT));
         dead.tell("hold");
         let requests: Vec<_> = (0..8)
@@ -290,10 +290,10 @@ fn a_new_process_serves_what_the_dead_one_owes() {
 fn what_a_dead_process_has_left_can_be_taken_away() {
     skip_without_nbd!();
     let mut dead = Server::start("departed");
-    // Waits until the kernel has looked for partitions, which needs answers.
+    // Waits for the kernel's partition scan, which needs answers.
     drop(open(&dead.device, 0));
     dead.tell("hold");
-    // Another process: this one would not be asked whether it uses the device.
+    // Another process: this one is not checked for use of the device.
     let mut reader = Command::new("dd");
     reader.arg(format!("if={}", dead.device.display()));
     reader.args(["of=/dev/null", "bs=8M", "count=1", "iflag=direct", "status=none"]);

@@ -176,7 +176,7 @@ fn what_was_in_flight_is_served_by_whoever_comes_next() {
     dead.wait_held(1);
     let second = guest.submit_write(0, 64, &pattern(7, 8192));
     dead.wait_held(2);
-    // This one is answered before the others, and must not be asked again.
+    // This request is answered before the others, and must not be asked again.
     dead.release();
     assert_eq!(guest.await_read(first, 4096).0, OK);
     assert_eq!(guest.await_status(second), OK);
@@ -216,7 +216,7 @@ fn a_front_end_may_stop_a_queue_and_leave() {
         disk.hold();
         let token = guest.submit_read(0, 0, 512);
         disk.wait_held(1);
-        // Stopping waits for what is in flight.
+        // Stopping waits for requests in flight.
         let disk_to_release = disk.clone();
         let releaser = thread::spawn(move || disk_to_release.release());
         assert_eq!(guest.stop(0), 2);

@@ -1,16 +1,16 @@
-//! Page-aligned memory that is taken once and lent out in extents.
+//! Page-aligned memory, allocated once and lent out in extents.
 //!
-//! An [`Arena`] is one allocation. An [`Extent`] is a run of its pages with exactly one owner:
-//! the arena remembers which pages are out, so that the same page can never be lent twice. That
-//! check, made once per request, is what makes handing memory between threads and to the kernel
-//! safe without a lock on the data itself.
+//! An [`Arena`] is one allocation. An [`Extent`] is a run of its pages with exactly one owner: the
+//! arena records the lent pages, so a page is never lent twice. That check, made once per request,
+//! makes it safe to hand memory between threads and to the kernel without a lock on the data
+//! itself.
 //!
 //! Two ways to get an extent: [`Arena::alloc`] finds free pages (the host's side, where requests
-//! start), [`Arena::claim`] takes the very pages that somebody else chose (the target's `damq`,
-//! whose pages the *host* hands out: PROTOCOL.md, "Slots, tags and placement").
+//! start), [`Arena::claim`] takes given pages (the target's `damq`, whose pages the *host* hands
+//! out: PROTOCOL.md, "Slots, tags and placement").
 //!
-//! An arena may be [spread](Arena::spread) over NUMA nodes: each has a part of it, and whoever
-//! wants an extent gets one of the node that it runs on, as long as there is one.
+//! An arena may be [spread](Arena::spread) over NUMA nodes: each node has a part of it, and an
+//! extent comes from the caller's node, as long as that has one.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -40,24 +40,24 @@ struct Memory {
     returned: Condvar,
 }
 
-/// How the pages are spread over nodes: the first part is the first node's, and so on.
+/// The spread of the pages over nodes: the first part is the first node's, and so on.
 struct Parts {
-    /// Pages of each.
+    /// Pages of each part.
     pages: usize,
-    /// By part; none if the pages are wherever they are.
+    /// The nodes by part; empty if the pages are not placed.
     nodes: Box<[Node]>,
     /// The part of each CPU's node.
     of_cpu: Box<[usize]>,
 }
 
 impl Parts {
-    /// The part to look in first: that of the calling thread's node.
+    /// The part to search first: that of the calling thread's node.
     fn near(&self) -> usize {
         if self.nodes.len() < 2 { 0 } else { *self.of_cpu.get(sched_getcpu()).unwrap_or(&0) }
     }
 }
 
-/// The part of each CPU's node; the first for CPUs whose node has none.
+/// The part of each CPU's node; the first part for CPUs whose node has none.
 fn parts_of_cpus(nodes: &[Node], placement: &Placement) -> Box<[usize]> {
     let mut of_cpu = Vec::new();
     for (part, node) in nodes.iter().enumerate() {
@@ -69,11 +69,11 @@ fn parts_of_cpus(nodes: &[Node], placement: &Placement) -> Box<[usize]> {
     of_cpu.into()
 }
 
-/// Which pages are out: one bit a page.
+/// The lent pages: one bit per page.
 struct Lent {
     words: Box<[u64]>,
-    /// Where the next search in each part starts, so that pages go out in order while nothing is in
-    /// the way.
+    /// The start of the next search in each part, so that pages are lent in order as long as they
+    /// are free.
     next: Box<[usize]>,
     /// Threads asleep in [`Arena::alloc_timeout`].
     waiting: usize,
@@ -84,7 +84,7 @@ impl Lent {
         self.words[page / 64] & (1 << (page % 64)) != 0
     }
 
-    /// The first page in `range` that is out.
+    /// The first lent page in the range.
     fn first_lent(&self, first: usize, pages: usize) -> Option<usize> {
         (first..first + pages).find(|&page| self.is_lent(page))
     }
@@ -97,13 +97,13 @@ impl Lent {
         }
     }
 
-    /// Free pages, in the part `near` if it has any, else in another.
+    /// Finds free pages, in the part `near` if it has any, else in another.
     fn find(&mut self, pages: usize, near: usize, parts: &Parts) -> Option<usize> {
         let others = (0..self.next.len()).filter(|part| *part != near);
         [near].into_iter().chain(others).find_map(|part| self.find_in(pages, part, parts.pages))
     }
 
-    /// Next fit: from the last place onwards, then once from the start.
+    /// Next fit: from the last position onwards, then once from the start.
     fn find_in(&mut self, pages: usize, part: usize, part_pages: usize) -> Option<usize> {
         let (start, end) = (part * part_pages, (part + 1) * part_pages);
         let mut first = self.next[part];
@@ -131,11 +131,11 @@ impl Lent {
 }
 
 impl Arena {
-    /// Takes `pages` zeroed pages from the system, for the calling thread to touch first. Aborts,
-    /// as every allocation does, if there is no such memory.
+    /// Allocates `pages` zeroed pages, for the calling thread to touch first. Aborts, as every
+    /// allocation does, if there is no memory.
     ///
     /// # Panics
-    /// If `pages` is zero or more than a `u32` counts.
+    /// If `pages` is zero or exceeds a `u32`.
     pub fn new(pages: usize) -> Self {
         Self::whole(Self::map(pages))
     }
@@ -143,7 +143,7 @@ impl Arena {
     /// As [`new`](Self::new), on a node.
     ///
     /// # Errors
-    /// If the kernel does not let memory be placed there.
+    /// If the kernel refuses to place memory there.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -154,14 +154,14 @@ impl Arena {
         Ok(Self::whole(mapping))
     }
 
-    /// As [`new`](Self::new), with `pages` pages on each node that request buffers are to be spread
-    /// over; as many in all, wherever they are, if there is no such node.
+    /// As [`new`](Self::new), with `pages` pages on each node of the placement's request buffers;
+    /// without such nodes, `pages` in all, not placed.
     ///
     /// # Errors
-    /// If the kernel does not let memory be placed.
+    /// If the kernel refuses to place memory.
     ///
     /// # Panics
-    /// If the pages are none at all, or more than a `u32` counts.
+    /// If there would be no pages, or more than a `u32` counts.
     pub fn spread(pages: usize, placement: &Placement) -> Result<Self, tyche_numa::Error> {
         let nodes: Box<[Node]> = placement.buffer_nodes().into();
         if nodes.is_empty() {
@@ -187,7 +187,7 @@ impl Arena {
     }
 
     fn with_parts(mut mapping: Mapping, parts: Parts, count: usize) -> Self {
-        // Now rather than in the middle of a request.
+        // Now rather than during a request.
         mapping.touch();
         let pages = mapping.len() / PAGE;
         let words = vec![0; pages.div_ceil(64)].into_boxed_slice();
@@ -196,24 +196,24 @@ impl Arena {
         Self { memory: Arc::new(Memory { mapping, pages, parts, lent, returned: Condvar::new() }) }
     }
 
-    /// Pages in all.
+    /// The number of pages.
     pub fn pages(&self) -> usize {
         self.memory.pages
     }
 
-    /// Where the memory starts and how many bytes it has, for registering it with the kernel.
+    /// The start of the memory and its length in bytes, for registering it with the kernel.
     pub fn region(&self) -> (NonNull<u8>, usize) {
         self.memory.mapping.part(0, self.memory.pages * PAGE)
     }
 
-    /// The nodes that its memory is on, as the kernel says of a part of its pages; none where it
-    /// does not tell.
+    /// The nodes of its memory, according to the kernel, by a sample of its pages; empty if
+    /// unknown.
     pub fn memory_nodes(&self) -> Vec<Node> {
         let (start, len) = self.region();
         tyche_numa::nodes_of(start, len)
     }
 
-    /// The nodes that it is spread over; none if it is not.
+    /// The nodes that it is spread over; empty if it is not.
     pub fn nodes(&self) -> &[Node] {
         &self.memory.parts.nodes
     }
@@ -223,7 +223,7 @@ impl Arena {
         self.alloc_in(self.memory.parts.near(), len)
     }
 
-    /// As [`alloc`](Self::alloc), of the part of a node as long as there is any.
+    /// As [`alloc`](Self::alloc), from the part of a node as long as that has pages.
     pub fn alloc_near(&self, node: Node, len: usize) -> Option<Extent> {
         let part = self.nodes().iter().position(|other| *other == node);
         self.alloc_in(part.unwrap_or(0), len)
@@ -237,7 +237,7 @@ impl Arena {
         Some(self.extent(first, pages, len))
     }
 
-    /// As [`alloc`](Self::alloc), waiting up to `timeout` for pages to come back.
+    /// As [`alloc`](Self::alloc), but waits up to `timeout` for pages to be returned.
     pub fn alloc_timeout(&self, len: usize, timeout: Duration) -> Option<Extent> {
         let deadline = Instant::now() + timeout;
         let pages = len.div_ceil(PAGE).max(1);
@@ -260,8 +260,8 @@ impl Arena {
         }
     }
 
-    /// The pages from `first` on that hold `len` bytes, or `None` if one of them is out already
-    /// or does not exist.
+    /// The pages from `first` on that hold `len` bytes, or `None` if one of them is already lent or
+    /// does not exist.
     pub fn claim(&self, first: usize, len: usize) -> Option<Extent> {
         let pages = len.div_ceil(PAGE).max(1);
         if first.checked_add(pages)? > self.memory.pages {
@@ -292,7 +292,7 @@ impl Memory {
     }
 }
 
-/// A run of pages of an [`Arena`] with one owner. Returned to the arena when dropped.
+/// A run of pages of an [`Arena`] with one owner. Dropping it returns the pages to the arena.
 pub struct Extent {
     memory: Arc<Memory>,
     first: usize,
@@ -311,7 +311,7 @@ impl Extent {
         Arc::ptr_eq(&self.memory, &arena.memory)
     }
 
-    /// The node that it is on, if its arena is [spread](Arena::spread) over nodes.
+    /// Its node, if its arena is [spread](Arena::spread) over nodes.
     pub fn node(&self) -> Option<Node> {
         let parts = &self.memory.parts;
         parts.nodes.get(self.first / parts.pages).copied()
@@ -392,7 +392,7 @@ mod tests {
         }
     }
 
-    /// As if spread over two nodes, 8 pages on each.
+    /// An arena that claims to be spread over two nodes, with 8 pages on each.
     fn of_two_nodes() -> Arena {
         let nodes = [Node(0), Node(3)].into();
         let parts = Parts { pages: 8, nodes, of_cpu: Box::default() };

@@ -1,21 +1,21 @@
-//! How a request fails.
+//! Error numbers of failed requests.
 
 use core::fmt;
 
-/// A Linux error number, the way every block device reports failure (`EIO`, `EROFS`, ...).
+/// A Linux error number, as block devices report failure (`EIO`, `EROFS`, ...).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
 impl Errno {
     /// Operation not permitted.
     pub const PERM: Self = Self(1);
-    /// Input/output error: the answer for everything that has no better name.
+    /// Input/output error: the answer for all failures without a number of their own.
     pub const IO: Self = Self(5);
     /// Out of memory.
     pub const NOMEM: Self = Self(12);
     /// Invalid request: misaligned, or past the end of the disk.
     pub const INVAL: Self = Self(22);
-    /// No space left where the export lives.
+    /// No space left in the export's store.
     pub const NOSPC: Self = Self(28);
     /// The export is read-only.
     pub const ROFS: Self = Self(30);
@@ -24,7 +24,7 @@ impl Errno {
     /// The disk is gone.
     pub const SHUTDOWN: Self = Self(108);
 
-    /// The error number of an `io::Error`, [`Errno::IO`] where it has none.
+    /// The error number of an `io::Error`, [`Errno::IO`] if it has none.
     pub fn from_io(error: &std::io::Error) -> Self {
         Self(error.raw_os_error().unwrap_or(Self::IO.0))
     }

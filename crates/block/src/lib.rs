@@ -1,10 +1,9 @@
-//! The vocabulary that everything touching blocks shares: what can be asked of a disk
-//! ([`Operation`], [`Request`]), what a disk is like ([`Geometry`]), how a request ends
-//! ([`Completion`], [`Errno`]), and the memory that data travels in ([`Arena`], [`Extent`]).
+//! The common types of all block code: requests ([`Operation`], [`Request`]), the properties of a
+//! disk ([`Geometry`]), results ([`Completion`], [`Errno`]), and the memory for data ([`Arena`],
+//! [`Extent`]).
 //!
-//! A request *owns* its buffer. Whoever serves the request gives the buffer back with the
-//! completion. So no part ever looks at memory that another part may be writing, without a lock
-//! and without `unsafe` outside of [`arena`](Arena).
+//! A request *owns* its buffer, and its completion returns it. So no part ever reads memory that
+//! another part may be writing, without a lock and without `unsafe` outside of [`arena`](Arena).
 
 mod arena;
 mod disk;

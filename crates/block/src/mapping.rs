@@ -1,28 +1,28 @@
-//! Memory from the kernel, and back to it: never what somebody else had and put somewhere.
+//! Memory mapped from the kernel and unmapped again, never from an allocator's free list.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Zeroed memory of whole pages. Where a page is, on a machine with several NUMA nodes, is decided
-/// when it is touched first.
+/// Zeroed memory of whole pages. On a machine with several NUMA nodes the first touch of a page
+/// decides its node.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping is plain memory of its own. Who may look at which bytes is for the owner of
-// the mapping to decide, who dereferences what `part` returns.
+// SAFETY: the mapping is plain memory of its own. The owner, who dereferences the result of `part`,
+// decides who accesses which bytes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `len` bytes. Aborts, as every allocation does, if there are none.
+    /// Maps `len` bytes. Aborts, as every allocation does, if there is no memory.
     pub(crate) fn new(len: usize) -> Self {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, wherever the kernel wants it.
+        // SAFETY: a new mapping, at an address of the kernel's choice.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::PRIVATE) };
         let Ok(base) = base else {
             let layout = Layout::from_size_align(len, 1).expect("arenas fit an address space");
@@ -31,21 +31,21 @@ impl Mapping {
         Self { base: NonNull::new(base.cast()).expect("the kernel maps nothing at 0"), len }
     }
 
-    /// Bytes in all.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Touches every page.
     pub(crate) fn touch(&mut self) {
-        // SAFETY: the mapping's own memory, which nobody else looks at: it is borrowed exclusively.
+        // SAFETY: the mapping's own memory, borrowed exclusively.
         unsafe { self.base.write_bytes(0, self.len) }
     }
 
-    /// `len` bytes from `offset` on: where they are.
+    /// The address of the `len` bytes at `offset`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the range is out of bounds.
     pub(crate) fn part(&self, offset: usize, len: usize) -> (NonNull<u8>, usize) {
         assert!(offset <= self.len && len <= self.len - offset, "within the mapping");
         // SAFETY: within the mapping.
@@ -55,7 +55,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping's own memory; what points into it keeps its owner alive.
+        // SAFETY: the mapping's own memory; everything that points into it keeps its owner alive.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }

@@ -1,8 +1,8 @@
-//! What can be asked of a disk, and how it ends.
+//! Requests to a disk, and their completions.
 
 use crate::{Errno, Extent};
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Fill the buffer from the disk.
@@ -42,28 +42,28 @@ impl Operation {
 /// zero for both.
 #[derive(Debug)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// First byte on the disk.
     pub offset: u64,
-    /// Bytes concerned. For reads and writes at most the buffer's length.
+    /// Length of the range. For reads and writes at most the buffer's length.
     pub len: u32,
     /// The data of a write, the place for the data of a read; `None` for all other operations.
     pub buffer: Option<Extent>,
 }
 
-/// The end of a request: how it went, and its buffer back.
+/// The completion of a request: its result, and its buffer.
 #[derive(Debug)]
 pub struct Completion {
-    /// The number under which the request was submitted.
+    /// The token that the request was submitted with.
     pub token: u64,
-    /// Success, or why not. After an error the content of a read's buffer is undefined.
+    /// Success, or the error. After an error the content of a read's buffer is undefined.
     pub result: Result<(), Errno>,
     /// The request's buffer.
     pub buffer: Option<Extent>,
 }
 
-/// What a disk is like.
+/// The properties of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size in bytes, a multiple of `block_size`.
@@ -74,14 +74,14 @@ pub struct Geometry {
     pub read_only: bool,
     /// Completed writes may be volatile until the next flush (write-back).
     pub write_cache: bool,
-    /// Discard does something.
+    /// Whether discard has an effect.
     pub discard: bool,
-    /// Seeks take time: the data are on disks that turn.
+    /// Whether seeks take time: the disks are rotational.
     pub rotational: bool,
 }
 
 impl Geometry {
-    /// Stands for a disk that is not known yet: nothing can be asked of it.
+    /// The geometry of a disk that is not known yet: it accepts no request.
     pub const UNKNOWN: Self = Self {
         size: 0,
         block_size: 512,
@@ -95,7 +95,7 @@ impl Geometry {
     ///
     /// # Errors
     /// [`Errno::ROFS`] for a modification of a read-only disk, [`Errno::NOSPC`] for a write past
-    /// the end (as Linux block devices say), [`Errno::INVAL`] for everything else.
+    /// the end (as Linux block devices do), [`Errno::INVAL`] for everything else.
     pub fn check(&self, request: &Request) -> Result<(), Errno> {
         let Request { operation, offset, len, ref buffer } = *request;
         if operation.modifies() && self.read_only {

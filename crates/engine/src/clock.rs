@@ -2,7 +2,7 @@
 
 use tyche_proto::Instant;
 
-/// Now.
+/// The current time.
 pub(crate) fn now() -> Instant {
     Instant(tyche_wake::now_ns())
 }

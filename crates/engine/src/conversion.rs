@@ -1,10 +1,10 @@
-//! Requests, their ends, and disks: in the words of the protocol and in those of [`tyche_block`].
+//! Conversions of requests, results and disks between the protocol and [`tyche_block`].
 
 use tyche_block::{Errno, Geometry, Operation as BlockOperation, Request};
 use tyche_proto::wire::{Command, CommandFlags, Opcode, Status};
 use tyche_proto::{ExportState, Operation};
 
-/// The disk that an export is at its host.
+/// The geometry of an export at its host.
 pub(crate) fn geometry(export: &ExportState) -> Geometry {
     Geometry {
         size: export.size,
@@ -16,7 +16,7 @@ pub(crate) fn geometry(export: &ExportState) -> Geometry {
     }
 }
 
-/// What a host's session is to do for a request.
+/// The operation of a host's session for a request.
 pub(crate) fn operation(request: &Request) -> Operation {
     let mut flags = CommandFlags::NONE;
     let opcode = match request.operation {
@@ -38,7 +38,7 @@ pub(crate) fn operation(request: &Request) -> Operation {
     Operation { opcode, flags, offset, len }
 }
 
-/// What a target's store is to do for a command.
+/// The operation of a target's store for a command.
 pub(crate) fn block_operation(command: &Command) -> BlockOperation {
     let fua = command.flags.contains(CommandFlags::FUA);
     let may_unmap = command.flags.contains(CommandFlags::MAY_UNMAP);
@@ -51,7 +51,7 @@ pub(crate) fn block_operation(command: &Command) -> BlockOperation {
     }
 }
 
-/// How a request ended, for who asked the host.
+/// The result of a request at the host.
 pub(crate) fn result(status: Status) -> Result<(), Errno> {
     Err(match status {
         Status::Success => return Ok(()),
@@ -64,7 +64,7 @@ pub(crate) fn result(status: Status) -> Result<(), Errno> {
     })
 }
 
-/// How a request ended, as a target's store says it.
+/// The status on the wire for the result of a target's store.
 pub(crate) fn status(result: Result<(), Errno>) -> Status {
     let Err(errno) = result else { return Status::Success };
     match errno {

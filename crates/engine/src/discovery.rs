@@ -1,4 +1,4 @@
-//! Asking around: which targets are there, and what do they export?
+//! Discovery: finds the targets on the links and their exports.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::port::Port;
 use crate::random::secrets;
 use crate::wait::wait;
 
-/// How often the question is sent within the time given: frames get lost.
+/// Questions sent within the timeout: frames get lost.
 const ASKS: u32 = 3;
 
 /// A target's answer.
@@ -35,11 +35,11 @@ pub struct Foreign {
     pub link: String,
     /// Its address there.
     pub mac: Mac,
-    /// What it speaks.
+    /// The versions it speaks.
     pub versions: Versions,
 }
 
-/// Who answered.
+/// The targets that answered.
 #[derive(Clone, Debug, Default)]
 pub struct Discovery {
     /// Answers, each once.
@@ -89,7 +89,7 @@ pub fn discover(
 }
 
 impl Discovery {
-    /// Takes what a port has received. Returns questions for what did not fit into the answers.
+    /// Takes a port's received frames. Returns questions for exports that did not fit the answers.
     fn hear(&mut self, port: &mut Port, question: &Discover) -> Vec<(Mac, Discover)> {
         let link = port.link().name().to_owned();
         let mut rest = Vec::new();

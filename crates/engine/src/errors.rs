@@ -1,4 +1,4 @@
-//! Requests that ended in an error, counted by what they wanted and by what kind of error it was.
+//! Counters of failed requests, by operation and by class of error.
 
 use tyche_block::{Errno, Operation};
 
@@ -41,7 +41,7 @@ impl From<Operation> for OperationKind {
     }
 }
 
-/// What an error number means for a disk.
+/// The meaning of an error number for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// `EIO`, and every number that is in no other class.
@@ -123,7 +123,7 @@ impl ErrorCounts {
         all.filter(|(.., count)| *count > 0)
     }
 
-    /// All of them together.
+    /// The sum of all counters.
     pub fn total(&self) -> u64 {
         self.0.iter().flatten().sum()
     }

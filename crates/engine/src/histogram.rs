@@ -1,4 +1,4 @@
-//! Times by size class: a fixed amount of memory, whatever is measured and however often.
+//! A histogram of times in a fixed amount of memory, whatever is measured and however often.
 
 /// Counts by size, to about 3 %: each power of two is split into 32 classes.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ impl Default for Histogram {
 impl Histogram {
     const SPLIT: u32 = 5;
 
-    /// An empty one.
+    /// An empty histogram.
     pub fn new() -> Self {
         Self { classes: vec![0; 64 << Self::SPLIT], count: 0, sum: 0 }
     }
@@ -34,7 +34,7 @@ impl Histogram {
         self.sum += value;
     }
 
-    /// Adds all that another one has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (class, more) in self.classes.iter_mut().zip(&other.classes) {
             *class += more;
@@ -49,7 +49,7 @@ impl Histogram {
         (self.count, self.sum) = (0, 0);
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -59,7 +59,7 @@ impl Histogram {
         self.sum as f64 / self.count.max(1) as f64
     }
 
-    /// The value that so much of all, 0 to 1, is below or equal to; zero without any.
+    /// The least value that this share of all, 0 to 1, is at most; zero without any.
     pub fn quantile(&self, part: f64) -> u64 {
         let wanted = (self.count as f64 * part).ceil() as u64;
         let mut seen = 0;

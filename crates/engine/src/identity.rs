@@ -1,5 +1,4 @@
-//! Who this machine is to others: identities that stay the same over restarts, for whatever on it
-//! connects or exports.
+//! The identity of this machine: stable over restarts, for every host or target on it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,30 +6,30 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-/// Set by an administrator who wants another identity than the machine's.
+/// Written by an administrator to replace the machine's identity.
 const HOST_ID: &str = "/etc/tyche/host-id";
-/// Made once where the machine has no identity of its own; in the state directory.
+/// Generated once if the machine has no identity; in the state directory.
 const HOST_ID_MADE: &str = "host-id";
-/// What must outlive processes and reboots, unless the environment names another directory.
+/// The state directory, unless the environment names another.
 const STATE: &str = "/var/lib/tyche";
-/// Names another directory.
+/// The environment variable that names another directory.
 const STATE_VARIABLE: &str = "TYCHE_STATE_DIR";
-/// Of systemd; the base of what we show to others, never shown itself.
+/// The machine ID of systemd; identities are derived from it, and it is never sent itself.
 const MACHINE_ID: &str = "/etc/machine-id";
 /// Namespace of the UUIDs that are derived from something else.
 const NAMESPACE: Uuid = Uuid::from_u128(0x7479_6368_6500_4000_8000_b5b5_88b5_0001);
 
-/// The directory of what must outlive processes and reboots.
+/// The directory of state that outlives processes and reboots.
 pub fn state_dir() -> PathBuf {
     std::env::var_os(STATE_VARIABLE).map_or_else(|| STATE.into(), PathBuf::from)
 }
 
-/// The UUID that a name stands for, always the same.
+/// The UUID derived from a name, always the same.
 pub fn derived(kind: &str, of: &[u8]) -> Uuid {
     Uuid::new_v5(&Uuid::new_v5(&NAMESPACE, kind.as_bytes()), of)
 }
 
-/// A UUID that can tell one host from another.
+/// Parses the UUID of a host; the nil UUID is none.
 pub fn parse_host(text: &str) -> Option<Uuid> {
     Uuid::parse_str(text.trim()).ok().filter(|uuid| !uuid.is_nil())
 }
@@ -38,8 +37,8 @@ pub fn parse_host(text: &str) -> Option<Uuid> {
 /// This machine's UUID as a host.
 ///
 /// # Errors
-/// `InvalidData` if the administrator's file holds no UUID; what the system says when it can't be
-/// read, or an identity cannot be kept.
+/// `InvalidData` if the administrator's file holds no UUID; the system's error if it can't be read,
+/// or an identity cannot be stored.
 pub fn host() -> io::Result<Uuid> {
     match read(HOST_ID)? {
         Some(text) => parse_host(&text).ok_or_else(|| {
@@ -50,14 +49,14 @@ pub fn host() -> io::Result<Uuid> {
     }
 }
 
-/// Tells this machine from the one that what is kept in a file may have been copied from; `None`
-/// where the machine has no identity.
+/// Identifies this machine in stored state, which may have been copied from another machine; `None`
+/// if the machine has no identity.
 pub fn keeper() -> Option<Uuid> {
     let id = read(MACHINE_ID).ok()?.and_then(|text| machine_id(&text))?;
     Some(derived("keeper", id.as_bytes()))
 }
 
-/// What tells this machine from all others.
+/// The unique ID of this machine, generated if there is none.
 fn machine() -> io::Result<String> {
     let made = state_dir().join(HOST_ID_MADE);
     for path in [Path::new(MACHINE_ID), &made] {
@@ -74,14 +73,13 @@ fn machine() -> io::Result<String> {
     Ok(id)
 }
 
-/// An identity that is kept in a file, as it is written there. Machines that were never booted, or
-/// whose image was prepared for cloning, have `uninitialized` or nothing: that tells them from no
-/// other.
+/// Parses an identity read from a file. Machines that were never booted, or whose image was
+/// prepared for cloning, have `uninitialized` or nothing: that is no identity.
 fn machine_id(text: &str) -> Option<String> {
     parse_host(text).map(|_| text.trim().to_owned())
 }
 
-/// `None` if there is no such file.
+/// Reads a file; `None` if there is none.
 fn read(path: impl AsRef<Path>) -> io::Result<Option<String>> {
     let path = path.as_ref();
     match fs::read(path) {

@@ -1,8 +1,8 @@
 //! The loops that join links, the protocol, and stores or attachments.
 //!
 //! One thread runs a channel to completion: receive, protocol, store or answer, transmit, without
-//! handing over (MSST 2015 found hand-overs to be a quarter of a small request's time). It spins
-//! while that pays, then sleeps in one wait that covers links, stores, submissions and timers.
+//! hand-overs (MSST 2015 found them to be a quarter of a small request's time). It spins while that
+//! pays, then sleeps in one wait that covers links, stores, submissions and timers.
 //!
 //! ```text
 //! host:    attachment -> Volume (queue) -> [ Session <-> link ]

@@ -1,16 +1,16 @@
-//! Where threads and memory are, on a machine with several NUMA nodes.
+//! Placement of threads and memory on a machine with several NUMA nodes.
 //!
-//! That a place can be had is made sure of before anything starts. If it is refused later, for the
-//! cpuset has changed meanwhile, the work goes on from further away, and the log says so.
+//! A place is verified before anything starts. If it is refused later, because the cpuset has
+//! changed, the work continues on other nodes, and the log reports it.
 
 use tyche_block::Arena;
 use tyche_link::Link;
 use tyche_numa::{Cpus, Error, Home, Near, Node, Placement, allowed_cpus, pin};
 
-/// Where a link and what belongs to it are. What is empty the kernel does not tell.
+/// NUMA nodes of a link and its parts. Empty fields are unknown to the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkNodes {
-    /// The node of its interface, if there is one.
+    /// The node of its interface, if known.
     pub nic: Option<Node>,
     /// The nodes of the memory that it shares with the kernel.
     pub ring: Vec<Node>,
@@ -20,10 +20,10 @@ pub struct LinkNodes {
     pub cpus: Cpus,
 }
 
-/// Where a session and its requests are.
+/// NUMA nodes of a session and its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionNodes {
-    /// The node that its thread keeps to; none if it is free to go anywhere.
+    /// The node that its thread is bound to; `None` if it is not bound.
     pub thread: Option<Node>,
     /// The CPUs that its thread may run on.
     pub cpus: Cpus,
@@ -36,7 +36,7 @@ pub(crate) fn own_cpus() -> Cpus {
     allowed_cpus().unwrap_or_default()
 }
 
-/// Where a link belongs.
+/// The placement of a link.
 pub(crate) fn home(placement: &Placement, link: &dyn Link) -> Home {
     let home = placement.home(link.name());
     home.unwrap_or_else(|error| {
@@ -45,7 +45,7 @@ pub(crate) fn home(placement: &Placement, link: &dyn Link) -> Home {
     })
 }
 
-/// Has the calling thread's memory come from home while the result lives.
+/// Allocates the calling thread's memory at `home` while the result lives.
 pub(crate) fn near(home: &Home) -> Option<Near> {
     home.near().unwrap_or_else(|error| {
         tracing::warn!("memory is anywhere: {error}");
@@ -59,8 +59,8 @@ pub(crate) fn channel_arena(home: &Home, pages: usize) -> Arena {
     or_anywhere(placed, pages)
 }
 
-/// Memory for the requests of a session whose thread is at `home`: spread over the nodes if that is
-/// wanted.
+/// Memory for the requests of a session whose thread is at `home`, spread over the nodes if the
+/// placement says so.
 pub(crate) fn request_arena(placement: &Placement, home: &Home, pages: usize) -> Arena {
     let nodes = placement.buffer_nodes().len();
     if nodes == 0 {
@@ -76,26 +76,26 @@ fn or_anywhere(arena: Result<Arena, Error>, pages: usize) -> Arena {
     })
 }
 
-/// Where a thread lives, which may move.
+/// The placement of a thread, which may move.
 #[derive(Debug, Default)]
 pub(crate) struct Residence {
     node: Option<Node>,
-    /// Where it may run if it has no home.
+    /// The CPUs it may run on when unbound.
     anywhere: Cpus,
 }
 
 impl Residence {
-    /// The calling thread's, which has none yet.
+    /// That of the calling thread, which is not bound yet.
     pub(crate) fn new() -> Self {
         Self { node: None, anywhere: own_cpus() }
     }
 
-    /// The node that the thread keeps to.
+    /// The node that the thread is bound to.
     pub(crate) fn node(&self) -> Option<Node> {
         self.node
     }
 
-    /// Takes the calling thread home, or lets it go if it has no home any more.
+    /// Binds the calling thread to a node, or frees it if `home` has none.
     pub(crate) fn move_to(&mut self, home: &Home) {
         if home.node() == self.node {
             return;

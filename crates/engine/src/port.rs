@@ -1,4 +1,4 @@
-//! A link with the memory that its frames pass through, and its bad times.
+//! A port: a link, the memory for its frames, and its faults.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,12 +17,12 @@ use crate::placed;
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
-/// Positions of a receive ring, at most.
+/// The most entries of a receive ring.
 const RING_MAX: usize = 512;
-/// How long a link that is down is left alone.
+/// The pause before an interface that is down is tried again.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
 
-/// What went over a link.
+/// Traffic counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Frames received.
@@ -46,31 +46,31 @@ pub(crate) struct Port {
     ethertype: u16,
     pub(crate) rx: RxBatch,
     vectors: TxVectors,
-    /// The entries of the frame that is being added to a batch.
+    /// The entries of the frame being added to a batch.
     tail: [u8; ENTRIES_MAX * ENTRY_LEN],
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
-    /// What is wrong with the interface.
+    /// The fault of the interface.
     trouble: Option<Trouble>,
-    /// What the session has to know.
+    /// The failure that the session has not taken yet.
     problem: Option<Problem>,
 }
 
-/// What is wrong with an interface, and how it says so.
+/// A fault of an interface.
 struct Trouble {
     kind: io::ErrorKind,
     message: String,
-    /// Receiving is no proof that it is over: there is nothing to receive without a carrier, and
-    /// that is no error.
+    /// Whether it is a fault of sending: then receiving without an error does not clear it. Without
+    /// a carrier there is nothing to receive, and that is no error.
     is_with_sending: bool,
 }
 
 impl Port {
-    /// What it consists of comes from `home`.
+    /// Allocates the port's memory near `home`.
     pub(crate) fn new(link: Box<dyn Link>, ethertype: u16, home: Home) -> Self {
         let _near = placed::near(&home);
-        // A link's MTU may grow later; frames stay within what was agreed in the handshake.
+        // A link's MTU may grow later; frames stay within the length agreed in the handshake.
         let payload_max = link.frame_len_max() - HEAD_LEN;
         Self {
             rx: RxBatch::new(BATCH, payload_max),
@@ -90,18 +90,18 @@ impl Port {
         &*self.link
     }
 
-    /// Where the link belongs.
+    /// The placement of the link.
     pub(crate) fn home(&self) -> &Home {
         &self.home
     }
 
-    /// The NUMA nodes of the memory that frames are composed in.
+    /// The NUMA nodes of the memory in which frames are composed.
     pub(crate) fn memory_nodes(&self) -> Vec<Node> {
         self.vectors.memory_nodes()
     }
 
-    /// Positions for the receive rings such that the link holds a full window of the longest frames
-    /// of both.
+    /// Entries of the two receive rings such that the link holds a full window of the longest
+    /// frames of both.
     pub(crate) fn rings(&self) -> [u16; 2] {
         let frames = self.link.receive_capacity(self.link.frame_len_max()) / 2;
         let positions = frames.clamp(16, RING_MAX);
@@ -115,23 +115,23 @@ impl Port {
         self.stats
     }
 
-    /// What is wrong with the interface, if anything, and the remedy.
+    /// The fault of the interface, if any, with the remedy.
     pub(crate) fn trouble(&self) -> Option<&str> {
         self.trouble.as_ref().map(|it| it.message.as_str())
     }
 
-    /// What has befallen the interface and means that its channels are of no use, once.
+    /// Takes the pending link failure, if any: the session drops the channels of this link.
     pub(crate) fn take_problem(&mut self) -> Option<Problem> {
         self.problem.take()
     }
 
-    /// What to wait for: nothing while the interface is down, for then its socket is always
+    /// The descriptor to wait for. `None` while the interface is down: its socket is then always
     /// ready, with an error.
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         if self.down_until.is_some() { None } else { Some(self.link.wait_fd()) }
     }
 
-    /// When an interface that is down will be looked at again.
+    /// The time at which an interface that is down is tried again.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.down_until
     }
@@ -146,7 +146,7 @@ impl Port {
             }
         }
         if error.kind() == io::ErrorKind::InvalidInput {
-            // Shorter frames still get through, and the next handshake finds out how short.
+            // Shorter frames still get through; the next handshake finds their length.
             self.problem = Some(Problem::Narrowed);
             return;
         }
@@ -154,14 +154,14 @@ impl Port {
         self.down_until = Some(now + DOWN_PAUSE);
     }
 
-    /// The interface works, perhaps again.
+    /// Clears the fault of an interface that works again.
     fn recovered(&mut self) {
         if self.trouble.take().is_some() {
             tracing::info!(link = self.link.name(), "link is back");
         }
     }
 
-    /// Receives what is there into `rx`; returns how many frames came.
+    /// Receives waiting frames into `rx`; returns their number.
     pub(crate) fn receive(&mut self, now: Instant) -> usize {
         if self.down_until.is_some_and(|until| now < until) {
             self.rx.clear();
@@ -185,20 +185,20 @@ impl Port {
         }
     }
 
-    /// Finds out how long frames lie in the kernel, or no longer does.
+    /// Turns the measurement of the frames' time in the kernel on or off.
     pub(crate) fn stamp_arrivals(&mut self, on: bool) {
         if !self.link.stamp_arrivals(on) {
             tracing::debug!(link = self.link.name(), "the link does not say when frames arrive");
         }
     }
 
-    /// How long the frame at `index` of `rx` lay in the kernel; nothing if that is not known.
+    /// The time that the frame at `index` of `rx` waited in the kernel; zero if unknown.
     pub(crate) fn waited(&self, index: usize) -> Duration {
         self.rx.waited(index).unwrap_or_default()
     }
 
-    /// Sends frames as long as `poll` composes some; returns how many. `data` finds the bytes
-    /// that a frame's data entry names. What the interface does not take is lost, as on the wire.
+    /// Sends frames while `poll` composes them; returns their number. `data` finds the bytes of a
+    /// frame's data entry. Frames that the interface refuses are lost, as on the wire.
     pub(crate) fn transmit<'a>(
         &mut self,
         now: Instant,
@@ -220,7 +220,7 @@ impl Port {
                     Some(Control::Hello(hello)) => probe = Some((hello.clone(), addresses)),
                     Some(control) => {
                         if let Control::Connect(Connect { cookie, .. }) = control {
-                            // What comes back on the channel carries it.
+                            // Frames that arrive on the channel carry it.
                             self.link.narrow(COOKIE_AT, cookie.first_bytes());
                         }
                         push_body(&mut batch, &out.header, control, addresses);
@@ -229,7 +229,7 @@ impl Port {
             }
             frames += batch.len();
             let mut sent = dispatch(&mut *self.link, &mut self.stats, &batch);
-            // An interface whose MTU was lowered refuses the longer ones.
+            // An interface whose MTU was lowered refuses longer probes.
             let fits = |hello: &Hello| hello.frame_len as usize <= self.link.frame_len_max();
             if let Some((hello, addresses)) = probe.filter(|(hello, _)| fits(hello)) {
                 let hello = Control::Hello(hello);
@@ -272,7 +272,7 @@ fn dispatch(link: &mut dyn Link, stats: &mut PortStats, batch: &TxBatch<'_>) -> 
 
 static PADDING: [u8; FRAME_LEN_MAX] = [0; FRAME_LEN_MAX];
 
-/// Adds a frame of entries to the batch: headers, data where they lie, entries.
+/// Adds a frame of entries to the batch: headers, data in place, entries.
 fn push_entries<'b, 'd: 'b>(
     batch: &mut TxBatch<'b>,
     tail: &mut [u8; ENTRIES_MAX * ENTRY_LEN],
@@ -293,7 +293,7 @@ fn push_entries<'b, 'd: 'b>(
     batch.push(&head, parts, tail);
 }
 
-/// Adds an echo to the batch: any bytes in front of its entry.
+/// Adds an echo to the batch: filling in front of its entry.
 fn push_echo(batch: &mut TxBatch<'_>, out: &Outgoing, addresses: (Mac, Mac, u16)) {
     let OutgoingEcho { echo, filling } = out.echo.expect("the caller has looked");
     let (mut head, mut tail) = ([0; HEAD_LEN], [0; ENTRY_LEN]);

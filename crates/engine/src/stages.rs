@@ -1,5 +1,5 @@
-//! Where the time of requests goes: a breakdown like that of MSST 2015 ("End-to-end Overhead
-//! Analysis"), stage by stage. PROTOCOL.md, "Stage times".
+//! Stage times of requests: a breakdown like that of MSST 2015 ("End-to-end Overhead Analysis").
+//! PROTOCOL.md, "Stage times".
 //!
 //! ```text
 //! host    called-submit->slot-transmit->frame           read-receive->completed-complete->returned
@@ -9,28 +9,28 @@
 //! target                             arrived-wake->read-receive->store->answer-transmit->frame
 //! ```
 //!
-//! The target measures its stages by its own clock, the host the rest by its own. A frame counts
-//! as transmitted when it is composed: checksums of data, the rest of its batch and the system
-//! call that sends it are the wire's, as is everything that the network takes to repair. The wire
-//! is not measured at all: it is what is left, and cut into two equal halves.
+//! The target measures its stages by its own clock, the host the rest by its own. A frame counts as
+//! transmitted when it is composed: data checksums, the rest of its batch and the system call that
+//! sends it count as wire time, as do all repairs of the network. The wire is not measured: it is
+//! the remaining time, cut into two equal halves.
 
 use std::time::Duration;
 
 use tyche_proto::wire::Times;
 use tyche_proto::{Exchange, Instant};
 
-/// A part of the time that a request takes.
+/// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// From the call until there is a place for the request at the target.
+    /// From the call until the target has a free slot for the request.
     Submit,
     /// Until the last frame of the request is composed.
     Transmit,
-    /// Until the frame that makes it whole arrives at the target.
+    /// Until the frame that completes the request arrives at the target.
     WireThere,
-    /// Until the target reads that frame: its thread wakes up, or looks again.
+    /// Until the target reads that frame: its thread wakes up, or polls again.
     TargetWake,
-    /// Until the request is handed to the store.
+    /// Until the request is submitted to the store.
     TargetReceive,
     /// Until the store has answered.
     Store,
@@ -40,14 +40,14 @@ pub enum Stage {
     WireBack,
     /// Until the host reads it.
     Wake,
-    /// Until the request is known to be over.
+    /// Until the request is known to have finished.
     Receive,
     /// Until the caller is told.
     Complete,
 }
 
 impl Stage {
-    /// All of them, in their order.
+    /// All stages, in order.
     pub const ALL: [Self; 11] = [
         Self::Submit,
         Self::Transmit,
@@ -62,7 +62,7 @@ impl Stage {
         Self::Complete,
     ];
 
-    /// What people and programs call it.
+    /// The name, for people and programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Submit => "submit",
@@ -80,8 +80,8 @@ impl Stage {
     }
 }
 
-/// How long a request was in each stage. Together that is the time from the call until its return,
-/// to the nanosecond, whatever the target has said.
+/// The time of a request in each stage. The sum is the time from the call until its return, to the
+/// nanosecond, whatever the target reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageTimes([u64; Stage::ALL.len()]);
 
@@ -102,12 +102,12 @@ impl StageTimes {
     }
 }
 
-/// When things happened to a request at its host.
+/// Timestamps of a request at its host.
 #[derive(Clone, Copy, Debug)]
 struct Moments {
     called: Instant,
     exchange: Exchange,
-    /// When the frame that ended it was read, and how long it had lain in the kernel.
+    /// The arrival of the frame that ended it: when it was read, and its time in the kernel.
     read: Instant,
     waited: Duration,
     completed: Instant,
@@ -119,7 +119,7 @@ impl Moments {
         let Exchange { issued_at, sent_at, target } = self.exchange;
         let mut times = StageTimes::default();
         let mut now = self.called;
-        // The loop does not ask the clock at every step, so a step may seem to be before the last.
+        // The loop does not read the clock at every step, so a step may seem to precede the last.
         let mut until = |stage: Stage, at: Instant| {
             times.0[stage as usize] = at.since(now).as_nanos() as u64;
             now = now.max(at);
@@ -129,7 +129,7 @@ impl Moments {
         until(Stage::WireBack, self.read);
         until(Stage::Receive, self.completed);
         until(Stage::Complete, self.returned);
-        // What others say comes off the wire, as far as there is any of it.
+        // Reported times are subtracted from the wire's, at most all of it.
         let mut wire = times.0[Stage::WireBack as usize];
         let mut spent = |stage: Stage, claimed_ns: u64| {
             times.0[stage as usize] = claimed_ns.min(wire);
@@ -146,14 +146,14 @@ impl Moments {
     }
 }
 
-/// The host's record of its requests.
+/// The host's timestamps of its requests.
 pub(crate) struct HostStages {
-    /// When each operation in progress was called for, by its index.
+    /// The time of the call, by index of the operation in progress.
     called: Box<[Instant]>,
-    /// When the frame at hand was read, and how long it had lain in the kernel.
+    /// When the current frame was read, and its time in the kernel.
     read: Instant,
     waited: Duration,
-    /// Operations that are over.
+    /// Finished operations.
     over: Vec<Moments>,
 }
 
@@ -171,13 +171,13 @@ impl HostStages {
         self.called[op as usize] = now;
     }
 
-    /// A frame that was read at that moment is handled next.
+    /// Sets the timestamps of the frame that is handled next.
     pub(crate) fn read(&mut self, at: Instant, waited: Duration) {
         (self.read, self.waited) = (at, waited);
     }
 
     pub(crate) fn completed(&mut self, op: u32, exchange: Exchange, now: Instant) {
-        // Nobody wants to know if nobody has taken as many as there can be.
+        // A full list was never taken: nobody wants it.
         if self.over.len() == self.called.len() {
             self.over.clear();
         }
@@ -186,7 +186,7 @@ impl HostStages {
         self.over.push(Moments { called, exchange, read, waited, completed, returned });
     }
 
-    /// Whoever called learns now of all that are over.
+    /// Stamps all finished operations as returned to the caller.
     pub(crate) fn returned(&mut self, now: Instant) {
         self.over.iter_mut().for_each(|moments| moments.returned = now);
     }
@@ -195,13 +195,13 @@ impl HostStages {
         self.over.clear();
     }
 
-    /// The times of operations that are over.
+    /// Takes the times of finished operations.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = StageTimes> {
         self.over.drain(..).map(|moments| moments.times())
     }
 }
 
-/// The target's record of a channel's requests, by slot.
+/// The target's stage times of a channel's requests, by slot.
 pub(crate) struct TargetStages(Box<[(Instant, Times)]>);
 
 impl TargetStages {
@@ -209,14 +209,14 @@ impl TargetStages {
         Self(vec![(Instant(0), Times::ZERO); slots.into()].into())
     }
 
-    /// The store has a request from `now` on. The frame that made it whole was read at `read`,
-    /// and had lain in the kernel for some time before.
+    /// Starts the store's stage of a request at `now`. The frame that completed it was read at
+    /// `read`, after it had waited in the kernel.
     pub(crate) fn begun(&mut self, slot: u16, now: Instant, read: Instant, waited: Duration) {
         let (wake_ns, receive_ns) = (saturating(waited), saturating(now.since(read)));
         self.0[usize::from(slot)] = (now, Times { wake_ns, receive_ns, ..Times::ZERO });
     }
 
-    /// The store's answer has been taken.
+    /// Ends the store's stage of a request.
     pub(crate) fn ended(&self, slot: u16, now: Instant) -> Times {
         let (begun, times) = self.0[usize::from(slot)];
         Times { store_ns: saturating(now.since(begun)), ..times }

@@ -1,4 +1,4 @@
-//! The disk that attachments see: requests go into a queue, the session's loop takes them out.
+//! The disk that attachments see: a queue of requests for the session's loop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,8 +7,8 @@ use crossbeam_queue::ArrayQueue;
 use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Request, Sink};
 use tyche_wake::Doorbell;
 
-/// Requests that may wait to be taken by the loop. Attachments bound what they have in progress
-/// far below; what exceeds it is refused rather than waited for.
+/// The most requests that wait for the loop. Attachments limit theirs far below; more are refused,
+/// not waited for.
 const QUEUE_LEN: usize = 8192;
 
 /// A request on its way to the loop.
@@ -31,7 +31,7 @@ pub struct Volume {
     pub(crate) doorbell: Doorbell,
     arena: Arena,
     geometry: Mutex<Geometry>,
-    /// The session's loop is gone: nobody takes requests any more.
+    /// Whether the session's loop has ended and takes no more requests.
     closed: AtomicBool,
 }
 
@@ -59,7 +59,7 @@ impl Volume {
         self.queue.is_empty()
     }
 
-    /// Nothing is taken any more: what is queued now or later fails.
+    /// Closes the queue: requests in it, and later ones, fail.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.fail_queued();
@@ -87,7 +87,7 @@ impl Disk for Volume {
             return refused.fail(Errno::NOMEM);
         }
         self.doorbell.ring();
-        // The loop may have ended between its last look and the push.
+        // The loop may have ended between its last check and the push.
         if self.closed.load(Ordering::SeqCst) {
             self.fail_queued();
         }

@@ -4,8 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use tyche_proto::Instant;
 
-/// Sleeps until one of `sources` is readable or `deadline` has come. Without a deadline, for as
-/// long as it takes.
+/// Sleeps until one of `sources` is readable or `deadline` has come; without one, for any time.
 pub(crate) fn wait<'a>(
     sources: impl IntoIterator<Item = BorrowedFd<'a>>,
     now: Instant,

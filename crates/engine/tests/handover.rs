@@ -21,7 +21,7 @@ use tyche_store::memory::MemoryStore;
 
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Threads and descriptors are those of the whole process: one test at a time.
+/// Threads and descriptors belong to the whole process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,7 +31,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let comms = tasks.map(|task| task.unwrap().path().join("comm"));
-    // One that ends between the two looks has no name.
+    // A thread that ends between the two reads has no name.
     let names = comms.map(|comm| std::fs::read_to_string(comm).unwrap_or_default());
     let ours = names.filter(|name| name.starts_with("tyche-")).map(|name| name.trim().to_owned());
     let mut ours: Vec<_> = ours.collect();
@@ -39,7 +39,7 @@ fn threads() -> Vec<String> {
     ours
 }
 
-/// A thread takes its name when it runs, and may be listed for a moment after it was waited for.
+/// Waits for threads: one gets its name when it runs, and may be listed briefly after it ended.
 fn await_threads(wanted: &[&str]) {
     let deadline = Instant::now() + PATIENCE;
     while threads() != wanted {
@@ -151,7 +151,7 @@ fn a_link_that_goes_down_is_reported_by_both_loops() {
     let (a, b) = memory::pair(9014).unwrap();
     let target = handing_target(a, disk());
     let client = handing_client(wrapped(b), PATIENCE).connected();
-    // The cable's other end is gone with the target.
+    // The other end of the link is gone with the target.
     drop(target);
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -114,7 +114,7 @@ fn errors_of_the_store_reach_who_asked_and_nobody_else() {
     // Two megabytes are two requests on the wire; one of them fails.
     assert_eq!(client.read(0, 2 << 20), Err(Errno::IO));
     assert_eq!(client.read(0, 1 << 20).map(|data| data.len()), Ok(1 << 20));
-    // What makes no sense does not get as far as the network.
+    // Invalid requests do not reach the network.
     assert_eq!(client.read(1, 512), Err(Errno::INVAL));
     assert_eq!(client.read(SIZE, 512), Err(Errno::INVAL));
     assert_eq!(client.write(SIZE - 512, &[1; 1024]), Err(Errno::NOSPC));
@@ -127,7 +127,7 @@ fn errors_of_the_store_are_counted_by_kind_on_both_sides() {
     let faults = store.faults();
     let target = target(Box::new(a), Arc::new(store));
     let client = Client::start(Box::new(b), PATIENCE).connected();
-    // ENODATA: a sector that can't be read. To the host it is an I/O error.
+    // ENODATA: an unreadable sector. To the host it is an I/O error.
     faults.add(Rule::fail(Errno(61)).on(Kind::Read).times(2));
     faults.add(Rule::fail(Errno::NOSPC).on(Kind::Write).times(1));
     faults.add(Rule::fail(Errno::IO).on(Kind::Flush).times(1));
@@ -137,7 +137,7 @@ fn errors_of_the_store_are_counted_by_kind_on_both_sides() {
     client.flush().unwrap_err();
     client.write(0, &[1; 4096]).unwrap();
     client.read(0, 4096).unwrap();
-    // No fault of the disk.
+    // Not the disk's fault.
     client.read(1, 512).unwrap_err();
 
     let named = |counts: &ErrorCounts| -> Vec<_> {
@@ -190,7 +190,7 @@ fn what_requests_take_is_known() {
     assert_eq!(report.writes.all.count, 0);
 }
 
-/// The client of another program for the device of one that has died.
+/// A client in another process for the device of one that has died.
 fn successor(link: Box<dyn Link>, former: Former) -> Client {
     Client::start_with(link, PATIENCE, |options| {
         options.session.session = Uuid::from_u128(4);
@@ -215,7 +215,7 @@ fn another_program_takes_a_device_over_and_learns_of_a_lost_cache() {
     client.write(0, &[2; 4096]).unwrap();
     drop(client);
 
-    // The target lives: its cache does, too, and the former session is not in the way.
+    // The target lives, and so does its cache; the predecessor is not in the way.
     let client = successor(Shared::new(&socket), former);
     assert_eq!(client.read(0, 4096).unwrap(), [2; 4096], "it waits until it is let in");
     client.await_notice(|notice| matches!(notice, Notice::Connected(_)));

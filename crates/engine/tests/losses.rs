@@ -1,4 +1,4 @@
-//! What a target's disk has lost is told, whoever asks and however often, also by another process.
+//! Losses of a target's disk are reported to every host and every time, also by a later process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
@@ -21,7 +21,7 @@ use rig::{Client, Data, PATIENCE, SIZE, Shared, options_of_target};
 
 const FUA: Operation = Operation::Write { fua: true };
 
-/// What a target's process leaves behind.
+/// The state that a target's process leaves behind.
 #[derive(Clone, Default)]
 struct Kept(Arc<AtomicU64>);
 
@@ -52,7 +52,7 @@ fn fua(client: &Client) -> Result<(), Errno> {
     client.answer().result
 }
 
-/// The write's failure used up what the disk had to tell: a later flush succeeds there.
+/// The write's failure used up the disk's report: a later flush succeeds there.
 #[test]
 fn after_a_failed_fua_write_flushes_fail_until_the_host_connects_anew() {
     let (a, b) = memory::pair(9014).unwrap();
@@ -86,7 +86,7 @@ fn a_failed_flush_whose_answer_is_lost_fails_at_the_next_target_too() {
     let (store, kept) = (write_back(), Kept::default());
     let (faults, store) = (store.faults(), Arc::new(store) as Arc<dyn Store>);
     let (cable, plan) = (Arc::new(Mutex::new(a)), FaultPlan::new());
-    // What the target sends from now on is lost.
+    // Frames that the target sends from now on are lost.
     let cut = FaultLink::new(*Shared::new(&cable), 1, Side::Send, plan.clone()).unwrap();
     let first = kept.serve(Box::new(cut), Arc::clone(&store));
     let client = Client::start(Box::new(b), PATIENCE).connected();
@@ -104,7 +104,7 @@ fn a_failed_flush_whose_answer_is_lost_fails_at_the_next_target_too() {
     assert_eq!(client.flush(), Ok(()));
 }
 
-/// A target that notices that its machine was put back to an earlier state.
+/// A target that detects that its machine was rolled back.
 #[test]
 fn a_distrusted_target_fails_flushes_and_forgets_who_wrote() {
     let (a, b) = memory::pair(9014).unwrap();

@@ -1,5 +1,4 @@
-//! What a session's thread polls beside its own work: requests that are made there, and answered
-//! there.
+//! Pollers in a session's thread: requests are submitted and answered there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
@@ -18,7 +17,7 @@ use tyche_link::memory;
 use tyche_store::memory::MemoryStore;
 use tyche_wake::{Inbox, Polled, Poller};
 
-/// What the poller of these tests finds to do.
+/// Events of these tests' poller.
 enum Event {
     /// Read the first page.
     Read,
@@ -26,7 +25,7 @@ enum Event {
     End,
 }
 
-/// The poller's inbox, and the disk's way to answer.
+/// The poller's inbox, and the recipient of the disk's answers.
 struct Events(Inbox<Event>);
 
 impl Events {
@@ -79,10 +78,10 @@ impl Poller for Reader {
     }
 }
 
-/// In which thread a read ended, and how.
+/// The thread in which a read ended, and its result.
 type Outcome = (ThreadId, Result<(), Errno>);
 
-/// A client whose session polls a reader: what to tell that, and what it has read.
+/// A client whose session polls a reader, the reader's events, and its results.
 fn stage() -> (Client, Arc<Events>, Receiver<Outcome>, Target) {
     let (a, b) = memory::pair(9014).unwrap();
     let target = target(Box::new(a), Arc::new(MemoryStore::new(SIZE, 512).unwrap()));

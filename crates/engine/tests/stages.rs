@@ -1,5 +1,5 @@
-//! Where the time of requests goes, over links in memory: that it is all accounted for, and that
-//! what is slow is what it is said to be.
+//! Stage times over links in memory: their sum is the time of the request, and a delay shows in its
+//! own stage.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
@@ -19,7 +19,7 @@ use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Kind, Rule};
 use tyche_store::memory::MemoryStore;
 
-/// Long beside everything else that happens to a request here.
+/// Long compared with every other stage.
 const LONG: Duration = Duration::from_millis(20);
 
 fn host(link: Box<dyn Link>, stages: bool) -> InlineHost {
@@ -34,7 +34,7 @@ fn store() -> MemoryStore {
     MemoryStore::new(SIZE, 512).unwrap()
 }
 
-/// Has a request executed; returns where its time went, and its time.
+/// Executes a request; returns its stage times and its total time.
 fn one(host: &mut InlineHost, operation: Operation, len: u32) -> (StageTimes, Duration) {
     let buffer = match operation {
         Operation::Read | Operation::Write { .. } => host.arena().alloc(len as usize),
@@ -53,7 +53,7 @@ fn one(host: &mut InlineHost, operation: Operation, len: u32) -> (StageTimes, Du
     (times[0], took)
 }
 
-/// The stage that most of the time went to, which must be that share at least.
+/// The longest stage, which must have at least that share.
 fn longest(times: &StageTimes, percent: u64) -> Stage {
     let longest = Stage::ALL.into_iter().max_by_key(|&stage| times.nanoseconds(stage)).unwrap();
     assert!(times.nanoseconds(longest) * 100 >= times.total() * percent, "{times:?}");
@@ -83,10 +83,10 @@ fn requests_of_all_kinds_are_accounted_for() {
         for stage in [Stage::TargetReceive, Stage::Store, Stage::WireThere, Stage::WireBack] {
             assert!(times.nanoseconds(stage) > 0, "no time in {stage:?}: {operation:?} {times:?}");
         }
-        // A link in memory does not know how long frames lay in it.
+        // A link in memory does not measure the frames' time in it.
         assert_eq!(times.nanoseconds(Stage::Wake) + times.nanoseconds(Stage::TargetWake), 0);
     }
-    // An answer of the handshake that was repeated comes when nobody waits for it any more.
+    // A repeated answer of the handshake comes when nobody waits for it any more.
     let rejects = host.report().rejects;
     assert!(rejects.iter().all(|(reject, _)| *reject == Reject::Unexpected), "{rejects:?}");
 }
@@ -104,7 +104,7 @@ fn a_slow_store_is_the_store_and_a_slow_link_the_wire() {
     let (times, _) = one(&mut host, Operation::Read, 4096);
     assert_eq!(longest(&times, 50), Stage::Store);
     assert!(u128::from(times.nanoseconds(Stage::Store)) >= LONG.as_nanos());
-    // Each way, and nobody can tell which way was the longer.
+    // Each way; the two ways cannot be told apart.
     plan.set_delay(LONG);
     let (times, _) = one(&mut host, Operation::Read, 4096);
     assert!(matches!(longest(&times, 40), Stage::WireThere | Stage::WireBack), "{times:?}");
@@ -147,7 +147,7 @@ fn who_does_not_ask_gets_nothing() {
         host.wait(&mut done, PATIENCE);
     }
     assert_eq!(host.stage_times().count(), 0);
-    // An answer of the handshake that was repeated comes when nobody waits for it any more.
+    // A repeated answer of the handshake comes when nobody waits for it any more.
     let rejects = host.report().rejects;
     assert!(rejects.iter().all(|(reject, _)| *reject == Reject::Unexpected), "{rejects:?}");
 }

@@ -1,5 +1,5 @@
-//! The agent of the conformance suite for hosts made of libtyche: connects the export `conf` on an
-//! interface, and does what it reads. `conformance/README.md` has the lines.
+//! The conformance suite's agent for hosts built on libtyche: connects the export `conf` on an
+//! interface, and executes the orders from its input. `conformance/README.md` defines the lines.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tyche::{Completion, Mode, Operation, Options, Request, Volume};
 
-/// Between two looks whether the session is over.
+/// The interval between two checks for the end of the session.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The orders in progress: their names, and whether they read.
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Connects, and tells of what ends.
+/// Connects, and reports the end of each request.
 fn serve(interface: String, opened: &OnceLock<Volume>, orders: &Orders) {
     let mut options = Options::new("conf");
     options.links = vec![interface];
@@ -109,9 +109,9 @@ fn rejects(volume: &Volume) -> String {
     format!("{{{}}}", report.rejects.iter().map(count).collect::<Vec<_>>().join(", "))
 }
 
-/// A line for whoever gives the orders.
+/// Prints a line for the suite.
 fn say(line: &str) {
     let mut output = io::stdout().lock();
-    // If nobody listens any more, the end of the input will tell.
+    // If the reader is gone, the input ends too.
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }

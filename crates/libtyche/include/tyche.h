@@ -29,17 +29,17 @@
 #define TYCHE_UNMAP 2
 
 /**
- * The calling thread drives the session: the shortest way, for one thread that polls.
+ * The calling thread drives the session: the shortest path, for one thread that polls.
  */
 #define TYCHE_INLINE 0
 
 /**
- * The volume has a thread of its own, which any number of threads hand requests to.
+ * The volume has a thread of its own, to which any number of threads submit requests.
  */
 #define TYCHE_QUEUE 1
 
 /**
- * Each request has a frame of its own: what batching is measured against.
+ * Each request has a frame of its own: the baseline to measure batching against.
  */
 #define TYCHE_BATCH_NONE 0
 
@@ -49,25 +49,26 @@
 #define TYCHE_BATCH_NATURAL 1
 
 /**
- * A frame waits up to 50 microseconds for as many requests as gave the best throughput lately.
+ * A frame waits up to 50 microseconds for the number of requests that gave the best throughput
+ * lately.
  */
 #define TYCHE_BATCH_ADAPTIVE 2
 
 /**
- * How to open a volume. Made by tyche_options_new(), freed by tyche_options_free(), used by one
- * thread at a time.
+ * Options to open a volume with. Made by tyche_options_new(), freed by tyche_options_free(), used
+ * by one thread at a time.
  */
 typedef struct tyche_options tyche_options;
 
 /**
  * An open export. Made by tyche_open(), freed by tyche_close(). In queue mode any number of
- * threads may use it at once; in inline mode one at a time: a call in the middle of another
- * thread's returns -EBUSY. After a fork(), the child must leave it alone, tyche_close() included.
+ * threads may use it at once; in inline mode one at a time: a call during another thread's returns
+ * -EBUSY. After a fork(), the child must leave it alone, tyche_close() included.
  */
 typedef struct tyche_volume tyche_volume;
 
 /**
- * What a disk is like.
+ * The properties of a disk.
  */
 typedef struct tyche_geometry {
   /**
@@ -87,21 +88,21 @@ typedef struct tyche_geometry {
    */
   bool write_cache;
   /**
-   * Discard does something.
+   * Whether discard has an effect.
    */
   bool discard;
   /**
-   * Seeks take time: the data are on disks that turn.
+   * Whether seeks take time: the disks are rotational.
    */
   bool rotational;
 } tyche_geometry;
 
 /**
- * The end of a request.
+ * The completion of a request.
  */
 typedef struct tyche_completion {
   /**
-   * What the request was submitted with.
+   * The token that the request was submitted with.
    */
   uint64_t token;
   /**
@@ -119,9 +120,9 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Connects to an export and waits until that is done: returns 0 and the volume in *volume, or a
+ * Connects to an export and waits for the connection: returns 0 and the volume in *volume, or a
  * negative error number and a sentence in `error`, cut to `error_size` bytes with the final zero.
- * `error` may be NULL. The options stay the caller's.
+ * `error` may be NULL. The options remain the caller's.
  */
 int tyche_open(const struct tyche_options *options,
                struct tyche_volume **volume,
@@ -129,23 +130,23 @@ int tyche_open(const struct tyche_options *options,
                size_t error_size);
 
 /**
- * Ends the session, with a farewell to the target that takes up to a second, and frees the volume
- * and all its registered buffers; NULL does nothing. Completions that have not been polled are
- * lost, and it is unknown what became of requests in flight: their memory is not touched any more.
+ * Ends the session, waits up to a second for the target's confirmation, and frees the volume and
+ * all its registered buffers; NULL does nothing. Completions that have not been polled are lost,
+ * and the outcome of requests in flight is unknown: their memory is not touched any more.
  */
 void tyche_close(struct tyche_volume *volume);
 
 /**
- * What the disk is like now; its size may grow while it is open.
+ * The current geometry of the disk; its size may grow while it is open.
  */
 int tyche_get_geometry(const struct tyche_volume *volume,
                        struct tyche_geometry *geometry);
 
 /**
- * Memory for data that are to land without another copy: zeroed, and aligned to 4096 bytes.
- * Requests may use any part of it; those parts that begin at a multiple of 4096 bytes, and whose
- * pages no other request in flight uses, are used in place, others are copied like unregistered
- * memory. NULL if `len` is zero or more than 16 GiB.
+ * Allocates a registered buffer, for data without another copy: zeroed, and aligned to 4096 bytes.
+ * Requests may use any part of it. Parts that begin at a multiple of 4096 bytes, and whose pages
+ * no other request in flight uses, are used in place; others are copied like unregistered memory.
+ * NULL if `len` is zero or more than 16 GiB.
  */
 void *tyche_buffer_alloc(const struct tyche_volume *volume,
                          size_t len);
@@ -157,12 +158,12 @@ void tyche_buffer_free(const struct tyche_volume *volume, void *buffer);
 
 /**
  * Reads `len` bytes at `offset` of the disk into `buffer`, which must be left alone until the
- * request has ended. Any memory will do; of a registered buffer it is filled in place.
+ * request has ended. Any memory will do; a registered buffer is filled in place.
  *
- * Returns 0: the end will come out of tyche_poll() or tyche_wait() with this token. -EAGAIN: too
- * much is in progress, poll and try again. -EBUSY: another thread is in a call on this volume,
- * which is in inline mode. -EINVAL: a pointer is NULL, or the request is longer than the volume's
- * memory. The same holds for the requests below.
+ * Returns 0: the completion comes out of tyche_poll() or tyche_wait() with this token. -EAGAIN:
+ * the limit of requests in progress or of memory is reached; poll and try again. -EBUSY: another
+ * thread is in a call on this volume, which is in inline mode. -EINVAL: a pointer is NULL, or the
+ * request is longer than the volume's memory. The same holds for the requests below.
  */
 int tyche_read(const struct tyche_volume *volume,
                void *buffer,
@@ -188,7 +189,8 @@ int tyche_write(const struct tyche_volume *volume,
 int tyche_flush(const struct tyche_volume *volume, uint64_t token);
 
 /**
- * The content of the range is no longer needed: reads may return anything until it is rewritten.
+ * Discards the range: its content is no longer needed, and reads may return anything until it is
+ * rewritten.
  */
 int tyche_discard(const struct tyche_volume *volume,
                   uint32_t len,
@@ -196,7 +198,7 @@ int tyche_discard(const struct tyche_volume *volume,
                   uint64_t token);
 
 /**
- * The range reads as zeroes from then on. Flags: TYCHE_FUA, TYCHE_UNMAP.
+ * Zeroes the range: it reads as zeroes from then on. Flags: TYCHE_FUA, TYCHE_UNMAP.
  */
 int tyche_write_zeroes(const struct tyche_volume *volume,
                        uint32_t len,
@@ -205,9 +207,9 @@ int tyche_write_zeroes(const struct tyche_volume *volume,
                        uint64_t token);
 
 /**
- * Picks up to `max` requests that have ended and returns how many; never waits. In inline mode
- * this sends what was submitted and takes what has come, also with a `max` of 0: call it a few
- * times a second at least.
+ * Takes up to `max` completions and returns how many; never waits. In inline mode this sends
+ * submitted requests and handles received frames, also with a `max` of 0: call it a few times a
+ * second at least.
  */
 int tyche_poll(const struct tyche_volume *volume,
                struct tyche_completion *completions,
@@ -215,7 +217,7 @@ int tyche_poll(const struct tyche_volume *volume,
 
 /**
  * As tyche_poll(), but waits until `min` requests have ended, or as many as are in flight, or
- * `timeout_ms` milliseconds have passed. Several threads that wait should each wait for one.
+ * `timeout_ms` milliseconds have passed. If several threads wait, each should wait for one.
  */
 int tyche_wait(const struct tyche_volume *volume,
                struct tyche_completion *completions,
@@ -224,15 +226,14 @@ int tyche_wait(const struct tyche_volume *volume,
                uint32_t timeout_ms);
 
 /**
- * In queue mode, a descriptor that becomes readable when a request has ended: for poll(2) and its
- * kin, never to be read or closed. Call this before every sleep, for it is what makes the
- * descriptor speak; now and then it speaks for nothing. -EOPNOTSUPP in inline mode: use
- * tyche_wait().
+ * In queue mode, a descriptor that becomes readable when a request has ended: for poll(2) and the
+ * like, never to be read or closed. Call this before every sleep, for it arms the descriptor;
+ * spurious wake-ups are possible. -EOPNOTSUPP in inline mode: use tyche_wait().
  */
 int tyche_wait_fd(const struct tyche_volume *volume);
 
 /**
- * Options with their defaults, for the export of that name. NULL if the name is none. Does not
+ * Options with their defaults, for the export of that name. NULL if the name is invalid. Does not
  * keep the string.
  */
 struct tyche_options *tyche_options_new(const char *name);
@@ -243,8 +244,8 @@ struct tyche_options *tyche_options_new(const char *name);
 void tyche_options_free(struct tyche_options *options);
 
 /**
- * Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. All named are
- * used as one; without any, every interface that is up.
+ * Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. All are used
+ * together; without any, every interface that is up.
  */
 int tyche_options_add_link(struct tyche_options *options,
                            const char *interface);
@@ -262,7 +263,7 @@ int tyche_options_set_qdisc(struct tyche_options *options,
                             bool qdisc);
 
 /**
- * Who drives the session: TYCHE_INLINE (the default) or TYCHE_QUEUE.
+ * The thread that drives the session: TYCHE_INLINE (the default) or TYCHE_QUEUE.
  */
 int tyche_options_set_mode(struct tyche_options *options, int mode);
 
@@ -273,60 +274,60 @@ int tyche_options_set_channels(struct tyche_options *options,
                                uint8_t channels);
 
 /**
- * Requests with the target at once, 1 to 1024; 128 by default.
+ * The most requests at the target at once, 1 to 1024; 128 by default.
  */
 int tyche_options_set_queue_size(struct tyche_options *options, uint16_t queue_size);
 
 /**
- * Bytes of memory of the volume's own, which data of unregistered buffers pass through; 64 MiB by
- * default. No single request may be longer.
+ * Bytes of the volume's own memory, through which data of unregistered buffers are copied; 64 MiB
+ * by default. No single request may be longer.
  */
 int tyche_options_set_memory(struct tyche_options *options,
                              size_t bytes);
 
 /**
- * The longest time to spin for more work before sleeping; 0, the default: never.
+ * The longest spin for more work before sleeping; 0, the default: never.
  */
 int tyche_options_set_spin_us(struct tyche_options *options, uint32_t microseconds);
 
 /**
  * Whether to hand work over between threads, as the first Tyche did: one receives, and with
- * TYCHE_QUEUE another completes. Slower, and there to measure by how much; off by default.
+ * TYCHE_QUEUE another completes. Slower, to measure the cost; off by default.
  */
 int tyche_options_set_hand_over(struct tyche_options *options,
                                 bool hand_over);
 
 /**
- * How requests share frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
+ * The batching of requests in frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
  * TYCHE_BATCH_NONE.
  */
 int tyche_options_set_batch(struct tyche_options *options, int policy);
 
 /**
- * Whether checksums cover data; they do by default. Headers and commands always are covered.
+ * Whether checksums cover data; they do by default. Headers and commands are always covered.
  */
 int tyche_options_set_checksum(struct tyche_options *options,
                                bool checksum);
 
 /**
- * Whether never to write.
+ * Whether to open the export read-only.
  */
 int tyche_options_set_read_only(struct tyche_options *options, bool read_only);
 
 /**
- * How long opening may take; 10000 by default.
+ * The longest time to open; 10000 by default.
  */
 int tyche_options_set_timeout_ms(struct tyche_options *options, uint32_t milliseconds);
 
 /**
- * How long requests wait for a lost target before they fail with EIO; -1: for ever; 600000 by
+ * The time that requests wait for a lost target before they fail with EIO; -1: for ever; 600000 by
  * default.
  */
 int tyche_options_set_loss_timeout_ms(struct tyche_options *options,
                                       int64_t milliseconds);
 
 /**
- * Be the host of that UUID rather than this machine.
+ * The UUID of the host to present, instead of this machine's.
  */
 int tyche_options_set_host(struct tyche_options *options, const char *uuid);
 

@@ -1,4 +1,4 @@
-//! Why a volume does not open, and why it does not take a request.
+//! Errors of opening a volume, and of submitting a request.
 
 use std::io;
 
@@ -8,22 +8,22 @@ use tyche_engine::{ConnectError, Notice};
 use tyche_link::{packet, tcp};
 use tyche_proto::wire::Reason;
 
-/// Why a volume does not open.
+/// Reasons why a volume does not open.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// An option has a value that makes no sense.
+    /// An option has an invalid value.
     #[error("{0}")]
     Option(String),
     /// An interface cannot be used.
     #[error(transparent)]
     Link(#[from] packet::OpenError),
-    /// There is no way over TCP.
+    /// The target can't be reached over TCP.
     #[error(transparent)]
     Tcp(#[from] tcp::OpenError),
-    /// This machine's identity cannot be read or kept.
+    /// This machine's identity cannot be read or stored.
     #[error("the identity of this host: {0}")]
     Identity(io::Error),
-    /// The system gives no thread or descriptor.
+    /// The system refuses a thread or descriptor.
     #[error("start a session: {0}")]
     System(io::Error),
     /// The target refuses.
@@ -63,7 +63,7 @@ impl OpenError {
         })
     }
 
-    /// What a notice that ends all hope means.
+    /// Converts a notice that ends the session.
     pub(crate) fn from_notice(notice: Notice) -> Self {
         match notice {
             Notice::Rejected(reason, detail) => Self::Refused(reason, detail),
@@ -84,10 +84,10 @@ impl From<ConnectError> for OpenError {
     }
 }
 
-/// Why a call on a volume did nothing.
+/// Reasons why a call on a volume did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Why {
-    /// As many requests are in progress as there may be: poll, then try again.
+    /// The limit of requests in progress is reached: poll, then try again.
     #[error("as many requests are in progress as there may be")]
     Full,
     /// Another thread is in a call on the same volume, which is in inline mode.
@@ -95,11 +95,11 @@ pub enum Why {
     Busy,
 }
 
-/// A request that was not taken.
+/// A refused request.
 #[derive(Debug, Error)]
 #[error("{why}")]
 pub struct Refused {
-    /// Why not.
+    /// The reason.
     pub why: Why,
     /// The request, with its buffer.
     pub request: Request,

@@ -1,7 +1,7 @@
 //! Inline mode: the caller's thread drives the session.
 //!
 //! A lock that is never waited for guards the session, so that a second thread gets an error
-//! rather than a turn: who wants turns wants queue mode.
+//! instead of waiting: sharing takes queue mode.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -15,16 +15,16 @@ use crate::volume::REQUESTS_MAX;
 
 pub(crate) struct Inline {
     state: Mutex<State>,
-    /// A copy, for it can be asked for at any time.
+    /// A copy, which is available at any time.
     geometry: Mutex<Geometry>,
     arena: Arena,
 }
 
 struct State {
     host: InlineHost,
-    /// Completions that have not been handed out, oldest first.
+    /// Completions that have not been returned, oldest first.
     ready: VecDeque<Completion>,
-    /// Where the session puts those that it finds.
+    /// Completions that the session has just returned.
     found: Vec<Completion>,
 }
 
@@ -71,8 +71,8 @@ impl Inline {
     ) -> Result<usize, Why> {
         let mut state = self.state()?;
         let State { host, ready, found } = &mut *state;
-        // Whoever takes completions one by one submits in between: what is submitted until they
-        // are all taken then shares frames.
+        // A caller that takes completions one by one submits in between: requests submitted until
+        // all are taken then share frames.
         if min == 0 || ready.len() < min {
             host.poll(found);
             ready.extend(found.drain(..));

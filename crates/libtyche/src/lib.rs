@@ -1,17 +1,17 @@
-//! The host's side as a library: a program reads and writes an export of a target itself, without
-//! a block device, a kernel or a daemon in the way.
+//! The host's side as a library: a program reads and writes an export of a target itself, without a
+//! block device, a kernel driver or a daemon in between.
 //!
-//! [`Options::open`] connects; the [`Volume`] takes requests and hands back completions. Nothing
-//! blocks but what is named *wait*, *open* or *close*. Two modes ([`Mode`]), chosen when opening:
+//! [`Options::open`] connects; the [`Volume`] takes requests and returns completions. Only
+//! functions named *wait*, *open* or *close* block. Two modes ([`Mode`]), chosen when opening:
 //!
 //! ```text
 //! inline   caller -> Volume -> Session <-> link        the caller's thread does everything
 //! queue    callers -> Volume (queue) -> | thread: Session <-> link
 //! ```
 //!
-//! *Inline* has no hand-over, and so the shortest way; but nothing moves unless the caller polls,
-//! a few times a second at least. *Queue* takes requests from any thread, and keeps the session
-//! alive by itself.
+//! *Inline* has no hand-over, and so the shortest path; but it makes progress only while the caller
+//! polls, a few times a second at least. *Queue* takes requests from any thread, and keeps the
+//! session alive by itself.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -34,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! The same in C is `tyche.h`, made from the `ffi` module, the one place that needs `unsafe`.
+//! The same in C is `tyche.h`, generated from the `ffi` module, the only one that needs `unsafe`.
 
 #![deny(unsafe_code)]
 

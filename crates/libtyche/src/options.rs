@@ -1,4 +1,4 @@
-//! What a program says before it opens a volume.
+//! The options of a volume.
 
 use std::io;
 use std::time::Duration;
@@ -17,62 +17,62 @@ use crate::volume::{REQUESTS_MAX, Volume};
 
 /// Pages wanted for the target's data queue: 32 MiB.
 const DAMQ_PAGES: u32 = (32 << 20) / 4096;
-/// The most memory that a volume takes for buffers of its own.
+/// The most memory of a volume for its own buffers.
 const MEMORY_MAX: usize = 64 << 30;
 
-/// Who drives the session.
+/// The thread that drives the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The thread that calls: the shortest way, for one thread that polls.
+    /// The calling thread: the shortest path, for one thread that polls.
     #[default]
     Inline,
-    /// A thread of the volume's own, which any number of threads hand requests to.
+    /// A thread of the volume's own, to which any number of threads submit requests.
     Queue,
 }
 
-/// How to open a volume.
+/// Options to open a volume with.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the export, as `tyche discover` lists it.
     pub export: String,
-    /// Interfaces that reach the target, or `tcp:HOST:PORT` where it listens: all are used as one.
-    /// None: every interface that is up.
+    /// Interfaces that reach the target, or `tcp:HOST:PORT` where it listens: all are used
+    /// together. Empty: every interface that is up.
     pub links: Vec<String>,
     /// Channels for each pair of a local interface and one of the target's, 1 to 16; 1 by default.
     pub channels: u8,
-    /// The target's Ethernet address; `None`: it is asked for by broadcast.
+    /// The target's Ethernet address; `None`: found by broadcast.
     pub target: Option<[u8; 6]>,
     /// EtherType of the frames, the same on both sides; 0x88b5 by default.
     pub ethertype: u16,
-    /// Send through the interface's queueing discipline, so that traffic control (tc) applies;
-    /// costs some speed, and is off by default.
+    /// Whether to send through the interface's queueing discipline, so that traffic control (tc)
+    /// applies; costs some speed, and is off by default.
     pub qdisc: bool,
-    /// Who drives the session.
+    /// The thread that drives the session.
     pub mode: Mode,
-    /// Requests with the target at once, 1 to 1024; 128 by default.
+    /// The most requests at the target at once, 1 to 1024; 128 by default.
     pub queue_size: u16,
-    /// Bytes of memory of the volume's own for the data of requests; 64 MiB by default.
+    /// Bytes of the volume's own memory for the data of requests; 64 MiB by default.
     pub memory: usize,
-    /// The longest time to spin for more work before sleeping; zero, the default: never.
+    /// The longest spin for more work before sleeping; zero, the default: never.
     pub spin: Duration,
-    /// Hand work over between threads, as the first Tyche did: one receives, and in queue mode
-    /// another completes. Slower, and there to measure by how much; no, by default. Each thread
-    /// spins as said above.
+    /// Whether to hand work over between threads, as the first Tyche did: one receives, and in
+    /// queue mode another completes. Slower, to measure the cost; off by default. Each thread spins
+    /// up to `spin`.
     pub hand_over: bool,
-    /// How requests share frames.
+    /// The batching of requests in frames.
     pub batch: BatchPolicy,
-    /// Whether checksums cover data; they do by default. Headers and commands always are covered.
+    /// Whether checksums cover data; they do by default. Headers and commands are always covered.
     pub checksum: bool,
-    /// Never write.
+    /// Whether to open the export read-only.
     pub read_only: bool,
-    /// How long opening may take; 10 s by default.
+    /// The longest time to open; 10 s by default.
     pub timeout: Duration,
     /// Silence after which the target is taken for lost, 0.1 s to 60 s; 3 s by default.
     pub keep_alive: Duration,
-    /// How long requests wait for a lost target before they fail with EIO; `None`: for ever. 600 s
-    /// by default.
+    /// The time that requests wait for a lost target before they fail with EIO; `None`: for ever.
+    /// 600 s by default.
     pub ctrl_loss_tmo: Option<Duration>,
-    /// Be this host rather than this machine.
+    /// The host to present, instead of this machine.
     pub host: Option<Uuid>,
 }
 
@@ -104,7 +104,7 @@ impl Options {
     /// Opens the interfaces and connects to the export. Waits for up to `timeout`.
     ///
     /// # Errors
-    /// See [`OpenError`]; each says what to do about it.
+    /// See [`OpenError`]; each names a remedy.
     pub fn open(&self) -> Result<Volume, OpenError> {
         let mut links = self.links.clone();
         if links.is_empty() {
@@ -140,7 +140,7 @@ impl Options {
         Volume::connect(options, self.mode, self.timeout)
     }
 
-    /// The links, each received from by a thread of its own.
+    /// The links, each with a receive thread of its own.
     fn hand_over(&self, links: Vec<HostLink>) -> Result<Vec<HostLink>, OpenError> {
         let mut handed = Vec::with_capacity(links.len());
         for HostLink { link, target } in links {
@@ -158,7 +158,7 @@ impl Options {
     fn link(&self, name: &str) -> Result<Box<dyn Link>, OpenError> {
         match Place::parse(name, 1).map_err(|it| OpenError::Option(it.to_string()))? {
             Some(place) => {
-                // A name without an address is the same as one whose addresses do not answer.
+                // A name without an address counts as one whose addresses do not answer.
                 let addresses = place.resolve().unwrap_or_default();
                 Ok(Box::new(TcpClient::connect(&addresses, &TcpOptions::default())?))
             }

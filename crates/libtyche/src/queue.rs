@@ -1,4 +1,4 @@
-//! Queue mode: any thread hands requests to the session's own, and picks up completions.
+//! Queue mode: any thread submits requests to the session's own, and picks up completions.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ pub(crate) struct Queue {
     host: Host,
     life: Arc<Life>,
     done: Arc<Done>,
-    /// The same, as the session knows it.
+    /// The same, as a sink for the session.
     sink: Arc<dyn Sink>,
 }
 
@@ -82,12 +82,12 @@ impl Queue {
 
     pub(crate) fn close(self, timeout: Duration) {
         self.host.control().disconnect();
-        // If it is not over by then, it is ended when the host is dropped.
+        // If it is not closed by then, dropping the host aborts it.
         self.life.wait(timeout, |stage| *stage == Stage::Closed);
     }
 }
 
-/// What has become of the session, for who opens or closes it.
+/// The stage of the session, for the threads that open or close it.
 #[derive(Default)]
 struct Life {
     stage: Mutex<Stage>,
@@ -99,7 +99,7 @@ enum Stage {
     /// With the last refusal.
     Connecting(Option<Notice>),
     Connected,
-    /// It failed before it ever was connected, or after.
+    /// It failed, before or after it was connected.
     Over(Notice),
     Closed,
 }
@@ -125,15 +125,15 @@ impl Life {
         let mut stage = self.stage();
         *stage = match notice {
             Notice::Connected(_) => Stage::Connected,
-            // A refusal comes before the failure that follows from it, and says more. Not every
-            // refusal is final.
+            // A refusal precedes the failure that it causes, and says more. Not every refusal is
+            // final.
             Notice::Rejected(..) if stage.is_connecting() => Stage::Connecting(Some(notice)),
             Notice::Failed(_) => match std::mem::take(&mut *stage) {
                 Stage::Connecting(Some(refusal)) => Stage::Over(refusal),
                 _ => Stage::Over(notice),
             },
             Notice::Closed => Stage::Closed,
-            // No device outlives the process.
+            // No device outlives the process, so there will be no successor.
             Notice::Former(_) => return,
             notice => {
                 tracing::info!(?notice, "session");
@@ -143,7 +143,7 @@ impl Life {
         self.changed.notify_all();
     }
 
-    /// Waits until the stage is as wanted; false if it is not in time.
+    /// Waits until the stage is as wanted; false on timeout.
     fn wait(&self, timeout: Duration, wanted: impl Fn(&Stage) -> bool) -> bool {
         let waited = self.changed.wait_timeout_while(self.stage(), timeout, |it| !wanted(it));
         let (stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -151,14 +151,14 @@ impl Life {
     }
 }
 
-/// Completions on their way from the session's thread to whoever picks them up.
+/// Completions on their way from the session's thread to the threads that pick them up.
 struct Done {
     queue: ArrayQueue<Completion>,
     /// Threads in [`wait`](Self::wait).
     waiters: AtomicUsize,
     lock: Mutex<()>,
     arrived: Condvar,
-    /// Somebody is about to sleep on `fd`.
+    /// Whether a thread is about to sleep on `fd`.
     armed: AtomicBool,
     fd: OwnedFd,
 }
@@ -186,7 +186,7 @@ impl Done {
         count
     }
 
-    /// Waits until a completion is there; false if `deadline` has come before.
+    /// Waits for a completion; false if `deadline` has passed before.
     fn wait(&self, deadline: Instant) -> bool {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -198,10 +198,10 @@ impl Done {
         !self.queue.is_empty()
     }
 
-    /// Makes the descriptor speak at the next completion, or at once if one is there.
+    /// Arms the descriptor for the next completion, or signals it at once if one is there.
     fn arm(&self) -> BorrowedFd<'_> {
         let mut count = [0; 8];
-        // It fails when the descriptor has nothing to say, as it should be.
+        // Fails if the descriptor is not readable, which is fine.
         let _ = rustix::io::read(&self.fd, &mut count);
         self.armed.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -223,14 +223,14 @@ impl Sink for Done {
     fn complete(&self, completion: Completion) {
         let pushed = self.queue.push(completion);
         assert!(pushed.is_ok(), "no more completions than requests taken");
-        // Sleepers announce themselves first and look second; here it is the other way round. So
+        // Sleepers announce themselves first and check second; here it is the other way round. So
         // one of the two always sees the other.
         fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.arrived.notify_all();
         }
-        // What was pushed may have been taken before the descriptor was armed for what comes next.
+        // The completion may have been taken before the descriptor was armed for the next one.
         if self.armed.load(Ordering::SeqCst) && !self.queue.is_empty() {
             self.ring();
         }

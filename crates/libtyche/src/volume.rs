@@ -12,18 +12,18 @@ use crate::inline::Inline;
 use crate::options::Mode;
 use crate::queue::Queue;
 
-/// Requests that a volume takes before one of them has to be picked up.
+/// The most requests that a volume takes before one of them has to be picked up.
 pub const REQUESTS_MAX: usize = 1024;
 
-/// An open export: takes requests, each with a token of the caller's choice, and hands back their
+/// An open export: takes requests, each with a token of the caller's choice, and returns their
 /// completions in the order in which they end.
 ///
-/// It may be shared between threads in either mode; in inline mode a call fails with
-/// [`Why::Busy`] while another thread is in one. Dropping it ends the session without a farewell:
-/// the target notices after a while. [`close`](Self::close) is better.
+/// It may be shared between threads in either mode; in inline mode a call fails with [`Why::Busy`]
+/// during another thread's call. Dropping it ends the session without telling the target, which
+/// notices after a while. [`close`](Self::close) is better.
 pub struct Volume {
     session: Session,
-    /// Requests taken whose completions have not been handed out.
+    /// Requests taken whose completions have not been returned.
     in_flight: AtomicUsize,
 }
 
@@ -45,7 +45,7 @@ impl Volume {
         Ok(Self { session, in_flight: AtomicUsize::new(0) })
     }
 
-    /// What the disk is like now. The size may grow while it is open.
+    /// The current geometry of the disk. The size may grow while it is open.
     pub fn geometry(&self) -> Geometry {
         match &self.session {
             Session::Inline(inline) => inline.geometry(),
@@ -53,7 +53,7 @@ impl Volume {
         }
     }
 
-    /// The volume's memory for the buffers of requests. An extent of any other arena does as well.
+    /// The volume's memory for the buffers of requests. An extent of any other arena works as well.
     pub fn arena(&self) -> &Arena {
         match &self.session {
             Session::Inline(inline) => inline.arena(),
@@ -61,14 +61,14 @@ impl Volume {
         }
     }
 
-    /// Requests taken whose completions have not been handed out.
+    /// Requests taken whose completions have not been returned.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Takes a request. Its end comes out of [`poll`](Self::poll) or [`wait`](Self::wait) with
-    /// the same `token`, be it that the request makes no sense. In inline mode it travels with the
-    /// next such call.
+    /// Takes a request. Its completion comes out of [`poll`](Self::poll) or [`wait`](Self::wait)
+    /// with the same `token`, even if the request is invalid. In inline mode the next such call
+    /// sends it.
     ///
     /// # Errors
     /// Gives the request back: see [`Why`].
@@ -90,9 +90,8 @@ impl Volume {
         taken
     }
 
-    /// Appends what is over to `done`, up to `max` completions, and returns how many those are.
-    /// Never waits. In inline mode this sends what was submitted and takes what has come, also
-    /// with a `max` of zero.
+    /// Appends up to `max` completions to `done`, and returns their number. Never waits. In inline
+    /// mode this sends submitted requests and handles received frames, also with a `max` of zero.
     ///
     /// # Errors
     /// [`Why::Busy`].
@@ -101,8 +100,8 @@ impl Volume {
     }
 
     /// As [`poll`](Self::poll), but waits until `min` completions are there, or as many as there
-    /// are requests in flight, or `timeout` has passed. Where several threads wait, one may take
-    /// what another waits for, which then waits for its timeout: let each wait for one.
+    /// are requests in flight, or `timeout` has passed. If several threads wait, one may take
+    /// another's completion, and the other waits for its timeout: let each wait for one.
     ///
     /// # Errors
     /// [`Why::Busy`].
@@ -133,10 +132,10 @@ impl Volume {
         Ok(taken)
     }
 
-    /// A descriptor that becomes readable when a completion is there, for `poll(2)` and its kin.
+    /// A descriptor that becomes readable when a completion is there, for `poll(2)` and the like.
     /// Call this before every sleep: the call arms the descriptor, which is silent otherwise, so
-    /// that nobody pays for it who does not sleep. It may speak for nothing now and then. `None`
-    /// in inline mode, where sleeping would stop the session: use [`wait`](Self::wait).
+    /// that only sleepers pay for it. Spurious wake-ups are possible. `None` in inline mode, where
+    /// sleeping would stop the session: use [`wait`](Self::wait).
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.session {
             Session::Inline(_) => None,
@@ -144,7 +143,7 @@ impl Volume {
         }
     }
 
-    /// What the session is doing, for people; `None` while nobody can tell.
+    /// A report on the session, for people; `None` while it is not available.
     pub fn report(&self) -> Option<HostReport> {
         match &self.session {
             Session::Inline(inline) => inline.report(),
@@ -152,8 +151,8 @@ impl Volume {
         }
     }
 
-    /// Ends the session, with a farewell to the target that may take up to `timeout`. Completions
-    /// that have not been handed out are lost, and it is unknown what became of requests in flight.
+    /// Ends the session, and waits up to `timeout` for the target's confirmation. Completions that
+    /// have not been returned are lost, and the outcome of requests in flight is unknown.
     pub fn close(self, timeout: Duration) {
         match self.session {
             Session::Inline(inline) => inline.close(timeout),

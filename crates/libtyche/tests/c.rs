@@ -1,7 +1,7 @@
-//! The library as a C program sees it: `smoke.c`, built against the header and the static library,
-//! run over a virtual cable whose other end is a target of this process.
+//! The library in a C program: `smoke.c`, built against the header and the static library, runs
+//! over a virtual cable whose other end is a target of this process.
 //!
-//! The test runs itself once more in a network namespace of its own, which is gone with it.
+//! The test runs itself once more in a network namespace of its own, which vanishes with it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
@@ -22,7 +22,7 @@ const NAME: &str = "a_c_program_uses_all_of_the_library";
 const INSIDE: &str = "TYCHE_TEST_INSIDE";
 /// The ends of the cable.
 const LINKS: [&str; 2] = ["tylib-t", "tylib-h"];
-/// What the static library needs of the system.
+/// System libraries that the static library needs.
 const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 #[test]
@@ -57,7 +57,7 @@ fn inside() {
     }
 }
 
-/// Builds the program with all warnings, which the header must not cause either.
+/// Builds the program with all warnings enabled, for the header too.
 fn compile(dir: &Path) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = dir.join("smoke");
@@ -105,7 +105,7 @@ fn ip(args: &[&str]) {
     run(Command::new("ip").args(args));
 }
 
-/// Runs a command that must succeed; returns what it prints.
+/// Runs a command that must succeed; returns its output.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,10 +1,10 @@
-//! `include/tyche.h` says what the library does: it is made anew and compared.
+//! `include/tyche.h` matches the library: it is generated again and compared.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
 use std::path::Path;
 
-/// Set to write the header rather than to compare it.
+/// If set, the header is written instead of compared.
 const UPDATE: &str = "TYCHE_UPDATE_HEADER";
 
 #[test]

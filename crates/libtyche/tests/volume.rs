@@ -21,7 +21,7 @@ use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
 
 const SIZE: u64 = 8 << 20;
-/// Longer than anything takes that is not stuck.
+/// Longer than anything takes unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn target(link: Box<dyn Link>) -> Target {
@@ -68,7 +68,7 @@ fn open(mode: Mode, link: Box<dyn Link>) -> Volume {
     options(mode).open_on(vec![HostLink { link, target: None }]).unwrap()
 }
 
-/// A target, and a volume that is open on it.
+/// A target, and a volume open on it.
 fn pair(mode: Mode) -> (Target, Volume) {
     let (ours, theirs) = memory::pair(9014).unwrap();
     (target(Box::new(theirs)), open(mode, Box::new(ours)))
@@ -90,7 +90,7 @@ fn flush() -> Request {
     Request { operation: Operation::Flush, offset: 0, len: 0, buffer: None }
 }
 
-/// Waits for all that is in flight: tokens with results and the first byte of each buffer.
+/// Waits for all requests in flight: tokens with results and the first byte of each buffer.
 fn drain(volume: &Volume) -> BTreeMap<u64, (Result<(), Errno>, Option<u8>)> {
     let mut done = Vec::new();
     volume.wait(&mut done, usize::MAX, usize::MAX, PATIENCE).unwrap();
@@ -152,7 +152,7 @@ fn more_requests_than_there_may_be_are_given_back() {
         for token in 0..REQUESTS_MAX as u64 {
             volume.submit(flush(), token).unwrap();
         }
-        // None has been picked up, so there is room for none, however many have ended.
+        // No completion was picked up, so the limit holds, however many requests have ended.
         let refused = volume.submit(read(&volume, 0, 512), 0).unwrap_err();
         assert_eq!(refused.why, Why::Full);
         assert!(refused.request.buffer.is_some(), "the buffer comes back");
@@ -175,7 +175,7 @@ fn an_inline_volume_has_one_driver_at_a_time() {
     plan.set_cut(true);
     volume.submit(flush(), 1).unwrap();
     std::thread::scope(|scope| {
-        // Until this one is the driver, the other may happen to be when it tries.
+        // Until this thread is the driver, the other may happen to be when it tries.
         let waiter = scope.spawn(|| {
             loop {
                 let ended = volume.wait(&mut Vec::new(), 1, 1, PATIENCE);

@@ -1,5 +1,5 @@
-//! Raw frames one way through a packet link, as fast as they go: the ceiling for everything that
-//! is built on top.
+//! Raw frames one way through a packet link, at full speed: the upper bound for everything that is
+//! built on top.
 //!
 //! ```text
 //! blast rx INTERFACE FRAME_BYTES SECONDS     counts what comes, up to FRAME_BYTES a frame
@@ -15,10 +15,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_link::{HEAD, Link, RxBatch, TxVectors};
 
-/// Frames in a system call.
+/// Frames per system call.
 const BATCH: usize = 64;
 
-/// The receiver gives up when nothing comes for so long.
+/// The receiver stops after this time without a frame.
 const SILENCE: Duration = Duration::from_secs(5);
 
 const USAGE: &str = "usage: blast rx|tx INTERFACE FRAME_BYTES SECONDS";
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What went one way, and how long that took.
+/// Traffic in one direction, and its duration.
 struct Count {
     frames: u64,
     bytes: u64,
@@ -63,7 +63,7 @@ fn send(link: &mut PacketLink, len: usize, time: Duration) -> Result<Count, Box<
     head[..6].fill(0xff);
     head[6..12].copy_from_slice(&link.mac());
     head[12..14].copy_from_slice(&0x88B5_u16.to_be_bytes());
-    // Every frame has data of its own, as blocks of a disk would.
+    // Every frame has data of its own, like blocks of a disk.
     let stride = len.next_multiple_of(4096);
     let data = vec![1; stride * BATCH];
     let mut vectors = TxVectors::new(BATCH, 1);

@@ -1,20 +1,20 @@
 //! A wrapper that receives in a thread of its own.
 //!
-//! This is how the first Tyche received (MSST 2014, section II.C): a thread takes frames off the
-//! network, and hands them to the one that runs the protocol. MSST 2015 gave that up, and so have
-//! we: each hand-over wakes a thread. The wrapper keeps it measurable, and slower.
+//! This is the receive path of the first Tyche (MSST 2014, section II.C): a thread takes frames off
+//! the network, and hands them to the one that runs the protocol. MSST 2015 gave that up, and so
+//! have we: each hand-over wakes a thread. The wrapper keeps it measurable, and slower.
 //!
 //! ```text
-//!             receive thread                      whoever uses the link
+//!             receive thread                      the user of the link
 //! socket ──► fills a batch ──► [ filled ] ──eventfd──► swaps it for its own
 //!                   ▲                                        │
 //!                   └────────────── [ empty ] ◄──────────────┘
 //! ```
 //!
 //! The thread copies frames out of the socket's ring, and whole batches change hands. There are
-//! [`BATCHES`] of them; while all are filled, frames wait in the ring, as they do without the
-//! thread. Both sides spin before they sleep, as the loops of the engine do, and yield the core
-//! while they spin: the thread that they wait for may be in need of it.
+//! [`BATCHES`] of them; while all are filled, frames wait in the ring, as without the thread. Both
+//! sides spin before they sleep, as the loops of the engine do, and yield the core while they spin:
+//! the other thread may need it.
 //!
 //! One thread receives for one link, or for several: MSST 2014 compares the two in Fig. 11.
 
@@ -30,32 +30,32 @@ use tyche_wake::{Doorbell, Inbox, SOURCES_MAX, Spin, now_ns, sleep};
 
 use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
 
-/// Batches on their way between the thread and the user of a link, besides the user's own.
+/// Batches in circulation between the thread and the user of a link, besides the user's own.
 pub const BATCHES: usize = 4;
 
-/// The longest sleep of the thread, and how long it leaves a link alone that is down.
+/// The longest sleep of the thread, and the pause before a link that is down is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A link whose frames another thread receives. Batches that it receives into are all of the
-/// first one's shape.
+/// A link whose frames another thread receives. All batches received into must have the shape of
+/// the first.
 pub struct HandOverLink {
     inner: Box<dyn Link>,
     belt: Arc<Belt>,
-    /// Whether the batches that go round have been made.
+    /// Whether the batches in circulation have been made.
     lent: bool,
     /// Dropped after `inner`; the last link of a thread waits for its end.
     thread: Arc<ReceiveThread>,
 }
 
-/// Makes one thread receive for all `links`; it spins for up to `spin` before it sleeps. Call it
-/// for each link to have a thread for each.
+/// Starts one thread that receives for all `links`; it spins for up to `spin` before it sleeps. For
+/// a thread per link, call it for each link.
 ///
 /// # Errors
-/// `Unsupported` if a link cannot be received from in another thread (TCP); what the system says
-/// when there is no thread or no eventfd to be had.
+/// `Unsupported` if a link can't be received from in another thread (TCP); the system's error when
+/// a thread or an eventfd can't be created.
 ///
 /// # Panics
-/// If there are too many links for one thread to wait for.
+/// If the links are too many for one thread to wait for.
 pub fn hand_over(mut links: Vec<Box<dyn Link>>, spin: Duration) -> io::Result<Vec<HandOverLink>> {
     assert!(links.len() < SOURCES_MAX, "{} links for one thread", links.len());
     let (mut lanes, mut belts) = (Vec::new(), Vec::new());
@@ -96,7 +96,7 @@ impl Link for HandOverLink {
     }
 
     /// # Panics
-    /// If the batch is not of the first one's shape.
+    /// If the batch does not have the first one's shape.
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
         self.belt.filled.awake();
         batch.clear();
@@ -124,8 +124,8 @@ impl Link for HandOverLink {
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
         let fd = self.belt.filled.wait_fd();
-        // A link that is down speaks up, as a socket with an error does; and so does one that waits
-        // to learn from a first call what batches look like.
+        // Ready, like a socket with an error, if the link is down; also if it waits for a first
+        // call to learn the shape of batches.
         if !self.lent || self.belt.is_down.load(Ordering::SeqCst) {
             self.belt.filled.ring();
         }
@@ -162,17 +162,17 @@ impl std::fmt::Debug for HandOverLink {
     }
 }
 
-/// What a link and its receive thread share.
+/// State shared by a link and its receive thread.
 struct Belt {
     /// Batches with frames, to the link.
     filled: Inbox<RxBatch>,
     /// Batches to fill, to the thread.
     empty: Inbox<RxBatch>,
-    /// What the last attempt to receive failed with.
+    /// The error of the last attempt to receive.
     failure: Mutex<Option<io::Error>>,
     /// Whether there is a failure.
     is_down: AtomicBool,
-    /// The link is gone.
+    /// Whether the link was dropped.
     closed: AtomicBool,
 }
 
@@ -191,14 +191,14 @@ impl Belt {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets what is wrong. The link looks at it at the latest when it is rung.
+    /// Sets or clears the failure. The link reads it at the latest when it is rung.
     fn set_failure(&self, failure: Option<io::Error>) {
         self.is_down.store(failure.is_some(), Ordering::SeqCst);
         *self.failure() = failure;
         self.filled.ring();
     }
 
-    /// What is wrong, for each who asks; zero frames if nothing is.
+    /// Returns the failure, to every caller; zero frames if there is none.
     fn trouble(&self) -> io::Result<usize> {
         if !self.is_down.load(Ordering::SeqCst) {
             return Ok(0);
@@ -209,7 +209,7 @@ impl Belt {
     }
 }
 
-/// The running thread. It ends when its links are gone; dropping this waits for it.
+/// The running thread. It ends with its links; dropping this waits for its end.
 struct ReceiveThread {
     bell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
@@ -228,7 +228,7 @@ impl ReceiveThread {
 impl Drop for ReceiveThread {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // What it panicked with has been printed.
+            // The panic message has been printed.
             let _ = thread.join();
         }
     }
@@ -275,7 +275,7 @@ impl ReceiveLoop {
 
 impl Drop for ReceiveLoop {
     fn drop(&mut self) {
-        // A loop that ends in good order has no lanes left.
+        // A loop that ends normally has no lanes left.
         for lane in &self.lanes {
             lane.belt.set_failure(Some(io::Error::other("the receive thread has panicked")));
         }
@@ -288,7 +288,7 @@ struct Lane {
     belt: Arc<Belt>,
     /// The batch to fill next.
     spare: Option<RxBatch>,
-    /// What the last attempt failed with, and when the next one is due.
+    /// The error of the last attempt, and the time of the next.
     down: Option<(io::ErrorKind, Instant)>,
 }
 
@@ -297,7 +297,7 @@ impl Lane {
         Self { receiver, belt, spare: None, down: None }
     }
 
-    /// Receives once and hands over what came; false if there was nothing, or no room for it.
+    /// Receives once and hands the frames over; false if there were none, or no room for them.
     fn turn(&mut self) -> bool {
         if self.down.is_some_and(|(_, until)| Instant::now() < until) {
             return false;
@@ -332,7 +332,7 @@ impl Lane {
         true
     }
 
-    /// What to wait for: frames, or a batch to put them into. Nothing while the link is down.
+    /// The descriptor to wait for: of frames, or of an empty batch. `None` while the link is down.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         match (&self.down, &self.spare) {
             (Some(_), _) => None,

@@ -1,9 +1,9 @@
-//! Batches of frames in and out of a network.
+//! Links: batches of frames in and out of a network.
 //!
-//! A [`Link`] is one local interface. It moves whole Ethernet frames, in batches both ways, so
-//! that one system call carries many. It knows nothing of what the frames mean, except that the
-//! first [`HEAD`] bytes (Ethernet and Tyche header) are kept apart from the payload, which starts
-//! page-aligned: payload can be received where it belongs and sent from where it lies.
+//! A [`Link`] is one local interface. It moves whole Ethernet frames, in batches both ways, so that
+//! one system call carries many. It does not parse frames, but keeps the first [`HEAD`] bytes
+//! (Ethernet and Tyche header) apart from the payload, which starts page-aligned: payload can be
+//! received into its destination and sent in place.
 //!
 //! | link | what it is |
 //! |---|---|
@@ -49,79 +49,78 @@ pub trait Link: Send {
     /// the end of the payload (14 + MTU).
     fn frame_len_max(&self) -> usize;
 
-    /// How many frames of `frame_len` bytes can be on their way here, or wait in a batch that has
-    /// not been cleared, before some are dropped.
+    /// The number of frames of `frame_len` bytes that can be in flight to this link, or wait in a
+    /// batch that has not been cleared, before some are dropped.
     fn receive_capacity(&self, frame_len: usize) -> usize;
 
-    /// Receives what is there, up to the batch's room; replaces the batch's content. Returns how
-    /// many frames came, 0 when nothing is there. Frames may lie in memory of the link's until the
-    /// batch is cleared: they take up its room (see [`receive_capacity`](Self::receive_capacity)),
+    /// Receives waiting frames, up to the batch's room; replaces the batch's content. Returns the
+    /// number of frames, 0 if none wait. Frames may lie in memory of the link until the batch is
+    /// cleared: until then they use up its room (see [`receive_capacity`](Self::receive_capacity)),
     /// and it seems readable.
     ///
     /// # Errors
-    /// `NetworkDown` when the interface is down and `NotFound` when it is gone; others as the
-    /// system call says. The link stays usable: a later call succeeds if the interface came back.
+    /// `NetworkDown` if the interface is down and `NotFound` if it is gone; otherwise the error of
+    /// the system call. The link stays usable: a later call succeeds if the interface came back.
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize>;
 
-    /// Sends the batch's frames in order from the first on. Returns how many the interface took:
-    /// fewer than there are when its queue is full. The caller decides about the rest: try again
-    /// or treat them as lost.
+    /// Sends the batch's frames in order. Returns how many the interface took: not all if its queue
+    /// is full. The caller tries the rest again or treats it as lost.
     ///
     /// # Errors
-    /// As for [`receive`](Self::receive); `InvalidInput` when a frame is longer than the interface
+    /// As for [`receive`](Self::receive); `InvalidInput` if a frame is longer than the interface
     /// takes, because its MTU was lowered.
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize>;
 
-    /// The receiving half, for another thread. From then on it alone receives and is waited for;
-    /// the link sends, and tells of itself, as before.
+    /// Takes the receiving half, for another thread. From then on only that half receives and is
+    /// waited for; the link sends, and reports its state, as before.
     ///
     /// # Errors
-    /// `Unsupported` where a link has no halves.
+    /// `Unsupported` if the link has no halves.
     ///
     /// # Panics
-    /// If it has been taken before. So may, from then on, receiving and [`wait_fd`](Self::wait_fd).
+    /// If it was taken before. Afterwards receiving from the link and its
+    /// [`wait_fd`](Self::wait_fd) may panic, too.
     fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
         let message = format!("link {} cannot receive in a thread of its own", self.name());
         Err(io::Error::new(io::ErrorKind::Unsupported, message))
     }
 
-    /// Readable when frames are waiting. To be asked for before every sleep: a link may have to
-    /// learn that somebody sleeps.
+    /// A descriptor that is readable while frames wait. Ask for it before every sleep: the call may
+    /// tell a link that somebody sleeps.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
-    /// Frames that the kernel dropped because there was no room for more, since the link opened:
-    /// none where it drops none.
+    /// Frames that the kernel dropped for want of room since the link opened; zero where it drops
+    /// none.
     fn overruns(&mut self) -> u64 {
         0
     }
 
-    /// Receives only frames that have these four bytes at `at`, or zeroes: where several links
-    /// share an interface, the kernel spares each of them the frames of the others. It spares work,
-    /// it does not check: a link may pay no heed.
+    /// Restricts reception to frames with these four bytes, or zeroes, at `at`: where links share
+    /// an interface, the kernel spares each the frames of the others. It is an optimization, not a
+    /// check: a link may ignore it.
     fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
         let _ = (at, bytes);
     }
 
-    /// Finds out how long frames lie in the kernel before they are received
-    /// ([`RxBatch::waited`]), or no longer does: it costs a little for each. False if this kind of
-    /// link can't.
+    /// Turns the measurement of the frames' time in the kernel ([`RxBatch::waited`]) on or off; it
+    /// costs a little per frame. False if this kind of link can't measure it.
     fn stamp_arrivals(&mut self, on: bool) -> bool {
         !on
     }
 
-    /// What else went wrong on the link since it opened, by name: what its kind of link can tell.
+    /// Further error counters since the link opened, by name, as its kind of link has them.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// The NUMA nodes that the memory is on which it shares with the kernel, as that says; none if
-    /// there is no such memory here.
+    /// The NUMA nodes of the memory shared with the kernel, according to the kernel; empty if there
+    /// is no such memory.
     fn memory_nodes(&self) -> Vec<Node> {
         Vec::new()
     }
 }
 
-/// So that a wrapper takes a link of whatever kind.
+/// Lets a wrapper take a link of any kind.
 impl<L: Link + ?Sized> Link for Box<L> {
     fn name(&self) -> &str {
         (**self).name()
@@ -172,12 +171,12 @@ impl<L: Link + ?Sized> Link for Box<L> {
     }
 }
 
-/// The half of a [`Link`] that receives.
+/// The receiving half of a [`Link`].
 pub trait Receiver: Send {
     /// As [`Link::receive`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Link::receive`].
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize>;
 
     /// As [`Link::wait_fd`].

@@ -1,11 +1,11 @@
-//! Two ends in one process.
+//! Two connected links in one process.
 //!
-//! What one end sends, the other receives, in order and complete, like a cable between two cards
-//! that are set to promiscuous mode: addresses are not looked at. Each direction is a ring of
-//! frames in memory that is reserved once. A full ring is a full transmit queue: the sender is
-//! told, nothing is lost, hence there are no overruns.
+//! Frames sent at one end are received at the other, in order and complete, as over a cable between
+//! two cards in promiscuous mode: addresses are ignored. Each direction is a ring of frames in
+//! memory that is reserved once. A full ring is a full transmit queue: the sender is told and
+//! nothing is lost, hence there are no overruns.
 //!
-//! When an end is dropped, the other gets what was still on the way and then `NetworkDown`.
+//! When an end is dropped, the other gets the frames in flight and then `NetworkDown`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,10 +16,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{HEAD, Link, Mac, Receiver, RxBatch, TxBatch};
 
-/// Frames that are on the way in one direction at most.
+/// The most frames in flight in one direction.
 pub const QUEUE: usize = 1024;
 
-/// The pairs of this process are numbered, so that every end has an address of its own.
+/// The number of pairs in this process, from which every end gets an address of its own.
 static PAIRS: AtomicU32 = AtomicU32::new(0);
 
 /// One end of a pair.
@@ -31,10 +31,10 @@ pub struct MemoryLink {
     incoming: Arc<Lane>,
 }
 
-/// Two ends that are connected, for frames of up to `frame_len_max` bytes.
+/// Two connected ends, for frames of up to `frame_len_max` bytes.
 ///
 /// # Errors
-/// As `eventfd(2)` says, e.g. too many open files.
+/// The error of `eventfd(2)`, e.g. too many open files.
 ///
 /// # Panics
 /// If `frame_len_max` is less than a head.
@@ -62,7 +62,7 @@ struct Lane {
 }
 
 struct Ring {
-    /// `QUEUE` frames of the longest length.
+    /// Room for `QUEUE` frames of the longest length.
     bytes: Vec<u8>,
     lengths: [usize; QUEUE],
     frame_len_max: usize,
@@ -95,7 +95,7 @@ impl Lane {
         Ok(())
     }
 
-    /// See [`Link::receive`], for the end of that name.
+    /// See [`Link::receive`], for the end called `name`.
     fn receive(&self, batch: &mut RxBatch, name: &str) -> io::Result<usize> {
         batch.clear();
         let mut ring = self.lock();
@@ -104,11 +104,11 @@ impl Lane {
         }
         while batch.len() < batch.capacity() {
             let Some(frame) = ring.front() else { break };
-            // A frame that is too long for the batch is lost, as it would be on a socket.
+            // A frame that is too long for the batch is lost, as on a socket.
             let _ = batch.push([frame]);
             ring.pop();
         }
-        // A closed lane stays readable, so that its reader learns of it.
+        // A closed lane stays readable, so that its reader sees the end.
         if ring.count == 0 && !ring.closed {
             rustix::io::read(&self.waiting, &mut [0; 8])?;
         }
@@ -117,7 +117,7 @@ impl Lane {
 
     fn close(&self) {
         self.lock().closed = true;
-        // The counter can't overflow by the two ends of a lane, the only way this can fail.
+        // Fails only if the counter overflows, which two ends can't cause.
         let _ = self.announce();
     }
 }

@@ -1,12 +1,12 @@
-//! A wrapper that records to a file that Wireshark reads.
+//! A wrapper that records frames to a file for Wireshark.
 //!
 //! The file is classic pcap with nanosecond timestamps, Ethernet link type, in the byte order of
-//! this machine, as the format wants it. It holds every frame that was received and every frame
-//! that the link took for sending, in the order of the calls; the addresses tell which is which.
-//! All frames of one batch have the time of the call that moved them.
+//! this machine, as the format specifies. It holds every frame received and every frame that the
+//! link took for sending, in the order of the calls; the addresses tell the direction. All frames
+//! of one batch have the time of the call that moved them.
 //!
 //! Recording never disturbs the traffic: if the file can't be written, recording ends, and
-//! [`PcapLink::failure`] says why.
+//! [`PcapLink::failure`] returns the reason.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -18,7 +18,7 @@ use tyche_numa::Node;
 
 use crate::{HEAD, Link, Mac, RxBatch, TxBatch};
 
-/// Says that timestamps are in nanoseconds.
+/// The magic number for timestamps in nanoseconds.
 const MAGIC: u32 = 0xA1B2_3C4D;
 const VERSION: (u16, u16) = (2, 4);
 const LINKTYPE_ETHERNET: u32 = 1;
@@ -26,15 +26,15 @@ const LINKTYPE_ETHERNET: u32 = 1;
 /// The longest frame that readers accept, in bytes; longer than any Ethernet frame.
 pub const SNAP_LEN_MAX: u32 = 262_144;
 
-/// A link that is recorded.
+/// A link whose frames are recorded.
 pub struct PcapLink<L, W: Write = BufWriter<File>> {
     inner: L,
     recorder: Recorder<W>,
 }
 
 impl<L: Link> PcapLink<L> {
-    /// Records `inner` to a new file, replacing what is there: the first `snap_len` bytes of
-    /// every frame. 64 are enough to follow the protocol without the data.
+    /// Records the first `snap_len` bytes of every frame of `inner` to a file, which is replaced.
+    /// 64 bytes are enough to follow the protocol without the data.
     ///
     /// # Errors
     /// If the file can't be created or written.
@@ -44,28 +44,28 @@ impl<L: Link> PcapLink<L> {
 }
 
 impl<L: Link, W: Write> PcapLink<L, W> {
-    /// Records `inner` to `writer`: the first `snap_len` bytes of every frame.
+    /// Records the first `snap_len` bytes of every frame of `inner` to `writer`.
     ///
     /// # Errors
-    /// If the writer can't be written to.
+    /// If writing fails.
     pub fn new(inner: L, writer: W, snap_len: u32) -> io::Result<Self> {
         Ok(Self { inner, recorder: Recorder::new(writer, snap_len.min(SNAP_LEN_MAX))? })
     }
 
-    /// The link inside.
+    /// The wrapped link.
     pub fn inner(&self) -> &L {
         &self.inner
     }
 
-    /// Why recording ended, if it did.
+    /// The reason why recording ended, if it did.
     pub fn failure(&self) -> Option<&io::Error> {
         self.recorder.failure.as_ref()
     }
 
-    /// Writes out what is buffered. Also done when the link is dropped.
+    /// Writes out the buffer. Also done when the link is dropped.
     ///
     /// # Errors
-    /// As the writer says.
+    /// The writer's error.
     pub fn flush(&mut self) -> io::Result<()> {
         self.recorder.writer.flush()
     }
@@ -153,7 +153,7 @@ impl<W: Write> Recorder<W> {
         Ok(Self { writer, snap_len, failure: None })
     }
 
-    /// Records frames given as their lengths and parts.
+    /// Records frames, given as their lengths and parts.
     fn record<'a, P>(&mut self, frames: impl ExactSizeIterator<Item = (usize, P)>)
     where
         P: Iterator<Item = &'a [u8]>,
@@ -163,7 +163,7 @@ impl<W: Write> Recorder<W> {
         }
         // A clock before 1970 is shown as 1970.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // 32 bits of seconds are what the format has: they wrap in 2106.
+        // The format has 32 bits of seconds: they wrap in 2106.
         let time = (now.as_secs() as u32, now.subsec_nanos());
         for (len, parts) in frames {
             if let Err(error) = self.write(time, len, parts) {
@@ -196,7 +196,7 @@ impl<W: Write> Recorder<W> {
 
 impl<W: Write> Drop for Recorder<W> {
     fn drop(&mut self) {
-        // Nobody is left to be told; `flush` tells.
+        // The error has no recipient here; `flush` returns it.
         let _ = self.writer.flush();
     }
 }

@@ -1,4 +1,4 @@
-//! Links that are received from in a thread of its own.
+//! Links whose frames a thread of its own receives.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -22,7 +22,7 @@ use tyche_link::{HEAD, Link, Mac, Receiver, RxBatch, TxBatch};
 const NOW: Duration = Duration::ZERO;
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Threads and descriptors are those of the whole process: one test at a time.
+/// Threads and descriptors belong to the whole process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,14 +31,14 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Receive threads of this process.
 fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    // One that ends between the two looks has no name.
+    // A thread that ends between the two reads has no name.
     let name = |task: io::Result<std::fs::DirEntry>| {
         std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
     };
     tasks.map(name).filter(|name| name.trim() == "tyche-receive").count()
 }
 
-/// A thread takes its name when it runs, and may be listed for a moment after it was waited for.
+/// Waits for threads: one gets its name when it runs, and may be listed briefly after it ended.
 fn await_threads(wanted: usize) {
     let deadline = Instant::now() + PATIENCE;
     while threads() != wanted {
@@ -59,7 +59,7 @@ fn frames(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|n| frame([2; 6], [4; 6], HEAD + n * 31 % 1400, n as u64)).collect()
 }
 
-/// Calls `receive` until it says what is wanted.
+/// Calls `receive` until its result is `wanted`.
 fn await_result(link: &mut impl Link, wanted: impl Fn(&io::Result<usize>) -> bool) {
     let mut batch = RxBatch::new(8, 1450);
     let deadline = Instant::now() + PATIENCE;
@@ -85,7 +85,7 @@ fn frames_arrive_in_order_asleep_and_spinning() {
             let all = receive_all(&mut b, &mut RxBatch::new(16, 1450), out.len());
             assert!(all == out);
         });
-        // The way back does not know of the thread.
+        // The way back does not involve the thread.
         send_all(&mut b, &out[..100]);
         assert!(receive_all(&mut a, &mut RxBatch::new(16, 1450), 100) == out[..100]);
     }
@@ -98,7 +98,7 @@ fn frames_that_nobody_takes_wait_in_the_link() {
     let mut b = wrapped(b, NOW);
     let mut batch = RxBatch::new(4, 1450);
     assert_eq!(b.receive(&mut batch).unwrap(), 0);
-    // As much as the thread and the link inside hold together, and then as much again.
+    // The capacity of the thread and the inner link together, twice.
     let out = frames(memory::QUEUE + 4 * BATCHES);
     for _ in 0..2 {
         send_all(&mut a, &out);
@@ -162,7 +162,7 @@ fn one_thread_receives_for_several_links() {
             scope.spawn(|| exchange(pair));
         }
     });
-    // It goes on for the others when one is gone, and ends with the last.
+    // The thread goes on for the others when one is gone, and ends with the last.
     drop((ours.remove(1), theirs.remove(1)));
     ours.iter_mut().zip(&mut theirs).for_each(exchange);
     drop(theirs);
@@ -177,7 +177,7 @@ fn dropping_a_link_leaves_no_thread_and_no_descriptor() {
         for spin in [NOW, SPIN] {
             let (mut a, b) = memory::pair(1514).unwrap();
             let mut b = wrapped(b, spin);
-            // With frames in the link, in the thread, and on the way from it.
+            // With frames in the link, in the thread, and handed over by it.
             send_all(&mut a, &frames(500));
             receive_all(&mut b, &mut RxBatch::new(4, 1450), received);
             drop(b);
@@ -320,8 +320,8 @@ fn interfaces_come_and_go() {
     works(&mut b);
     connected(&mut a, &mut b);
 
-    // The half that sends is the first to learn of it; the half that receives takes up with the
-    // new interface, and both know its address.
+    // The sending half is the first to see the fall; the receiving half binds to the new interface,
+    // and both know its address.
     let out = frame(BROADCAST, b.mac(), 100, 1);
     let former = b.mac();
     cable.ip(1, &["link", "del", NAMES[1]]);

@@ -1,6 +1,5 @@
-//! Interfaces that have to do with each other: a link takes the frames of its own interface, and
-//! no others. What this kernel may lack, VLANs and bonds, is tested in `crates/cli/tests/vm`.
-//! Needs root.
+//! Related interfaces: a link takes the frames of its own interface, and no others. VLANs and
+//! bonds, which this kernel may lack, are tested in `crates/cli/tests/vm`. Needs root.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -13,7 +12,7 @@ use tyche_link::packet::{OpenError, PacketLink, PacketOptions, usable_interfaces
 use tyche_link::{Link, Mac, RxBatch};
 
 const MTU: usize = 1500;
-/// Above the second end of the cable.
+/// The interface above the second end of the cable.
 const ABOVE: &str = "tyl-above";
 
 /// A macvlan on the second end of the cable, which has an address of its own.
@@ -23,7 +22,7 @@ fn add_macvlan(cable: &Cable) -> PacketLink {
     cable.try_open(1, &PacketOptions::new(ABOVE)).unwrap()
 }
 
-/// Sends a frame to a link after all others: returns what came before it.
+/// Sends a last frame to a link; returns the frames received before it.
 fn received_until_now(far: &mut PacketLink, near: &mut PacketLink) -> Vec<Vec<u8>> {
     let last = frame(near.mac(), far.mac(), 111, 1);
     send_all(far, std::slice::from_ref(&last));
@@ -49,7 +48,7 @@ fn frames_of_a_macvlan_are_not_those_of_the_interface_below() {
     let to_all = frame(BROADCAST, far.mac(), 100, 4);
     send_all(&mut far, &[to_above.clone(), to_below.clone(), to_all.clone()]);
     assert_eq!(received_until_now(&mut far, &mut below), [to_below, to_all.clone()]);
-    // Of what is for everybody there is a copy, which the kernel makes when it has time.
+    // The kernel makes a copy of each broadcast, some time later.
     let mut came = receive_all(&mut above, &mut RxBatch::new(16, MTU), 2);
     came.sort_by_key(|it| *it == to_all);
     assert_eq!(came, [to_above, to_all]);
@@ -101,7 +100,7 @@ fn frames_of_a_vlan_that_is_not_here_are_nobodys() {
         tagged.splice(12..12, [0x8100_u16.to_be_bytes(), tag.to_be_bytes()].concat());
         cable.inside(0, || send_raw(NAMES[0], &tagged));
         let came = received_until_now(&mut far, &mut near);
-        // A tag without a number only says how urgent a frame is. The kernel takes it off.
+        // A tag without a number only carries a priority. The kernel strips it.
         let wanted = if is_own { std::slice::from_ref(&plain) } else { &[] };
         assert_eq!(came, wanted, "tag {tag:#06x}");
     }
@@ -130,6 +129,6 @@ fn what_arrives_at_a_member_is_the_bridges() {
     let to_all = frame(BROADCAST, far.mac(), 100, 3);
     send_all(&mut far, &[to_bridge.clone(), to_all.clone()]);
     assert_eq!(received_until_now(&mut far, &mut bridge), [to_bridge, to_all]);
-    // By now it would have come.
+    // By now it would have arrived.
     assert_eq!(member.receive(&mut RxBatch::new(16, MTU)).unwrap(), 0);
 }

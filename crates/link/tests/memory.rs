@@ -1,4 +1,4 @@
-//! Two ends in one process, as any user of links sees them.
+//! Two ends in one process, used as any link.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -24,8 +24,8 @@ fn frames_arrive_in_order_both_ways_at_once_from_two_threads() {
     let (there, back) = (some_frames(&a, &b, 5000), some_frames(&b, &a, 5000));
     thread::scope(|scope| {
         let (there, back) = (&there, &back);
-        // Each thread sends what the queue holds and then receives as much, five times over. One
-        // may be a round ahead.
+        // Each thread sends a full queue and then receives as much, five times over. One may be a
+        // round ahead.
         let exchange = |link: &mut memory::MemoryLink, out: &[Vec<u8>], wanted: &[Vec<u8>]| {
             let mut batch = RxBatch::new(50, 1450);
             let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Links over TCP, on the loopback interface: what comes through, and what must not.
+//! Links over TCP, on the loopback interface: delivery, and protection from bad peers.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -31,12 +31,12 @@ fn client(server: &TcpServer) -> TcpClient {
     TcpClient::connect(&[server.address()], &TcpOptions::default()).unwrap()
 }
 
-/// Buffers of about two long frames: a batch is hardly ever written in one go.
+/// Buffers of about two long frames: a batch is hardly ever written at once.
 fn narrow() -> TcpOptions {
     TcpOptions { socket_buffer: 128 << 10, ..TcpOptions::default() }
 }
 
-/// Makes a client known to the server; returns its address there.
+/// Introduces a client to the server; returns its address there.
 fn introduce(client: &mut TcpClient, server: &mut TcpServer) -> Mac {
     let hello = frame(BROADCAST, client.mac(), HEAD, 1);
     send_all(client, &[hello]);
@@ -44,13 +44,13 @@ fn introduce(client: &mut TcpClient, server: &mut TcpServer) -> Mac {
     came[0][6..12].try_into().unwrap()
 }
 
-/// The frame as it arrives: from whom the receiver knows it is.
+/// The frame as it arrives: with the source that the receiver assigns.
 fn from(source: Mac, mut frame: Vec<u8>) -> Vec<u8> {
     frame[6..12].copy_from_slice(&source);
     frame
 }
 
-/// Sends all frames while the other end receives them; returns what came.
+/// Sends all frames while the other end receives them; returns the received ones.
 fn carry(from: &mut impl Link, to: &mut impl Link, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (mut vectors, mut came) = (TxVectors::new(64, 1), Vec::new());
     let (mut there, mut back) = (batch(16), batch(1));
@@ -64,7 +64,7 @@ fn carry(from: &mut impl Link, to: &mut impl Link, frames: &[Vec<u8>]) -> Vec<Ve
             batch.push(head, [rest], &[]);
         }
         sent += from.send(&batch).unwrap();
-        // Also what lets the sender send what it has buffered.
+        // This also lets the sender flush its buffer.
         assert_eq!(from.receive(&mut back).unwrap(), 0);
         to.receive(&mut there).unwrap();
         came.extend(contents(&there));
@@ -121,7 +121,7 @@ fn the_descriptor_is_readable_while_frames_wait_also_those_already_read() {
     assert_eq!(client.receive(&mut two).unwrap(), 0);
 }
 
-/// All that comes on a raw connection, cut into frames.
+/// All data of a raw connection, split into frames.
 fn read_frames(stream: &mut TcpStream, count: usize) -> Vec<Vec<u8>> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let read = |_| {
@@ -142,7 +142,7 @@ fn what_is_taken_arrives_and_what_is_not_taken_does_not() {
     let (mut peer, _) = listener.accept().unwrap();
     let mut vectors = TxVectors::new(64, 1);
     let (mut taken, mut seed) = (Vec::new(), 0);
-    // Until the peer's failure to read is felt, and once more.
+    // Until the peer's failure to read shows, and once more.
     for full in [false, true] {
         loop {
             let lens = (0..64u64).map(|n| 60_000 - (seed + n) as usize % 7 * 8000);
@@ -183,7 +183,7 @@ fn a_slow_reader_loses_frames_and_nobody_else_does() {
     let macs = [introduce(&mut slow, &mut server), introduce(&mut quick, &mut server)];
     let mut vectors = TxVectors::new(2, 1);
     let (mut came, mut sent, mut inbox) = (Vec::new(), [Vec::new(), Vec::new()], batch(16));
-    // Three times what the slow one's buffers hold.
+    // Three times the capacity of the slow one's buffers.
     for seed in 0..(3 * OUTPUT_BYTES / 60_000) as u64 {
         let frames = macs.map(|mac| frame(mac, server.mac(), 60_000, seed));
         let mut batch = vectors.batch();
@@ -205,7 +205,7 @@ fn a_slow_reader_loses_frames_and_nobody_else_does() {
     assert!(came == sent[1]);
     let lost = server.stats().lost as usize;
     assert!(lost > sent[0].len() / 3, "{lost} of {} frames lost", sent[0].len());
-    // What was kept is there when it reads at last, in order.
+    // The buffered frames arrive when it reads at last, in order.
     let kept = sent[0].len() - lost;
     let (mut late, deadline) = (Vec::new(), Instant::now() + PATIENCE);
     while late.len() < kept {
@@ -242,7 +242,7 @@ fn impossible_lengths_end_their_connection_and_no_other() {
         assert_eq!(server.connections(), 1);
     }
     introduce(&mut good, &mut server);
-    // A host is as careful with its target.
+    // A host checks its target just as well.
     let listener = TcpListener::bind(any_port()).unwrap();
     let mut deceived =
         TcpClient::connect(&[listener.local_addr().unwrap()], &TcpOptions::default()).unwrap();
@@ -254,13 +254,13 @@ fn impossible_lengths_end_their_connection_and_no_other() {
     assert_eq!(deceived.stats().malformed, 1);
 }
 
-/// Calls the link as a loop does until it is connected again.
+/// Calls the link as a loop does, until it is connected again.
 fn await_up(client: &mut TcpClient) {
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = client.receive(&mut batch(1)) {
         assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}");
         assert!(Instant::now() < deadline, "{error}");
-        // Nothing tells when the other side listens again.
+        // No event signals that the other side listens again.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -273,7 +273,7 @@ fn a_client_connects_again_when_the_server_is_back() {
     for round in 0..3 {
         let mac = introduce(&mut client, &mut server);
         send_all(&mut server, &[frame(mac, [1; 6], 5000, round)]);
-        // What was on the way when the server ended still arrives.
+        // Frames in flight when the server ended still arrive.
         drop(server);
         assert_eq!(receive_all(&mut client, &mut batch(1), 1)[0].len(), 5000);
         assert!(wait(&client, PATIENCE));
@@ -309,7 +309,7 @@ fn frames_go_to_whom_they_are_for_and_places_are_used_again() {
         assert_eq!(client.receive(&mut batch(1)).unwrap(), 0, "and nothing else");
     }
 
-    // One too many: let in to be shown the door.
+    // One too many: accepted, then closed.
     let mut sixth = client(&server);
     assert!(wait(&server, PATIENCE));
     assert_eq!(server.receive(&mut batch(1)).unwrap(), 0);
@@ -317,7 +317,7 @@ fn frames_go_to_whom_they_are_for_and_places_are_used_again() {
     assert!(wait(&sixth, PATIENCE));
     assert_eq!(sixth.receive(&mut batch(1)).unwrap_err().kind(), ErrorKind::NetworkDown);
 
-    // When one leaves, the next gets its place but not its address.
+    // When one leaves, the next gets its slot but not its address.
     drop(clients.remove(2));
     assert!(wait(&server, PATIENCE));
     assert_eq!(server.receive(&mut batch(1)).unwrap(), 0);

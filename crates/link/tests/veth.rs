@@ -29,7 +29,7 @@ fn send(link: &mut PacketLink, frame: &[u8]) -> std::io::Result<usize> {
     link.send(&batch)
 }
 
-/// Both ends of a cable with frames flowing.
+/// Asserts that frames flow between both ends of a cable.
 fn assert_connected(a: &mut PacketLink, b: &mut PacketLink) {
     let mut batch = RxBatch::new(8, 1450);
     let there = frame(b.mac(), a.mac(), 100, 1);
@@ -84,7 +84,7 @@ fn a_batch_is_filled_and_the_rest_comes_next() {
         assert_eq!(b.receive(&mut batch).unwrap(), wanted);
         assert_eq!(batch.len(), wanted);
         got.extend(contents(&batch));
-        // While somebody looks at them, frames are as good as not received.
+        // While they are being read, frames still occupy their slots.
         batch.clear();
     }
     assert!(got == out);
@@ -111,7 +111,7 @@ fn foreign_frames_are_not_seen() {
     ];
     send_all(&mut a, &out);
     let mut batch = RxBatch::new(8, 1450);
-    // Veth keeps the order, so what comes shows what did not.
+    // Veth keeps the order, so the received frames show the missing ones.
     assert_eq!(receive_all(&mut b, &mut batch, 2), out[4..]);
     assert_eq!(receive_all(&mut other, &mut batch, 1), [foreign]);
 }
@@ -186,7 +186,7 @@ fn an_interface_that_goes_down_is_reported_and_recovers() {
     }
     let out = frame(a.mac(), b.mac(), 100, 1);
     assert_eq!(send(&mut b, &out).unwrap_err().kind(), ErrorKind::NetworkDown);
-    // The peer's side has lost its carrier; it can receive nothing, which is no error.
+    // The peer's side has lost its carrier; it receives nothing, which is no error.
     assert_eq!(a.receive(&mut batch).unwrap(), 0);
     let deadline = Instant::now() + PATIENCE;
     let error = loop {
@@ -204,7 +204,7 @@ fn an_interface_that_goes_down_is_reported_and_recovers() {
     assert_eq!(b.receive(&mut batch).unwrap(), 0);
     assert_connected(&mut a, &mut b);
 
-    // Down and up between two calls: the news is old, and no error any more.
+    // Down and up between two calls: the pending error is outdated.
     cable.ip(1, &["link", "set", NAMES[1], "down"]);
     cable.ip(1, &["link", "set", NAMES[1], "up"]);
     assert_eq!(b.receive(&mut batch).unwrap(), 0);
@@ -315,7 +315,7 @@ fn frames_are_left_alone_until_their_batch_is_cleared() {
     let (mut a, mut b) = (cable.open(0), cable.open(1));
     let (holds, kept) = (b.receive_capacity(1514), 30);
     let all: Vec<_> = (0..3 * holds).map(|n| frame(b.mac(), a.mac(), 200, n as u64)).collect();
-    // A batch is kept while the others go twice round the ring, or would: it is in their way.
+    // A batch is kept while the others go twice round the ring, or would: its slots are in the way.
     let (mut old, mut batch) = (RxBatch::new(kept, 1450), RxBatch::new(64, 1450));
     send_all(&mut a, &all[..holds]);
     assert_eq!(b.receive(&mut old).unwrap(), kept);
@@ -329,7 +329,7 @@ fn frames_are_left_alone_until_their_batch_is_cleared() {
     assert!(receive_all(&mut b, &mut batch, holds) == all[..holds]);
     assert_eq!(b.overruns(), 2 * holds as u64);
 
-    // Memory of the ring outlives the link.
+    // The ring's memory outlives the link.
     send_all(&mut a, &all[..1]);
     assert!(wait(&b, PATIENCE));
     assert_eq!(b.receive(&mut batch).unwrap(), 1);
@@ -424,7 +424,7 @@ fn opening_says_what_is_wrong() {
     assert!(error.to_string().contains("nor any Ethernet interface"), "{error}");
 }
 
-/// Takes capabilities from the calling thread for good.
+/// Drops capabilities of the calling thread for good.
 fn give_up(given_up: CapabilitySet) {
     let CapabilitySets { effective, permitted, inheritable } = capabilities(None).unwrap();
     let sets = CapabilitySets {

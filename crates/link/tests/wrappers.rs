@@ -26,10 +26,10 @@ fn faulty(side: Side, plan: &FaultPlan) -> (FaultLink<MemoryLink>, MemoryLink) {
     (FaultLink::new(a, 42, side, plan.clone()).unwrap(), b)
 }
 
-/// Everything that comes out until nothing has come and nothing is held for a while.
+/// Receives all frames, until none has come and none is held for a while.
 fn drain(link: &mut impl Link) -> Vec<Vec<u8>> {
     // More than the 32 frames that a held one waits for at most: with all frames waiting in the
-    // inner link, their order then does not depend on when this thread gets to run.
+    // inner link, their order then does not depend on the scheduling of this thread.
     let mut batch = RxBatch::new(64, 1450);
     let mut all = Vec::new();
     // Held frames leave within a millisecond, and wake the waiter.
@@ -122,7 +122,7 @@ fn delayed_frames_wake_the_waiter_when_due_and_not_before() {
     let early = a.receive(&mut batch).unwrap();
     let mut got = contents(&batch);
     let awake = wait(&a, NOW);
-    // On a busy machine the time may be over already.
+    // On a busy machine the delay may be over already.
     if start.elapsed() < delay {
         assert_eq!((early, awake), (0, false), "held, and nothing to do until they are due");
     }
@@ -209,7 +209,7 @@ fn errors_of_the_inner_link_come_through() {
     assert_eq!(a.send(&batch).unwrap_err().kind(), ErrorKind::NetworkDown);
 }
 
-/// A file in memory that others can look into, and that can be told to be full.
+/// A file in memory, readable by others, that can be made to run full.
 #[derive(Clone, Default)]
 struct Disk(Arc<Mutex<(Vec<u8>, Option<usize>)>>);
 
@@ -234,7 +234,7 @@ impl Write for Disk {
     }
 }
 
-/// A record as a reader sees it: time, length on the wire, bytes.
+/// A record as read: time, length on the wire, bytes.
 type Record = (Duration, usize, Vec<u8>);
 
 /// Reads a pcap file by the format's specification.

@@ -1,38 +1,38 @@
-//! Why something cannot be placed.
+//! Errors of placement.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::{Cpus, Node};
 
-/// One line that says what to do about it.
+/// An error, as one line with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel does not tell what the machine is like.
+    /// The kernel does not describe the machine.
     #[error("{}: {source}; without /sys nothing can be placed on NUMA nodes", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// It tells something that nobody understands.
+    /// The description is not a list of numbers.
     #[error("{}: `{text}` is no list of numbers such as 0-3,8", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The content of the file.
         text: String,
     },
-    /// A system call is not for this process.
+    /// A system call is denied to this process.
     #[error(
         "the kernel refuses {call}: {source}; let the container's seccomp profile allow \
          set_mempolicy, mbind and move_pages, or do without NUMA affinity"
     )]
     Refused {
-        /// Its name.
+        /// The name of the call.
         call: &'static str,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The process may use no memory of the node.
@@ -49,9 +49,9 @@ pub enum Error {
     NoCpus {
         /// The node.
         node: Node,
-        /// Those of the node.
+        /// The CPUs of the node.
         cpus: Cpus,
-        /// Those of the process.
+        /// The CPUs that the process may use.
         allowed: Cpus,
     },
 }

@@ -1,18 +1,18 @@
 //! The node of a network interface.
 //!
 //! The kernel knows the nodes of devices on a bus: `numa_node` in the device's directory, -1 if the
-//! firmware does not tell. A device of a device (virtio on PCI) has none of its own, so the
-//! first directory upwards that has one counts.
+//! firmware does not tell. A device of a device (virtio on PCI) has none of its own, so the first
+//! directory upwards with one counts.
 
 use std::fs;
 use std::path::Path;
 
 use crate::Node;
 
-/// Interfaces one above the other: a bridge of VLANs of bonds, and one to spare.
+/// The most layers of interfaces: a bridge of VLANs of bonds, and one to spare.
 const LAYERS_MAX: usize = 4;
 
-/// See the module; `sys` is where sysfs is.
+/// See the module; `sys` is the path of sysfs.
 pub(crate) fn node(sys: &Path, name: &str) -> Option<Node> {
     let is_name = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
     if is_name { at_layer(&sys.canonicalize().ok()?, name, LAYERS_MAX) } else { None }
@@ -32,9 +32,9 @@ fn at_layer(sys: &Path, name: &str, layers: usize) -> Option<Node> {
     below.all(|name| at_layer(sys, &name, layers) == Some(first)).then_some(first)
 }
 
-/// What a device's directory says of itself.
+/// The node in a device's own directory.
 fn own_node(device: &Path) -> Option<Node> {
     let text = fs::read_to_string(device.join("numa_node")).ok()?;
-    // -1, for one that does not know, is no such number.
+    // -1, for an unknown node, does not parse.
     text.trim().parse().ok().map(Node)
 }

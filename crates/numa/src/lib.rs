@@ -1,9 +1,9 @@
-//! Machines whose memory is not everywhere the same distance away (NUMA).
+//! Placement on machines with non-uniform memory access (NUMA).
 //!
 //! Such a machine has *nodes*: CPUs, memory and devices that are close to each other. A frame that
 //! a network interface of one node writes into memory of another, and that a CPU of a third reads,
-//! crosses the links between them each time; so everything that belongs to a channel is to be where
-//! its interface is (J. Supercomputing 72, 2016: up to twice the throughput).
+//! crosses the links between them each time. So all parts of a channel belong on the node of its
+//! interface (J. Supercomputing 72, 2016: up to twice the throughput).
 //!
 //! ```text
 //! Topology    nodes, their CPUs, the node of a network interface      /sys
@@ -15,10 +15,10 @@
 //! nodes_of    where memory is, as the kernel says                     move_pages
 //! ```
 //!
-//! Memory is *preferred* on a node, never demanded: when a node has none left, another's is slower,
-//! and no memory at all would be the end. What came of it is for [`nodes_of`] to say.
+//! Memory is *preferred* on a node, never demanded: if a node has none left, memory of another is
+//! slower, but better than none. [`nodes_of`] shows the result.
 //!
-//! On a machine with one node nothing is done: every [`Home`] is nowhere in particular.
+//! On a machine with one node nothing is done: every [`Home`] is without a node.
 
 mod error;
 mod interface;

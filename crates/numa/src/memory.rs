@@ -1,4 +1,4 @@
-//! Where memory comes from, goes to, and is.
+//! Memory policies: the node of new memory, of existing memory, and queries.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -7,20 +7,21 @@ use std::ptr::NonNull;
 use crate::syscall::{self, Policy};
 use crate::{Error, Node};
 
-/// The unit of placement: the smallest page of any Linux. Larger ones are only asked twice.
+/// The unit of placement: the smallest page of any Linux. Larger pages are just queried twice.
 const PAGE: usize = 4096;
-/// Pages that [`nodes_of`] asks about.
+/// The most pages that [`nodes_of`] queries.
 const SAMPLES: usize = 64;
 
-/// While it lives, memory that the calling thread touches first, and what the kernel allocates on
-/// its behalf (rings of sockets and of io_uring), comes from a node. Afterwards it is as before.
+/// While it lives, memory that the calling thread touches first, and memory that the kernel
+/// allocates for it (rings of sockets and of io_uring), comes from a node. Dropping it restores the
+/// previous policy.
 ///
-/// What an allocator had from the kernel before, and hands out again, is where it is.
+/// Memory that an allocator already had, and hands out again, stays in place.
 #[must_use = "the preference ends when it is dropped"]
 #[derive(Debug)]
 pub struct Near {
     before: Policy,
-    /// A policy is its thread's.
+    /// A policy belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -39,25 +40,25 @@ impl Near {
 
 impl Drop for Near {
     fn drop(&mut self) {
-        // The kernel has granted as much before. If it does so no more, memory is further away.
+        // The kernel granted this policy before. If it refuses now, memory is further away.
         let _ = self.before.apply();
     }
 }
 
-/// Has whole pages at a node from now on: those that have been touched move there.
+/// Binds whole pages to a node: those already touched move there.
 ///
 /// # Errors
-/// [`Error::NoMemory`], or [`Error::Refused`]; the memory is then as good as before.
+/// [`Error::NoMemory`], or [`Error::Refused`]; the memory then stays usable as it was.
 ///
 /// # Panics
-/// If the memory does not start with a page.
+/// If the memory is not page-aligned.
 pub fn bind(start: NonNull<u8>, len: usize, node: Node) -> Result<(), Error> {
     assert_eq!(start.as_ptr().addr() % PAGE, 0, "memory moves by the page");
     let applied = Policy::prefer(node).apply_to(start.as_ptr(), len);
     applied.map_err(|source| explain(node, "mbind", source))
 }
 
-/// `EINVAL` is what the kernel says of a node that a cpuset does not have.
+/// Explains an error: the kernel returns `EINVAL` for a node outside the cpuset.
 fn explain(node: Node, call: &'static str, source: std::io::Error) -> Error {
     match source.raw_os_error() {
         Some(libc::EINVAL) => Error::NoMemory { node },
@@ -65,8 +66,8 @@ fn explain(node: Node, call: &'static str, source: std::io::Error) -> Error {
     }
 }
 
-/// The nodes that have the memory, as the kernel says of pages all over it, 64 at most. What has
-/// not been touched yet is nowhere; nor is anything where the kernel does not tell.
+/// The nodes of the memory, according to the kernel, by at most 64 pages spread over it. Untouched
+/// memory has no node; nor has any if the kernel does not tell.
 pub fn nodes_of(start: NonNull<u8>, len: usize) -> Vec<Node> {
     let pages = len.div_ceil(PAGE);
     let samples = pages.min(SAMPLES);

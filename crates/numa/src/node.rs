@@ -1,4 +1,4 @@
-//! Numbers of nodes and CPUs, and lists of them as the kernel writes them.
+//! Numbers of nodes and CPUs, and the kernel's lists of them.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(pub u16);
 
-/// There are fewer nodes than this in any Linux (`MAX_NUMNODES`).
+/// The limit of nodes of any Linux (`MAX_NUMNODES`).
 pub(crate) const NODES_MAX: usize = 1024;
-/// There are fewer CPUs than this in any Linux (`NR_CPUS`).
+/// The limit of CPUs of any Linux (`NR_CPUS`).
 const CPUS_MAX: usize = 8192;
 
 impl fmt::Display for Node {
@@ -22,7 +22,7 @@ impl fmt::Display for Node {
 pub struct Cpus(Vec<usize>);
 
 impl Cpus {
-    /// The list that `text` is, if it is one; an empty text is an empty list.
+    /// Parses a list; an empty text is an empty list.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         list(text, CPUS_MAX).map(Self)
     }
@@ -32,12 +32,12 @@ impl Cpus {
         self.0.iter().copied()
     }
 
-    /// Whether there are none.
+    /// Whether there are no CPUs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those that are in both sets.
+    /// The CPUs in both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         self.iter().filter(|cpu| other.0.binary_search(cpu).is_ok()).collect()
     }

@@ -1,48 +1,48 @@
-//! What is to be placed, and where a link belongs.
+//! Placement: the wanted affinity, and the home of a link.
 
 use crate::{Cpus, Error, Near, Node, Topology, allowed_cpus};
 
-/// What is placed on nodes. The names are the paper's.
+/// The parts that are placed on nodes. The names are the paper's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Affinity {
-    /// Nothing: the kernel decides.
+    /// None: the kernel decides.
     #[default]
     None,
     /// A link's thread, its socket's ring and the memory of its channels are on the node of its
     /// interface.
     KmemNic,
-    /// Besides, the host's request buffers are spread over the nodes, and a request travels on a
+    /// In addition, the host's request buffers are spread over the nodes, and a request uses a
     /// channel of its buffer's node.
     FullMem,
 }
 
-/// See the module. By default nothing is placed, and nothing is known of the machine.
+/// See the module. By default nothing is placed, and the machine is unknown.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     affinity: Affinity,
     topology: Topology,
-    /// The CPUs that the process may use: what a thread may use is less when it has been pinned.
+    /// The CPUs that the process may use; a pinned thread may use fewer.
     allowed: Cpus,
     /// The nodes to spread request buffers over.
     buffer_nodes: Vec<Node>,
 }
 
-/// Where a link belongs.
+/// The home of a link.
 #[derive(Clone, Debug, Default)]
 pub struct Home {
-    /// Its interface's node, if there is one: known, whether or not anything is placed.
+    /// Its interface's node, if known, whether or not anything is placed.
     pub nic: Option<Node>,
-    /// The node to place things on, and the CPUs there that the process may use.
+    /// The node to place on, and its CPUs that the process may use.
     place: Option<(Node, Cpus)>,
 }
 
 impl Placement {
-    /// Makes sure that what is wanted can be had of this machine and its kernel. To be called by
-    /// a thread that may still use all that its process may.
+    /// Checks that this machine and its kernel support the wanted placement. Must be called by a
+    /// thread that is not pinned.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the system calls are not for this process. One node is no error: see
-    /// [`is_active`](Self::is_active).
+    /// [`Error::Refused`] if the system calls are denied to this process. A single node is no
+    /// error: see [`is_active`](Self::is_active).
     pub fn new(affinity: Affinity, topology: Topology) -> Result<Self, Error> {
         let mut placement = Self { affinity, topology, ..Self::default() };
         if !placement.is_active() {
@@ -62,29 +62,29 @@ impl Placement {
         Ok(placement)
     }
 
-    /// What is wanted.
+    /// The wanted affinity.
     pub fn affinity(&self) -> Affinity {
         self.affinity
     }
 
-    /// What there is.
+    /// The topology of the machine.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Whether anything is placed: it is wanted, and there are nodes to choose from.
+    /// Whether anything is placed: an affinity is wanted, and there are several nodes.
     pub fn is_active(&self) -> bool {
         self.affinity != Affinity::None && !self.topology.is_uniform()
     }
 
-    /// The nodes to spread request buffers over: those whose memory the process may use, or none
-    /// if that is not wanted.
+    /// The nodes to spread request buffers over: those whose memory the process may use; empty if
+    /// spreading is not wanted.
     pub fn buffer_nodes(&self) -> &[Node] {
         &self.buffer_nodes
     }
 
-    /// Where the link on an interface belongs: nowhere in particular if nothing is placed, or
-    /// if the interface has no node.
+    /// The home of the link on an interface: without a node if nothing is placed, or if the
+    /// interface has no node.
     ///
     /// # Errors
     /// If the process may use neither CPUs nor memory of the interface's node.
@@ -106,13 +106,13 @@ impl Placement {
 }
 
 impl Home {
-    /// The node to place things on.
+    /// The node to place on.
     pub fn node(&self) -> Option<Node> {
         self.place.as_ref().map(|(node, _)| *node)
     }
 
-    /// Where a thread that serves links of these homes belongs: their node, if it is one, and
-    /// nowhere in particular otherwise.
+    /// The home of a thread that serves links of these homes: their node, if it is the same one,
+    /// and without a node otherwise.
     pub fn common<'a>(homes: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut homes = homes.into_iter();
         let first = homes.next().cloned().unwrap_or_default();
@@ -125,8 +125,7 @@ impl Home {
         self.place.as_ref().map(|(_, cpus)| cpus)
     }
 
-    /// Has the calling thread's memory come from the node, if there is one, while the result
-    /// lives.
+    /// Allocates the calling thread's memory on the node, if there is one, while the result lives.
     ///
     /// # Errors
     /// As [`Near::to`].

@@ -1,5 +1,5 @@
-//! The system calls of `mempolicy(7)`, for which there is no wrapper in safe Rust. Nothing here
-//! can make memory invalid: a policy decides where pages are, not what is in them.
+//! The system calls of `mempolicy(7)`, for which safe Rust has no wrapper. None of them can make
+//! memory invalid: a policy decides on the place of pages, not on their content.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use std::io;
@@ -9,14 +9,14 @@ use crate::Node;
 use crate::node::NODES_MAX;
 
 const WORD: usize = c_ulong::BITS as usize;
-/// The kernel subtracts one from the number of bits that it is told.
+/// The kernel subtracts one from this number of bits.
 const MASK_BITS: c_ulong = NODES_MAX as c_ulong + 1;
-/// Have pages that are there already moved (`numaif.h`; the libc crate lacks it).
+/// Moves pages already allocated (`numaif.h`; the libc crate lacks it).
 const MPOL_MF_MOVE: c_uint = 1 << 1;
 
 type Mask = [c_ulong; NODES_MAX / WORD];
 
-/// Where a thread's memory comes from.
+/// A memory policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     mode: c_int,
@@ -24,19 +24,19 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// From a node, or from others if that has none left.
+    /// Prefers a node, with others as fallback.
     pub(crate) fn prefer(node: Node) -> Self {
         let (mut nodes, index): (Mask, _) = (Mask::default(), usize::from(node.0));
         nodes[index / WORD] |= 1 << (index % WORD);
         Self { mode: libc::MPOL_PREFERRED, nodes }
     }
 
-    /// The calling thread's.
+    /// The policy of the calling thread.
     pub(crate) fn current() -> io::Result<Self> {
         let mut policy = Self { mode: 0, nodes: Mask::default() };
         let none = ptr::null::<c_void>();
-        // SAFETY: the kernel writes one int and at most `NODES_MAX` bits, and the address, which
-        // is for another use of the call, is not looked at.
+        // SAFETY: the kernel writes one int and at most `NODES_MAX` bits; it ignores the address,
+        // which is for another use of the call.
         check(unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -50,7 +50,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Makes it that of the calling thread.
+    /// Applies the policy to the calling thread.
     pub(crate) fn apply(&self) -> io::Result<()> {
         // SAFETY: the kernel reads `NODES_MAX` bits.
         check(unsafe {
@@ -58,7 +58,7 @@ impl Policy {
         })
     }
 
-    /// Makes it that of some memory, and moves pages that are there already.
+    /// Applies the policy to a range of memory, and moves pages already allocated.
     pub(crate) fn apply_to(&self, start: *const u8, len: usize) -> io::Result<()> {
         // SAFETY: the kernel reads `NODES_MAX` bits. Moving a page changes neither its address nor
         // its content; a range that is not mapped is an error.
@@ -76,12 +76,12 @@ impl Policy {
     }
 }
 
-/// The nodes of pages, in `status`: a negative number for one that is not in memory.
+/// Queries the nodes of pages into `status`: a negative number for a page not in memory.
 pub(crate) fn query(pages: &[*const u8], status: &mut [c_int]) -> io::Result<()> {
     assert_eq!(pages.len(), status.len(), "each page has a status");
     let (own, no_nodes, no_flags): (c_int, *const c_int, c_int) = (0, ptr::null(), 0);
     // SAFETY: the kernel reads as many addresses and writes as many ints as there are. Without
-    // nodes to move to it moves nothing, and it does not look at what the addresses point to.
+    // target nodes it moves nothing, and it does not access the memory at the addresses.
     check(unsafe {
         libc::syscall(
             libc::SYS_move_pages,

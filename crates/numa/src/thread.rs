@@ -1,10 +1,10 @@
-//! Where threads run.
+//! The CPUs of threads.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::{Cpus, Error};
 
-/// The CPUs that the calling thread may run on: those of its cpuset that it has not been kept from.
+/// The CPUs that the calling thread may run on: those of its cpuset, within its affinity.
 ///
 /// # Errors
 /// [`Error::Refused`].
@@ -15,7 +15,7 @@ pub fn allowed_cpus() -> Result<Cpus, Error> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
-/// Has the calling thread run on these CPUs only.
+/// Pins the calling thread to these CPUs.
 ///
 /// # Errors
 /// [`Error::Refused`], also if its cpuset has none of them.

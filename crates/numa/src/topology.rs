@@ -1,4 +1,4 @@
-//! What the machine is like, as `/sys` says.
+//! The topology of the machine, as `/sys` describes it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use crate::node::{Cpus, Node, nodes};
 use crate::{Error, interface};
 
-/// The nodes of a machine, and what is on each.
+/// The nodes of a machine, and their parts.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Where sysfs is.
+    /// The path of sysfs.
     sys: PathBuf,
     nodes: Vec<(Node, Cpus)>,
-    /// Those that have memory.
+    /// The nodes with memory.
     with_memory: Vec<Node>,
 }
 
-/// A machine that nothing is known of: one node.
+/// An unknown machine: one node.
 impl Default for Topology {
     fn default() -> Self {
         let nodes = vec![(Node(0), Cpus::default())];
@@ -26,11 +26,11 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// Reads what the kernel says below `sys`, which is `/sys` anywhere but in tests. A kernel
-    /// without NUMA says nothing: one node.
+    /// Reads the kernel's description below `sys`, which is `/sys` except in tests. A kernel
+    /// without NUMA has none: one node.
     ///
     /// # Errors
-    /// If what is there cannot be read, or understood.
+    /// If the description cannot be read or parsed.
     pub fn read(sys: &Path) -> Result<Self, Error> {
         let root = sys.join("devices/system/node");
         let sys = sys.to_owned();
@@ -62,7 +62,7 @@ impl Topology {
         &self.with_memory
     }
 
-    /// Whether it is the same wherever something is: there is one node.
+    /// Whether memory access is uniform: there is one node.
     pub fn is_uniform(&self) -> bool {
         self.nodes.len() < 2
     }
@@ -79,9 +79,9 @@ impl Topology {
     }
 
     /// The node that a network interface is attached to; for a VLAN or a bond that of the
-    /// interfaces below, if they agree. `None` where there is no such thing (veth, bridges), where
-    /// the firmware does not tell, and for what is no interface of the network namespace that
-    /// `/sys` shows.
+    /// interfaces below, if they agree. `None` for an interface without a device (veth, bridges),
+    /// if the firmware does not tell, and for a name outside the network namespace that `/sys`
+    /// shows.
     pub fn node_of_interface(&self, name: &str) -> Option<Node> {
         interface::node(&self.sys, name).filter(|node| self.nodes().any(|other| other == *node))
     }

@@ -1,5 +1,5 @@
-//! What the kernel of this machine does about policies, on its first node with memory; a machine
-//! with several is for `cargo xtask numa`.
+//! The kernel's memory policies on this machine, on its first node with memory; several nodes are
+//! tested by `cargo xtask numa`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
@@ -22,9 +22,9 @@ fn node() -> Node {
 }
 
 fn untouched() -> Box<Pages> {
-    // Large enough that it comes from the kernel, not out of the allocator's stock.
+    // Large enough to come from the kernel, not from the allocator's stock.
     let pages = Box::<Pages>::new_uninit();
-    // SAFETY: bytes may have any value; nobody reads them.
+    // SAFETY: bytes may have any value, and they are not read.
     unsafe { pages.assume_init() }
 }
 
@@ -60,7 +60,7 @@ fn a_node_that_is_not_there_has_no_memory() {
     assert!(matches!(bind(start, PAGE, absent), Err(Error::NoMemory { .. })));
 }
 
-/// What the calling thread's policy is, in words of the kernel.
+/// The policy of the calling thread, in the kernel's words.
 fn policy_of_new_memory() -> String {
     let pages = untouched();
     let start = NonNull::from(&*pages).addr().get();
@@ -128,14 +128,14 @@ fn what_a_container_does_not_allow_is_one_clear_line() {
             let refused = Placement::new(affinity, several.clone()).unwrap_err();
             assert!(matches!(refused, Error::Refused { .. }), "{refused}");
         }
-        // Where nothing is to be placed, nothing is asked for.
+        // Without placement no system call is tried.
         assert!(Placement::new(Affinity::None, several).is_ok());
     })
     .join()
     .unwrap();
 }
 
-/// A machine that has more nodes than this one needs to have.
+/// A machine with more nodes than this one may have.
 fn several_nodes() -> Topology {
     let sys = tempfile::tempdir().unwrap();
     let nodes = sys.path().join("devices/system/node");
@@ -144,7 +144,7 @@ fn several_nodes() -> Topology {
     Topology::read(sys.path()).unwrap()
 }
 
-/// As the default profile of container engines has it, for the calling thread.
+/// Denies the calls to the calling thread, as the default profile of container engines does.
 fn forbid_memory_policies() {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let is = |call: i64, jt| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, 0, call as u32);

@@ -1,4 +1,4 @@
-//! Machines as trees of files: what `/sys` says of them, and what we make of it.
+//! Machines as trees of files: `/sys`, and the topology read from it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use tyche_numa::{Affinity, Error, Node, Placement, Topology};
 
-/// A machine to be described.
+/// A machine to describe.
 struct Machine(TempDir);
 
 impl Machine {
@@ -19,7 +19,7 @@ impl Machine {
         machine
     }
 
-    /// Two nodes of four CPUs; the second one's are written as hyper-threads are.
+    /// Two nodes of four CPUs; the second list is in the order of hyper-threads.
     fn of_two_nodes() -> Self {
         let machine = Self::new();
         machine.file("devices/system/node/online", "0-1\n");
@@ -35,7 +35,7 @@ impl Machine {
         fs::write(path, content).unwrap();
     }
 
-    /// An interface as the kernel shows it: a link to a directory below the device that it is of.
+    /// An interface as in sysfs: a link to a directory below its device.
     fn interface(&self, name: &str, device: &str) {
         let device = self.0.path().join("devices").join(device);
         let own = device.join("net").join(name);
@@ -162,7 +162,7 @@ fn nonsense_is_an_error_that_names_the_file() {
 #[test]
 fn a_node_without_usable_cpus_is_refused_with_both_lists() {
     let machine = Machine::of_two_nodes();
-    // More CPUs than any machine that runs this has.
+    // More CPUs than any machine that runs this test has.
     machine.file("devices/system/node/node1/cpulist", "1020-1023\n");
     machine.file("devices/pci/a/numa_node", "1\n");
     machine.interface("a", "pci/a");

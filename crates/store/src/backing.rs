@@ -1,9 +1,9 @@
-//! What can happen to a file or device while it is exported, by other hands than ours.
+//! Changes to a file or device that others make while it is exported.
 
-/// What [`Store::check_backing`](crate::Store::check_backing) finds wrong.
+/// Faults that [`Store::check_backing`](crate::Store::check_backing) finds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackingError {
-    /// The file has no name any more: its blocks live as long as it is open.
+    /// The file was deleted: it has no name, and its blocks live as long as it is open.
     #[error(
         "its file was deleted: it works until the target stops, and is gone then; copy the disk \
          before"
@@ -12,13 +12,13 @@ pub enum BackingError {
     /// The device was removed.
     #[error("its device was removed: requests fail; bring it back, then restart the target")]
     Removed,
-    /// The end was cut off.
+    /// The file or device was truncated.
     #[error(
         "it has shrunk to {now} bytes: of its {size}, those beyond that fail; make it as large \
          as it was"
     )]
     Shrunk {
-        /// Bytes that there are.
+        /// Bytes that are left.
         now: u64,
         /// Bytes that are exported.
         size: u64,

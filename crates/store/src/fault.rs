@@ -1,7 +1,7 @@
-//! A store that fails and delays what it is told to.
+//! A store that fails and delays requests on demand.
 //!
-//! [`FaultStore`] wraps any store; [`Faults`], its handle, changes what goes wrong while the
-//! store is in use. Nothing is random: the same requests under the same rules end the same way.
+//! [`FaultStore`] wraps any store; [`Faults`], its handle, changes the faults while the store is in
+//! use. Nothing is random: the same requests under the same rules end the same way.
 //!
 //! ```
 //! # use tyche_block::Errno;
@@ -15,10 +15,10 @@
 //! # }
 //! ```
 //!
-//! A store made [`with_volatile_cache`](FaultStore::with_volatile_cache) also remembers what the
-//! disk held before each write that is not yet flushed, and [`Faults::crash`] brings that back:
-//! power was lost. To remember, it reads before it writes, and the submitting thread waits for
-//! that; do not measure with it.
+//! A store made [`with_volatile_cache`](FaultStore::with_volatile_cache) also keeps the previous
+//! content of each block that is written and not yet flushed. [`Faults::crash`] brings that back,
+//! as a loss of power would. Keeping it costs a read before each write, for which the submitting
+//! thread waits; do not measure with it.
 
 mod alarm;
 mod queue;
@@ -43,7 +43,7 @@ pub struct FaultStore {
     shared: Arc<Shared>,
 }
 
-/// What goes wrong with a [`FaultStore`], to be changed at any time from any thread.
+/// The faults of a [`FaultStore`], changed at any time from any thread.
 #[derive(Clone)]
 pub struct Faults {
     shared: Arc<Shared>,
@@ -67,7 +67,7 @@ impl Shared {
         Some(self.undo.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A request fails by a rule; if it is a durable step, what the cache held may be lost.
+    /// Counts a failure by a rule: a durable step that fails may lose the content of the cache.
     fn note_failure(&self, operation: Operation) {
         let cached = self.inner.geometry().write_cache || self.undo.is_some();
         let loses = match operation {
@@ -94,7 +94,7 @@ impl FaultStore {
     /// As [`new`](Self::new), with a write cache that a crash empties, whatever `inner` has.
     ///
     /// # Errors
-    /// What `inner` says about a queue more.
+    /// The error of `inner` when it refuses another queue.
     pub fn with_volatile_cache(inner: impl Store + 'static) -> io::Result<Self> {
         let undo = UndoLog::new(&inner)?;
         Ok(Self::wrap(Box::new(inner), Some(Mutex::new(undo))))
@@ -106,7 +106,7 @@ impl FaultStore {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The handle to what goes wrong.
+    /// Returns the handle to the faults.
     pub fn faults(&self) -> Faults {
         Faults { shared: Arc::clone(&self.shared) }
     }
@@ -132,34 +132,34 @@ impl Store for FaultStore {
         self.shared.inner.check_backing()
     }
 
-    /// Every crash is one, and every durable step that fails by a rule.
+    /// Counts every crash, and every durable step that fails by a rule.
     fn losses(&self) -> u64 {
         self.shared.inner.losses() + self.shared.losses.load(Ordering::Acquire)
     }
 }
 
 impl Faults {
-    /// Adds a rule. Rules are looked at in the order they were added.
+    /// Adds a rule. Rules are applied in the order they were added.
     pub fn add(&self, rule: Rule) -> RuleId {
         self.shared.rules().add(rule)
     }
 
-    /// Takes a rule back, and says how often it has struck.
+    /// Removes a rule and returns how often it has struck.
     pub fn remove(&self, id: RuleId) -> Option<u64> {
         self.shared.rules().remove(id)
     }
 
-    /// Takes all rules back.
+    /// Removes all rules.
     pub fn clear(&self) {
         self.shared.rules().clear();
     }
 
-    /// Loses power: every block that was written and not flushed since is as it was before.
-    /// Requests that the wrapped store has not finished end with `EIO`; their writes may or may
-    /// not be on the disk.
+    /// Loses power: every block written and not flushed since is again as it was before. Requests
+    /// that the wrapped store has not finished end with `EIO`; their writes may or may not be on
+    /// the disk.
     ///
     /// # Errors
-    /// What the wrapped store says when the blocks are put back.
+    /// The error of the wrapped store when the blocks are put back.
     ///
     /// # Panics
     /// If the store has no volatile cache.
@@ -167,11 +167,11 @@ impl Faults {
         self.crash_keeping(|_| false)
     }
 
-    /// As [`crash`](Self::crash), but the blocks for which `keep` is true, by their number, made
-    /// it to the disk in time: a disk writes its cache in any order.
+    /// As [`crash`](Self::crash), but blocks for which `keep`, called with their number, is true
+    /// reached the disk in time: a disk writes its cache in any order.
     ///
     /// # Errors
-    /// What the wrapped store says when the blocks are put back.
+    /// The error of the wrapped store when the blocks are put back.
     ///
     /// # Panics
     /// If the store has no volatile cache.

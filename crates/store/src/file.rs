@@ -1,30 +1,29 @@
 //! A disk kept in a regular file or a block device, through io_uring.
 //!
-//! **Opening** takes the lock, measures the disk and decides about direct I/O; everything that
-//! can be wrong is said then, in one line with a remedy ([`OpenError`]). One open file description
-//! holds the lock, reads and writes, and is what a request in flight keeps alive. So the lock
-//! cannot be let go of before the last write is out, even by `kill -9`.
+//! **Opening** takes the lock, measures the disk and decides about direct I/O; every error is
+//! reported then, in one line with a remedy ([`OpenError`]). One open file description holds the
+//! lock and does the I/O, and a request in flight keeps it alive. So the lock is not released
+//! before the last write is out, even by `kill -9`.
 //!
-//! **Direct I/O** (`O_DIRECT`) is used where every request is aligned enough for it: blocks are
-//! no smaller than what the file demands, memory is always whole pages. Otherwise the page cache
-//! is used for all requests.
+//! **Direct I/O** (`O_DIRECT`) is used where every request is aligned enough for it: blocks are no
+//! smaller than the file demands, and memory is always whole pages. Otherwise all requests use the
+//! page cache.
 //!
 //! **Durability.** Write-through, the default: a completed write is on stable storage. Write-back:
 //! only FUA requests are, and a flush makes everything durable that completed before it. Direct
-//! writes carry `RWF_DSYNC`; what went through the page cache, and zeroing, ends with `fdatasync`.
+//! writes carry `RWF_DSYNC`; writes through the page cache, and zeroing, end with `fdatasync`.
 //!
-//! **Loss.** The kernel remembers that it could not write something back, and says so once for each
-//! open file description, to whichever sync or `RWF_DSYNC` write asks first. So every queue syncs
-//! with a description of its own that does nothing else, one sync at a time, and a sync answers for
-//! all requests that wait for it: no request can take a loss away from another. After a failed
-//! sync, and where there is a cache after a failed FUA write, any write that had completed may be
-//! lost: [`losses`](crate::Store::losses) counts it. Without a cache a failed write is its own
-//! failure, for all that had completed before was durable.
+//! **Loss.** The kernel reports a failed write-back once for each open file description, to the
+//! first sync or `RWF_DSYNC` write. So every queue syncs with a description of its own that does
+//! nothing else, one sync at a time, and a sync answers all requests that wait for it: no request
+//! can take a loss away from another. After a failed sync, and where there is a cache after a
+//! failed FUA write, any write that had completed may be lost: [`losses`](crate::Store::losses)
+//! counts it. Without a cache a failed write concerns only itself, for all that had completed
+//! before was durable.
 //!
 //! **Sleeping.** [`wait_fd`](crate::Queue::wait_fd) is the ring's own descriptor: readable exactly
-//! while completions wait, level-triggered, and with no counter to read back as an `eventfd`
-//! would have. Requests that fail at once go through the ring as well, so that it alone tells
-//! what is ready.
+//! while completions wait, level-triggered, and without the counter of an `eventfd`. Requests that
+//! fail at once go through the ring as well, so that it alone signals completions.
 
 mod backing;
 mod buffers;
@@ -50,7 +49,7 @@ use queue::RingQueue;
 pub use error::OpenError;
 pub use lock::Holder;
 
-/// Whether to go around the page cache.
+/// The choice between direct I/O and the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
     /// Where the file allows it for blocks of the export's size.
@@ -62,20 +61,20 @@ pub enum Direct {
     Off,
 }
 
-/// How to open a [`FileStore`].
+/// Options to open a [`FileStore`] with.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// Refuse modifications, and share the file with other read-only exports.
     pub read_only: bool,
     /// Completed writes may be volatile until flushed.
     pub write_back: bool,
-    /// Whether to go around the page cache.
+    /// Whether to use direct I/O.
     pub direct: Direct,
-    /// Bytes in a block, 512 or 4096. By default that of the device, and 512 for a file: an
-    /// image must not change its sectors with the disk that it is stored on.
+    /// Bytes in a block, 512 or 4096. The default is that of the device, and 512 for a file: the
+    /// sectors of an image must not change with the disk that stores it.
     pub block_size: Option<u32>,
-    /// How long to wait for the lock: a process that was killed holds it until its last write is
-    /// out, and udev takes it briefly when a device appears.
+    /// The longest wait for the lock: a killed process holds it until its last write is out, and
+    /// udev takes it briefly when a device appears.
     pub lock_wait: Duration,
 }
 
@@ -105,9 +104,8 @@ impl FileStore {
         Ok(Self { opened: Arc::new(Opened::new(path.as_ref(), options)?) })
     }
 
-    /// What the disk says of itself that tells it from all others, over restarts, reboots and
-    /// other ways to reach it: a serial number, a file's place in its file system. `None` for a
-    /// device that says nothing.
+    /// The disk's own identity, unique and stable over restarts, reboots and other paths to it: a
+    /// serial number, a file's place in its file system. `None` for a device that has none.
     pub fn identity(&self) -> Option<&str> {
         self.opened.identity.as_deref()
     }
@@ -127,8 +125,8 @@ impl Store for FileStore {
         Ok(Box::new(RingQueue::new(&self.opened, depth)?))
     }
 
-    /// A file is made larger. A device is as large as it is: it may only be looked at again. What
-    /// has shrunk keeps its size here, fails beyond its end with `EIO`, and is not resized.
+    /// Enlarges a file. A device has a fixed size: it may only be measured again. A store that has
+    /// shrunk keeps its size here, fails beyond its end with `EIO`, and is not resized.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         self.opened.resize(size)
     }

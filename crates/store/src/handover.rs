@@ -1,17 +1,18 @@
-//! A store whose requests are executed by a thread of their own.
+//! A store whose requests are executed by a worker thread.
 //!
-//! This is how the first Tyche completed (MSST 2014, section II.C): the thread that receives hands
-//! a request to the disk's side, and a work queue hands the completion back. MSST 2015 gave that
-//! up, and so have we: each hand-over wakes a thread. The wrapper keeps it measurable, and slower.
+//! This is the completion path of the first Tyche (MSST 2014, section II.C): the thread that
+//! receives hands a request to the disk's side, and a work queue hands the completion back. MSST
+//! 2015 gave that up, and so have we: each hand-over wakes a thread. The wrapper keeps it
+//! measurable, and slower.
 //!
 //! ```text
-//! whoever serves requests                     worker, one for each queue
+//! submitting thread                           worker, one for each queue
 //! submit .. kick ──► [ orders ] ──eventfd──► submit, kick ──► inner queue
 //! reap ◄──────────── [ done ] ◄──eventfd──── reap ◄────────── inner queue
 //! ```
 //!
-//! Both sides spin before they sleep, as the loops of the engine do. What was kicked happens, also
-//! if the queue is dropped next; what was not does not.
+//! Both sides spin before they sleep, as the loops of the engine do. Requests that were kicked are
+//! executed, also if the queue is dropped next; others are not.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -25,8 +26,8 @@ use tyche_wake::{Inbox, Spin, now_ns, sleep};
 
 use crate::{BackingError, Queue, ResizeError, Store};
 
-/// The longest sleep of a worker: after it, requests that the inner queue could not hand to the
-/// kernel are tried again.
+/// The longest sleep of a worker: after it, requests that the inner queue could not submit are
+/// tried again.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
@@ -65,12 +66,12 @@ impl Store for HandOverStore {
     }
 }
 
-/// What a queue and its worker share.
+/// State that a queue and its worker share.
 struct Shared {
     orders: Inbox<(u64, Request)>,
     done: Inbox<Completion>,
-    /// Rare, so under a lock rather than in the order of requests: arenas with whose memory there
-    /// are no requests yet, or none any more.
+    /// Under a lock, not in the order of requests, for it is rare: no request uses memory of these
+    /// arenas yet, or any more.
     registrations: Mutex<Vec<Registration>>,
     /// Whether there are registrations.
     registers: AtomicBool,
@@ -78,9 +79,9 @@ struct Shared {
     closed: AtomicBool,
     /// The worker is gone.
     ended: AtomicBool,
-    /// What the inner queue said when it last could not hand requests to the kernel.
+    /// The error of the inner queue when it last could not submit.
     failure: Mutex<Option<io::Error>>,
-    /// Whether there is a failure that nobody has been told.
+    /// Whether there is a failure that has not been reported.
     failed: AtomicBool,
 }
 
@@ -92,7 +93,7 @@ enum Registration {
 /// The submitting thread's side.
 struct HandOverQueue {
     shared: Arc<Shared>,
-    /// Submitted and not yet kicked.
+    /// Requests submitted and not yet kicked.
     submitted: Vec<(u64, Request)>,
     depth: usize,
     in_flight: usize,
@@ -137,7 +138,7 @@ impl Queue for HandOverQueue {
 
     fn unregister(&mut self, arena: &Arena) {
         self.enlist(Registration::Unregister(arena.clone()));
-        // The worker keeps the memory until it has let go of it.
+        // The worker keeps the memory until it has unregistered it.
         self.shared.orders.ring();
     }
 
@@ -149,7 +150,7 @@ impl Queue for HandOverQueue {
     }
 
     /// # Errors
-    /// Those of the inner queue come with one of the next calls.
+    /// Errors of the inner queue are returned by one of the next calls.
     fn kick(&mut self) -> io::Result<()> {
         if !self.submitted.is_empty() {
             for order in self.submitted.drain(..) {
@@ -196,13 +197,13 @@ impl Drop for HandOverQueue {
         self.shared.closed.store(true, Ordering::SeqCst);
         self.shared.orders.ring();
         if let Some(worker) = self.worker.take() {
-            // What it panicked with has been printed.
+            // The panic message has been printed.
             let _ = worker.join();
         }
     }
 }
 
-/// The thread that has the inner queue.
+/// The thread that owns the inner queue.
 struct Worker {
     inner: Box<dyn Queue>,
     shared: Arc<Shared>,
@@ -216,7 +217,7 @@ impl Worker {
             if self.turn() {
                 self.spin.worked();
             } else if self.spin.again(now_ns()) {
-                // Who orders may be in need of the core.
+                // The submitting thread may need the core.
                 thread::yield_now();
             } else {
                 self.sleep();
@@ -224,12 +225,12 @@ impl Worker {
         }
     }
 
-    /// What was ordered before the end is handed on first.
+    /// Whether to end: the queue is closed, and all requests before that are submitted.
     fn is_over(&self) -> bool {
         self.shared.closed.load(Ordering::SeqCst) && self.shared.orders.is_empty()
     }
 
-    /// Does what there is to do; false if there was nothing.
+    /// Runs one round; false if there was nothing to do.
     fn turn(&mut self) -> bool {
         self.register();
         let mut worked = false;
@@ -241,7 +242,7 @@ impl Worker {
             return worked;
         }
         if let Err(error) = self.inner.kick() {
-            // What could not be handed on stays in the queue; the turn after a sleep tries again.
+            // Requests not submitted stay in the queue; the round after a sleep tries again.
             worked = false;
             self.fail(error);
         }
@@ -257,7 +258,7 @@ impl Worker {
         true
     }
 
-    /// Tells who kicks.
+    /// Reports an error to the next kick.
     fn fail(&self, error: io::Error) {
         let mut failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
         *failure = Some(error);
@@ -266,7 +267,7 @@ impl Worker {
         self.shared.done.ring();
     }
 
-    /// Tells the inner queue which memory to expect.
+    /// Registers and unregisters memory with the inner queue.
     fn register(&mut self) {
         if !self.shared.registers.swap(false, Ordering::Acquire) {
             return;
@@ -284,7 +285,7 @@ impl Worker {
     fn sleep(&mut self) {
         self.spin.sleeps();
         let orders = self.shared.orders.wait_fd();
-        // Who closes or registers rings afterwards, or has done so before.
+        // A later close or registration rings; an earlier one is seen here.
         let has_news = self.shared.closed.load(Ordering::SeqCst)
             || self.shared.registers.load(Ordering::SeqCst);
         if !has_news {
@@ -296,7 +297,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Whoever sleeps on a worker that has panicked is to learn of it.
+        // Wakes whoever sleeps on a worker that has panicked.
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.done.ring();
     }

@@ -1,5 +1,5 @@
-//! Queues of stores that finish within `submit`: the completion waits in a list, with room for
-//! `depth`, until it is reaped.
+//! Queues of stores that finish within `submit`: completions wait in a list, with room for `depth`,
+//! until they are reaped.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,11 +9,11 @@ use tyche_block::{Arena, Completion, Errno, Geometry, Request};
 
 use crate::{Loan, Queue};
 
-/// A store that serves a request while the caller waits.
+/// A store that serves a request synchronously.
 pub(crate) trait Serve: Send + Sync + 'static {
     fn geometry(&self) -> Geometry;
 
-    /// Does what `request` asks; it has passed [`Geometry::check`].
+    /// Executes `request`, which has passed [`Geometry::check`].
     fn serve(&self, request: &mut Request);
 
     /// See [`Queue::lend`].
@@ -40,7 +40,7 @@ pub(crate) fn queue<S: Serve>(store: &Arc<S>, depth: usize) -> io::Result<Box<dy
     Ok(Box::new(InlineQueue { store: Arc::clone(store), ready, depth }))
 }
 
-/// The geometry of a store that has no medium to ask.
+/// The geometry of a store without a medium.
 ///
 /// # Errors
 /// `InvalidInput` if `block_size` is neither 512 nor 4096, or `size` not a multiple of it.

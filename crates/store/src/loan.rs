@@ -1,32 +1,32 @@
-//! Blocks of a disk that are read where they lie.
+//! Loans: blocks of a disk that are read in place, without a copy.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What a disk was like at a place when it was asked, without a copy, for as long as this lives.
-/// Later writes go elsewhere.
+/// A range of a disk as it was when lent, read in place, for as long as this lives. Later writes go
+/// elsewhere.
 pub struct Loan {
     lender: Arc<dyn Lender>,
     start: NonNull<u8>,
     len: usize,
 }
 
-/// Whose memory it is.
+/// The owner of lent memory.
 pub(crate) trait Lender: Send + Sync {
-    /// Nobody looks at these bytes any more.
+    /// Ends the loan of these bytes.
     fn give_back(&self, start: NonNull<u8>, len: usize);
 }
 
-// SAFETY: shared memory that nobody writes to while it is lent, whatever thread looks at it; the
-// lender may be used by all threads.
+// SAFETY: shared memory that is not written while it is lent, whatever thread reads it; the lender
+// may be used by all threads.
 unsafe impl Send for Loan {}
 // SAFETY: as above.
 unsafe impl Sync for Loan {}
 
 impl Loan {
     /// # Safety
-    /// The `len` bytes from `start` on are not written to until they are given back.
+    /// The `len` bytes at `start` are not written until they are given back.
     pub(crate) unsafe fn new(lender: Arc<dyn Lender>, start: NonNull<u8>, len: usize) -> Self {
         Self { lender, start, len }
     }
@@ -36,7 +36,7 @@ impl Deref for Loan {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the lender keeps the bytes as they are, and itself lives while this does.
+        // SAFETY: the lender keeps the bytes unchanged, and itself lives while this does.
         unsafe { NonNull::slice_from_raw_parts(self.start, self.len).as_ref() }
     }
 }

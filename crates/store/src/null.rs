@@ -1,4 +1,4 @@
-//! A disk that swallows writes and reads zeroes, to measure everything but the disk.
+//! A disk that discards writes and reads as zeroes, to measure everything but the disk.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct NullStore {
 
 struct Null {
     geometry: Geometry,
-    /// The size now; the one in `geometry` is that at the start.
+    /// The current size; the one in `geometry` is the initial size.
     size: AtomicU64,
 }
 
@@ -30,10 +30,10 @@ impl NullStore {
         Ok(Self { null: Arc::new(Null { geometry, size: AtomicU64::new(size) }) })
     }
 
-    /// The same disk, refusing writes.
+    /// Makes the disk read-only.
     ///
     /// # Panics
-    /// If it has a queue already.
+    /// If the disk has a queue already.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         let disk =

@@ -1,4 +1,4 @@
-//! Why a disk does not get another size.
+//! Resizing: its errors and its checks.
 
 use std::io;
 
@@ -6,51 +6,51 @@ use tyche_block::Geometry;
 
 use crate::BackingError;
 
-/// What [`Store::resize`](crate::Store::resize) says when it cannot.
+/// Errors of [`Store::resize`](crate::Store::resize).
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
-    /// It would lose blocks.
+    /// The new size is smaller.
     #[error("it has {now} bytes, and {wanted} are fewer; disks only grow")]
     Shrinks {
-        /// Bytes that it has.
+        /// The current size in bytes.
         now: u64,
-        /// Bytes that were asked for.
+        /// The size asked for, in bytes.
         wanted: u64,
     },
-    /// The last block would not be whole.
+    /// The size is not a multiple of the block size.
     #[error("{wanted} bytes are no whole number of blocks; use a multiple of {block_size}")]
     Indivisible {
-        /// Bytes that were asked for.
+        /// The size asked for, in bytes.
         wanted: u64,
         /// Bytes in a block.
         block_size: u32,
     },
-    /// Memory stays what it was.
+    /// A disk in memory has a fixed size.
     #[error("a disk in memory keeps its size; to grow, export a file, which may be on a tmpfs")]
     Memory,
-    /// The file may not be written.
+    /// The disk is exported read-only.
     #[error("it is exported read-only; enlarge its file by other means, then leave the size out")]
     ReadOnly,
-    /// A block device is as large as it is.
+    /// The block device is smaller than that.
     #[error("its device has {now} bytes; enlarge that first (lvextend), then leave the size out")]
     Device {
-        /// Bytes of the device.
+        /// The size of the device in bytes.
         now: u64,
     },
-    /// What holds the blocks is not what it was.
+    /// The backing file or device has changed.
     #[error(transparent)]
     Backing(#[from] BackingError),
-    /// The kernel refuses.
+    /// A system call failed.
     #[error("{call}: {source}")]
     System {
         /// The system call.
         call: &'static str,
-        /// What it said.
+        /// The error of the call.
         source: io::Error,
     },
 }
 
-/// Whether a disk like this could have `size` bytes.
+/// Checks that a disk with this geometry may grow to `size` bytes.
 pub(crate) fn check(size: u64, disk: &Geometry) -> Result<(), ResizeError> {
     let Geometry { size: now, block_size, .. } = *disk;
     if size < now {

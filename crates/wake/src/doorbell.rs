@@ -1,4 +1,4 @@
-//! How another thread wakes a loop.
+//! The doorbell: an eventcount by which other threads wake a loop.
 //!
 //! ```text
 //!          announce          ring              the eventfd is read
@@ -7,10 +7,10 @@
 //!   +------- awake -----+
 //! ```
 //!
-//! The ringer that makes it *rung* writes to the eventfd, and may be slow to do so. Until then
-//! the loop can't read it, and it stays *rung*: another sleep ends as soon as the write is there.
-//! That is so if the sleep looks at whether the eventfd is readable, as `poll` does. Who is only
-//! told when it becomes so must call *awake* each time, before the next sleep.
+//! The ringer that changes the state to *rung* writes to the eventfd, and may be slow to do so.
+//! Until then the loop can't read it, and the state stays *rung*: another sleep ends as soon as the
+//! write arrives. That holds if the sleep tests whether the eventfd is readable, as `poll` does. A
+//! loop that is only notified of changes must call *awake* each time, before the next sleep.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,27 +22,26 @@ const AWAKE: u8 = 0;
 const ASLEEP: u8 = 1;
 const RUNG: u8 = 2;
 
-/// Wakes one loop, at no more than one system call per sleep of the loop.
+/// Wakes one loop, with at most one system call per sleep of the loop.
 ///
-/// The loop announces that it is about to sleep, looks once more whether there is work, and only
-/// then sleeps. A ringer adds work first and looks at the announcement second. So one of the two
-/// always sees the other.
+/// The loop announces its sleep, checks once more for work, and only then sleeps. A ringer adds
+/// work first and checks for the announcement second. So one of the two always sees the other.
 pub struct Doorbell {
     fd: OwnedFd,
     state: AtomicU8,
 }
 
 impl Doorbell {
-    /// A bell that nobody waits for as yet.
+    /// A bell whose loop is awake.
     ///
     /// # Errors
-    /// As `eventfd(2)` says, e.g. too many open files.
+    /// The error of `eventfd(2)`, e.g. too many open files.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { fd, state: AtomicU8::new(AWAKE) })
     }
 
-    /// There is work. To be called after the work was added.
+    /// Wakes the loop if it sleeps. Must be called after work was added.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.change(ASLEEP, RUNG) {
@@ -51,13 +50,13 @@ impl Doorbell {
         }
     }
 
-    /// The loop is about to sleep; it must look for work once more after this.
+    /// Announces a sleep; the loop must check for work once more after this.
     pub fn announce(&self) {
         self.change(AWAKE, ASLEEP);
         fence(Ordering::SeqCst);
     }
 
-    /// The loop is awake again. Cheap if it was.
+    /// Ends the announcement: the loop is awake. Cheap if it was awake.
     pub fn awake(&self) {
         if self.state.load(Ordering::SeqCst) == AWAKE || self.change(ASLEEP, AWAKE) {
             return;
@@ -67,13 +66,13 @@ impl Doorbell {
         }
     }
 
-    /// Readable after a ring that followed the announcement.
+    /// The descriptor to sleep on: readable after a ring that followed the announcement.
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     fn change(&self, from: u8, to: u8) -> bool {
-        // To look first is cheap: usually the loop is awake, and its cache line stays where it is.
+        // A load first is cheap: usually the loop is awake, and its cache line stays shared.
         self.state.load(Ordering::SeqCst) == from
             && self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }

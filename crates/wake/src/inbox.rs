@@ -1,4 +1,4 @@
-//! A queue that its reader can sleep on.
+//! A queue whose reader can sleep until it is filled.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,10 +7,10 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::Doorbell;
 
-/// A bounded queue from any threads to one, its reader, with the bell that wakes it.
+/// A bounded queue from any threads to one reader, with the bell that wakes it.
 ///
-/// Items are pushed and the bell is rung apart, so that several items cost one ring, and a ring
-/// costs a system call only if the reader sleeps.
+/// Pushing and ringing are separate, so that several items cost one ring, and a ring costs a system
+/// call only if the reader sleeps.
 ///
 /// ```text
 /// writer   push push push, ring
@@ -25,7 +25,7 @@ impl<T> Inbox<T> {
     /// Room for `capacity` items.
     ///
     /// # Errors
-    /// As `eventfd(2)` says, e.g. too many open files.
+    /// The error of `eventfd(2)`, e.g. too many open files.
     ///
     /// # Panics
     /// If `capacity` is zero.
@@ -41,23 +41,23 @@ impl<T> Inbox<T> {
         self.queue.push(item)
     }
 
-    /// Tells the reader to look.
+    /// Wakes the reader if it sleeps.
     pub fn ring(&self) {
         self.bell.ring();
     }
 
-    /// The oldest item. The reader's.
+    /// Takes the oldest item. For the reader only.
     pub fn pop(&self) -> Option<T> {
         self.queue.pop()
     }
 
-    /// Whether there is nothing to read.
+    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Readable from the next ring on, and at once if there are items. To be asked for before
-    /// every sleep, by the reader, and followed by [`awake`](Self::awake).
+    /// The descriptor to sleep on: readable from the next ring on, and at once if there are items.
+    /// The reader must ask for it before every sleep, and call [`awake`](Self::awake) afterwards.
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.bell.announce();
         if !self.queue.is_empty() {
@@ -66,7 +66,7 @@ impl<T> Inbox<T> {
         self.bell.wait_fd()
     }
 
-    /// The reader is awake: rings cost nothing. Cheap if it was.
+    /// Ends the announcement: the reader is awake, and rings cost nothing. Cheap if it was awake.
     pub fn awake(&self) {
         self.bell.awake();
     }

@@ -1,10 +1,9 @@
-//! How a thread waits for work, and how another brings it.
+//! Waiting for work, and waking the threads that wait.
 //!
-//! A loop that finds nothing to do spins for as long as that has paid off lately ([`Spin`]), and
-//! then sleeps in one wait for everything that can bring work ([`sleep`]): sockets, timers, and
-//! the [`Doorbell`] that other threads ring. An [`Inbox`] is a queue with a doorbell: the way from
-//! one thread to another for whatever is handed over; a [`Poller`] is what needs no handing over,
-//! for the loop does its work.
+//! A loop without work spins for as long as that has paid off lately ([`Spin`]), and then sleeps in
+//! one wait for all its sources of work ([`sleep`]): sockets, timers, and the [`Doorbell`] that
+//! other threads ring. An [`Inbox`] is a queue with a doorbell, to hand items from one thread to
+//! another. A [`Poller`] needs no hand-over, for the loop does its work.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The one blocking wait of a loop: everything that can bring work, together.
+//! The one blocking wait of a loop, for all sources of work together.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// The most things that one loop waits for.
+/// The most sources of one wait.
 pub const SOURCES_MAX: usize = 64;
 
-/// Sleeps until one of `sources` is readable or `timeout` has passed; `None`: for as long as it
-/// takes. May return early: the loop looks around and comes back.
+/// Sleeps until one of `sources` is readable or `timeout` has passed; `None`: without a limit. May
+/// return early: the loop finds no work and sleeps again.
 ///
 /// # Panics
 /// With more than [`SOURCES_MAX`] sources.
@@ -24,7 +24,7 @@ pub fn sleep<'a>(sources: impl IntoIterator<Item = BorrowedFd<'a>>, timeout: Opt
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });
-    // An interrupted wait is an early one.
+    // An interrupted wait counts as an early return.
     let _ = poll(&mut fds, timeout.as_ref());
 }
 

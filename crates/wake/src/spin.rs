@@ -1,16 +1,16 @@
-//! When to look again at once, and when to sleep.
+//! The policy that decides between spinning and sleeping.
 //!
-//! Waking a sleeping thread costs tens of microseconds, more than a whole exchange of frames; but
-//! a spinning thread takes a core from everybody else. So a loop spins only as long as spinning
-//! has paid off lately: the budget doubles when work came while it spun, and halves when it spun
-//! in vain. An idle loop soon does not spin at all, and tries again now and then.
+//! Waking a sleeping thread costs tens of microseconds, more than a whole exchange of frames; but a
+//! spinning thread takes a core from others. So a loop spins only as long as spinning has paid off
+//! lately: the budget doubles when work came during a spin, and halves after a spin in vain. An
+//! idle loop soon stops spinning, and tries it again now and then.
 
 use std::time::Duration;
 
-/// The smallest budget that is still spent, in nanoseconds.
+/// The smallest budget in nanoseconds; a smaller one is zero.
 const BUDGET_MIN_NS: u64 = 1_000;
-/// One in so many sleeps is preceded by a spin, though the budget is used up: to learn whether
-/// times have changed.
+/// One in this many sleeps is preceded by a spin although the budget is used up, to learn whether
+/// spinning pays again.
 const RETRY_EVERY: u32 = 64;
 
 /// The policy of one loop. Times are nanoseconds.
@@ -19,25 +19,25 @@ pub struct Spin {
     budget_ns_max: u64,
     budget_ns: u64,
     sleeps: u32,
-    /// When the present idle time began.
+    /// The start of the present idle time.
     idle_since: Option<u64>,
 }
 
 impl Spin {
-    /// `budget_max`: the longest time to spin; zero: never.
+    /// A policy that spins for at most `budget_max`; zero: never.
     pub fn new(budget_max: Duration) -> Self {
         let budget_ns_max = u64::try_from(budget_max.as_nanos()).unwrap_or(u64::MAX);
         Self { budget_ns_max, budget_ns: budget_ns_max, sleeps: 0, idle_since: None }
     }
 
-    /// There was work in the last round.
+    /// Records a round with work.
     pub fn worked(&mut self) {
         if self.idle_since.take().is_some() {
             self.budget_ns = (self.budget_ns * 2).max(BUDGET_MIN_NS).min(self.budget_ns_max);
         }
     }
 
-    /// There was none: whether to look again at once rather than to sleep.
+    /// Records a round without work; true if the loop should spin on rather than sleep.
     pub fn again(&mut self, now_ns: u64) -> bool {
         if self.budget_ns == 0 {
             return false;
@@ -46,7 +46,7 @@ impl Spin {
         now_ns.saturating_sub(since) < self.budget_ns
     }
 
-    /// The loop sleeps now: whatever it spun was in vain.
+    /// Records a sleep: the spin before it was in vain.
     pub fn sleeps(&mut self) {
         self.idle_since = None;
         self.budget_ns = if self.budget_ns / 2 < BUDGET_MIN_NS { 0 } else { self.budget_ns / 2 };

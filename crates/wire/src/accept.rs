@@ -1,4 +1,4 @@
-//! Accept: the channel is open, and this is how big everything is.
+//! Accept: the channel is open, with these sizes.
 //!
 //! ```text
 //! off len field
@@ -30,7 +30,7 @@ use crate::flags::flags;
 use crate::{ChannelId, Cookie, Reject};
 
 flags! {
-    /// What the target grants, flag by flag.
+    /// The options that the target grants.
     AcceptFlags(u32):
     /// Writes are refused.
     READ_ONLY = 1,
@@ -38,45 +38,45 @@ flags! {
     CHECKSUM = 2,
     /// Completed writes may be volatile until the next flush.
     WRITE_CACHE = 4,
-    /// Discard does something.
+    /// Discard has an effect.
     DISCARD = 8,
-    /// Completions say how long their requests were in each stage of the target.
+    /// Completions carry the times of their requests in the target's stages.
     STAGES = 16,
-    /// Seeks take time: the data are on disks that turn.
+    /// Seeks take time: the disks are rotational.
     ROTATIONAL = 32,
 }
 
 /// The target opened the channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accept {
-    /// The connect's.
+    /// The attempt of the connect.
     pub attempt: u64,
     /// Identity of the target.
     pub target: Uuid,
-    /// Identity of the time in which completed writes survive: another one means that they may be
+    /// Identity of the period in which completed writes survive: a new one means that they may be
     /// lost.
     pub boot: Uuid,
     /// Identity of the export.
     pub export: Uuid,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// What frames to the target's channel must carry.
+    /// The cookie for frames to the target's channel.
     pub cookie: Cookie,
     /// The target's index of the channel.
     pub channel: ChannelId,
-    /// Slots of the `remq`: at most what was wanted.
+    /// Slots of the `remq`: at most as many as wanted.
     pub queue_size: u16,
     /// Positions of the target's receive rings, by [`Ring`](crate::Ring).
     pub rings: [u16; 2],
-    /// Longest frame in bytes: at most what was probed.
+    /// Longest frame in bytes: at most the probed length.
     pub frame_len: u32,
     /// Pages of the `damq`: at least one request of the largest size.
     pub damq_pages: u32,
-    /// 512 or 4096.
+    /// Block size in bytes: 512 or 4096.
     pub block_size: u32,
-    /// What the export is like.
+    /// Properties of the export.
     pub flags: AcceptFlags,
-    /// Milliseconds of silence after which the target gives the channel up.
+    /// Milliseconds of silence after which the target drops the channel.
     pub keep_alive_ms: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Ack: acknowledgements on their own. Empty, it says no more than its header. With a body it is
-//! a *nack*: positions were missing for longer than the reorder window, and the bitmaps say which.
+//! Ack: a frame of acknowledgements only. Without a body, its header carries them. With a body it
+//! is a *nack*: positions were missing for longer than the reorder window; the bitmaps list them.
 //!
 //! ```text
 //! off len field
@@ -10,9 +10,9 @@
 //!  16 8*n bitmaps       bit i of a bitmap: position ack+i has arrived
 //! ```
 //!
-//! The last word of a bitmap is not zero: a bitmap ends with what has arrived. A position whose bit
-//! is clear below the highest set bit is missing, unless the last frame that carried it is newer
-//! than `newest`: then it may still be on its way.
+//! The last word of a bitmap is not zero: a bitmap ends with a position that has arrived. A
+//! position whose bit is clear below the highest set bit is missing, unless the last frame that
+//! carried it is newer than `newest`: then it may still be in flight.
 
 use core::fmt;
 
@@ -24,7 +24,7 @@ use crate::{PacketNumber, Reject};
 /// The most 64-bit words of one bitmap: 4096 positions.
 pub const BITMAP_WORDS_MAX: usize = 64;
 
-/// Which positions of a ring, from the ack on, have arrived. Bit 0 is always clear.
+/// The positions of a ring, from the ack on, that have arrived. Bit 0 is always clear.
 pub type Bitmap = ArrayVec<u64, BITMAP_WORDS_MAX>;
 
 /// The body of a nack.

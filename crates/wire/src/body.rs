@@ -38,17 +38,17 @@ impl<'a> Reader<'a> {
         Text::from_bytes(self.bytes()?).ok_or(Reject::Text)
     }
 
-    /// `N` bytes that must be zero.
+    /// Takes `N` bytes, which must be zero.
     pub(crate) fn zeroes<const N: usize>(&mut self) -> Result<(), Reject> {
         if self.bytes::<N>()? == [0; N] { Ok(()) } else { Err(Reject::Reserved) }
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub(crate) fn end(self) -> Result<(), Reject> {
         if self.0.is_empty() { Ok(()) } else { Err(Reject::Length) }
     }
 
-    /// What is left.
+    /// The bytes that are left.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }

@@ -6,7 +6,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 pub struct Checksum(Digest);
 
 impl Checksum {
-    /// Over nothing yet.
+    /// The checksum of no bytes.
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
@@ -16,7 +16,7 @@ impl Checksum {
         self.0.update(bytes);
     }
 
-    /// The checksum of all pieces in order.
+    /// Returns the checksum of all pieces in order.
     pub fn finish(self) -> u32 {
         self.0.finalize() as u32
     }

@@ -30,15 +30,15 @@ use crate::flags::flags;
 use crate::{ChannelId, Cookie, FRAME_LEN_MAX, FRAME_LEN_MIN, Name, Reject, Ticket};
 
 flags! {
-    /// What a host wants, flag by flag.
+    /// The options that a host wants.
     ConnectFlags(u32):
     /// The host will not write.
     READ_ONLY = 1,
-    /// Data sections are to be covered by the payload checksum.
+    /// Data sections shall be covered by the payload checksum.
     CHECKSUM = 2,
     /// The session had a channel before; refused if another host has written since.
     RESUME = 4,
-    /// Completions are to say how long their requests were in each stage of the target.
+    /// Completions shall carry the times of their requests in the target's stages.
     STAGES = 8,
 }
 
@@ -47,22 +47,22 @@ flags! {
 pub struct Connect {
     /// Random; a repeat of the same attempt gets the same answer.
     pub attempt: u64,
-    /// Of the target's answer to a hello from the same address.
+    /// The ticket of the target's answer to a hello from the same address.
     pub ticket: Ticket,
-    /// The target that is asked, and no other answers.
+    /// The target addressed; no other answers.
     pub target: Uuid,
     /// Identity of the host; survives restarts.
     pub host: Uuid,
     /// Identity of the session; survives channels, not restarts of the host.
     pub session: Uuid,
-    /// Identity of the device that the session serves at its host: the first session's own, and
-    /// the same for each that takes the place of another because the host's program has died.
+    /// Identity of the device that the session serves at its host: chosen by the first session, and
+    /// kept by each successor after the host's program has died.
     pub device: Uuid,
     /// Identity of the export wanted.
     pub export: Uuid,
-    /// The host's name, shown to others who want the export.
+    /// The host's name, for messages to others that want the export.
     pub host_name: Name,
-    /// What frames to the host's channel must carry; not zero.
+    /// The cookie for frames to the host's channel; not zero.
     pub cookie: Cookie,
     /// The host's index of the channel.
     pub channel: ChannelId,
@@ -70,13 +70,13 @@ pub struct Connect {
     pub queue_size: u16,
     /// Positions of the host's receive rings, by [`Ring`](crate::Ring): powers of two, 16 to 4096.
     pub rings: [u16; 2],
-    /// Longest frame in bytes that was probed in both directions.
+    /// Longest frame in bytes, as probed in both directions.
     pub frame_len: u32,
     /// Pages wanted for the target's data queue.
     pub damq_pages: u32,
-    /// What the host wants.
+    /// The options that the host wants.
     pub flags: ConnectFlags,
-    /// Milliseconds of silence after which either side gives the channel up: 100 to 60,000.
+    /// Milliseconds of silence after which either side drops the channel: 100 to 60,000.
     pub keep_alive_ms: u32,
 }
 

@@ -28,8 +28,8 @@ pub struct Discover {
     pub nonce: u64,
     /// Versions that the host speaks.
     pub versions: Versions,
-    /// Index of the first record wanted, among the exports that match: an offer holds only so
-    /// many.
+    /// Index of the first record wanted, among the exports that match: one offer holds a limited
+    /// number.
     pub first: u16,
     /// The asking host; exports may be hidden from some hosts.
     pub host: Uuid,

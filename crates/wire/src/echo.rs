@@ -1,8 +1,8 @@
-//! Echo: a frame that asks for frames, to measure what a link can do. Outside of the rings, never
-//! sent again, and remembered by nobody.
+//! Echo: a frame that asks for frames, to measure the capacity of a link. It is outside of the
+//! rings, never retransmitted, and leaves no state.
 //!
-//! The data section, the *filling*, is as long as whoever measures wants it, and means nothing; it
-//! is not covered by the checksum, as data without checksums are not. One entry follows it:
+//! The data section, the *filling*, has any length and no meaning; the checksum does not cover it,
+//! as with unchecked data. One entry follows it:
 //!
 //! ```text
 //! off len field
@@ -29,9 +29,9 @@ pub const ECHO_REPLIES_MAX: u16 = 8;
 /// The entry of an echo, or of an answer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
-    /// Which echo.
+    /// Identifies the echo.
     pub sequence: u64,
-    /// Frames that are asked for, at most [`ECHO_REPLIES_MAX`].
+    /// Frames asked for, at most [`ECHO_REPLIES_MAX`].
     pub replies: u16,
     /// Bytes of each, at least [`LEN_MIN`](Self::LEN_MIN).
     pub reply_len: u32,

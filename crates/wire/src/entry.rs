@@ -1,4 +1,4 @@
-//! Entries: what frames of the two rings carry. Each is 24 bytes.
+//! Entries: the contents of frames in the two rings. Each is 24 bytes.
 //!
 //! ```text
 //!             0      1       2..4      4..8  8..16           16..20  20..24
@@ -21,7 +21,7 @@ use zerocopy::{
 use crate::flags::flags;
 use crate::{ENTRY_LEN, PART_UNIT, REQUEST_LEN_MAX, Reject, SECTOR_LEN, Tag};
 
-/// What a command does. PROTOCOL.md, "Operations".
+/// The operation of a command. PROTOCOL.md, "Operations".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u8)]
 pub enum Opcode {
@@ -70,19 +70,19 @@ flags! {
     MAY_UNMAP = 2,
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u8)]
 pub enum Status {
-    /// Done.
+    /// Success.
     Success = 0,
     /// The device failed.
     Io = 1,
-    /// The request made no sense to the target: out of the disk's bounds or misaligned.
+    /// The request is invalid: out of the disk's bounds or misaligned.
     Invalid = 2,
     /// The export is read-only.
     ReadOnly = 3,
-    /// No space where the export lives.
+    /// No space left in the export's store.
     NoSpace = 4,
     /// The operation is not supported by the export.
     Unsupported = 5,
@@ -91,7 +91,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// All of them.
+    /// All statuses.
     pub const ALL: &[Self] = &[
         Self::Success,
         Self::Io,
@@ -106,11 +106,11 @@ impl Status {
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What to do.
+    /// The operation.
     pub opcode: Opcode,
-    /// How.
+    /// Its flags.
     pub flags: CommandFlags,
-    /// Which request this is.
+    /// The tag of the request.
     pub tag: Tag,
     /// First byte on the disk, a multiple of 512.
     pub offset: u64,
@@ -120,54 +120,54 @@ pub struct Command {
     pub damq_page: u32,
 }
 
-/// The end of a request.
+/// The completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which request.
+    /// The tag of the request.
     pub tag: Tag,
-    /// How it ended.
+    /// Its result.
     pub status: Status,
-    /// Where its time went at the target; zero on channels without
+    /// Its times in the target's stages; zero on channels without
     /// [`AcceptFlags::STAGES`](crate::AcceptFlags::STAGES).
     pub times: Times,
 }
 
-/// How long a request was in each stage of its target, in nanoseconds of the target's clock.
+/// The time of a request in each stage of its target, in nanoseconds of the target's clock.
 /// `u32::MAX` (4.3 s) also stands for everything longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// From the arrival of the frame that made the request whole until the target read it; zero
-    /// where the target can't tell.
+    /// From the arrival of the frame that completed the request until the target read it; zero if
+    /// the target can't tell.
     pub wake_ns: u32,
-    /// Until the request was handed to the store.
+    /// Until the request was submitted to the store.
     pub receive_ns: u32,
-    /// Until the store gave it back.
+    /// Until the store completed it.
     pub store_ns: u32,
     /// Until the frame with the completion was composed.
     pub transmit_ns: u32,
 }
 
 impl Times {
-    /// No time at all: what completions say unless the host asked for times.
+    /// No times: the value unless the host asked for them.
     pub const ZERO: Self = Self { wake_ns: 0, receive_ns: 0, store_ns: 0, transmit_ns: 0 };
 }
 
 /// One part of the frame's data section; the parts follow each other in the entries' order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// Which request.
+    /// The tag of the request.
     pub tag: Tag,
     /// First byte within the request's data, a multiple of [`PART_UNIT`].
     pub offset: u32,
     /// Bytes, a multiple of [`PART_UNIT`].
     pub len: u32,
-    /// Bytes of the request's data in all.
+    /// Total bytes of the request's data.
     pub total: u32,
     /// First page of the `damq` of the *request's* data; zero towards the host.
     pub damq_page: u32,
 }
 
-/// Something happened to the export.
+/// An event of the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The export has a new size in bytes.
@@ -224,7 +224,7 @@ impl Entry {
         Ok(this)
     }
 
-    /// Reads an entry without a look at what else may be wrong with it than its codes.
+    /// Decodes an entry, and checks only its codes.
     #[inline]
     pub(crate) fn decode(bytes: &[u8; ENTRY_LEN]) -> Result<Self, Reject> {
         let layout: &Layout = transmute_ref!(bytes);

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::{ETHERNET_LEN, HEAD_LEN};
 
-/// Our EtherType unless configured otherwise: IEEE 802's first local experimental one.
+/// The default EtherType: IEEE 802's first local experimental one.
 pub const ETHERTYPE: u16 = 0x88b5;
 
 /// An Ethernet address.
@@ -12,7 +12,7 @@ pub const ETHERTYPE: u16 = 0x88b5;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Everybody on the segment.
+    /// All stations on the segment.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
     /// Reads `aa:bb:cc:dd:ee:ff` or `aa-bb-cc-dd-ee-ff`.
@@ -20,7 +20,7 @@ impl Mac {
         let mut mac = [0; 6];
         let mut parts = text.split([':', '-']);
         for byte in &mut mac {
-            // `from_str_radix` alone would take a sign for a digit.
+            // `from_str_radix` alone would accept a sign.
             let digits = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
             let part = parts.next().filter(|part| part.len() == 2).filter(digits)?;
             *byte = u8::from_str_radix(part, 16).ok()?;
@@ -28,7 +28,7 @@ impl Mac {
         parts.next().is_none().then_some(Self(mac))
     }
 
-    /// Whether it stands for several receivers: broadcast and multicast addresses do.
+    /// Whether it is a group address: broadcast or multicast.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }

@@ -1,5 +1,5 @@
-//! Fence and Fenced: close another channel of the session, and learn what became of its requests
-//! before anything of them is sent again. Both travel on a living channel of the session.
+//! Fence and Fenced: close another channel of the session, and report the fate of its requests
+//! before any of them is reissued. Both are sent on a living channel of the session.
 //!
 //! ```text
 //! Fence                               Fenced
@@ -24,30 +24,30 @@ pub const TAGS_MAX: usize = 128;
 /// The most outcomes in one answer: as many as tags.
 pub const OUTCOMES_MAX: usize = TAGS_MAX;
 
-/// Closes the channel at the target.
+/// Closes a channel at the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// Cookie of the channel to close.
     pub cookie: Cookie,
     /// Target's index of the channel to close.
     pub channel: ChannelId,
-    /// Requests that the host has no completion for.
+    /// Requests for which the host has no completion.
     pub tags: ArrayVec<Tag, TAGS_MAX>,
 }
 
 /// The fate of a request of a fenced channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It has ended with that status.
+    /// It has ended with this status.
     Executed(Status),
     /// It was not executed and never will be.
     NotExecuted,
-    /// The target does not know, e.g. because it was restarted since: it may have been executed,
-    /// and never will be again.
+    /// Unknown to the target, e.g. because it was restarted since: it may have been executed, and
+    /// never will be again.
     Unknown,
 }
 
-/// What became of one request of a fenced channel.
+/// The outcome of one request of a fenced channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The request.
@@ -59,11 +59,11 @@ pub struct Outcome {
 /// The channel is closed: no frame of it has any effect from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fenced {
-    /// The fence's.
+    /// The cookie of the fence.
     pub cookie: Cookie,
-    /// The fence's.
+    /// The channel of the fence.
     pub channel: ChannelId,
-    /// One for each tag of the fence.
+    /// One outcome for each tag of the fence.
     pub outcomes: ArrayVec<Outcome, OUTCOMES_MAX>,
 }
 

@@ -1,6 +1,6 @@
-//! What the flags of headers, commands and bodies have in common.
+//! The common code of flags in headers, commands and bodies.
 
-/// A set of flags as it travels: a newtype of its bits with a constant for each flag.
+/// A set of flags as on the wire: a newtype of its bits with a constant for each flag.
 macro_rules! flags {
     (
         $(#[$doc:meta])* $name:ident($bits:ty):
@@ -17,7 +17,7 @@ macro_rules! flags {
             pub const ALL: Self = Self(0 $(| $bit)*);
             $($(#[$flag_doc])* pub const $flag: Self = Self($bit);)*
 
-            /// Whether all of `other` are set.
+            /// Whether all flags of `other` are set.
             pub fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }

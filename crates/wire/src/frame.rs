@@ -33,7 +33,7 @@ pub enum Control {
     Ack(Ack),
 }
 
-/// What a frame carries.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Nothing: void, ack without bitmaps, keepalive, disconnect.
@@ -42,22 +42,22 @@ pub enum Body<'a> {
     Entries {
         /// Commands, completions, events and parts of the data, at least one.
         entries: Entries<'a>,
-        /// The data section, whole.
+        /// The whole data section.
         data: &'a [u8],
     },
-    /// What an echo says.
+    /// An echo.
     Echo {
         /// Its only entry.
         echo: Echo,
-        /// The data section, whole: any bytes.
+        /// The whole data section: any bytes.
         filling: &'a [u8],
     },
     /// A PDU of its own.
     Control(Pdu<'a>),
 }
 
-/// The body PDU of a frame, checked. It is decoded where it is needed: a [`Control`] takes more
-/// than a kilobyte, and most frames carry none.
+/// The body PDU of a frame, checked. It is decoded on demand: a [`Control`] takes more than a
+/// kilobyte, and most frames carry none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Pdu<'a> {
     kind: Kind,
@@ -78,10 +78,10 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame: its first 64 bytes and all the rest.
+    /// Parses a frame: its first 64 bytes and all the rest.
     ///
     /// # Errors
-    /// The first thing found wrong. A frame in which anything is wrong has no effect at all.
+    /// The first fault found. A frame with any fault has no effect at all.
     pub fn parse(head: &[u8; HEAD_LEN], payload: &'a [u8]) -> Result<Self, Reject> {
         let header = Header::parse(head)?;
         let body = Body::parse(&header, payload)?;
@@ -90,17 +90,17 @@ impl<'a> Frame<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Reads the payload of a frame whose header is known: a receiver looks first whether the
-    /// frame is for it at all.
+    /// Parses the payload of a frame whose header is known: a receiver first checks whether the
+    /// frame is for it.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// The first fault found.
     pub fn parse(header: &Header, payload: &'a [u8]) -> Result<Self, Reject> {
         Self::parse_with(header, payload, true)
     }
 
-    /// As [`parse`](Self::parse), but blind to the payload's checksum: for showing, in
-    /// simulation, that the checksum is needed.
+    /// As [`parse`](Self::parse), but without a check of the payload's checksum: shows in
+    /// simulation that the checksum is needed.
     ///
     /// # Errors
     /// As [`parse`](Self::parse), without `PayloadChecksum`.
@@ -163,7 +163,7 @@ impl<'a> Body<'a> {
 }
 
 impl Pdu<'_> {
-    /// What it says.
+    /// Decodes the PDU.
     pub fn decode(&self) -> Control {
         Control::parse(self.kind, self.bytes).expect("checked by `Body::parse`")
     }
@@ -190,7 +190,7 @@ impl fmt::Debug for Entries<'_> {
 }
 
 impl Control {
-    /// The most bytes of a body, without a hello's padding. Fits the shortest frame.
+    /// The most bytes of a body, without a hello's padding. The shortest frame has room for it.
     pub const LEN_MAX: usize = 1152;
 
     fn parse(kind: Kind, body: &[u8]) -> Result<Self, Reject> {
@@ -248,7 +248,7 @@ impl Control {
         fields.len()
     }
 
-    /// Zero bytes that follow the body.
+    /// The number of zero bytes that follow the body.
     pub fn padding_len(&self) -> usize {
         match self {
             Self::Hello(hello) => hello.padding_len(),
@@ -257,7 +257,7 @@ impl Control {
     }
 }
 
-/// Writes entries one behind the other; returns their length in bytes.
+/// Writes entries in sequence; returns their length in bytes.
 ///
 /// # Panics
 /// If there are more than [`ENTRIES_MAX`].
@@ -326,7 +326,7 @@ impl fmt::Display for Frame<'_> {
             Body::Control(pdu) if self.header.kind.on_channel() => {
                 write!(f, "{} {}", self.header, pdu.decode())
             }
-            // Outside of a channel the PDU names its kind, and the header has no more to say.
+            // Outside of a channel the PDU shows its kind, and the header adds nothing.
             Body::Control(pdu) => {
                 pdu.decode().fmt(f)?;
                 self.header.flags.names().try_for_each(|name| write!(f, " {name}"))

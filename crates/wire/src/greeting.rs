@@ -1,4 +1,4 @@
-//! Version negotiation: the part of Discover, Offer and Reject that no version changes.
+//! Version negotiation: the part of Discover, Offer and Reject that is the same in every version.
 //!
 //! The header keeps its length, and `version`, `kind`, `entries`, `data_len` and both checksums
 //! keep their places, in frames of these three kinds. Their bodies begin with
@@ -10,7 +10,7 @@
 //!   9   1 version_max
 //! ```
 //!
-//! so that a peer of another version can be told, and named to people, rather than be silent.
+//! so that a peer of another version gets an answer, and can be shown to users.
 
 use crate::body::{Reader, Writer};
 use crate::{
@@ -21,14 +21,14 @@ use crate::{
 /// The versions of the protocol that a peer speaks, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Versions {
-    /// The lowest.
+    /// The lowest version.
     pub min: u8,
-    /// The highest; at least `min`.
+    /// The highest version; at least `min`.
     pub max: u8,
 }
 
 impl Versions {
-    /// What this crate speaks.
+    /// The versions of this crate.
     pub const OURS: Self = Self { min: VERSION, max: VERSION };
 }
 
@@ -53,19 +53,19 @@ pub(crate) fn emit_prefix(nonce: u64, versions: Versions, fields: &mut Writer<'_
     fields.u64(nonce).bytes(&[versions.min, versions.max]);
 }
 
-/// What can be known of a Discover, Offer or Reject of another version.
+/// The fields of a Discover, Offer or Reject of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// Which of the three it is.
+    /// The kind: one of the three.
     pub kind: Kind,
     /// The nonce of the discover, or the attempt of the connect.
     pub nonce: u64,
-    /// What the sender speaks.
+    /// The versions that the sender speaks.
     pub versions: Versions,
 }
 
 impl Greeting {
-    /// Reads a frame of another version than ours; `None` if it is of ours, of another kind, or
+    /// Parses a frame of another version than ours; `None` if it is of ours, of another kind, or
     /// damaged.
     pub fn parse(head: &[u8; HEAD_LEN], payload: &[u8]) -> Option<Self> {
         Header::check_crc(head).ok()?;

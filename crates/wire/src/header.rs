@@ -31,17 +31,17 @@ use crate::{
     ChannelId, Checksum, Cookie, ETHERNET_LEN, HEAD_LEN, PacketNumber, Position, Reject, VERSION,
 };
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u8)]
 pub enum Kind {
-    /// Who is there? Broadcast.
+    /// Asks for targets. Broadcast.
     Discover = 0x01,
     /// A target and its exports.
     Offer = 0x02,
-    /// A probe of the frame size, padded; answered in kind.
+    /// A probe of the frame size, padded; answered with a hello.
     Hello = 0x03,
-    /// Open a channel.
+    /// Asks for a channel.
     Connect = 0x04,
     /// The channel is open.
     Accept = 0x05,
@@ -51,22 +51,22 @@ pub enum Kind {
     Reset = 0x07,
     /// Entries without data; the command ring.
     Command = 0x10,
-    /// Entries with data; the data ring. A retransmission may have lost its data section, where
-    /// the data are no longer needed but other entries are.
+    /// Entries with data; the data ring. A retransmission may lack the data section, if the data
+    /// are no longer needed but other entries are.
     Data = 0x11,
     /// Fills a position whose content is no longer needed.
     Void = 0x12,
-    /// Nothing but acknowledgements, or with bitmaps: a nack.
+    /// Acknowledgements only; with bitmaps: a nack.
     Ack = 0x13,
-    /// Nothing; shows that the sender lives.
+    /// No content; shows that the sender lives.
     Keepalive = 0x14,
-    /// The channel ends; answered in kind.
+    /// The end of the channel; answered with a disconnect.
     Disconnect = 0x15,
-    /// Asks for frames, for measuring the link; answered in kind.
+    /// Asks for frames, to measure the link; answered with echoes.
     Echo = 0x16,
-    /// Close another channel of the session and say what it executed.
+    /// Closes another channel of the session and asks for the fate of its requests.
     Fence = 0x17,
-    /// That channel is closed.
+    /// The confirmation that the channel is closed.
     Fenced = 0x18,
 }
 
@@ -114,15 +114,14 @@ flags! {
     CHECKSUMMED = 1,
     /// On [`Kind::Hello`], [`Kind::Disconnect`] and [`Kind::Echo`]: the answer to one.
     REPLY = 2,
-    /// On [`Kind::Void`]: the position is one of the data ring, not of the command ring.
+    /// On [`Kind::Void`]: the position is in the data ring, not in the command ring.
     DATA_RING = 4,
-    /// On the kinds of the two rings: the sender is about to run out of window, acknowledge at
-    /// once.
+    /// On the kinds of the two rings: the sender's window is almost full; acknowledge at once.
     ACK_REQUEST = 8,
 }
 
 impl Flags {
-    /// What is set, by name, for texts.
+    /// The names of the set flags, for texts.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         const NAMES: [(Flags, &str); 4] = [
             (Flags::CHECKSUMMED, "checksummed"),
@@ -146,7 +145,7 @@ pub enum Ring {
 /// The parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame is.
+    /// The kind of the frame.
     pub kind: Kind,
     /// Its flags.
     pub flags: Flags,
@@ -154,15 +153,15 @@ pub struct Header {
     pub channel: ChannelId,
     /// The receiver's cookie.
     pub cookie: Cookie,
-    /// Number of the frame.
+    /// The packet number of the frame.
     pub packet: PacketNumber,
-    /// Place in the ring that [`Header::ring`] says.
+    /// Position in the ring of [`Header::ring`].
     pub position: Position,
     /// The next position that the sender awaits in each ring, indexed by [`Ring`].
     pub acks: [Position; 2],
-    /// How many positions from `acks` on the sender has room for, in each ring.
+    /// The number of positions from `acks` on for which the sender has room, in each ring.
     pub window: u16,
-    /// How many entries follow the data section.
+    /// The number of entries behind the data section.
     pub entries: u16,
     /// Bytes of the data section or of the body.
     pub data_len: u32,
@@ -170,7 +169,7 @@ pub struct Header {
     pub payload_crc: u32,
 }
 
-/// Where the cookie is in a frame.
+/// The offset of the cookie in a frame.
 pub const COOKIE_AT: usize = ETHERNET_LEN + core::mem::offset_of!(Layout, cookie);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -196,7 +195,7 @@ const LEN: usize = HEAD_LEN - ETHERNET_LEN;
 const _: () = assert!(size_of::<Layout>() == LEN);
 
 impl Header {
-    /// A header of `kind` with all else zero, outside of any channel.
+    /// A header of `kind` with all other fields zero, outside of any channel.
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -213,8 +212,8 @@ impl Header {
         }
     }
 
-    /// Reads the header of a frame from its first 64 bytes, and checks all that can be checked
-    /// without the payload.
+    /// Parses the header of a frame from its first 64 bytes, and checks all that does not need the
+    /// payload.
     ///
     /// # Errors
     /// `Version`, `HeaderChecksum`, `Kind` or `Flags`.
@@ -227,14 +226,14 @@ impl Header {
         if header.kind.flags().contains(header.flags) { Ok(header) } else { Err(Reject::Flags) }
     }
 
-    /// The header's checksum must match; the same in every version.
+    /// Checks the header's checksum, which is the same in every version.
     pub(crate) fn check_crc(head: &[u8; HEAD_LEN]) -> Result<(), Reject> {
         let (covered, crc) = head.split_last_chunk().expect("64 bytes");
         let right = Checksum::of(&covered[ETHERNET_LEN..]) == u32::from_le_bytes(*crc);
         if right { Ok(()) } else { Err(Reject::HeaderChecksum) }
     }
 
-    /// Reads the fields; only the kind is checked.
+    /// Reads the fields; checks only the kind.
     pub(crate) fn read(head: &[u8; HEAD_LEN]) -> Result<Self, Reject> {
         let (_, bytes) = head.split_at(ETHERNET_LEN);
         let bytes: &[u8; LEN] = bytes.try_into().expect("64 - 14 bytes");

@@ -1,5 +1,5 @@
-//! Hello: a probe of the frame size, padded to the size that it probes and answered with a frame
-//! of the same size. The largest answered size is the one that the path carries both ways.
+//! Hello: a probe of the frame size, padded to the size that it probes and answered with a frame of
+//! the same size. The largest answered size fits the path in both directions.
 //!
 //! ```text
 //! off len field
@@ -20,13 +20,13 @@ use crate::{FRAME_LEN_MAX, HEAD_LEN, Reject, Ticket};
 /// A probe or, with [`Flags::REPLY`](crate::Flags::REPLY), its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Which attempt at a connection this belongs to.
+    /// Identifies the attempt to connect.
     pub nonce: u64,
-    /// The target that is asked, and no other answers.
+    /// The target addressed; no other answers.
     pub target: Uuid,
-    /// In the answer, what a connect must show.
+    /// In the answer: the ticket for the connect.
     pub ticket: Ticket,
-    /// Length of the frame in bytes; the padding makes it true.
+    /// Length of the frame in bytes, padding included.
     pub frame_len: u32,
 }
 
@@ -58,7 +58,7 @@ impl Hello {
         fields.u64(self.nonce).uuid(&self.target).bytes(&self.ticket.0).u32(self.frame_len);
     }
 
-    /// Zero bytes that follow the fields.
+    /// The number of zero bytes that follow the fields.
     pub fn padding_len(&self) -> usize {
         (self.frame_len as usize).saturating_sub(HEAD_LEN + Self::FIELDS_LEN)
     }

@@ -12,14 +12,14 @@
 //!  Ethernet  Header            payload, covered by the payload checksum
 //! ```
 //!
-//! Frames on a channel ([`Kind::Command`], [`Kind::Data`]) carry [`Entry`]s: commands,
-//! completions, events, and descriptions of the data section's parts. Data come first so that
-//! pages stay aligned in the receiver's memory. [`Kind::Echo`] has an entry of its own, [`Echo`].
-//! All other kinds carry one *body*, a PDU of its own (one file each), in the place of the data
-//! section. Integers are little-endian.
+//! Frames on a channel ([`Kind::Command`], [`Kind::Data`]) carry [`Entry`]s: commands, completions,
+//! events, and descriptions of the data section's parts. Data come first so that pages stay aligned
+//! in the receiver's memory. [`Kind::Echo`] has an entry of its own, [`Echo`]. All other kinds
+//! carry one *body*, a PDU of its own (one file each), in place of the data section. Integers are
+//! little-endian.
 //!
-//! Parsing never panics and never allocates. Everything that can be wrong with a frame has a
-//! name in [`Reject`].
+//! Parsing never panics and never allocates. Every possible fault of a frame has a name in
+//! [`Reject`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -71,7 +71,7 @@ pub use uuid::Uuid;
 pub const VERSION: u8 = 2;
 /// Bytes of the Ethernet header.
 pub const ETHERNET_LEN: usize = 14;
-/// Bytes of the Ethernet and the Tyche header: where the payload starts.
+/// Bytes of the Ethernet and the Tyche header, and the offset of the payload.
 pub const HEAD_LEN: usize = 64;
 /// Bytes of one entry.
 pub const ENTRY_LEN: usize = 24;

@@ -25,11 +25,11 @@ use crate::flags::flags;
 use crate::greeting::{self, Versions};
 use crate::{Name, Reject};
 
-/// The most records in one offer: what the smallest frame holds.
+/// The most records in one offer: as many as fit the smallest frame.
 pub const RECORDS_MAX: usize = 10;
 
 flags! {
-    /// What an offer says about an export, flag by flag.
+    /// The properties of an export in an offer.
     ExportFlags(u32):
     /// Writes are refused.
     READ_ONLY = 1,
@@ -48,18 +48,18 @@ pub struct ExportInfo {
     pub name: Name,
     /// Its identity, stable over restarts of the target.
     pub uuid: Uuid,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// 512 or 4096.
+    /// Block size in bytes: 512 or 4096.
     pub block_size: u32,
-    /// What it is like.
+    /// Its properties.
     pub flags: ExportFlags,
 }
 
-/// A target and up to [`RECORDS_MAX`] of its exports; who wants the rest asks again.
+/// A target and up to [`RECORDS_MAX`] of its exports; for the rest the host asks again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The discover's.
+    /// The nonce of the discover.
     pub nonce: u64,
     /// Versions that the target speaks.
     pub versions: Versions,
@@ -69,7 +69,7 @@ pub struct Offer {
     pub name: Name,
     /// Index of the first record among the exports that match the discover.
     pub first: u16,
-    /// How many exports match.
+    /// The number of matching exports.
     pub total: u16,
     /// The exports.
     pub exports: ArrayVec<ExportInfo, RECORDS_MAX>,

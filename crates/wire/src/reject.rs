@@ -1,11 +1,11 @@
-//! Every way in which a frame can be wrong.
+//! The reasons to reject a frame.
 
 use core::fmt;
 
 macro_rules! rejects {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a frame was dropped. The network is hostile: a wrong frame is a counter, never an
-        /// error.
+        /// The reason why a frame was dropped. The network is hostile: a bad frame increments a
+        /// counter and is never an error.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Reject { $($(#[$doc])* $name,)* }
@@ -23,27 +23,27 @@ macro_rules! rejects {
 }
 
 rejects! {
-    /// Not our version.
+    /// Another version than ours.
     Version = "version",
     /// The header's checksum does not match.
     HeaderChecksum = "header_checksum",
-    /// No such kind.
+    /// An unknown kind.
     Kind = "kind",
     /// A flag that is unknown, or has no meaning for the kind.
     Flags = "flags",
-    /// The payload's length is not what the header says.
+    /// The payload's length does not match the header.
     Length = "length",
     /// The payload's checksum does not match.
     PayloadChecksum = "payload_checksum",
-    /// More entries than a frame may have, none where some must be, or some where none may be.
+    /// More entries than a frame may have, none where some are required, or some where none may be.
     EntryCount = "entry_count",
-    /// No such kind of entry.
+    /// An unknown kind of entry.
     EntryKind = "entry_kind",
-    /// A field that must be zero is not.
+    /// A reserved field is not zero.
     Reserved = "reserved",
-    /// No such operation.
+    /// An unknown operation.
     Opcode = "opcode",
-    /// No such status, reason or event.
+    /// An unknown status, reason or event.
     Code = "code",
     /// An offset or a length out of range or not a multiple of its unit.
     Range = "range",
@@ -51,29 +51,29 @@ rejects! {
     DataLength = "data_length",
     /// A name that is not terminated, not UTF-8 or has control characters.
     Text = "text",
-    /// A frame that is meant for one address came to several.
+    /// A frame for a single address was sent to a group address.
     Destination = "destination",
     /// The frame is for another target.
     Target = "target",
-    /// A ticket that this target has not handed out to this address lately, or that is used up.
+    /// A ticket that this target has not issued to this address recently, or that was used.
     Ticket = "ticket",
-    /// No channel of that index is open.
+    /// No channel with that index is open.
     Channel = "channel",
-    /// The cookie is not the channel's; or that of a connect is another living channel's.
+    /// The cookie is not the channel's; or a connect's cookie is that of another living channel.
     Cookie = "cookie",
     /// A frame of a channel from another address than the peer's.
     Source = "source",
-    /// A packet number that is too old for the frame to be told from one that wrapped.
+    /// A packet number too old to be distinguished from one that wrapped.
     Stale = "stale",
-    /// A frame of a kind that the receiver does not take in its role or state.
+    /// A kind that the receiver does not accept in its role or state.
     Unexpected = "unexpected",
     /// A position beyond the receive window.
     Window = "window",
-    /// A tag that names no slot, or not the slot's current use.
+    /// A tag without a slot, or not of the slot's current use.
     Tag = "tag",
-    /// An acknowledgement of what was never sent.
+    /// An acknowledgement of a frame that was never sent.
     AckOfUnsent = "ack_of_unsent",
-    /// Data or a command that does not fit what its request said before.
+    /// Data or a command that contradicts earlier frames of its request.
     Mismatch = "mismatch",
     /// Pages of the `damq` that do not exist or belong to another request.
     Placement = "placement",

@@ -19,27 +19,27 @@ use crate::body::{Reader, Writer};
 use crate::greeting::{self, Versions};
 use crate::{Reject, Text};
 
-/// Why a target refuses a channel.
+/// The reason why a target refuses a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Reason {
     /// No such export, or none that the host may see.
     UnknownExport = 1,
-    /// Another host holds the export; the detail says who.
+    /// Another host holds the export; the detail names it.
     Held = 2,
     /// The host wants to write and the export is read-only.
     ReadOnly = 3,
     /// The target has no room for another channel.
     NoResources = 4,
-    /// Another host has written since this session was last connected: to go on with it could
-    /// overwrite newer data.
+    /// Another host has written since this session was last connected: to resume it could overwrite
+    /// newer data.
     SessionLost = 5,
     /// The target does not speak the version of the discover.
     Version = 6,
     /// A living session of a host with the same identity holds the export: one of the two is a
     /// clone of the other.
     Cloned = 7,
-    /// The target cannot keep on its disk who writes; the detail says why.
+    /// The target cannot store the last writer on its disk; the detail says why.
     NoState = 8,
 }
 
@@ -72,18 +72,18 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The target refuses the channel, or to speak with a host of another version.
+/// The target refuses the channel, or a host of another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The connect's, or the nonce of the discover.
+    /// The attempt of the connect, or the nonce of the discover.
     pub attempt: u64,
     /// Versions that the target speaks.
     pub versions: Versions,
     /// The target that refuses.
     pub target: Uuid,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// More for people; may be empty.
+    /// Details for people; may be empty.
     pub detail: Text<128>,
 }
 

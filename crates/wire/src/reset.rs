@@ -1,4 +1,4 @@
-//! Reset: a frame came for a channel that does not exist here, e.g. after a restart.
+//! Reset: the answer to a frame for a channel that does not exist here, e.g. after a restart.
 //!
 //! ```text
 //! off len field
@@ -18,9 +18,9 @@ use crate::{ChannelId, Cookie, Reject};
 /// Tells the sender of a frame that its channel is gone: a hint to connect again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reset {
-    /// The frame's.
+    /// The cookie of the frame.
     pub cookie: Cookie,
-    /// The frame's.
+    /// The channel of the frame.
     pub channel: ChannelId,
     /// The target that does not have the channel.
     pub target: Uuid,

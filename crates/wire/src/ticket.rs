@@ -1,16 +1,16 @@
-//! The ticket of a target: proof that a connect is fresh and comes from where it says.
+//! The ticket of a target: proof that a connect is fresh and that its source address is genuine.
 
 use core::fmt;
 
-/// Handed out by a target in its answer to a hello, and shown to it in the connect. Opaque to the
-/// host; all zeroes in a hello that asks.
+/// Issued by a target in its answer to a hello, and returned in the connect. Opaque to the host;
+/// all zeroes in a host's hello.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(pub [u8; Ticket::LEN]);
 
 impl Ticket {
     /// Bytes on the wire.
     pub const LEN: usize = 24;
-    /// None: what a hello that asks has.
+    /// No ticket: the value in a host's hello.
     pub const NONE: Self = Self([0; Self::LEN]);
 }
 

@@ -1,4 +1,4 @@
-//! Newtypes for what travels: positions, tags, names.
+//! Newtypes for fields of frames: positions, tags, names.
 
 use core::fmt;
 
@@ -11,13 +11,13 @@ impl ChannelId {
     pub const NONE: Self = Self(u16::MAX);
 }
 
-/// Random secret of a channel, chosen by the frame's receiver. Frames with another are dropped.
+/// Random secret of a channel, chosen by the frame's receiver. Frames with another one are dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(pub u64);
 
 impl Cookie {
     /// Its first four bytes in a frame, at [`COOKIE_AT`](crate::COOKIE_AT): enough to sort frames
-    /// out before the header is looked at.
+    /// before the header is parsed.
     pub fn first_bytes(self) -> [u8; 4] {
         (self.0 as u32).to_le_bytes()
     }
@@ -33,7 +33,7 @@ impl fmt::Debug for Cookie {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PacketNumber(pub u64);
 
-/// Place of a frame in its ring: a sequence number that wraps at 2³².
+/// Position of a frame in its ring: a sequence number that wraps at 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position(pub u32);
 
@@ -44,29 +44,29 @@ impl Position {
         Self(self.0.wrapping_add(n))
     }
 
-    /// How far `self` is ahead of `base`; negative when behind.
+    /// The distance of `self` ahead of `base`; negative if it is behind.
     pub fn ahead_of(self, base: Self) -> i32 {
         self.0.wrapping_sub(base.0).cast_signed()
     }
 }
 
-/// Names one request in flight: a slot of the `remq` and the slot's generation, which grows
+/// Identifies a request in flight: a slot of the `remq` and the slot's generation, which grows
 /// (wrapping) with every use of the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag {
     /// Index into the `remq`.
     pub slot: u16,
-    /// Which use of the slot.
+    /// The generation of the slot.
     pub generation: u16,
 }
 
 impl Tag {
-    /// As on the wire.
+    /// The encoding on the wire.
     pub fn to_bits(self) -> u32 {
         u32::from(self.generation) << 16 | u32::from(self.slot)
     }
 
-    /// From the wire.
+    /// Decodes a tag from the wire.
     pub fn from_bits(bits: u32) -> Self {
         Self { slot: (bits & 0xffff) as u16, generation: (bits >> 16) as u16 }
     }
@@ -82,7 +82,7 @@ impl fmt::Debug for Tag {
 /// or empty where the PDU allows it.
 pub type Name = Text<64>;
 
-/// UTF-8 in a field of `N` bytes, filled up with zeroes; at most `N - 1` bytes.
+/// UTF-8 in a field of `N` bytes, padded with zeroes; at most `N - 1` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Text<const N: usize> {
     bytes: [u8; N],
@@ -93,7 +93,7 @@ impl<const N: usize> Text<N> {
     /// The empty text.
     pub const EMPTY: Self = Self { bytes: [0; N], len: 0 };
 
-    /// `None` if the text is too long or has control characters.
+    /// A text; `None` if it is too long or has control characters.
     pub fn new(text: &str) -> Option<Self> {
         if text.len() >= N.min(256) || text.chars().any(char::is_control) {
             return None;
@@ -103,7 +103,7 @@ impl<const N: usize> Text<N> {
         Some(Self { bytes, len: text.len() as u8 })
     }
 
-    /// As much of the text as fits, control characters left out.
+    /// The longest prefix of the text that fits, without control characters.
     pub fn truncated(text: &str) -> Self {
         let mut this = Self::EMPTY;
         for c in text.chars().filter(|c| !c.is_control()) {
@@ -117,7 +117,7 @@ impl<const N: usize> Text<N> {
         this
     }
 
-    /// From the wire: `None` unless terminated, zero-filled, UTF-8 and free of control characters.
+    /// Parses a field: `None` unless terminated, zero-padded, UTF-8 and free of control characters.
     pub(crate) fn from_bytes(bytes: [u8; N]) -> Option<Self> {
         let len = bytes.iter().position(|&byte| byte == 0)?;
         if bytes[len..].iter().any(|&byte| byte != 0) {
@@ -135,7 +135,7 @@ impl<const N: usize> Text<N> {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("checked by `new`")
     }
 
-    /// Whether there is none.
+    /// Whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,4 +1,4 @@
-//! The fuzzer's corpus, replayed: the golden frames, and what the fuzzer found worth keeping.
+//! Replays the fuzzer's corpus: the golden frames, and the fuzzer's findings.
 
 mod frames;
 
@@ -13,7 +13,7 @@ fn the_corpus_is_rejected_or_the_only_encoding_of_its_meaning() {
     let mut accepted = 0;
     for file in fs::read_dir(frames::path("../../fuzz/corpus/frame")).unwrap() {
         let path = file.unwrap().path();
-        // So that a panic in the parser shows whose fault it was.
+        // Identifies the input if the parser panics.
         println!("{}", path.display());
         let input = fs::read(path).unwrap();
         accepted += frames::check_all(&input);

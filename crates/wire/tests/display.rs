@@ -13,7 +13,7 @@ fn golden_frames_have_their_texts() {
         let frame = frames::parse(&bytes).unwrap();
         text += &format!("{name}: {frame}\n");
     }
-    // Line by line, for a failure to show the line and not everything.
+    // Line by line, so that a failure shows only that line.
     for (line, expected) in text.lines().zip(expected.lines()) {
         assert_eq!(line, expected);
     }

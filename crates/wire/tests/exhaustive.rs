@@ -1,17 +1,17 @@
-//! Every small damage to every golden frame: cuts, additions, flipped bits, exchanged bytes; and
-//! for every reason to reject a frame, the least that has to be wrong with it.
+//! Every small damage to every golden frame: cuts, additions, flipped bits, exchanged bytes. And
+//! for every reason to reject a frame, the smallest change that causes it.
 
 mod frames;
 
 use frames::{FLAGS, GOLDEN, HEADER_CRC, KIND, VERSION, golden, mend, mend_len, parse, u32_at};
 use tyche_wire::{ENTRY_LEN, HEAD_LEN, Reject};
 
-/// Where the data section of a frame is, if its checksum does not cover it.
+/// The data section of a frame, if its checksum does not cover it.
 fn harmless(frame: &[u8]) -> std::ops::Range<usize> {
     if frames::is_unchecked(frame) { data_section(frame) } else { 0..0 }
 }
 
-/// Where the data section of a frame is, if it has one.
+/// The data section of a frame, if it has one.
 fn data_section(frame: &[u8]) -> std::ops::Range<usize> {
     let has_one = matches!(frame[KIND], 0x11 | 0x16);
     let len = if has_one { u32_at(frame, frames::DATA_LEN) as usize } else { 0 };
@@ -32,8 +32,8 @@ fn every_cut_and_every_addition_is_a_wrong_length() {
     }
 }
 
-/// The same where the sender says that the frame has to be that long: the bodies and entries
-/// themselves have no other length.
+/// The same with a matching length in the header: the bodies and entries themselves have no other
+/// length.
 #[test]
 fn every_cut_and_every_addition_is_rejected_with_the_length_declared() {
     for name in GOLDEN {
@@ -74,7 +74,7 @@ fn every_flipped_bit_is_rejected() {
     }
 }
 
-/// With the checksums made right, so that the parsers have to see for themselves. What they
+/// With correct checksums, so that the parsers themselves must find the fault. A frame that they
 /// accept must be the only encoding of its meaning.
 #[test]
 fn every_other_value_of_every_byte_is_rejected_or_means_something_else() {
@@ -102,7 +102,7 @@ fn every_other_value_of_every_byte_is_rejected_or_means_something_else() {
     assert!(accepted > 0 && rejected > 0, "{accepted} accepted, {rejected} rejected");
 }
 
-/// What is made right again after a golden frame was changed.
+/// The fields that are corrected after a change to a golden frame.
 #[derive(Clone, Copy, Debug)]
 enum Mend {
     Nothing,
@@ -115,9 +115,9 @@ enum Mend {
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Put(usize, &'static [u8]),
-    /// Cut to so many bytes.
+    /// Cuts the frame to this length.
     Cut(usize),
-    /// So many zeroes are added.
+    /// Adds this number of zeroes.
     Add(usize),
 }
 
@@ -126,7 +126,7 @@ use Mend::{Checksums, Header, LengthAndChecksums, Nothing};
 
 type Bad = (Reject, &'static str, &'static [Change], Mend);
 
-/// The least that has to be wrong, in the order of the checks.
+/// The smallest faults, in the order of the checks.
 const HEADERS: &[Bad] = &[
     (Reject::Version, "ack", &[Put(14, &[0])], Checksums),
     (Reject::Version, "ack", &[Put(14, &[3])], Checksums),
@@ -259,7 +259,7 @@ const ENTRIES: &[Bad] = &[
     (Reject::Flags, "command-requests", &[Put(138, &[2])], Checksums),
     (Reject::Flags, "command-requests", &[Put(162, &[4])], Checksums),
     (Reject::Flags, "command-requests", &[Put(163, &[0x80])], Checksums),
-    // A read: not of whole sectors, of nothing, too much, past the end of all disks.
+    // A read: not of whole sectors, of no bytes, too long, past the end of all disks.
     (Reject::Range, "command-requests", &[Put(72, &[1])], Checksums),
     (Reject::Range, "command-requests", &[Put(80, &[1])], Checksums),
     (Reject::Range, "command-requests", &[Put(80, &[0; 4])], Checksums),
@@ -271,7 +271,7 @@ const ENTRIES: &[Bad] = &[
         Checksums,
     ),
     (Reject::Range, "command-requests", &[Put(104, &[0, 2, 0x10])], Checksums),
-    // A flush of a range; a discard and a write of zeroes of none, and with data.
+    // A flush of a range; a discard and a write of zeroes without a range, and with data.
     (Reject::Range, "command-requests", &[Put(121, &[2])], Checksums),
     (Reject::Range, "command-requests", &[Put(129, &[2])], Checksums),
     (Reject::Reserved, "command-requests", &[Put(132, &[1])], Checksums),
@@ -293,7 +293,7 @@ const ENTRIES: &[Bad] = &[
     (Reject::Reserved, "command-answers", &[Put(144, &[1])], Checksums),
     (Reject::Reserved, "data-read", &[Put(1601, &[1])], Checksums),
     (Reject::Reserved, "data-read", &[Put(1602, &[1])], Checksums),
-    // A part: of nothing, past its total, of half a sector in all, of too much in all.
+    // A part: empty, past its total, with a total of half a sector, with too large a total.
     (Reject::Range, "data-read", &[Put(1612, &[0; 4])], Checksums),
     (Reject::Range, "data-read", &[Put(1608, &[1])], Checksums),
     (Reject::Range, "data-read", &[Put(1632, &[0xe0, 1])], Checksums),
@@ -301,7 +301,7 @@ const ENTRIES: &[Bad] = &[
     (Reject::Range, "data-read", &[Put(1608, &[0xff; 4])], Checksums),
     (Reject::Range, "data-read", &[Put(1616, &[0, 5])], Checksums),
     (Reject::Range, "data-read", &[Put(1616, &[0, 2, 0x10])], Checksums),
-    // An echo: no entry of its own or another frame's, too much asked for, too short, too long.
+    // An echo: no entry of its own or another frame's, too many replies, too short, too long.
     (Reject::EntryKind, "echo", &[Put(104, &[4])], Checksums),
     (Reject::EntryKind, "command-answers", &[Put(64, &[5])], Checksums),
     (Reject::Reserved, "echo", &[Put(105, &[1])], Checksums),
@@ -312,7 +312,7 @@ const ENTRIES: &[Bad] = &[
     (Reject::Range, "echo", &[Put(108, &[87])], Checksums),
     (Reject::Range, "echo", &[Put(108, &[0x0e, 0, 1])], Checksums),
     (Reject::Length, "echo-reply", &[Put(132, &[151])], Checksums),
-    // The parts say less, or more, than there is.
+    // The parts add up to less, or more, than the data section.
     (Reject::DataLength, "data-read", &[Put(1636, &[0xc0, 1])], Checksums),
     (Reject::DataLength, "data-read", &[Put(1632, &[0; 6]), Put(1637, &[4])], Checksums),
     (
@@ -329,7 +329,7 @@ const ENTRIES: &[Bad] = &[
     ),
 ];
 
-/// The reasons that take the state of the receiver to find.
+/// The reasons that depend on the receiver's state.
 const OF_STATE: [Reject; 13] = [
     Reject::Destination,
     Reject::Target,
@@ -379,7 +379,7 @@ fn every_reason_is_found_and_is_the_right_one() {
     assert_eq!(missing, [], "reasons without a bad frame");
 }
 
-/// The other side of the limits: what is just good.
+/// The limits from the valid side.
 #[test]
 fn the_limits_themselves_are_accepted() {
     let good: &[(&str, &[Change])] = &[
@@ -412,7 +412,7 @@ fn the_limits_themselves_are_accepted() {
         assert_eq!(parse(&frame).err(), None, "{name}: {changes:?}");
         assert!(frames::check(&frame));
     }
-    // As many entries as a frame may have.
+    // The most entries of a frame.
     let changes: &[Change] = &[Put(50, &[32]), Add(28 * ENTRY_LEN)];
     let mut frame = apply("command-answers", changes, Nothing);
     for entry in frame[160..].chunks_mut(ENTRY_LEN) {
@@ -422,8 +422,8 @@ fn the_limits_themselves_are_accepted() {
     assert!(frames::check(&frame));
 }
 
-/// The vectors of the conformance suite are the frames of the tables here. `TYCHE_BLESS=1` writes
-/// the file anew.
+/// The vectors of the conformance suite are the frames of these tables. `TYCHE_BLESS=1` writes the
+/// file.
 #[test]
 fn the_conformance_suite_has_these_frames() {
     let tables = HEADERS.iter().chain(BODIES).chain(ENTRIES);

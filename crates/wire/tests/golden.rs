@@ -1,6 +1,6 @@
-//! Golden frames: one literal frame for every kind, parsed to the value that it stands for and
-//! emitted from that value to the same bytes. The literals were made from PROTOCOL.md by other
-//! code than the crate's, so that an error here is not confirmed by the same error there.
+//! Golden frames: one literal frame for every kind, parsed to its value and emitted from that value
+//! to the same bytes. The literals were made from PROTOCOL.md by code other than the crate's, so
+//! that an error in one is not confirmed by the same error in the other.
 
 mod frames;
 
@@ -397,7 +397,7 @@ fn values_are_emitted_to_their_frames() {
         let bytes = frames::golden(name);
         let (head, _) = frames::split(&bytes);
         let Expected { mut header, payload } = expected(name);
-        // What `seal` has to find out by itself.
+        // Fields that `seal` must set.
         (header.entries, header.data_len, header.payload_crc) = (0xa5a5, 0xa5a5_a5a5, 0xa5a5_a5a5);
         assert_eq!(frames::emit(&header, &payload, head), bytes, "{name}");
         assert_eq!(head[12..14], ETHERTYPE.to_be_bytes(), "{name}");

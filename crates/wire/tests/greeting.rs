@@ -1,4 +1,4 @@
-//! Version negotiation: what is understood of frames of another version.
+//! Version negotiation: the fields known of frames of another version.
 
 mod frames;
 

@@ -1,5 +1,5 @@
-//! PROTOCOL.md says what the code does: its frames are the golden frames, and its tables have the
-//! codes, names and limits of the crate.
+//! PROTOCOL.md matches the code: its frames are the golden frames, and its tables have the codes,
+//! names and limits of the crate.
 
 mod frames;
 
@@ -12,7 +12,7 @@ fn document() -> String {
     fs::read_to_string(frames::path("../../PROTOCOL.md")).expect("PROTOCOL.md is there")
 }
 
-/// Blocks of code that are marked as frames: name and text.
+/// The code blocks marked as frames: name and text.
 fn frames_of(document: &str) -> Vec<(&str, &str)> {
     let blocks = document.split("\n```frame ").skip(1);
     let blocks = blocks.map(|rest| {
@@ -37,7 +37,7 @@ fn table<'a>(document: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
         .collect()
 }
 
-/// First two cells of all rows, the head of the table left out.
+/// The first two cells of all rows, without the head of the table.
 fn codes(document: &str, heading: &str) -> Vec<(String, String)> {
     let rows = table(document, heading);
     let rows = rows.iter().filter(|row| row[0].starts_with(|first: char| first.is_numeric()));
@@ -60,7 +60,7 @@ fn frames_are_the_golden_frames() {
     assert_eq!(names, frames::GOLDEN);
     for (name, text) in shown {
         assert_eq!(frames::decode(text), frames::golden(name), "{name}");
-        // Its comments, too.
+        // Including its comments.
         assert_eq!(text, frames::golden_text(name).trim_end(), "{name}");
     }
 }
@@ -150,7 +150,7 @@ fn the_table_of_limits_has_the_constants() {
     assert_eq!(rows, limits);
 }
 
-/// Links within the document lead somewhere.
+/// Links within the document have a target.
 #[test]
 fn links_lead_to_headings() {
     let document = document();

@@ -1,4 +1,4 @@
-//! Any value survives emission and parsing, and the arithmetic of what travels wraps.
+//! Any value survives emission and parsing, and the arithmetic of wire types wraps.
 
 mod frames;
 
@@ -52,7 +52,7 @@ fn rings() -> impl Strategy<Value = [u16; 2]> {
     [4..=12u32, 4..=12].prop_map(|exponents| exponents.map(|exponent| 1 << exponent))
 }
 
-/// Queue size, frame length and keep-alive time, as both sides of a handshake state them.
+/// Queue size, frame length and keep-alive time, as in both sides' handshake PDUs.
 fn sizes() -> impl Strategy<Value = (u16, u32, u32)> {
     (1..=1024u16, FRAME_LEN_MIN as u32..=FRAME_LEN_MAX as u32, 100..=KEEP_ALIVE_MS_MAX)
 }
@@ -268,7 +268,7 @@ fn data(len_max: u32) -> impl Strategy<Value = Data> {
     )
 }
 
-/// Anything but data.
+/// Any entry but data.
 fn small_entry() -> impl Strategy<Value = Entry> {
     let times = prop_oneof![Just([0; 4]), any::<[u32; 4]>()];
     let completion = (tag(), status(), times).prop_map(|(tag, status, times)| {
@@ -307,7 +307,7 @@ fn flags(of: &'static [Flags]) -> impl Strategy<Value = Flags> {
     })
 }
 
-/// Kind, flags and payload that go together.
+/// Kind, flags and payload that are valid together.
 fn contents() -> impl Strategy<Value = (Kind, Flags, Payload)> {
     let reply = || flags(&[Flags::REPLY]);
     let control = (control(), reply()).prop_map(|(control, reply)| {
@@ -367,7 +367,7 @@ proptest! {
         prop_assert_eq!(&bytes[..ETHERNET_LEN], &ethernet[..ETHERNET_LEN]);
         let parsed = parse(&bytes).unwrap();
         prop_assert_eq!(Payload::from(&parsed.body), payload);
-        // All that `seal` does not set by itself.
+        // All fields that `seal` does not set.
         let Header { entries, data_len, payload_crc, .. } = parsed.header;
         prop_assert_eq!(parsed.header, Header { entries, data_len, payload_crc, ..header });
         prop_assert!(frames::check(&bytes));
@@ -390,7 +390,7 @@ proptest! {
         code in 0..7u8,
         zeroed in any::<u32>(),
     ) {
-        // Steered, for hardly any arbitrary bytes are an entry.
+        // Steered, for hardly any arbitrary bytes form an entry.
         bytes[0] = kind;
         bytes[1] = code;
         for (offset, byte) in bytes.iter_mut().enumerate().skip(2) {
@@ -410,7 +410,7 @@ proptest! {
         let cut = Name::truncated(&whole);
         prop_assert!(clean.starts_with(cut.as_str()));
         prop_assert_eq!(Name::new(cut.as_str()), Some(cut));
-        // As long as can be: not even the next character would have fitted.
+        // As long as possible: not even the next character would have fitted.
         let next = clean[cut.as_str().len()..].chars().next();
         prop_assert!(next.is_none_or(|c| cut.as_str().len() + c.len_utf8() > 63));
         let fits = clean == whole && whole.len() <= 63;
@@ -451,13 +451,13 @@ fn texts_at_their_limits() {
     assert_eq!(Name::new(&longest).unwrap().as_str(), longest);
     assert_eq!(Name::new(&"x".repeat(64)), None);
     assert_eq!(Name::truncated(&"x".repeat(64)).as_str(), longest);
-    // 62 bytes, and a character of two: it ends at the last byte that may be used, or after it.
+    // 62 bytes, and a character of two: it ends at the last usable byte, or after it.
     let even = "x".repeat(61) + "é";
     assert_eq!(Name::new(&even).unwrap().as_str(), even);
     let odd = "x".repeat(62) + "é";
     assert_eq!(Name::new(&odd), None);
     assert_eq!(Name::truncated(&odd).as_str(), "x".repeat(62));
-    // A byte counts the length, so no text is longer than 255, however large the field.
+    // The length is a byte, so no text is longer than 255, however large the field.
     assert_eq!(Text::<300>::new(&"x".repeat(256)), None);
     assert_eq!(Text::<300>::truncated(&"x".repeat(300)).as_str().len(), 255);
     for control in ["\0", "a\0b", "a\n", "\u{7f}", "\u{85}"] {

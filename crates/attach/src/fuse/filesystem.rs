@@ -1,4 +1,4 @@
-//! The file system: a directory with one file in it, which is the disk.
+//! The file system: a directory with the disk as its only file.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,24 +18,24 @@ use crate::slots;
 
 const FILE: INodeNo = INodeNo(2);
 
-/// The kernel asks for attributes each time, so that it sees a disk that has grown. Reads and
+/// Zero, so that the kernel asks for attributes each time and sees a disk that has grown. Reads and
 /// writes don't need them.
 const ATTRIBUTES_VALID: Duration = Duration::ZERO;
 
-/// The name never changes its meaning.
+/// The name always means the same file.
 const ENTRY_VALID: Duration = Duration::from_secs(3600);
 
-/// Asynchronous requests that the kernel lets be in flight: as many as a loop device has.
+/// Asynchronous requests that the kernel keeps in flight: as many as a loop device has.
 const MAX_BACKGROUND: u16 = 128;
 
-/// Bytes of a range that are asked of the disk in one request.
+/// Bytes of a range that one request to the disk covers.
 const PIECE: u32 = 1 << 30;
 
-/// What answers the kernel. Never waits for the disk, except for room (see
+/// The file system's answers to the kernel. Never waits for the disk, except for room (see
 /// [`slots`]).
 pub(super) struct DiskFile {
     disk: Arc<dyn Disk>,
-    /// Of the only file.
+    /// The name of the only file.
     name: String,
     in_flight: Arc<InFlight>,
     sink: Arc<dyn Sink>,
@@ -86,7 +86,7 @@ impl DiskFile {
         self.in_flight.submit(&*self.disk, &self.sink, request, answer);
     }
 
-    /// Zeroes a range that is checked to lie within the disk.
+    /// Zeroes a range, which has been checked to lie within the disk.
     fn zero(&self, offset: u64, len: u64, may_unmap: bool, reply: ReplyEmpty) {
         let operation = Operation::WriteZeroes { fua: false, may_unmap };
         let Ok(count) = u32::try_from(len.div_ceil(u64::from(PIECE))) else {
@@ -101,7 +101,7 @@ impl DiskFile {
 
 impl Filesystem for DiskFile {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Where a kernel has less to offer, its limit is taken instead.
+        // A kernel with a lower limit returns it, and it is used instead.
         let _ = config.set_max_write(self.io_max);
         if let Err(limit) = config.set_max_readahead(self.io_max) {
             let _ = config.set_max_readahead(limit);
@@ -130,7 +130,7 @@ impl Filesystem for DiskFile {
         }
     }
 
-    /// Allows what changes nothing: setting times, and the size that the disk has.
+    /// Allows changes without effect: setting times, and the present size.
     fn setattr(
         &self,
         _: &fuser::Request,
@@ -166,7 +166,7 @@ impl Filesystem for DiskFile {
         if flags.acc_mode() != OpenAccMode::O_RDONLY && self.disk.geometry().read_only {
             return reply.error(Errno::EROFS);
         }
-        // Closing needs no answer: durability is what `fsync` is for.
+        // Closing needs no answer: `fsync` provides durability.
         let flags = FopenFlags::FOPEN_DIRECT_IO
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
             | FopenFlags::FOPEN_NOFLUSH;
@@ -200,7 +200,7 @@ impl Filesystem for DiskFile {
         reply: ReplyData,
     ) {
         let Geometry { size, .. } = self.disk.geometry();
-        // A file is read up to its end, where a disk would refuse.
+        // A read at the end of a file is cut short, where a disk would refuse it.
         let Some(left) = size.checked_sub(offset).filter(|&left| left > 0) else {
             return reply.data(&[]);
         };
@@ -249,10 +249,10 @@ impl Filesystem for DiskFile {
         self.submit(request, Answer::Empty(reply));
     }
 
-    /// A loop device turns discards into punched holes, and zeroing into punched holes too
-    /// unless the blocks are to stay allocated. Both sorts of callers then expect zeroes, hence
-    /// `WriteZeroes` where a `Discard` would promise less. On a disk without discard a hole would
-    /// cost as much as writing; the refusal makes the loop device stop offering it.
+    /// A loop device turns discards into punched holes, and zeroing too unless the blocks are to
+    /// stay allocated. Callers of either expect zeroes, hence `WriteZeroes`: a `Discard` would
+    /// promise less. On a disk without discard a hole would cost as much as writing; the refusal
+    /// makes the loop device stop offering it.
     fn fallocate(
         &self,
         _: &fuser::Request,
@@ -280,7 +280,7 @@ impl Filesystem for DiskFile {
         self.zero(offset, len, may_unmap, reply);
     }
 
-    /// The block size is what a loop device takes for its discard granularity.
+    /// The block size is a loop device's discard granularity.
     fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
         let Geometry { size, block_size, .. } = self.disk.geometry();
         let blocks = size / u64::from(block_size);
@@ -315,7 +315,7 @@ impl Filesystem for DiskFile {
         reply.ok();
     }
 
-    // The kernel asks for the following once, and does without from then on.
+    // The kernel asks for the following once; refused, it never asks again.
 
     fn flush(
         &self,

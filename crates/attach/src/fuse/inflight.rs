@@ -1,4 +1,4 @@
-//! FUSE requests that wait for the disk, and the answers to them.
+//! FUSE requests in flight at the disk, and their answers.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,11 +8,11 @@ use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 
 use crate::slots::{Closed, Slots};
 
-/// Requests submitted to the disk and not answered yet. The kernel keeps `MAX_BACKGROUND`
-/// asynchronous ones in flight; the rest is for synchronous ones, which it does not limit.
+/// The most requests submitted and not answered yet. The kernel keeps `MAX_BACKGROUND` asynchronous
+/// ones in flight; the rest is for synchronous ones, which it does not limit.
 const IN_FLIGHT_MAX: usize = 256;
 
-/// How the program that waits is to be answered.
+/// The answer for the program that waits.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// With the first bytes of the buffer.
@@ -21,7 +21,7 @@ pub(super) enum Answer {
     Write(ReplyWrite, u32),
     /// With the result alone.
     Empty(ReplyEmpty),
-    /// Only when the last piece of the range is done.
+    /// When the last piece of the range is done.
     Piece(Arc<Range>),
 }
 
@@ -40,9 +40,9 @@ impl Answer {
     }
 }
 
-/// Two errors are never passed on. The kernel drops an answer with a number of 512 or more, so
-/// that the program would wait for ever. And `ENOSYS` makes it stop asking: every later `fsync`
-/// would succeed without a flush.
+/// Converts an error. Two are never passed on. The kernel drops an answer with a number of 512 or
+/// more, so the program would wait for ever. And after `ENOSYS` it never asks again: every later
+/// `fsync` would succeed without a flush.
 fn to_fuse(errno: Errno) -> FuseErrno {
     match errno.0 {
         libc::ENOSYS => FuseErrno::EIO,
@@ -51,7 +51,7 @@ fn to_fuse(errno: Errno) -> FuseErrno {
     }
 }
 
-/// A range too long for one request, asked of the disk in pieces.
+/// A range too long for one request, split into pieces.
 #[derive(Debug)]
 pub(super) struct Range {
     pieces_left: AtomicU32,
@@ -74,7 +74,7 @@ impl Range {
     fn piece_done(&self, result: Result<(), FuseErrno>) {
         if let Err(errno) = result {
             let relaxed = Ordering::Relaxed;
-            // Only the first error is told; the others usually say the same.
+            // Only the first error is reported; the others are usually the same.
             let _ = self.error.compare_exchange(0, errno.code(), relaxed, relaxed);
         }
         if self.pieces_left.fetch_sub(1, Ordering::AcqRel) > 1 {
@@ -89,11 +89,11 @@ impl Range {
     }
 }
 
-/// What the programs of one file system have in progress.
+/// Requests in progress of one file system's users.
 #[derive(Debug)]
 pub(super) struct InFlight {
     slots: Slots<Answer>,
-    /// How often the file is open.
+    /// Open handles of the file.
     open: AtomicUsize,
     /// Raised when the mount ends.
     pub(super) closed: Closed,
@@ -109,17 +109,17 @@ impl InFlight {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// To be called once for each [`opened`](Self::opened).
+    /// Must be called once for each [`opened`](Self::opened).
     pub(super) fn released(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether anybody has the file open, in whatever mount namespace.
+    /// Whether any program has the file open, in whatever mount namespace.
     pub(super) fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
     }
 
-    /// Hands `request` to the disk, waiting for room; `answer` is sent when it is done.
+    /// Submits `request` to the disk, waiting for room; `answer` is sent when it is done.
     pub(super) fn submit(
         &self,
         disk: &dyn Disk,

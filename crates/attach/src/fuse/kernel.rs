@@ -1,4 +1,4 @@
-//! Making and aborting a FUSE connection, by the system calls for mounts that need no path. None of
+//! Creation and abort of FUSE connections, by the system calls for mounts without a path. None of
 //! them waits for the server.
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 
-/// Mounts the FUSE connection `device`, at no path yet. Reads are cut to `read_max` bytes.
+/// Mounts the FUSE connection `device`, without a path so far. Reads have at most `read_max` bytes.
 pub(super) fn mount(device: &File, read_max: u32) -> io::Result<OwnedFd> {
     let fs = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let settings = [
@@ -43,18 +43,18 @@ pub(super) fn attach(mount: &OwnedFd, path: &Path) -> io::Result<()> {
 
 /// The file of fusectl that aborts one connection.
 ///
-/// It is opened while the connection is known to exist, for its name is a number that goes to
-/// another connection later; the open file does not.
+/// It is opened while the connection is known to exist: its name is a number that another
+/// connection may get later, but the open file stays with this one.
 #[derive(Debug)]
 pub(super) struct Abort(File);
 
 impl Abort {
-    /// Of the connection that is mounted.
+    /// The abort file of a mounted connection.
     pub(super) fn of(mount: &OwnedFd) -> io::Result<Self> {
         // The device's number is known without asking the server.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let number = statx(mount, "", flags, StatxFlags::empty())?.stx_dev_minor;
-        // It need not be mounted anywhere.
+        // It need not be mounted at a path.
         let control = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&control)?;
         let none = MountAttrFlags::empty();
@@ -63,7 +63,7 @@ impl Abort {
         Ok(Self(openat(&control, format!("{number}/abort"), flags, Mode::empty())?.into()))
     }
 
-    /// Everything that uses the connection gets errors; one that is gone already is fine.
+    /// Aborts the connection: all its users get errors. One that is gone already is fine.
     pub(super) fn abort(&self) -> io::Result<()> {
         (&self.0).write_all(b"1")
     }

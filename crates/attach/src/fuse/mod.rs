@@ -1,22 +1,21 @@
-//! A FUSE file system with a single file: the disk for a loop device, and for everything that works
-//! on a file.
+//! A FUSE file system with a single file: the disk, for a loop device and for every program that
+//! works on files.
 //!
-//! - All I/O is direct, in either direction up to 1 MiB a request (less with a small arena), up
-//!   to 128 asynchronous requests at once. Offset and length must be multiples of the disk's
-//!   block size; anything else gets `EINVAL`. So must buffers of 1 MiB and more be, as with
-//!   `O_DIRECT`, or the kernel cuts their I/O where no block ends. Reads end with the disk.
-//! - `fsync` is a flush. `O_DSYNC` writes are FUA. Punched holes and zeroed ranges read as
-//!   zeroes. Any other `fallocate`, and changing the size, is refused.
+//! - All I/O is direct, in either direction up to 1 MiB a request (less with a small arena), up to
+//!   128 asynchronous requests at once. Offset and length must be multiples of the disk's block
+//!   size; others get `EINVAL`. Buffers of 1 MiB and more must be aligned likewise, as with
+//!   `O_DIRECT`, or the kernel cuts their I/O within a block. Reads end with the disk.
+//! - `fsync` is a flush. `O_DSYNC` writes are FUA. Punched holes and zeroed ranges read as zeroes.
+//!   Any other `fallocate`, and changing the size, is refused.
 //! - The session's threads only submit. The thread on which the disk answers sends the answer.
-//! - Only root may look inside.
+//! - Only root has access.
 //!
-//! # Who may wait for whom
+//! # Waiting and dying
 //! A program in an I/O request waits uninterruptibly until this process answers or *closes
-//! `/dev/fuse`*, which the kernel does when the process dies. So nothing dies badly, with one
-//! exception, explained in `descriptors.rs`: threads of this very process.
-//! None that shares its file descriptors with others ever touches a file below the mountpoint,
-//! or a device on top of it. Allocating memory is another way to wait for a file system; see
-//! [`avoid_reclaim_io`].
+//! `/dev/fuse`*, which the kernel does when the process dies. So no program hangs for ever, with
+//! one exception, explained in `descriptors.rs`: threads of this very process. No thread that
+//! shares its file descriptors with others ever touches a file below the mountpoint, or a device on
+//! top of it. Allocating memory is another way to wait for a file system; see [`avoid_reclaim_io`].
 
 mod filesystem;
 mod inflight;
@@ -39,31 +38,31 @@ use self::mountpoint::Found;
 pub(crate) use self::session::FuseSession;
 use crate::{Attachment, Error, Stopped};
 
-/// What the list of mounts shows after `fuse.`.
+/// The subtype, which the list of mounts shows after `fuse.`.
 const SUBTYPE: &str = "tyche";
 
-/// Name of the file where the file system is mounted.
+/// The name of the file below the mountpoint.
 const FILE_NAME: &str = "disk";
 
-/// How long a mount that is busy is tried again: closing a file takes effect a little later.
+/// The time for which a busy mount is tried again: closing a file takes effect a little later.
 const BUSY_GRACE: Duration = Duration::from_secs(1);
 
-/// Between two such tries.
+/// The interval between two tries.
 const BUSY_RETRY: Duration = Duration::from_millis(20);
 
-/// A file system that is mounted for programs. Dropping it stops it by force.
+/// A mounted file system. Dropping it stops it by force.
 #[derive(Debug)]
 pub struct FuseMount {
     mountpoint: PathBuf,
     file: PathBuf,
     session: FuseSession,
-    /// The mountpoint's directory did not exist before.
+    /// Whether the mountpoint's directory was created by us.
     created: bool,
 }
 
 impl FuseMount {
     /// Mounts a file system with `disk` as its file at `mountpoint`, which is created if need be.
-    /// The dead mount of a process that was killed is replaced.
+    /// The dead mount of a killed process is replaced.
     ///
     /// # Errors
     /// Without root, without FUSE in the kernel, or if something is mounted there already.
@@ -87,8 +86,8 @@ impl FuseMount {
         }
     }
 
-    /// Takes the dead mount of a process that was killed away, if there is one at `mountpoint`.
-    /// Returns whether there was.
+    /// Removes the dead mount of a killed process at `mountpoint`, if any. Returns whether there
+    /// was one.
     ///
     /// # Errors
     /// If the list of mounts can't be read, or the kernel refuses to unmount.
@@ -105,15 +104,15 @@ impl FuseMount {
         Ok(true)
     }
 
-    /// Unmounts; false if somebody uses it, and does so for a while. That may be a program in
-    /// another mount namespace, which has a mount of its own.
+    /// Unmounts; false if it stays in use for a while. The user may be a program in another mount
+    /// namespace, which has a mount of its own.
     fn unmount_idle(&self) -> Result<bool, Error> {
         let deadline = Instant::now() + BUSY_GRACE;
         loop {
             if !self.session.is_in_use() {
                 match mountpoint::unmount_idle(&self.mountpoint) {
                     Ok(()) => return Ok(true),
-                    // Unmounted by somebody else.
+                    // Unmounted by another process.
                     Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(true),
                     Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
                     Err(error) => return Err(self.explain_unmount(error)),
@@ -157,7 +156,7 @@ impl Attachment for FuseMount {
         }
         self.session.end()?;
         if self.created {
-            // It may hold what somebody else has put there.
+            // It may hold files of others.
             let _ = fs::remove_dir(&self.mountpoint);
         }
         Ok(Stopped::Gone)
@@ -172,8 +171,8 @@ impl Drop for FuseMount {
     }
 }
 
-/// Makes sure that there is a directory without a mount. Returns its absolute path, and whether
-/// it is new.
+/// Ensures that there is a directory without a mount. Returns its absolute path, and whether it is
+/// new.
 fn prepare(path: &Path) -> Result<(PathBuf, bool), Error> {
     let explain = |error| Error::new(format!("prepare mountpoint {}", path.display()), error);
     let created = match DirBuilder::new().mode(0o700).create(path) {

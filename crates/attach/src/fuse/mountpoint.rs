@@ -1,5 +1,5 @@
-//! Unmounting, and what `/proc/self/mountinfo` knows. Nothing here waits for a FUSE
-//! server, except for the bounded look at one that may be dead.
+//! Unmounting, and the contents of `/proc/self/mountinfo`. Nothing here waits for a FUSE server,
+//! except for the bounded probe of one that may be dead.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,10 +14,10 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::descriptors;
 
-/// How long a server may take to show that it is alive.
+/// The time that a server has to show that it is alive.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is found at a path.
+/// The mount at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// No mount.
@@ -30,12 +30,12 @@ pub(super) enum Found {
     Foreign,
 }
 
-/// Unmounts what nobody uses; `ResourceBusy` if somebody does.
+/// Unmounts an idle mount; `ResourceBusy` if it is in use.
 pub(super) fn unmount_idle(path: &Path) -> io::Result<()> {
     Ok(unmount(path, UnmountFlags::NOFOLLOW)?)
 }
 
-/// Takes the mount away, whoever uses it, and aborts the FUSE connection: all its users get errors.
+/// Removes the mount, even in use, and aborts the FUSE connection: all its users get errors.
 pub(super) fn detach(path: &Path) -> io::Result<()> {
     let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
     Ok(unmount(path, flags)?)
@@ -47,8 +47,8 @@ pub(super) fn is_ours(path: &Path) -> io::Result<bool> {
     Ok(fs_type_at(&mounts, path).is_some_and(is_our_type))
 }
 
-/// The absolute path of a mountpoint. Its last component is not looked at, for that fails on a
-/// stale mount.
+/// The absolute path of a mountpoint. Its last component is not accessed, for that fails on a stale
+/// mount.
 pub(super) fn absolute(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
     let parent = match path.parent() {
@@ -58,7 +58,7 @@ pub(super) fn absolute(path: &Path) -> io::Result<PathBuf> {
     Ok(parent.canonicalize()?.join(name))
 }
 
-/// What is mounted at the absolute `path`.
+/// The mount at the absolute `path`.
 pub(super) fn find(path: &Path) -> io::Result<Found> {
     let mounts = fs::read("/proc/self/mountinfo")?;
     Ok(match fs_type_at(&mounts, path) {
@@ -73,7 +73,7 @@ fn is_our_type(fs_type: &[u8]) -> bool {
     fs_type.strip_prefix(b"fuse.") == Some(super::SUBTYPE.as_bytes())
 }
 
-/// The type of what was last mounted at `path`, from the text of a mountinfo file.
+/// The type of the topmost mount at `path`, from the text of a mountinfo file.
 fn fs_type_at<'a>(mounts: &'a [u8], path: &Path) -> Option<&'a [u8]> {
     let mounts = mounts.split(|&byte| byte == b'\n');
     mounts.rev().find_map(|mount| {
@@ -108,8 +108,8 @@ fn unescape(escaped: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Asks the server for the attributes of its directory. The kernel answers in its place if the
-/// server is dead. The thread that asks is left behind if the server is alive but stuck.
+/// Asks the server for the attributes of its directory; the kernel answers if the server is dead.
+/// If the server is alive but stuck, the asking thread is left behind.
 fn is_dead(path: &Path) -> io::Result<bool> {
     let (sender, answer) = mpsc::sync_channel(1);
     let path = path.to_owned();
@@ -117,7 +117,7 @@ fn is_dead(path: &Path) -> io::Result<bool> {
         // SAFETY: this thread has a channel and a path, and uses no descriptor at all.
         let private = unsafe { descriptors::make_private() };
         let found = private.and_then(|()| fs::metadata(path));
-        // Nobody listens after the timeout.
+        // The receiver is gone after the timeout.
         let _ = sender.send(found.err().and_then(|error| error.raw_os_error()));
     })?;
     Ok(answer.recv_timeout(PROBE_TIMEOUT) == Ok(Some(libc::ENOTCONN)))

@@ -1,4 +1,4 @@
-//! A FUSE file system that is served, wherever it is mounted.
+//! The session of a FUSE file system, wherever it is mounted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -20,25 +20,25 @@ use crate::{Error, slots};
 /// The longest read or write, in bytes; the kernel's own limit by default.
 const IO_MAX: u32 = 1 << 20;
 
-/// Threads that take requests from the kernel. One copies what another submits.
+/// Threads that read requests from the kernel. One copies data while another submits.
 const SESSION_THREADS: usize = 2;
 
-/// How long the kernel may take to end the session once it was aborted.
+/// The time that the kernel has to end an aborted session.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connection between the kernel and the threads that answer it.
 #[derive(Debug)]
 pub(crate) struct FuseSession {
     in_flight: Arc<InFlight>,
-    /// Where the kernel lets it be used.
+    /// `None` where the kernel does not offer it.
     abort: Option<Abort>,
-    /// Says how the session ended. `None` after it has.
+    /// Receives the result of the session. `None` after its end.
     ended: Option<mpsc::Receiver<io::Result<()>>>,
 }
 
 impl FuseSession {
     /// Serves `disk` as the only file, `name`, of a file system. Also returns that file system,
-    /// mounted, but at no path: it is gone when that is closed and nobody uses the file.
+    /// mounted without a path: it ends when that is closed and the file is not in use.
     ///
     /// # Errors
     /// Without root, or without FUSE in the kernel.
@@ -70,10 +70,10 @@ impl FuseSession {
     }
 
     /// Ends the session, wherever the file system is still mounted, and waits until its threads are
-    /// gone. Whoever uses the file gets errors.
+    /// gone. Users of the file get errors.
     ///
     /// # Errors
-    /// If the kernel does not let it end.
+    /// If the kernel does not end it.
     pub(crate) fn end(&mut self) -> Result<(), Error> {
         let Some(ended) = &self.ended else { return Ok(()) };
         self.in_flight.closed.raise();
@@ -104,7 +104,7 @@ impl Drop for FuseSession {
     }
 }
 
-/// Starts the threads; returns what says how they ended.
+/// Starts the threads; returns the receiver of their result.
 fn serve(file: DiskFile, device: File) -> Result<mpsc::Receiver<io::Result<()>>, Error> {
     let mut config = Config::default();
     config.acl = SessionACL::All;
@@ -118,7 +118,7 @@ fn serve(file: DiskFile, device: File) -> Result<mpsc::Receiver<io::Result<()>>,
         if let Err(error) = avoid_reclaim_io() {
             debug!(%error, "FUSE threads without protection from memory reclaim");
         }
-        // Nobody may be listening any more.
+        // The receiver may be gone.
         let _ = sender.send(session.run());
     };
     thread::Builder::new()

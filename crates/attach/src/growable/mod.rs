@@ -1,4 +1,4 @@
-//! A ublk device that can grow in use, on kernels whose ublk driver can't let it (before 6.16).
+//! A ublk device that can grow in use, on kernels whose ublk driver does not resize (before 6.16).
 //!
 //! ```text
 //! program -> /dev/dm-N: as large as the disk      the device mapper's; grows
@@ -8,13 +8,12 @@
 //!               Room -> Disk
 //! ```
 //!
-//! The ublk device is made larger than any disk, and the device mapper's stands for the part of it
-//! that is the disk. It grows by another table, as a logical volume does. The price is a pass
-//! through one more driver for each request, and that the kernel looks for no partitions on such
-//! devices (`kpartx` does).
+//! The ublk device is larger than any disk, and the device mapper's maps the part of it that is the
+//! disk. It grows by a new table, as a logical volume does. The price is one more driver on the
+//! path of each request, and that the kernel scans no partitions on such devices (`kpartx` does).
 //!
-//! Like the device below it outlives this process, and is found again by its UUID. The udev rules
-//! know the device below by its size, and keep everybody else from it.
+//! Like the device below, it outlives this process, and is found again by its UUID. The udev rules
+//! recognize the device below by its size, and keep everybody else from it.
 
 mod room;
 
@@ -31,26 +30,26 @@ use crate::mapper::{Map, Table, attribute};
 use crate::ublk::{Orphan, UblkDevice, UblkOptions};
 use crate::{Attachment, Error, Stopped};
 
-/// What the names of our devices begin with, and their UUIDs, as the device mapper has it: in
-/// capitals for the program that a device belongs to.
+/// Prefixes of our devices' names and UUIDs. By the device mapper's convention a UUID starts with
+/// the owning program in capitals.
 const NAME: &str = "tyche-";
 const UUID: &str = "TYCHE-";
-/// Characters of a name beyond that, at most.
+/// The most characters of a name after the prefix.
 const NAME_MAX: usize = 64;
 
-/// A disk as a device of the device mapper over a ublk device. Dropping it takes it away by force.
+/// A disk as a device-mapper device over a ublk device. Dropping it removes it by force.
 pub struct GrowableUblk {
     map: Map,
     below: UblkDevice,
     room: Arc<Room>,
     disk: Arc<dyn Disk>,
-    /// Whether it was neither taken away nor left to another process.
+    /// Whether it was neither removed nor left to another process.
     running: bool,
 }
 
 impl GrowableUblk {
-    /// Makes `disk` a block device, which people know by `name` if no other has that name, and
-    /// programs by `identity`. Whatever `options` say, there are no partitions.
+    /// Makes `disk` a block device, shown as `name` if no other has that name, and found by
+    /// `identity`. There are no partitions, whatever `options` say.
     ///
     /// # Errors
     /// As [`UblkDevice::start`]; without the device mapper.
@@ -65,14 +64,14 @@ impl GrowableUblk {
         let room = Room::new(Arc::clone(&disk));
         let options = UblkOptions { partitions: false, ..options };
         let mut below = UblkDevice::start(Arc::clone(&room) as _, options, adopt)?;
-        // What ends up in paths and in udev's rules.
+        // Characters that are safe in paths and in udev's rules.
         let plain = |it: &char| it.is_ascii_alphanumeric() || "-_.:+@".contains(*it);
         let name: String = name.chars().filter(plain).take(NAME_MAX).collect();
         let (name, uuid) = (format!("{NAME}{name}"), uuid(identity));
         match table(&disk, &below, None).and_then(|it| Map::create(&name, &uuid, &it)) {
             Ok(map) => Ok(Self { map, below, room, disk, running: true }),
             Err(error) => {
-                // Whoever made it may have been killed.
+                // Its process may have been killed.
                 if let Err(error) = take_away(Map::find(&uuid).as_ref(), &mut below) {
                     tracing::warn!(%error, "device left behind");
                 }
@@ -81,7 +80,7 @@ impl GrowableUblk {
         }
     }
 
-    /// Whether there is a device of that identity, made by whatever process.
+    /// Whether there is a device of that identity, of whatever process.
     pub fn exists(identity: &str) -> bool {
         Map::find(&uuid(identity)).is_some()
     }
@@ -107,16 +106,17 @@ impl GrowableUblk {
         Ok(Self { map, below, room, disk, running: true })
     }
 
-    /// Removes what is left of a device whose server has died: the ublk device of that mark, and
-    /// the device over it, which has that identity, if there is one. Without `force`, only if
-    /// nobody uses it.
+    /// Removes the remains of a device whose server has died: the ublk device of that mark, and the
+    /// device over it, which has that identity, if there is one. Without `force`, only if it is not
+    /// in use.
     ///
     /// # Errors
-    /// What the system says when it refuses.
+    /// The system's error when it refuses.
     pub fn remove_orphan(identity: &str, mark: u64, force: bool) -> Result<Stopped, Error> {
         let mut below = Orphan::find(mark)?;
         if force {
-            // Nobody answers what is in flight: it must fail before the device mapper can let go.
+            // Requests in flight have no server: they must fail before the device mapper can let
+            // go.
             below.as_mut().map_or(Ok(()), Orphan::stop)?;
         }
         let Some(map) = Map::find(&uuid(identity)) else {
@@ -166,7 +166,7 @@ impl Attachment for GrowableUblk {
             return Ok(if in_use { Stopped::InUse } else { Stopped::Gone });
         }
         if self.map.is_there() {
-            // Once what is cached is written, the device mapper says whether it is in use.
+            // Once the cache is written out, the device mapper reports whether it is in use.
             let Some(claim) = Claim::take(self.map.path())? else { return Ok(Stopped::InUse) };
             claim.release();
             match self.map.remove() {
@@ -191,8 +191,8 @@ impl Drop for GrowableUblk {
     }
 }
 
-/// Takes devices away, though they are in use. The one below goes first: from then on all I/O
-/// fails, and the device mapper has nothing to wait for.
+/// Removes devices, even in use. The one below goes first: then all I/O fails, and the device
+/// mapper has nothing to wait for.
 fn take_away(map: Option<&Map>, below: &mut UblkDevice) -> Result<(), Error> {
     let halted = below.halt();
     let abandoned = map.map_or(Ok(()), Map::abandon);
@@ -203,7 +203,7 @@ fn uuid(identity: &str) -> String {
     format!("{UUID}{identity}")
 }
 
-/// What stands for all that there is of the disk, in place of what `map` stands for now.
+/// The table for the whole present disk, which replaces the current one of `map`.
 fn table(disk: &Arc<dyn Disk>, below: &UblkDevice, map: Option<&Map>) -> Result<Table, Error> {
     let node = format!("ublkb{}", below.number());
     let device = attribute(&node, "dev");

@@ -1,20 +1,20 @@
-//! A disk with room to grow: it looks far larger than it is.
+//! A disk with room to grow: its apparent size is far larger.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Operation, Request, Sink};
 
-/// How large the disk looks: 1 EiB.
+/// The apparent size: 1 EiB.
 const ROOM: u64 = 1 << 60;
-/// Where the disk begins. Who looks at the device for partitions, file systems and the like finds
-/// none where they would be.
+/// The offset of the disk. A scan of the device for partitions, file systems and the like finds
+/// none at the usual places.
 pub(super) const OFFSET: u64 = 1 << 20;
 
-/// See the [module](self). What is around the disk reads as zeroes and can't be written.
+/// See the [module](self). The bytes around the disk read as zeroes and can't be written.
 pub(super) struct Room {
     disk: Arc<dyn Disk>,
-    /// Bytes of the disk that were ever shown. If it has become smaller, what is lost fails.
+    /// The largest size of the disk ever shown. If it has shrunk, the lost bytes fail.
     shown: AtomicU64,
 }
 
@@ -24,12 +24,12 @@ impl Room {
         Arc::new(Self { disk, shown })
     }
 
-    /// Shows as much of the disk as there is.
+    /// Shows all of the present disk.
     pub(super) fn grow(&self) {
         self.shown.fetch_max(self.disk.geometry().size, Ordering::Relaxed);
     }
 
-    /// What becomes of a request that concerns nothing of the disk.
+    /// Serves a request that touches no byte of the disk.
     fn serve_around(request: &mut Request) -> Result<(), Errno> {
         match (request.operation, &mut request.buffer) {
             (Operation::Read, Some(buffer)) => {
@@ -40,7 +40,7 @@ impl Room {
         }
     }
 
-    /// The request as the disk has it.
+    /// Translates the request to the disk's offsets.
     fn place(&self, request: &mut Request) -> Result<(), Errno> {
         if request.operation == Operation::Flush {
             return Ok(());
@@ -83,7 +83,7 @@ mod tests {
 
     const SIZE: u64 = 8192;
 
-    /// A disk that is full of ones.
+    /// A disk full of ones.
     struct Ones {
         arena: Arena,
         size: AtomicU64,
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// What comes of a request: the first byte that was read, if it was well.
+    /// The result of a request: the first byte read, if it succeeded.
     fn ask(room: &Room, operation: Operation, offset: u64, len: u32) -> Result<Option<u8>, Errno> {
         let (sender, answers) = channel();
         let sink: Arc<dyn Sink> = Arc::new(Answers(sender));

@@ -1,13 +1,12 @@
-//! The thread that holds a loop device open.
+//! The keeper: the thread that holds a loop device open.
 //!
-//! The kernel unbinds a loop device that is marked so (`AUTOCLEAR`) when nobody has it open any
-//! more. So it is held open here: as long as this process lives the device exists, and when the
-//! process dies, however it dies, the device goes too, or as soon as its last user is done.
+//! The kernel unbinds a loop device marked `AUTOCLEAR` with its last close. So it is held open
+//! here: the device exists while this process lives, and when the process dies, however it dies,
+//! the device goes too, or as soon as its last user is done.
 //!
-//! Opening and closing the device and its file means waiting for I/O, which *this process*
-//! answers. That takes a thread with [file descriptors of its own](crate::descriptors). It does
-//! nothing else, least of all logging: the number of a log file's descriptor might be the loop
-//! device's here.
+//! Opening and closing the device and its file waits for I/O that *this process* answers. That
+//! takes a thread with [file descriptors of its own](crate::descriptors). It does nothing else,
+//! least of all logging: the number of a log file's descriptor might be the loop device's here.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -21,18 +20,18 @@ use super::sys::{self, Backing};
 use crate::claim::{BUSY_RETRY, is_mounted};
 use crate::{Error, Stopped, descriptors};
 
-/// Other processes that look for a free loop device may take the one just found.
+/// Other processes may take a free loop device just found.
 const ATTEMPTS_MAX: usize = 64;
 
-/// What the keeper is asked to do. It answers each.
+/// Commands to the keeper. It answers each.
 pub(super) enum Command {
     /// Take over the size of the file.
     Resize(SyncSender<Result<(), Error>>),
-    /// Let go of the device, unless others have it open for longer than `patience`.
+    /// Release the device, unless others have it open for longer than `patience`.
     Release { patience: Duration, answer: SyncSender<Result<Stopped, Error>> },
 }
 
-/// What is to be bound.
+/// Parameters of a binding.
 #[derive(Clone, Debug)]
 pub(super) struct Binding {
     pub(super) file: PathBuf,
@@ -42,21 +41,21 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// What people are shown.
+    /// The name that users see.
     fn name(&self) -> &OsStr {
         self.file.file_name().unwrap_or_default()
     }
 }
 
-/// The keeper's thread: binds a device and says which, then follows commands until it has let go,
-/// or nobody can command it any more.
+/// The keeper's thread: binds a device and reports it, then executes commands until the release, or
+/// until the other side of the channel is gone.
 pub(super) fn run(
     binding: &Binding,
     bound: &SyncSender<Result<PathBuf, Error>>,
     commands: &Receiver<Command>,
 ) {
-    // SAFETY: this thread was started for nothing but this. All that it has are channels and
-    // paths; all that it does is below, and uses only files that it opens itself.
+    // SAFETY: this thread was started for nothing but this. It has only channels and paths; it runs
+    // the code below, and uses only files that it opens itself.
     let private = unsafe { descriptors::make_private() };
     let held = private
         .map_err(|error| {
@@ -66,7 +65,7 @@ pub(super) fn run(
     let mut held = match held {
         Ok(held) => held,
         Err(error) => {
-            // Whoever started the keeper may have given up waiting, here and below.
+            // The starter of the keeper may have given up waiting, here and below.
             let _ = bound.send(Err(error));
             return;
         }
@@ -100,8 +99,8 @@ pub(super) fn run(
 /// A loop device that is bound and open.
 struct Held {
     path: PathBuf,
-    /// Open for reading, so as not to be in the way of a kernel that wants no other writers
-    /// beside a mounted file system.
+    /// Open for reading, for the sake of kernels that allow no other writers beside a mounted file
+    /// system.
     device: File,
     backing: Backing,
 }
@@ -141,8 +140,8 @@ impl Held {
         sys::update_capacity(&self.device).map_err(explain)
     }
 
-    /// Closes the device, and takes hold of it again if it is still bound, because others use it.
-    /// The device's cache is written out before, as with every last close.
+    /// Closes the device, and opens it again if it is still bound, because others use it. The
+    /// device's cache is written out before, as with every last close.
     fn release(self, patience: Duration) -> Result<Option<Self>, Error> {
         let Self { path, device, backing } = self;
         let patience = if is_mounted(&device) { Duration::ZERO } else { patience };
@@ -151,13 +150,13 @@ impl Held {
         loop {
             let device = match File::open(&path) {
                 Ok(device) => device,
-                // Unbound, and then removed by somebody.
+                // Unbound, and then removed by another process.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
                 Err(error) => return Err(explain("reopen", &path, error)),
             };
             match sys::backing(&device) {
-                // It may be bound to a file of somebody else by now.
+                // It may be bound to a file of another process by now.
                 Ok(found) if found != Some(backing) => return Ok(None),
                 Err(error) => return Err(explain("look at", &path, error)),
                 Ok(_) if Instant::now() >= deadline => {
@@ -173,13 +172,13 @@ impl Held {
 
 /// The longest request of a device, in KiB.
 ///
-/// FUSE takes 256 pages at once, and a request may consist of 128 segments, each of which may
-/// begin in the middle of a page, so that only half of the 256 is sure to be whole. What does not
-/// fit is cut off at the next byte, not at the next block, and refused as misaligned.
+/// FUSE takes 256 pages at once. A request may have 128 segments, each of which may begin in the
+/// middle of a page, so only half of the 256 is sure to be whole. The excess is cut off at a byte,
+/// not at a block, and refused as misaligned.
 const REQUEST_KIB: u32 = 512;
 
-/// Tells the block layer what it can't know of a file. Where it can't be told (`/sys` is
-/// read-only in some containers), direct I/O with odd buffers of 1 MiB and more may fail.
+/// Sets queue attributes that the block layer can't know of a file. Where `/sys` is read-only (in
+/// some containers), direct I/O with odd buffers of 1 MiB and more may fail.
 fn tune(number: u32, rotational: bool) {
     let queue = PathBuf::from(format!("/sys/block/loop{number}/queue"));
     let _ = fs::write(queue.join("max_sectors_kb"), REQUEST_KIB.to_string());

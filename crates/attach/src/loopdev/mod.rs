@@ -1,12 +1,12 @@
 //! Loop devices: a file becomes `/dev/loopN`.
 //!
-//! The device has direct I/O, so nothing is cached twice; partitions appear by themselves. It
-//! lives as long as its [`LoopDevice`], or as long as somebody has it open (a mounted file
-//! system), whichever is longer, and it never outlives both, not even if the process is killed.
+//! The device has direct I/O, so nothing is cached twice; the kernel scans its partitions. It lives
+//! as long as its [`LoopDevice`], or as long as it is open elsewhere (a mounted file system),
+//! whichever is longer. It never outlives both, not even if the process is killed.
 //!
-//! As the device is held open all the time, closing it is not the *last* close for a program that
-//! writes through the device's cache without `fsync`; the kernel then writes at its leisure, as
-//! with a file.
+//! As the device is held open all the time, the close of a program that writes through the device's
+//! cache without `fsync` is not the *last* close; the kernel then writes at its leisure, as with a
+//! file.
 //!
 //! Every call has a time limit, because the file may be served by this very process (see
 //! [`fuse`](crate::fuse)), and its disk may not answer.
@@ -27,39 +27,39 @@ use self::keeper::{Binding, Command};
 use crate::claim::BUSY_GRACE;
 use crate::{Error, Stopped};
 
-/// How long binding may take. The kernel reads the partition table, so the disk must answer.
+/// The longest wait for binding. The kernel reads the partition table, so the disk must answer.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a change of size may take.
+/// The longest wait for a change of size.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long letting go may take. The kernel writes what it has cached, so the disk must answer.
+/// The longest wait for a release. The kernel writes its cache out, so the disk must answer.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same with force, where it is only a chance for a disk that does answer.
+/// The same with force: only a chance for a disk that does answer.
 const FORCED_DETACH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the end of the keeper is waited for after the device's file fails all I/O.
+/// The longest wait for the keeper's end after the device's file fails all I/O.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two looks whether the keeper has ended.
+/// The interval between two checks for the keeper's end.
 const ABANDON_RETRY: Duration = Duration::from_millis(10);
 
-/// A bound loop device. Dropping it lets go; the device vanishes when nobody has it open.
+/// A bound loop device. Dropping it releases it; the device vanishes with its last close.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
-    /// `None` when the keeper has been told to end.
+    /// `None` once the keeper was told to end.
     commands: Option<mpsc::Sender<Command>>,
     keeper: JoinHandle<()>,
 }
 
 impl LoopDevice {
-    /// Binds a free loop device to `file`, which is like `disk` but for the size.
+    /// Binds a free loop device to `file`, which has the properties of `disk` but for the size.
     ///
     /// # Errors
-    /// Without root, loop devices, or a free one; if the file can't be opened for writing and is
-    /// not to be read only; if it does not answer in time.
+    /// Without root, loop devices, or a free one; if the file must be writable and can't be opened
+    /// for writing; if it does not answer in time.
     pub fn attach(file: &Path, disk: &Geometry) -> Result<Self, Error> {
         let (commands, inbox) = mpsc::channel();
         let (sender, bound) = mpsc::sync_channel(1);
@@ -75,15 +75,15 @@ impl LoopDevice {
         Ok(Self { path, commands: Some(commands), keeper })
     }
 
-    /// The device: `/dev/loopN`.
+    /// The device's path: `/dev/loopN`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the device as large as its file is now.
+    /// Sets the device's size to the present size of its file.
     ///
     /// # Errors
-    /// What the kernel says when it refuses, or if it takes too long.
+    /// The kernel's error when it refuses, or if it takes too long.
     pub fn set_capacity(&self) -> Result<(), Error> {
         let action = format!("resize {}", self.path.display());
         match self.ask(Command::Resize, RESIZE_TIMEOUT) {
@@ -92,13 +92,13 @@ impl LoopDevice {
         }
     }
 
-    /// Lets go of the device, after the kernel has written what it has cached of it. A device
-    /// that others have open stays: without `force`, it stays ours, and `detach` may be called
-    /// again; with `force`, it vanishes when the last of them closes it.
+    /// Releases the device, after the kernel has written out its cache. A device that is open
+    /// elsewhere stays: without `force`, it stays ours, and `detach` may be called again; with
+    /// `force`, it vanishes with its last close.
     ///
     /// # Errors
-    /// If the kernel could not write in time. It goes on trying, and `detach` may be called
-    /// again. With `force`, the device is let go all the same.
+    /// If the kernel could not write in time. It continues, and `detach` may be called again. With
+    /// `force`, the device is released all the same.
     pub fn detach(&mut self, force: bool) -> Result<Stopped, Error> {
         let action = format!("detach {}", self.path.display());
         let (patience, timeout) = match force {
@@ -107,7 +107,7 @@ impl LoopDevice {
         };
         let release = |answer| Command::Release { patience, answer };
         let answer = match self.ask(release, timeout) {
-            // The keeper has ended: the device was let go before.
+            // The keeper has ended: the device was released before.
             None | Some(Err(RecvTimeoutError::Disconnected)) => Ok(Stopped::Gone),
             Some(Ok(answer)) => answer,
             Some(Err(error)) => Err(no_answer(&action, error)),
@@ -118,7 +118,7 @@ impl LoopDevice {
         answer
     }
 
-    /// Lets go of the device, whose file fails all I/O by now. Returns false if the kernel still
+    /// Releases the device, whose file fails all I/O by now. Returns false if the kernel still
     /// waits for it after some seconds.
     pub(crate) fn abandon(&mut self) -> bool {
         self.commands = None;

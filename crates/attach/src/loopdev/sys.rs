@@ -1,4 +1,4 @@
-//! The loop driver's system calls, which no crate wraps without something missing.
+//! The loop driver's system calls: no crate wraps all that is needed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -48,21 +48,21 @@ struct LoopConfig {
 
 const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
 
-/// Which file a loop device is bound to: its device and inode numbers.
+/// The file that a loop device is bound to: its device and inode numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Backing {
     device: u64,
     inode: u64,
 }
 
-/// Number of a loop device that is not bound, made by the kernel if there is none.
+/// The number of an unbound loop device, which the kernel creates if there is none.
 pub(super) fn free_number(control: &File) -> io::Result<u32> {
     // SAFETY: the request takes no argument.
     let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
     u32::try_from(number).map_err(|_| io::Error::last_os_error())
 }
 
-/// Binds `device` to `file` with direct I/O; it unbinds itself when nobody has it open.
+/// Binds `device` to `file` with direct I/O; it unbinds itself with its last close.
 pub(super) fn configure(
     device: &File,
     file: &File,
@@ -79,14 +79,14 @@ pub(super) fn configure(
         config.info.flags |= LO_FLAGS_READ_ONLY;
     }
     let name = name.as_bytes();
-    // For people who list devices; it is cut where it does not fit, and ends with a zero.
+    // Shown in lists of devices; cut to fit, with a terminating zero.
     let len = name.len().min(config.info.file_name.len() - 1);
     config.info.file_name[..len].copy_from_slice(&name[..len]);
     // SAFETY: the request reads a `loop_config`, whose layout `LoopConfig` has.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) })
 }
 
-/// What `device` is bound to, `None` if to nothing.
+/// The file that `device` is bound to, if any.
 pub(super) fn backing(device: &File) -> io::Result<Option<Backing>> {
     // SAFETY: integers and arrays of integers are valid with all bits zero.
     let mut info: LoopInfo = unsafe { zeroed() };
@@ -100,7 +100,7 @@ pub(super) fn backing(device: &File) -> io::Result<Option<Backing>> {
     }
 }
 
-/// Makes `device` look at the size of its file again.
+/// Makes `device` read the size of its file again.
 pub(super) fn update_capacity(device: &File) -> io::Result<()> {
     let unused: c_int = 0;
     // SAFETY: the request ignores its argument.

@@ -21,28 +21,28 @@ use super::outbox::{Outbox, Pushed, Reply};
 use super::wire::{Command, RequestHeader, command_flag, simple_reply};
 use crate::slots::{self, Closed, Slots};
 
-/// Requests of one connection that are being worked on or whose replies are not out yet.
+/// The most requests of one connection in progress or with replies not sent yet.
 const IN_FLIGHT_MAX: usize = 128;
 
-/// Silence in the middle of a message, or a client that takes no replies, ends the connection:
+/// The longest silence within a message, and the longest time that a client may take no replies:
 /// such a client holds memory that others may be waiting for. Between requests it may be silent.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The same during the handshake, which needs nothing but the client.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a client that has left properly keeps its last requests alive.
+/// The time for which the last requests of a client that has disconnected are kept alive.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes read ahead: enough to take several requests at once, too few for the payload of a
-/// write, which then goes straight to its place instead of being copied.
+/// Bytes read ahead: enough for several requests at once, too few for the payload of a write, which
+/// then is read in place instead of being copied.
 const READ_AHEAD: usize = 16 * RequestHeader::LEN;
 
-/// A payload too long to be accepted is read and forgotten up to this size, so that the client
-/// gets a proper error. It is also what clients may assume that a server takes.
+/// A payload too long to be accepted is read and discarded up to this size, so that the client gets
+/// a proper error. It is also the size that clients may assume a server to take.
 const SKIP_MAX: u32 = 32 << 20;
 
-/// The socket, for whoever wants to end the connection.
+/// The socket, as the handle to end the connection with.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: UnixStream,
@@ -54,10 +54,10 @@ impl Peer {
         Self { stream, closed: Closed::default() }
     }
 
-    /// Ends every wait of the connection's threads, for the socket and for anything else.
+    /// Ends every wait of the connection's threads, on the socket or elsewhere.
     pub(super) fn hang_up(&self) {
         self.closed.raise();
-        // It fails if the client was faster, which is as good.
+        // Fails if the client has hung up already, which is fine.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -70,7 +70,7 @@ struct Pending {
     data_len: usize,
 }
 
-/// What the disk answers to.
+/// The sink for the disk's answers.
 #[derive(Debug)]
 struct Connection {
     peer: Arc<Peer>,
@@ -88,7 +88,7 @@ impl Sink for Connection {
         }
         let (data, data_len) = match result {
             Ok(()) if pending.data_len > 0 => (buffer, pending.data_len),
-            // A write's buffer is of use to others while the reply is on its way.
+            // Others can use a write's buffer while the reply is on its way.
             _ => (None, 0),
         };
         let header = simple_reply(pending.cookie, result);
@@ -118,8 +118,8 @@ pub(super) fn serve(
     transmit(peer, disk, offer.payload_max, counters)
 }
 
-/// Serves one client that knows the disk already. Reads and writes of more than `payload_max`
-/// bytes are refused.
+/// Serves one client that has the disk's parameters already. Reads and writes of more than
+/// `payload_max` bytes are refused.
 pub(super) fn transmit(
     peer: &Arc<Peer>,
     disk: &Arc<dyn Disk>,
@@ -171,7 +171,7 @@ impl Connection {
     fn write(&self) -> std::io::Result<()> {
         let result = self.outbox.write_all(&self.peer.stream, |token| self.slots.free(token));
         if result.is_err() {
-            // Makes the reader end, which then cleans up.
+            // Ends the reader, which then cleans up.
             self.peer.hang_up();
         }
         result
@@ -180,8 +180,8 @@ impl Connection {
 
 /// The state of the reader thread.
 ///
-/// Where it finds that [`Peer::hang_up`] was called, it reports [`Ending::HungUp`]; those who
-/// called know better.
+/// If [`Peer::hang_up`] was called, it reports [`Ending::HungUp`]; the caller of that knows the
+/// true reason.
 struct Reader<'a> {
     connection: &'a Connection,
     sink: &'a Arc<dyn Sink>,
@@ -199,7 +199,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes one request off the stream, and submits or answers it.
+    /// Reads one request off the stream, and submits or answers it.
     fn serve_request(&self, stream: &mut impl BufRead) -> Result<(), Ending> {
         self.await_request(stream)?;
         let mut header = [0; RequestHeader::LEN];
@@ -252,7 +252,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What a request asks of the disk, or the error with which it is refused unseen.
+    /// The disk operation of a request, or the error that refuses it.
     fn operation(&self, header: &RequestHeader) -> Result<Operation, Errno> {
         let RequestHeader { command, flags, .. } = *header;
         if flags & !command.allowed_flags() != 0 {
@@ -261,8 +261,8 @@ impl Reader<'_> {
         let fua = flags & command_flag::FUA != 0;
         let may_unmap = flags & command_flag::NO_HOLE == 0;
         match command {
-            // Nobody here knows how fast the target will be, so the flag gets the answer that
-            // makes the client fall back to what it would do otherwise.
+            // The target's speed is unknown here, so the flag gets the answer that makes the client
+            // use its fallback.
             Command::WriteZeroes if flags & command_flag::FAST_ZERO != 0 => Err(Errno::OPNOTSUPP),
             Command::Read | Command::Write if header.len > self.payload_max => Err(Errno::INVAL),
             Command::Read => Ok(Operation::Read),
@@ -274,8 +274,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Finds a buffer, reads the payload, and checks the request against the disk as it is now:
-    /// a client that has learnt of its growth may use it.
+    /// Allocates a buffer, reads the payload, and checks the request against the present disk: a
+    /// client that has learnt of its growth may use it.
     fn receive(
         &self,
         stream: &mut impl Read,

@@ -1,9 +1,9 @@
-//! Why connections end, counted.
+//! Reasons why connections end, and their counters.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a connection ended. The first three are how a client leaves politely.
+/// The reason of a connection's end. The first three are a client's orderly ways to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The client sent a disconnect request.
@@ -14,19 +14,20 @@ pub enum Ending {
     Aborted,
     /// The server was stopped.
     Stopped,
-    /// There were too many connections already.
+    /// The limit of connections was reached.
     TooMany,
     /// A magic number was wrong: not an NBD client, or out of step.
     BadMagic,
     /// The client's handshake flags are not ones that this server offered.
     BadFlags,
-    /// An option longer than any that a well-meaning client sends.
+    /// An option was longer than any of a well-meaning client.
     OptionTooLong,
-    /// A handshake of more options than any that a well-meaning client needs.
+    /// A handshake had more options than a well-meaning client needs.
     TooManyOptions,
-    /// The export asked for by `NBD_OPT_EXPORT_NAME` does not exist, which has no other answer.
+    /// The export asked for by `NBD_OPT_EXPORT_NAME` does not exist; there is no other answer to
+    /// that.
     UnknownExport,
-    /// A write of more bytes than can be skipped reasonably.
+    /// A write was too long to be skipped.
     WriteTooLong,
     /// The socket ended, or nothing came for too long, in the middle of a message.
     Truncated,
@@ -35,7 +36,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Every reason, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 13] = [
         Self::Disconnected,
         Self::HungUp,
@@ -52,7 +53,7 @@ impl Ending {
         Self::NotReading,
     ];
 
-    /// Whether nobody is to blame.
+    /// Whether the end is no fault.
     pub fn is_orderly(self) -> bool {
         matches!(self, Self::Disconnected | Self::HungUp | Self::Aborted | Self::Stopped)
     }
@@ -78,7 +79,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// How many connections a server has seen, and how they ended.
+/// Counters of a server's connections and of the reasons of their ends.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) accepted: AtomicU64,

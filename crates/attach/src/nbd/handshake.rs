@@ -1,7 +1,7 @@
 //! The fixed newstyle handshake: client and server agree on an export, then transmission starts.
 //!
-//! The peer may be anything. So the options are few, short, and answered or ended; everything
-//! read has a limit; and the caller's socket has a timeout.
+//! The peer may be anything. So options are few and short, and each is answered or ends the
+//! connection; everything read has a limit; and the caller's socket has a timeout.
 
 use std::io::{self, Read, Write};
 
@@ -13,17 +13,17 @@ use super::wire::{
     option, reply, transmission_flag,
 };
 
-/// The longest option worth an answer: a name of 4096 bytes, the most that the specification
-/// allows, and a good number of information requests.
+/// The longest option that is parsed: a name of 4096 bytes, the specification's limit, and many
+/// information requests.
 const OPTION_LEN_MAX: usize = 8192;
 
-/// The longest option that is skipped and refused; what is longer ends the connection.
+/// The longest option that is skipped and refused; a longer one ends the connection.
 const OPTION_SKIP_MAX: u32 = 1 << 20;
 
 /// Options in one handshake. Real clients send fewer than ten.
 const OPTIONS_MAX: usize = 64;
 
-/// What is offered to clients.
+/// The offer to clients.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     pub(super) name: String,
@@ -33,7 +33,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Block size that clients do best to use, in bytes.
+    /// The preferred block size of clients, in bytes.
     const PREFERRED_BLOCK: u32 = 4096;
 
     fn is_named(&self, name: &[u8]) -> bool {
@@ -60,7 +60,7 @@ impl Offer {
     }
 }
 
-/// What a client of this disk may do.
+/// The transmission flags for a disk.
 pub(super) fn transmission_flags(geometry: &Geometry) -> u16 {
     use transmission_flag::{
         CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, ROTATIONAL, SEND_FLUSH, SEND_FUA, SEND_TRIM,
@@ -78,7 +78,7 @@ pub(super) fn transmission_flags(geometry: &Geometry) -> u16 {
     }
 }
 
-/// Speaks the handshake until transmission may start, or says why it won't.
+/// Speaks the handshake until transmission may start; otherwise returns why it ended.
 pub(super) fn negotiate(stream: &mut (impl Read + Write), offer: &Offer) -> Result<(), Ending> {
     let mut greeting = [0; 18];
     greeting[..8].copy_from_slice(&MAGIC.to_be_bytes());
@@ -124,7 +124,7 @@ fn answer_option(
         }
         option::EXPORT_NAME => return Err(Ending::UnknownExport),
         option::ABORT => {
-            // The client may be gone already, so that the answer reaches nobody.
+            // The client may be gone already and miss the answer.
             let _ = answer(stream, option::ABORT, reply::ACK, &[]);
             return Err(Ending::Aborted);
         }
@@ -140,7 +140,7 @@ fn answer_option(
 }
 
 fn refuse_long(stream: &mut (impl Read + Write), header: OptionHeader) -> Result<(), Ending> {
-    // An export name can't be refused, and what is this long can't be a name.
+    // An export name can't be refused, and an option this long can't be one.
     if header.len > OPTION_SKIP_MAX || header.option == option::EXPORT_NAME {
         return Err(Ending::OptionTooLong);
     }
@@ -175,7 +175,7 @@ fn describe(
         return answer(stream, option, reply::ERR_UNKNOWN, &[]).map(|()| false);
     }
     answer(stream, option, reply::INFO, &offer.export_info())?;
-    // Sent to those as well who did not ask: a client that ignores it loses nothing.
+    // Sent also without being asked for: a client that ignores it loses nothing.
     answer(stream, option, reply::INFO, &offer.block_size_info())?;
     if request.wants(info::NAME) {
         let name = [&info::NAME.to_be_bytes()[..], offer.name.as_bytes()].concat();
@@ -207,7 +207,7 @@ fn receive(stream: &mut impl Read, bytes: &mut [u8]) -> Result<(), Ending> {
     stream.read_exact(bytes).map_err(|_| Ending::Truncated)
 }
 
-/// As [`receive`], where the client may also choose to leave.
+/// As [`receive`], at a point where the client may also leave.
 fn receive_or_hung_up(stream: &mut impl Read, bytes: &mut [u8]) -> Result<(), Ending> {
     loop {
         match stream.read(bytes) {
@@ -219,7 +219,7 @@ fn receive_or_hung_up(stream: &mut impl Read, bytes: &mut [u8]) -> Result<(), En
     }
 }
 
-/// Reads `len` bytes and forgets them.
+/// Reads and discards `len` bytes.
 pub(super) fn skip(stream: &mut impl Read, len: u32) -> Result<(), Ending> {
     let skipped = io::copy(&mut stream.take(u64::from(len)), &mut io::sink());
     match skipped {
@@ -232,7 +232,7 @@ pub(super) fn skip(stream: &mut impl Read, len: u32) -> Result<(), Ending> {
 mod tests {
     use super::*;
 
-    /// What a client sends, all at once, and room for what it gets.
+    /// A client's input, all at once, and room for the answers.
     struct Script<'a> {
         input: &'a [u8],
         output: Vec<u8>,

@@ -1,8 +1,7 @@
-//! The disk for everything that speaks the protocol of network block devices: programs, through
-//! a [Unix socket](NbdServer), and the kernel, which makes [`/dev/nbdN`](NbdDevice) of it.
-//!
-//! Both are the same [connection](self::connection). A program begins with the handshake; the
-//! kernel never speaks it, for whoever configures the device tells it what it would have learnt.
+//! The disk over the NBD protocol, for programs through a [Unix socket](NbdServer), and for the
+//! kernel, which makes it [`/dev/nbdN`](NbdDevice). Both use the same
+//! [connection](self::connection). A program begins with the handshake; for the kernel, the process
+//! that configures the device provides the same facts.
 
 mod connection;
 mod device;

@@ -1,10 +1,10 @@
-//! Replies on their way to one client, in the order in which requests finish.
+//! Replies to one client, in the order in which requests finish.
 //!
-//! Replies are made on the data path's own thread, which must not wait for a client. A short
-//! reply is sent from there at once if the socket has room, because waking another thread costs
-//! more than the system call. Everything else (long data, a full socket, a reply while another
-//! is being sent) is queued for the connection's writer thread, which sends what has gathered
-//! with one system call. One flag, `sending`, says whose turn it is, so replies never mix.
+//! Replies are made on the data path's own thread, which must not wait for a client. It sends a
+//! short reply at once if the socket has room, because waking another thread costs more than the
+//! system call. Everything else (long data, a full socket, a reply while another is being sent) is
+//! queued for the connection's writer thread, which sends the queue in one system call. The flag
+//! `sending` admits one sender at a time, so replies never mix.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,20 +17,20 @@ use tyche_block::Extent;
 
 use super::wire::SIMPLE_REPLY_LEN;
 
-/// Bytes of data up to which a reply is sent by the thread that made it. Copying more into a
-/// socket takes longer than waking the writer (some microseconds).
+/// The most data in bytes of a reply that the thread which made it sends itself. Copying more into
+/// a socket takes longer than waking the writer (some microseconds).
 const INLINE_MAX: usize = 16 << 10;
 
-/// Replies sent with one system call.
+/// The most replies sent with one system call.
 const BATCH: usize = 32;
 
-/// One reply, and how much of it is sent.
+/// One reply, and how much of it was sent.
 #[derive(Debug)]
 pub(super) struct Reply {
-    /// Slot of the request, free for the next one when the reply is out.
+    /// The slot of the request, freed when the reply is out.
     pub(super) token: u64,
     pub(super) header: [u8; SIMPLE_REPLY_LEN],
-    /// The data of a read, `data_len` bytes of it.
+    /// The data of a read; the first `data_len` bytes count.
     pub(super) data: Option<Extent>,
     pub(super) data_len: usize,
     pub(super) sent: usize,
@@ -45,7 +45,7 @@ impl Reply {
         self.sent == SIMPLE_REPLY_LEN + self.data().len()
     }
 
-    /// What is left to send, as header and data.
+    /// The rest to send, as header and data.
     fn unsent(&self) -> [&[u8]; 2] {
         let header = &self.header[self.sent.min(SIMPLE_REPLY_LEN)..];
         let data = &self.data()[self.sent.saturating_sub(SIMPLE_REPLY_LEN)..];
@@ -63,17 +63,17 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Reply>,
-    /// Some thread is writing to the socket, without holding the lock.
+    /// Whether a thread writes to the socket, without holding the lock.
     sending: bool,
     closed: bool,
 }
 
-/// What became of a reply handed to [`Outbox::push`].
+/// The outcome of [`Outbox::push`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
-    /// It is out, or nobody wants it any more; its slot is free.
+    /// It was sent, or the outbox is closed; its slot is free.
     Done,
-    /// The writer will send it.
+    /// It is queued for the writer.
     Queued,
     /// The socket is broken and the reply lost; its slot is free.
     Broken,
@@ -122,8 +122,8 @@ impl Outbox {
         pushed
     }
 
-    /// The writer thread: sends what is queued until [`close`](Self::close), telling `sent` the
-    /// token of each reply that has left.
+    /// The writer thread: sends queued replies until [`close`](Self::close), and calls `sent` with
+    /// the token of each.
     ///
     /// # Errors
     /// When the socket breaks, or the client takes nothing for as long as the socket's timeout.
@@ -144,7 +144,7 @@ impl Outbox {
 
             let result = send_all(stream, &mut batch);
             for reply in batch.drain(..) {
-                // The buffer goes back before the slot, for whoever waits for both.
+                // The buffer is returned before the slot, for requests that wait for both.
                 drop(reply.data);
                 sent(reply.token);
             }
@@ -153,8 +153,8 @@ impl Outbox {
         }
     }
 
-    /// Drops what is queued and ends the writer. Later replies are dropped. Returns the tokens
-    /// of the dropped replies.
+    /// Drops the queue and ends the writer. Later replies are dropped. Returns the tokens of the
+    /// dropped replies.
     pub(super) fn close(&self) -> Vec<u64> {
         let mut state = self.lock();
         state.closed = true;

@@ -1,15 +1,15 @@
-//! An NBD server on a Unix socket: the disk for everything that speaks NBD (`qemu`, `nbdcopy`,
-//! `nbd-client`, `fio`), without privileges and without a block device.
+//! An NBD server on a Unix socket: the disk for every NBD client (`qemu`, `nbdcopy`, `nbd-client`,
+//! `fio`), without privileges and without a block device.
 //!
 //! - The handshake is fixed newstyle (`NBD_OPT_GO` and the older `EXPORT_NAME`), with one export.
 //!   TLS and structured replies are declined, so clients use simple replies.
-//! - Requests must be aligned to the block size that is announced. Others get `EINVAL`, as does
-//!   a read or write longer than the announced maximum: a quarter of the disk's arena, rounded
-//!   down to a power of two, and 32 MiB at most.
-//! - Replies come in the order in which requests finish. `CAN_MULTI_CONN` is announced: a flush
-//!   on one connection covers completed writes of all, for they share one session.
+//! - Requests must be aligned to the announced block size. Others get `EINVAL`, as does a read or
+//!   write longer than the announced maximum: a quarter of the disk's arena, rounded down to a
+//!   power of two, and 32 MiB at most.
+//! - Replies come in the order in which requests finish. `CAN_MULTI_CONN` is announced: a flush on
+//!   one connection covers completed writes of all, for they share one session.
 //! - The size shown to a client is the one at its connect. A disk that grew is seen by the next.
-//! - What a client does wrong ends its connection with an [`Ending`] that is logged and counted.
+//! - A client's error ends its connection with an [`Ending`] that is logged and counted.
 //!
 //! The socket is accessible by its owner only.
 
@@ -31,13 +31,13 @@ use super::handshake::Offer;
 use crate::listener::{self, ListeningSocket};
 use crate::{Attachment, Error, Stopped, slots};
 
-/// Clients at once. Each costs two threads.
+/// The most clients at once. Each costs two threads.
 const CONNECTIONS_MAX: usize = 64;
 
 /// The longest name that the specification allows, in bytes.
 const NAME_LEN_MAX: usize = 4096;
 
-/// How long the server rests when it can't take another connection (no file descriptors).
+/// The pause when the server can't accept another connection (no file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running NBD server. Dropping it stops it.
@@ -48,12 +48,12 @@ pub struct NbdServer {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What the acceptor, the connections and the handle have in common.
+/// State shared by the acceptor, the connections and the handle.
 #[derive(Debug)]
 struct Shared {
     counters: Arc<Counters>,
     stopping: AtomicBool,
-    /// The connections that are alive.
+    /// The live connections.
     peers: Mutex<Vec<Arc<Peer>>>,
 }
 
@@ -63,7 +63,7 @@ impl Shared {
     }
 }
 
-/// What a server has seen so far.
+/// Counters of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdCounts {
     /// Connections accepted.
@@ -78,11 +78,11 @@ pub struct NbdCounts {
 
 impl NbdServer {
     /// Serves `disk` as `export_name`, which is also the default export, on a Unix socket at
-    /// `socket_path`. A socket that a dead server left there is replaced.
+    /// `socket_path`. The socket of a dead server is replaced.
     ///
     /// # Errors
     /// If the name is longer than NBD allows, the arena too small for a request, or the socket
-    /// can't be made, above all because another server is listening there.
+    /// can't be made, most often because another server listens there.
     pub fn start(
         socket_path: &Path,
         export_name: &str,
@@ -117,7 +117,7 @@ impl NbdServer {
         Ok(Self { socket, shared, acceptor: Some(acceptor) })
     }
 
-    /// What the server has seen so far.
+    /// Returns the counters.
     pub fn counts(&self) -> NbdCounts {
         let counters = &self.shared.counters;
         NbdCounts {
@@ -128,7 +128,7 @@ impl NbdServer {
         }
     }
 
-    /// How many connections ended for this reason.
+    /// The number of connections that ended for this reason.
     pub fn ended(&self, ending: Ending) -> u64 {
         self.shared.counters.ended(ending)
     }
@@ -148,12 +148,12 @@ impl Attachment for NbdServer {
         self.socket.path()
     }
 
-    /// Nothing to do: NBD can't tell a client that is connected.
+    /// Nothing to do: NBD can't notify a connected client.
     fn resized(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Ends all connections, whatever they are doing, and removes the socket.
+    /// Ends all connections in any state, and removes the socket.
     fn stop(&mut self, _force: bool) -> Result<Stopped, Error> {
         self.shut_down();
         Ok(Stopped::Gone)
@@ -166,7 +166,7 @@ impl Drop for NbdServer {
     }
 }
 
-/// The thread that takes connections, and starts a thread for each.
+/// The thread that accepts connections, and starts a thread for each.
 struct Acceptor {
     listener: OwnedFd,
     disk: Arc<dyn Disk>,
@@ -202,7 +202,7 @@ impl Acceptor {
         }
     }
 
-    /// Starts a connection, if there is room for one.
+    /// Starts a connection, unless the limit is reached.
     fn start(&self, stream: UnixStream) -> Option<JoinHandle<()>> {
         let peer = Arc::new(Peer::new(stream));
         {
@@ -234,7 +234,7 @@ impl Acceptor {
     }
 }
 
-/// Accounts for the end of a connection.
+/// Records the end of a connection.
 fn end(shared: &Shared, peer: &Arc<Peer>, ending: Ending) {
     peer.hang_up();
     let stopping = shared.stopping.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! The NBD protocol's numbers, and the parsing of what a client sends: nothing here does I/O.
+//! The NBD protocol's numbers, and the parsing of a client's messages, without I/O.
 //!
 //! All integers are big-endian. The names are those of the NBD specification without the prefix.
 
@@ -23,7 +23,7 @@ pub(super) mod handshake_flag {
     pub(crate) const NO_ZEROES: u16 = 1 << 1;
 }
 
-/// What a client may ask for before transmission.
+/// Options of a client before transmission.
 pub(super) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
     pub(crate) const ABORT: u32 = 2;
@@ -50,7 +50,7 @@ pub(super) mod info {
     pub(crate) const BLOCK_SIZE: u16 = 3;
 }
 
-/// What the export can do.
+/// Abilities of the export.
 pub(super) mod transmission_flag {
     pub(crate) const HAS_FLAGS: u16 = 1 << 0;
     pub(crate) const READ_ONLY: u16 = 1 << 1;
@@ -69,7 +69,7 @@ pub(super) mod command_flag {
     pub(crate) const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// What a request does.
+/// The command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Read,
@@ -78,7 +78,7 @@ pub(super) enum Command {
     Flush,
     Trim,
     WriteZeroes,
-    /// Anything else, to be answered with `EINVAL`; no such command carries a payload.
+    /// Any other command, answered with `EINVAL`; none carries a payload.
     Unknown,
 }
 
@@ -95,10 +95,10 @@ impl Command {
         }
     }
 
-    /// The flags that may be set with this command.
+    /// The flags allowed with this command.
     pub(super) fn allowed_flags(self) -> u16 {
         match self {
-            // A client that was offered FUA may set it on any command, where it means nothing.
+            // A client that was offered FUA may set it on any command; elsewhere it has no effect.
             Self::WriteZeroes => {
                 command_flag::FUA | command_flag::NO_HOLE | command_flag::FAST_ZERO
             }
@@ -122,7 +122,7 @@ impl RequestHeader {
     /// Bytes on the wire.
     pub(super) const LEN: usize = 28;
 
-    /// `None` if the magic is wrong: the stream is out of step and can't be used any more.
+    /// Parses a header; `None` if the magic is wrong: the stream is out of step and unusable.
     pub(super) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u32() != REQUEST_MAGIC {
@@ -151,7 +151,7 @@ pub(super) fn simple_reply(cookie: u64, result: Result<(), Errno>) -> [u8; SIMPL
     bytes
 }
 
-/// NBD knows nine errors; every other becomes the nearest of them.
+/// NBD has nine errors; every other becomes the nearest of them.
 fn error_number(errno: Errno) -> u32 {
     const EPERM: u32 = 1;
     const EIO: u32 = 5;
@@ -179,7 +179,7 @@ impl OptionHeader {
     /// Bytes on the wire.
     pub(super) const LEN: usize = 16;
 
-    /// `None` if the magic is wrong.
+    /// Parses a header; `None` if the magic is wrong.
     pub(super) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
         let mut fields = Fields(bytes);
         (fields.u64() == OPTION_MAGIC).then(|| Self { option: fields.u32(), len: fields.u32() })
@@ -191,12 +191,12 @@ impl OptionHeader {
 pub(super) struct InfoRequest<'a> {
     /// The export's name; the empty name asks for the default.
     pub(super) name: &'a [u8],
-    /// Big-endian numbers, two bytes each.
+    /// Big-endian numbers of two bytes each.
     wanted: &'a [u8],
 }
 
 impl<'a> InfoRequest<'a> {
-    /// `None` unless the lengths within add up to exactly the length of `data`.
+    /// Parses the data; `None` unless the lengths within add up to exactly the length of `data`.
     pub(super) fn parse(data: &'a [u8]) -> Option<Self> {
         let (len, rest) = data.split_first_chunk()?;
         let (name, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
@@ -211,7 +211,7 @@ impl<'a> InfoRequest<'a> {
     }
 }
 
-/// Takes integers off the front of bytes whose number is known.
+/// Takes integers off the front of bytes whose length is known.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

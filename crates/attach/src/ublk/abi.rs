@@ -1,11 +1,11 @@
-//! What the kernel's ublk driver and its server say to each other: `linux/ublk_cmd.h`, as far as
-//! it is used here.
+//! The interface between the kernel's ublk driver and its server: the used part of
+//! `linux/ublk_cmd.h`.
 
 use std::mem::size_of;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A control command's number: the operation, and what the ioctl encoding adds to it.
+/// A control command's number: the operation in ioctl encoding.
 const fn control_command(write: bool, number: u32) -> u32 {
     let direction = if write { 3 } else { 2 };
     direction << 30 | (size_of::<ControlCommand>() as u32) << 16 | (b'u' as u32) << 8 | number
@@ -31,13 +31,13 @@ const fn io_command(number: u32) -> u32 {
 pub(super) const IO_FETCH_REQ: u32 = io_command(0x20);
 pub(super) const IO_COMMIT_AND_FETCH_REQ: u32 = io_command(0x21);
 
-/// The daemon may die and another take over.
+/// Another process may take over when the daemon dies.
 pub(super) const F_USER_RECOVERY: u64 = 1 << 3;
-/// What was in flight then is asked for again.
+/// Requests in flight at that time are issued again.
 pub(super) const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
 /// Control commands are encoded as above.
 pub(super) const F_CMD_IOCTL_ENCODE: u64 = 1 << 6;
-/// Data are copied with `pread` and `pwrite`, whenever the server likes. Linux 6.5.
+/// The server copies data with `pread` and `pwrite`, at any time. Linux 6.5.
 pub(super) const F_USER_COPY: u64 = 1 << 7;
 /// A live device can change its size. Linux 6.16.
 pub(super) const F_UPDATE_SIZE: u64 = 1 << 10;
@@ -54,7 +54,7 @@ pub(super) const NO_QUEUE: u16 = u16::MAX;
 pub(super) struct ControlCommand {
     pub(super) device: u32,
     pub(super) queue: u16,
-    /// Bytes at `address`.
+    /// Length in bytes of the buffer at `address`.
     pub(super) len: u16,
     pub(super) address: u64,
     pub(super) data: u64,
@@ -76,7 +76,7 @@ pub(super) struct DeviceInfo {
     pub(super) pid: i32,
     pub(super) pad1: u32,
     pub(super) flags: u64,
-    /// The server's own, kept by the kernel.
+    /// For the server's own use, kept by the kernel.
     pub(super) server_flags: u64,
     pub(super) uid: u32,
     pub(super) gid: u32,
@@ -91,10 +91,10 @@ pub(super) const ATTR_ROTATIONAL: u32 = 2;
 pub(super) const ATTR_VOLATILE_CACHE: u32 = 4;
 pub(super) const ATTR_FUA: u32 = 8;
 
-/// Bytes of [`Params`] that are meant: without what only rounds it up.
+/// Bytes of [`Params`] without the padding at its end.
 pub(super) const PARAMS_LEN: u32 = 60;
 
-/// `struct ublk_params`, up to what is used: the kernel goes by `len`.
+/// `struct ublk_params`, up to the last used field: the kernel goes by `len`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable)]
 pub(super) struct Params {
@@ -141,7 +141,7 @@ pub(super) const OP_WRITE_ZEROES: u8 = 5;
 pub(super) const IO_F_FUA: u32 = 1 << 13;
 pub(super) const IO_F_NOUNMAP: u32 = 1 << 15;
 
-/// `struct ublksrv_io_desc`: what is wanted, in memory that the kernel writes.
+/// `struct ublksrv_io_desc`: a request, in memory that the kernel writes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes)]
 pub(super) struct IoDescriptor {
@@ -163,20 +163,20 @@ pub(super) struct IoCommand {
     pub(super) address: u64,
 }
 
-/// The command's answer when no more requests will come.
+/// The result of a command when no more requests will come.
 pub(super) const RES_ABORT: i32 = -libc::ENODEV;
-/// The command's answer when there is a request.
+/// The result of a command when there is a request.
 pub(super) const RES_OK: i32 = 0;
 
-/// Requests that a queue can have.
+/// The most requests of a queue.
 pub(super) const DEPTH_MAX: u16 = 4096;
 
-/// Where a queue's descriptors are in the character device, for `mmap`.
+/// The offset of a queue's descriptors in the character device, for `mmap`.
 pub(super) fn descriptors_offset(queue: u16) -> u64 {
     u64::from(queue) * (usize::from(DEPTH_MAX) * size_of::<IoDescriptor>()) as u64
 }
 
-/// Where a request's data are in the character device, for `pread` and `pwrite`.
+/// The offset of a request's data in the character device, for `pread` and `pwrite`.
 pub(super) fn data_offset(queue: u16, tag: u16) -> u64 {
     0x8000_0000 + (u64::from(queue) << 41 | u64::from(tag) << 25)
 }

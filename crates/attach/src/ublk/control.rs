@@ -22,20 +22,20 @@ use crate::{Error, module};
 
 const PATH: &str = "/dev/ublk-control";
 
-/// How long a command may take. The longest is the stop of a device: what is in flight is
-/// answered first, within the session's own limits.
+/// The longest wait for a command. The longest command is a stop, which waits for the requests in
+/// flight, within the session's own limits.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// The way to the driver.
+/// The connection to the driver.
 pub(super) struct Control {
-    /// `None` once a command was given up: it may still be under way, and its memory in use.
+    /// `None` once a command timed out: it may still run and use its memory.
     ring: Option<Ring>,
     file: File,
 }
 
-/// What commands carry: room for the longest.
+/// A command's buffer: room for the longest.
 type Payload = [u64; 8];
 
 impl Control {
@@ -66,14 +66,14 @@ impl Control {
         Ok(Self { ring: Some(ring), file })
     }
 
-    /// What the driver can do, as flags.
+    /// The driver's features, as flags.
     pub(super) fn features(&mut self) -> io::Result<u64> {
         let mut features = 0u64;
         self.exchange(CMD_GET_FEATURES, ANY_DEVICE, &mut features)?;
         Ok(features)
     }
 
-    /// Makes a device. The answer says which, and what became of the wishes.
+    /// Makes a device. The answer has its number and the granted options.
     pub(super) fn add(&mut self, mut info: DeviceInfo) -> io::Result<DeviceInfo> {
         self.exchange(CMD_ADD_DEV, info.device, &mut info)?;
         Ok(info)
@@ -96,28 +96,28 @@ impl Control {
     }
 
     /// Makes the block device appear, and waits until all queues are served. Before Linux 6.19 this
-    /// includes the kernel's look for partitions.
+    /// includes the kernel's scan for partitions.
     pub(super) fn start(&mut self, device: u32) -> io::Result<()> {
         self.command(CMD_START_DEV, device, u64::from(std::process::id()))
     }
 
-    /// Begins to take a device over. `ResourceBusy` while the kernel has not yet noticed that the
-    /// former server is gone.
+    /// Begins to take a device over. `ResourceBusy` until the kernel has noticed that the server is
+    /// gone.
     pub(super) fn start_recovery(&mut self, device: u32) -> io::Result<()> {
         self.command(CMD_START_USER_RECOVERY, device, 0)
     }
 
-    /// Ends it: requests come from now on, those in flight when the former server died first.
+    /// Ends the recovery: requests come from now on, those in flight at the server's death first.
     pub(super) fn end_recovery(&mut self, device: u32) -> io::Result<()> {
         self.command(CMD_END_USER_RECOVERY, device, u64::from(std::process::id()))
     }
 
-    /// Takes the block device away. Requests in flight are waited for; later ones fail.
+    /// Removes the block device. Waits for requests in flight; later ones fail.
     pub(super) fn stop(&mut self, device: u32) -> io::Result<()> {
         self.command(CMD_STOP_DEV, device, 0)
     }
 
-    /// Removes a device, without waiting for those who have it open.
+    /// Removes a device, without waiting for its last close.
     pub(super) fn delete(&mut self, device: u32) -> io::Result<()> {
         match self.command(CMD_DEL_DEV_ASYNC, device, 0) {
             // Before Linux 6.9.
@@ -158,10 +158,10 @@ impl Control {
             },
         );
         if self.ring.is_none() {
-            // The kernel may write there at any time: it stays as it is.
+            // The kernel may write there at any time: the memory is leaked.
             return result;
         }
-        // SAFETY: it was made above, and the kernel has answered: it has done with it.
+        // SAFETY: it was made above, and the kernel has answered: it is done with it.
         let payload = unsafe { Box::from_raw(payload) };
         *value = T::read_from_bytes(&payload.as_bytes()[..len]).expect("as long as it was");
         result
@@ -172,8 +172,7 @@ impl Control {
         let mut bytes = [0; 80];
         bytes[..size_of::<ControlCommand>()].copy_from_slice(command.as_bytes());
         let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), number).cmd(bytes).build();
-        // SAFETY: what the command points to, if anything, lives until it is answered; see
-        // `exchange`.
+        // SAFETY: the command's buffer, if any, lives until it is answered; see `exchange`.
         unsafe { ring.submission().push(&entry) }.expect("one command at a time");
         let Some(answer) = answer(&mut ring)? else {
             // Closing the ring would wait for the command.
@@ -186,13 +185,13 @@ impl Control {
     }
 }
 
-/// Hands in the command, and waits for the answer; `None` if that takes too long.
+/// Submits the command, and waits for the answer; `None` on timeout.
 fn answer(ring: &mut Ring) -> io::Result<Option<cqueue::Entry>> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let timeout = Timespec::from(deadline.saturating_duration_since(Instant::now()));
         let waited = ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
-        // The call that hands the command in succeeds though its wait may have been interrupted.
+        // The call that submits succeeds even if its wait was interrupted.
         let answer = ring.completion().next();
         if answer.is_some() || Instant::now() >= deadline {
             return Ok(answer);

@@ -1,4 +1,4 @@
-//! The memory in which the kernel says what each request of a queue wants.
+//! The descriptors of a queue's requests, in memory that the kernel writes.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ pub(super) struct IoDescriptors {
     len: usize,
 }
 
-// SAFETY: the memory is the kernel's, and is only copied out of.
+// SAFETY: the memory is the kernel's, and is only copied from.
 unsafe impl Send for IoDescriptors {}
 
 impl IoDescriptors {
@@ -26,25 +26,26 @@ impl IoDescriptors {
         let len = (usize::from(depth) * size_of::<IoDescriptor>()).next_multiple_of(page);
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         let offset = descriptors_offset(queue);
-        // SAFETY: a new mapping, wherever the kernel wants it.
+        // SAFETY: a new mapping, at an address of the kernel's choice.
         let base = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, flags, device, offset) }?;
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at 0");
         Ok(Self { base, depth, len })
     }
 
-    /// What the request of that tag wants. It stays the same until the request is answered.
+    /// Reads the descriptor of the request of that tag. It stays the same until the request is
+    /// answered.
     pub(super) fn read(&self, tag: u16) -> IoDescriptor {
         assert!(tag < self.depth, "tag {tag} of {}", self.depth);
         // SAFETY: within the mapping, and any bytes are a descriptor. The kernel does not write
-        // there between handing out a request and its answer; if it did, it would be numbers that
-        // are checked like all others.
+        // there between issuing a request and its answer; if it did, the numbers would be checked
+        // like all others.
         unsafe { self.base.add(usize::from(tag)).read_volatile() }
     }
 }
 
 impl Drop for IoDescriptors {
     fn drop(&mut self) {
-        // SAFETY: what `map` has mapped; nobody has a reference into it.
+        // SAFETY: mapped in `map`, and no reference into it is left.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }

@@ -10,18 +10,18 @@
 //!                             Disk: the session's thread
 //! ```
 //!
-//! A single queue is polled by the thread that serves the disk, so that a request goes from the
-//! block layer to the network without being handed over. Several have threads of their own, which
-//! copy data at the same time.
+//! A single queue is polled by the thread that serves the disk, so a request goes from the block
+//! layer to the network without a hand-over. Several queues have threads of their own, which copy
+//! data at the same time.
 //!
-//! The device outlives this process: if the process dies, requests wait until another one
-//! [takes over](UblkDevice::recover), and those that were in flight are asked for again. What tells
-//! the devices of one program from those of others is a *mark*, a number that the kernel keeps.
+//! The device outlives this process: if the process dies, requests wait until another one [takes
+//! over](UblkDevice::recover), and those in flight are issued again. The devices of a program are
+//! identified by a *mark*, a number that the kernel keeps.
 //!
 //! Linux 6.5 or later is needed, where data can be copied at any time (`UBLK_F_USER_COPY`); 6.16 or
-//! later to change the size of a device that is there. Zero copy (`UBLK_F_SUPPORT_ZERO_COPY`,
+//! later to resize an existing device. Zero copy (`UBLK_F_SUPPORT_ZERO_COPY`,
 //! `UBLK_F_AUTO_BUF_REG`, 6.15) is of no use here: it lets the kernel move a request's pages, but
-//! never the server look at them, and what goes to the network is checksummed on its way.
+//! never the server read them, and network data are checksummed on the way.
 
 mod abi;
 mod control;
@@ -50,34 +50,33 @@ use crate::{Attachment, Error, SECTOR, Stopped, slots};
 
 /// The longest read or write, in bytes.
 const IO_MAX: u32 = 1 << 20;
-/// What every device of ours can do.
+/// The features of all our devices.
 const FLAGS: u64 = abi::F_USER_RECOVERY
     | abi::F_USER_RECOVERY_REISSUE
     | abi::F_CMD_IOCTL_ENCODE
     | abi::F_USER_COPY;
-/// How long the kernel may take to notice that a former server is gone.
+/// The time that the kernel has to notice the death of a server.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two looks at that.
+/// The interval between two checks.
 const RECOVERY_RETRY: Duration = Duration::from_millis(50);
 
-/// The shape of a device.
+/// Options of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct UblkOptions {
     /// Queues, 1 to the number of CPUs.
     pub queues: u16,
     /// Requests in flight on each, 1 to 4096.
     pub depth: u16,
-    /// Whose device it is.
+    /// The mark, which identifies the device's owner.
     pub mark: u64,
-    /// Whether the kernel looks for partitions, now and whenever it is told to.
+    /// Whether the kernel scans for partitions, now and whenever it is told to.
     ///
-    /// While it does that for the first time, before Linux 6.19, this process must not be killed:
-    /// the kernel would keep its own reads for the next server, and wait for them, with the device
-    /// locked.
+    /// During the first scan, before Linux 6.19, this process must not be killed: the kernel would
+    /// keep its own reads for the next server, and wait for them, with the device locked.
     pub partitions: bool,
 }
 
-/// A disk as `/dev/ublkbN`. Dropping it takes the device away by force.
+/// A disk as `/dev/ublkbN`. Dropping it removes the device by force.
 pub struct UblkDevice {
     number: u32,
     path: PathBuf,
@@ -90,15 +89,15 @@ pub struct UblkDevice {
 }
 
 impl UblkDevice {
-    /// Whether this kernel can do it.
+    /// Checks that this kernel supports it.
     ///
     /// # Errors
-    /// What is missing, and what brings it.
+    /// The missing part, and its remedy.
     pub fn probe() -> Result<(), Error> {
         features(&mut Control::open()?).map(drop)
     }
 
-    /// Whether this kernel can change the size of a device that is in use (Linux 6.16).
+    /// Whether this kernel can resize a device in use (Linux 6.16).
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -108,10 +107,10 @@ impl UblkDevice {
 
     /// Makes `disk` a block device.
     ///
-    /// `adopt` gets a poller to the thread that serves the disk.
+    /// `adopt` passes a poller to the thread that serves the disk.
     ///
     /// # Errors
-    /// Without root or the driver; what the system says when it refuses.
+    /// Without root or the driver; the system's error when it refuses.
     pub fn start(
         disk: Arc<dyn Disk>,
         options: UblkOptions,
@@ -147,12 +146,12 @@ impl UblkDevice {
         started.map(|()| this)
     }
 
-    /// Takes over the device of that mark, whose server has died. Requests that it had not
-    /// answered come again. It has the size that it had: see [`resized`](Attachment::resized).
+    /// Takes over the device of that mark, whose server has died. Its unanswered requests come
+    /// again. The size stays: see [`resized`](Attachment::resized).
     ///
     /// # Errors
-    /// `NotFound` if there is no such device; if its server lives; if the disk is not like the one
-    /// that it was made of.
+    /// `NotFound` if there is no such device; if its server lives; if the disk does not match the
+    /// one that it was made from.
     pub fn recover(
         disk: Arc<dyn Disk>,
         mark: u64,
@@ -178,7 +177,7 @@ impl UblkDevice {
             }
             thread::sleep(RECOVERY_RETRY);
         }
-        // If anything fails from here on the device waits for the next attempt.
+        // If a later step fails, the device waits for the next attempt.
         let service = Service::start(&info, &disk, true, adopt)?;
         control.end_recovery(number).map_err(explain)?;
         Ok(Self::new(number, control, features, disk, service))
@@ -194,12 +193,12 @@ impl UblkDevice {
         Self { number, path: path(number), control, features, disk, service, running: true }
     }
 
-    /// Number of the device.
+    /// The number of the device.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Takes the block device away: all I/O fails, now and from now on.
+    /// Removes the block device: all I/O fails from now on.
     pub(crate) fn halt(&mut self) -> Result<(), Error> {
         if self.running {
             self.control.stop(self.number).map_err(|error| self.explain(error))?;
@@ -209,7 +208,7 @@ impl UblkDevice {
         Ok(())
     }
 
-    /// Removes what was halted.
+    /// Removes a halted device.
     pub(crate) fn delete(&mut self) -> Result<(), Error> {
         self.control.delete(self.number).map_err(|error| self.explain(error))
     }
@@ -275,9 +274,9 @@ fn path(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/ublkb{number}"))
 }
 
-/// What the driver can do, if that is enough.
+/// The driver's features, if they suffice.
 fn features(control: &mut Control) -> Result<u64, Error> {
-    // A driver that does not know the question is older than what we need.
+    // A driver that does not know the query is too old.
     let features = control.features().unwrap_or(0);
     if features & FLAGS == FLAGS {
         return Ok(features);

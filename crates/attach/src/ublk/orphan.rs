@@ -9,11 +9,11 @@ use super::control::Control;
 use super::path;
 use crate::{Error, Stopped, claim};
 
-/// Where the driver lists its devices, as `ublkcN`.
+/// The driver's list of devices, as `ublkcN`.
 const DEVICES: &str = "/sys/class/ublk-char";
 
-/// See the [module](self). If it was started, and not stopped, its requests wait: for a server that
-/// [takes it over](super::UblkDevice::recover), or until it is removed.
+/// See the [module](self). If it was started and not stopped, its requests wait: for a server that
+/// [takes it over](super::UblkDevice::recover), or for its removal.
 pub struct Orphan {
     pub(super) info: DeviceInfo,
     pub(super) path: PathBuf,
@@ -21,11 +21,10 @@ pub struct Orphan {
 }
 
 impl Orphan {
-    /// The device of that mark, if there is one. Whether its server is dead is for the caller to
-    /// know.
+    /// Finds the device of that mark. The caller must know that its server is dead.
     ///
     /// # Errors
-    /// If the driver can't be asked.
+    /// If the driver gives no answer.
     pub fn find(mark: u64) -> Result<Option<Self>, Error> {
         let Some(numbers) = numbers() else { return Ok(None) };
         let mut control = Control::open()?;
@@ -40,17 +39,17 @@ impl Orphan {
         Ok(None)
     }
 
-    /// Whether there is a block device that waits.
+    /// Whether there is a block device whose requests wait.
     pub fn waits(&self) -> bool {
         self.info.state != abi::STATE_DEAD
     }
 
-    /// Removes it; without `force`, only if nobody uses it.
+    /// Removes it; without `force`, only if it is not in use.
     ///
     /// # Errors
-    /// What the system says when it refuses.
+    /// The system's error when it refuses.
     pub fn remove(mut self, force: bool) -> Result<Stopped, Error> {
-        // To open a device that nobody serves may take until somebody does: only to be careful.
+        // The open may wait until the device has a server: only without `force`.
         if !force && self.waits() && claim::is_in_use(&self.path).map_err(|it| self.explain(it))? {
             return Ok(Stopped::InUse);
         }
@@ -59,7 +58,7 @@ impl Orphan {
         Ok(Stopped::Gone)
     }
 
-    /// Takes its block device away: all I/O fails, now and from now on.
+    /// Removes its block device: all I/O fails from now on.
     pub(crate) fn stop(&mut self) -> Result<(), Error> {
         if self.waits() {
             self.control.stop(self.info.device).map_err(|error| self.explain(error))?;
@@ -80,7 +79,7 @@ fn numbers() -> Option<Vec<u32>> {
     Some(devices.filter_map(|it| number(it.file_name().to_str()?)).collect())
 }
 
-/// The device of that number, if it has that mark. It may go at any time.
+/// The device of that number, if it has that mark. It may vanish at any time.
 fn owned(control: &mut Control, number: u32, mark: u64) -> io::Result<Option<DeviceInfo>> {
     match control.info(number) {
         Ok(info) if info.server_flags == mark => Ok(Some(info)),

@@ -1,4 +1,4 @@
-//! What the kernel is told of a disk, and whether another disk can take its place.
+//! A disk's parameters for the kernel, and the check that another disk can replace it.
 
 use std::io::{self, ErrorKind};
 
@@ -10,10 +10,10 @@ use crate::SECTOR;
 /// The longest discard or write of zeroes, in bytes.
 const RANGE_MAX: u32 = 1 << 30;
 
-/// What the kernel should know of the disk.
+/// The kernel's parameters of a disk.
 pub(super) fn params(geometry: &Geometry, io_max: u32) -> Params {
     let shift = geometry.block_size.trailing_zeros() as u8;
-    // An export may become write-back while the device lives: so flushes are always asked for,
+    // An export may become write-back while the device lives: so flushes are always requested,
     // which costs little where there is nothing to flush.
     let mut attributes = abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA;
     if geometry.read_only {
@@ -29,7 +29,7 @@ pub(super) fn params(geometry: &Geometry, io_max: u32) -> Params {
         basic: BasicParams {
             attributes,
             logical_block_shift: shift,
-            // What a page of the network's and the store's own is.
+            // The page of the network and of the store.
             physical_block_shift: PAGE_SHIFT,
             io_opt_shift: io_max.trailing_zeros() as u8,
             io_min_shift: PAGE_SHIFT,
@@ -50,7 +50,7 @@ pub(super) fn params(geometry: &Geometry, io_max: u32) -> Params {
 
 const PAGE_SHIFT: u8 = 12;
 
-/// Whether a disk of those parameters can go on as a device of these.
+/// Checks that a disk with those parameters can continue a device with these.
 pub(super) fn check_params(of_device: &Params, of_disk: &Params) -> io::Result<()> {
     let wrong = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what.to_owned()));
     let (device, disk) = (of_device.basic, of_disk.basic);

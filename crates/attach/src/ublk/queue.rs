@@ -1,9 +1,9 @@
 //! One queue of a device, and its ring: served by a thread of its own, or [polled](Poller) by the
 //! thread that also serves the disk.
 //!
-//! Each tag has a command in the ring, which the kernel completes when there is a request with that
-//! tag; its answer is the next command. So a request costs no system call of its own: one
-//! `io_uring_enter` hands in all answers and waits for what comes.
+//! Each tag has a command in the ring, which the kernel completes with a request of that tag; the
+//! answer is the next command. So a request costs no system call of its own: one `io_uring_enter`
+//! submits all answers and waits for requests.
 //!
 //! ```text
 //! with the kernel --request--> serve --submit--> with the disk --answer--> commit --+
@@ -12,9 +12,9 @@
 //!       +---------------------------------------------------------------------------+
 //! ```
 //!
-//! Data are copied between the request's pages and the arena at the moment when both are known
-//! (`UBLK_F_USER_COPY`), so that a request takes as many pages as it needs and no longer than it
-//! needs them. Answers come through an [`Inbox`], whose bell the ring watches as well.
+//! Data are copied between the request's pages and the arena when both are known
+//! (`UBLK_F_USER_COPY`), so a request holds as many pages as it needs, and only while it needs
+//! them. Answers come through an [`Inbox`], whose bell the ring watches as well.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -35,12 +35,12 @@ use super::abi::{
 use super::io_descriptors::IoDescriptors;
 use crate::SECTOR;
 
-/// What the ring knows the bell by; tags are less.
+/// The user data of the bell in the ring; tags are less.
 const BELL: u64 = u64::MAX;
-/// How long until a request that got no pages tries again: another queue may have given some back.
+/// The pause before a request without pages is retried: another queue may have freed some.
 const STARVED_PAUSE: Duration = Duration::from_millis(1);
 
-/// What the disk answers to.
+/// The sink for the disk's answers.
 struct Answers(Inbox<Completion>);
 
 impl Sink for Answers {
@@ -57,18 +57,18 @@ pub(super) struct Queue {
     device: Arc<File>,
     disk: Arc<dyn Disk>,
     answers: Arc<Answers>,
-    /// The same, as the disk wants it.
+    /// The same, as a sink for the disk.
     sink: Arc<dyn Sink>,
     index: u16,
     depth: u16,
-    /// Tags that the kernel has not given up.
+    /// Tags that the kernel has not aborted.
     live: u16,
     /// Tags whose requests wait for pages.
     starved: Vec<u16>,
 }
 
 impl Queue {
-    /// Makes the queue. To be called by the thread that then [begins](Self::begin) and serves it.
+    /// Makes the queue. Must be called by the thread that then [begins](Self::begin) and serves it.
     pub(super) fn new(
         device: &Arc<File>,
         disk: &Arc<dyn Disk>,
@@ -76,7 +76,7 @@ impl Queue {
         depth: u16,
     ) -> io::Result<Self> {
         let entries = (u32::from(depth) + 1).next_power_of_two();
-        // Completions wait for this thread's next look: nobody else is interrupted for them.
+        // Completions wait until this thread polls: no other thread is interrupted for them.
         let mut builder = IoUring::builder();
         builder.setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer();
         let ring = builder.build(entries)?;
@@ -95,7 +95,7 @@ impl Queue {
         })
     }
 
-    /// Asks for the first requests.
+    /// Fetches the first requests.
     ///
     /// # Errors
     /// If the ring breaks.
@@ -107,7 +107,8 @@ impl Queue {
         self.ring.submit().map(drop)
     }
 
-    /// Once it has begun: serves requests until the device is stopped, in a thread of its own.
+    /// After [`begin`](Self::begin): serves requests until the device is stopped, in a thread of
+    /// its own.
     ///
     /// # Errors
     /// If the ring breaks. The kernel then takes the server for dead.
@@ -120,7 +121,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives the kernel the answers that are there, and tries again what found no pages.
+    /// Gives the kernel all pending answers, and retries the requests that found no pages.
     fn answer_all(&mut self) -> bool {
         let mut worked = false;
         while let Some(completion) = self.answers.0.pop() {
@@ -134,9 +135,9 @@ impl Queue {
         worked
     }
 
-    /// Hands in what was pushed, and waits for requests and answers.
+    /// Submits the new entries, and waits for requests and answers.
     fn wait(&mut self) -> io::Result<()> {
-        // Announces that we sleep; an answer that is there already rings at once.
+        // Announces the sleep; an answer that waits already rings at once.
         self.answers.0.wait_fd();
         let result = if self.starved.is_empty() {
             self.ring.submit_and_wait(1)
@@ -148,14 +149,14 @@ impl Queue {
         accept_early(result.map(drop))
     }
 
-    /// Takes what the kernel has answered out of the ring; whether there was anything.
+    /// Handles the completions in the ring; false if there were none.
     fn take(&mut self) -> bool {
         let mut worked = false;
         while let Some(entry) = self.pop() {
             worked = true;
             if entry.user_data() == BELL {
-                // The ring tells of each change once: what has rung must be silenced, or the next
-                // ring would be none.
+                // The ring reports each change once: the bell must be silenced, or the next ring is
+                // missed.
                 self.answers.0.awake();
                 if !cqueue::more(entry.flags()) {
                     self.watch_bell();
@@ -188,7 +189,7 @@ impl Queue {
         self.push_entry(&watch.user_data(BELL));
     }
 
-    /// Hands a request to the disk.
+    /// Submits a request to the disk.
     fn serve(&mut self, tag: u16) {
         match self.request(tag) {
             Ok(Some(request)) => {
@@ -199,7 +200,7 @@ impl Queue {
         }
     }
 
-    /// What the kernel asks for; `None` if there are no pages for it now.
+    /// The request of a tag; `None` if there are no pages for it now.
     fn request(&self, tag: u16) -> Result<Option<Request>, Errno> {
         let descriptor = self.descriptors.read(tag);
         let operation = operation(&descriptor).ok_or(Errno::OPNOTSUPP)?;
@@ -226,7 +227,7 @@ impl Queue {
         Ok(Some(request))
     }
 
-    /// Gives the kernel the end of a request.
+    /// Completes a request to the kernel.
     fn answer(&mut self, completion: Completion) {
         let Completion { token, result, buffer } = completion;
         let tag = token as u16;
@@ -234,7 +235,7 @@ impl Queue {
         self.push(IO_COMMIT_AND_FETCH_REQ, tag, result.unwrap_or_else(|errno| -errno.0));
     }
 
-    /// Copies what was read to the request's pages; returns the bytes that the request has moved.
+    /// Copies read data to the request's pages; returns the bytes that the request has moved.
     fn deliver(&self, tag: u16, buffer: Option<Extent>) -> Result<i32, Errno> {
         let Some(buffer) = buffer else { return Ok(0) };
         let descriptor = self.descriptors.read(tag);
@@ -267,8 +268,7 @@ impl Queue {
     }
 
     fn push_entry(&mut self, entry: &squeue::Entry) {
-        // SAFETY: no entry points to memory; the descriptors that they name are ours as long as
-        // the ring is.
+        // SAFETY: no entry points to memory, and the descriptors that they name outlive the ring.
         unsafe { self.ring.submission().push(entry) }
             .expect("there are as many entries as tags, and one for the bell");
     }
@@ -295,7 +295,7 @@ impl Poller for Queue {
         self.answers.0.wait_fd();
     }
 
-    /// The ring watches the bell of the answers.
+    /// The ring's descriptor; the ring also watches the bell of the answers.
     fn wait_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring's descriptor, which is open as long as the ring is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
@@ -306,7 +306,7 @@ impl Poller for Queue {
     }
 }
 
-/// A wait that was interrupted, or has taken long enough, is an early one.
+/// Treats an interrupted wait, or a timeout, as an early return.
 fn accept_early(waited: io::Result<()>) -> io::Result<()> {
     match waited {
         Err(error)
@@ -319,7 +319,7 @@ fn accept_early(waited: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The data of a request, in bytes, as far as a request can say.
+/// The length of a request's data in bytes; `None` if it overflows.
 fn bytes(descriptor: &IoDescriptor) -> Option<u32> {
     descriptor.sectors.checked_mul(SECTOR as u32)
 }
@@ -337,7 +337,7 @@ fn operation(descriptor: &IoDescriptor) -> Option<Operation> {
     })
 }
 
-/// A request that the kernel has taken back meanwhile can't be copied to or from.
+/// Checks a copy: one for a request that the kernel has taken back meanwhile fails.
 fn check_copied(copied: rustix::io::Result<usize>, len: usize) -> Result<(), Errno> {
     match copied {
         Ok(count) if count == len => Ok(()),

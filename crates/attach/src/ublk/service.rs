@@ -1,5 +1,5 @@
-//! Who serves the queues of a device: the thread that serves the disk, if there is one queue, or
-//! else a thread for each.
+//! The service of a device's queues: by the thread that serves the disk if there is one queue, or
+//! else by a thread for each.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -18,20 +18,20 @@ use super::abi::DeviceInfo;
 use super::queue::Queue;
 use crate::{Error, reclaim};
 
-/// How long the queues may take to be set up, or to end after the device was stopped.
+/// The longest wait for the queues' set-up, or for their end after the device was stopped.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks whether the device can be opened.
+/// The interval between two attempts to open the device.
 const OPEN_RETRY: Duration = Duration::from_millis(50);
 
-/// The queues of a device, being served.
+/// The served queues of a device.
 pub(super) struct Service {
-    /// Ends when nobody serves any of them any more.
+    /// Disconnected once no queue is served any more.
     ended: Receiver<()>,
 }
 
 impl Service {
-    /// Begins to serve; returns when each queue is set up. A device that is then started has
-    /// `partitions` or not; later that makes no difference.
+    /// Begins to serve; returns when each queue is set up. `partitions` matters for a device that
+    /// is started next, not later.
     pub(super) fn start(
         info: &DeviceInfo,
         disk: &Arc<dyn Disk>,
@@ -42,7 +42,7 @@ impl Service {
         let explain = |error| Error::new(format!("serve {}", path.display()), error);
         let device = Arc::new(open_char_device(&path).map_err(explain)?);
         let (ready, begun) = sync_channel(usize::from(info.queues));
-        // Nothing is ever sent: it is over when the last one drops its end.
+        // Nothing is ever sent: the channel is disconnected when the last sender is dropped.
         let (alive, ended) = sync_channel(0);
         for index in 0..info.queues {
             let seat = Seat {
@@ -73,7 +73,7 @@ impl Service {
         Ok(Self { ended })
     }
 
-    /// Waits until everybody has let go of the device, which was stopped.
+    /// Waits until all threads have released the stopped device.
     pub(super) fn end(&self) {
         if self.ended.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("a thread still serves a ublk device that was stopped");
@@ -81,8 +81,8 @@ impl Service {
     }
 }
 
-/// What a thread needs to serve a queue. The kernel knows a queue by the thread that serves it, so
-/// the queue is made there.
+/// The parts of a queue, for the thread that serves it. The kernel identifies a queue by that
+/// thread, so the queue is made there.
 struct Seat {
     device: Arc<File>,
     disk: Arc<dyn Disk>,
@@ -90,12 +90,12 @@ struct Seat {
     depth: u16,
     partitions: bool,
     ready: SyncSender<io::Result<()>>,
-    /// Dropped last: says that the queue is not served any more.
+    /// Dropped last: signals that the queue is not served any more.
     _alive: SyncSender<()>,
 }
 
 impl Seat {
-    /// Sets the queue up, and says whether that went well.
+    /// Sets the queue up, and reports the result.
     fn queue(&self) -> Option<Queue> {
         let queue = Queue::new(&self.device, &self.disk, self.index, self.depth);
         let queue = queue.and_then(|mut queue| {
@@ -109,12 +109,12 @@ impl Seat {
             Ok(queue) => (Some(queue), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        // Who waits for it may have lost patience.
+        // The receiver may have timed out.
         let _ = self.ready.send(result);
         queue
     }
 
-    /// The body of a thread that does nothing else.
+    /// The body of a thread that only serves the queue.
     fn serve(self) {
         // Without the privilege there is no protection, but the disk works.
         if let Err(error) = reclaim::avoid_reclaim_io() {
@@ -125,14 +125,14 @@ impl Seat {
         }
     }
 
-    /// The queue as a poller, for the thread that calls this.
+    /// Returns the queue as a poller of the calling thread.
     fn poller(self) -> Option<Box<dyn Poller>> {
         let queue = self.queue()?;
         Some(Box::new(Polling { queue, _seat: self }))
     }
 }
 
-/// A queue that is polled. Being dropped is what ends its service.
+/// A polled queue. Dropping it ends its service.
 struct Polling {
     queue: Queue,
     _seat: Seat,
@@ -156,8 +156,8 @@ impl Poller for Polling {
     }
 }
 
-/// Does something without the right to administer the system, which the thread has again after it.
-/// What the driver is then asked for, it does not trust enough to look for partitions.
+/// Runs `something` without the privilege of system administration, which the thread regains
+/// afterwards. Without it, the driver does not trust a device enough to scan for partitions.
 fn unprivileged(something: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let all = capabilities(None)?;
     let mut fewer = all;
@@ -168,15 +168,15 @@ fn unprivileged(something: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     result
 }
 
-/// A ring is broken. The kernel keeps all requests for the next server, and takes none while this
-/// process lives: so it must not.
+/// Ends the process after a ring broke: the kernel keeps all requests for the next server, and
+/// takes none while this process lives.
 fn give_up(error: &io::Error) -> ! {
     tracing::error!(%error, "ublk queue broken");
     std::process::abort();
 }
 
-/// Opens the device that requests come through. It was made a moment ago, and may wait for `udev`;
-/// after the death of a former server it may still be the kernel's for a moment.
+/// Opens the device that requests come through. It was made just now, and may wait for `udev`;
+/// after the death of a server the kernel may still hold it for a moment.
 fn open_char_device(path: &Path) -> io::Result<File> {
     let deadline = Instant::now() + TIMEOUT;
     loop {

@@ -1,20 +1,20 @@
-//! Chains of descriptors: where in its memory a guest has put a request.
+//! Chains of descriptors: the places of a request in the guest's memory.
 //!
-//! A chain is read once, when it is taken off the ring, and checked on the way: what the guest
-//! writes into the tables afterwards changes nothing. Addresses are checked when they are used.
+//! A chain is read once, when it is taken off the ring, and checked on the way: later writes of the
+//! guest to the tables change nothing. Addresses are checked when they are used.
 //!
-//! The guest is not trusted. A chain that is longer than any that was offered, leads out of its
-//! table, has an indirect table within another, or has something to read after something to write
-//! is [`Broken`]; so is memory that the guest does not have.
+//! The guest is not trusted. A chain that is longer than the offered limit, leads out of its table,
+//! nests indirect tables, or has a readable descriptor after a writable one is [`Broken`]; so is
+//! memory that the guest does not have.
 
 use arrayvec::ArrayVec;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
-/// Memory that a front end shares.
+/// Guest memory, shared by a front end.
 pub(super) type Memory = GuestMemoryMmap<()>;
 
-/// Segments of data that the guest is told to use at most.
+/// The most data segments that the guest is told to use.
 pub(super) const DATA_SEGMENTS_MAX: usize = 126;
 
 /// The same with a header and a status.
@@ -23,23 +23,23 @@ const SEGMENTS_MAX: usize = DATA_SEGMENTS_MAX + 2;
 /// Bytes of a descriptor.
 const DESCRIPTOR_LEN: u64 = size_of::<Descriptor>() as u64;
 
-/// The guest's tables or addresses make no sense.
+/// The guest's tables or addresses are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// Places in the guest's memory that are one after the other for the device.
+/// Segments of the guest's memory, contiguous to the device.
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     list: ArrayVec<(GuestAddress, u32), SEGMENTS_MAX>,
 }
 
 impl Segments {
-    /// Bytes in all. Not more than 2^39, as there are not more segments.
+    /// Total bytes. At most 2^39, as the number of segments is limited.
     pub(super) fn len(&self) -> u64 {
         self.list.iter().map(|&(_, len)| u64::from(len)).sum()
     }
 
-    /// Fills `bytes` from `offset` on.
+    /// Reads at `offset` into `bytes`.
     pub(super) fn read(
         &self,
         memory: &Memory,
@@ -53,7 +53,7 @@ impl Segments {
         })
     }
 
-    /// Writes `bytes` from `offset` on.
+    /// Writes `bytes` at `offset`.
     pub(super) fn write(
         &self,
         memory: &Memory,
@@ -67,7 +67,7 @@ impl Segments {
         })
     }
 
-    /// Calls `visit` for each piece of the `len` bytes from `offset` on.
+    /// Calls `visit` for each piece of the `len` bytes at `offset`.
     fn visit(
         &self,
         mut offset: u64,
@@ -94,9 +94,9 @@ impl Segments {
 /// A request's memory.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    /// What the device reads.
+    /// Segments that the device reads.
     pub(super) readable: Segments,
-    /// What the device writes.
+    /// Segments that the device writes.
     pub(super) writable: Segments,
 }
 
@@ -134,7 +134,7 @@ impl Chain {
         }
     }
 
-    /// Also what ends the walk of a chain that bites its own tail.
+    /// Adds a segment. The limit also ends the walk of a cyclic chain.
     fn push(&mut self, descriptor: &Descriptor) -> Result<(), Broken> {
         let segments = match descriptor.is_write_only() {
             true => &mut self.writable,

@@ -1,4 +1,4 @@
-//! What the device is said to be: features, and the configuration that a driver reads.
+//! The device's features, and the configuration space that a driver reads.
 
 use tyche_block::Geometry;
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
@@ -14,10 +14,10 @@ use virtio_bindings::bindings::virtio_ring::{
 use super::chain::DATA_SEGMENTS_MAX;
 use crate::SECTOR;
 
-/// Bytes of the configuration, with all that newer drivers may ask for.
+/// Bytes of the configuration, with all fields for newer drivers.
 const LEN: usize = 96;
 
-/// What is negotiated beside the device's features.
+/// The protocol features to negotiate.
 pub(super) const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::CONFIG)
     .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD)
@@ -28,7 +28,7 @@ pub(super) fn has(features: u64, feature: u32) -> bool {
     features & (1 << feature) != 0
 }
 
-/// What is offered of this disk.
+/// The features offered for a disk.
 pub(super) fn features(geometry: &Geometry) -> u64 {
     let always = [
         VIRTIO_F_VERSION_1,
@@ -55,12 +55,12 @@ pub(super) fn features(geometry: &Geometry) -> u64 {
 pub(super) struct Space([u8; LEN]);
 
 impl Space {
-    /// Of a disk whose reads and writes have `payload_max` bytes at most.
+    /// The configuration of a disk whose reads and writes have at most `payload_max` bytes.
     pub(super) fn new(geometry: &Geometry, payload_max: u32, queues: u16) -> Self {
         const PAGE: u32 = tyche_block::PAGE as u32;
         let segments_max = (payload_max / PAGE).clamp(1, DATA_SEGMENTS_MAX as u32);
         let segment_max = payload_max / segments_max / PAGE * PAGE;
-        // What fits into the 32 bits of a length in bytes, in whole pages.
+        // The largest range that a 32-bit length in bytes can hold, in whole pages.
         let range_max = (u32::MAX - (PAGE - 1)) / SECTOR as u32;
         let mut space = Self([0; LEN]);
         space.put(0, (geometry.size / SECTOR).to_le_bytes());
@@ -81,7 +81,7 @@ impl Space {
         self.0[offset..offset + N].copy_from_slice(&bytes);
     }
 
-    /// A part of it, as long as it is within.
+    /// A part of it; `None` if out of bounds.
     pub(super) fn part(&self, offset: u32, len: u32) -> Option<&[u8]> {
         let end = offset.checked_add(len)?;
         self.0.get(offset as usize..end as usize)

@@ -1,8 +1,8 @@
-//! One front end's device: what it says over the socket, and the queues that it sets up so.
+//! One front end's device: its messages on the socket, and the queues that they set up.
 //!
-//! A queue runs while its memory, tables and kick are known and it is enabled. It is paused when
-//! one of them changes, and what was taken off its ring is answered before anything else happens:
-//! the front end may count on the guest's memory being left alone from then on.
+//! A queue runs while its memory, tables and kick are known and it is enabled. When one of them
+//! changes it is paused, and all requests taken off its ring are answered before anything else
+//! happens: from then on the front end may rely on the guest's memory being left alone.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -29,7 +29,7 @@ use super::request::{IDENTITY_LEN, Terms};
 use super::ring::{Ring, SIZE_MAX, Start};
 use crate::slots::Closed;
 
-/// What every front end gets.
+/// The parameters that all front ends' devices share.
 #[derive(Clone)]
 pub(super) struct Template {
     pub(super) disk: Arc<dyn Disk>,
@@ -50,9 +50,9 @@ struct Mapping {
     guest_address: u64,
 }
 
-/// What is known of a queue so far.
+/// The state of a queue.
 struct Line {
-    /// Once it has run.
+    /// `None` until it has run.
     served: Option<Served>,
     size: u16,
     tables: Option<[GuestAddress; 3]>,
@@ -66,7 +66,7 @@ struct Line {
 struct Served {
     queue: Arc<Queue>,
     finisher: Finisher,
-    /// While it runs.
+    /// `None` while it is paused.
     taker: Option<Taker>,
 }
 
@@ -89,15 +89,15 @@ impl Line {
         enabled: false,
     };
 
-    /// Stops taking requests. Those that were taken are answered still.
+    /// Stops taking requests. Those already taken are still answered.
     fn pause(&mut self) {
         if let Some(served) = &mut self.served {
             served.taker = None;
         }
     }
 
-    /// Stops taking requests, waits until those that were taken are answered, and remembers
-    /// where the ring is.
+    /// Stops taking requests, waits until those already taken are answered, and records the
+    /// position in the ring.
     fn settle(&mut self, given_up: &Closed) {
         self.pause();
         let Some(Served { queue, .. }) = &self.served else { return };
@@ -125,8 +125,8 @@ impl Device {
         Self { template, features: 0, memory: None, mappings, in_flight: None, lines }
     }
 
-    /// Leaves the guest's memory alone at once, then waits until the disk has answered: what the
-    /// next front end asks must not be overtaken by what this one has asked.
+    /// Releases the guest's memory at once, then waits until the disk has answered: requests of the
+    /// next front end must not be overtaken by those of this one.
     pub(super) fn end(&mut self) {
         let served: Vec<_> = self.lines.drain(..).filter_map(|line| line.served).collect();
         for Served { queue, .. } in &served {
@@ -160,7 +160,7 @@ impl Device {
         }
     }
 
-    /// Lets a queue run if all that it needs is known.
+    /// Runs a queue if all its parameters are known.
     fn run(&mut self, index: usize) -> Result<()> {
         let (terms, features) = (self.terms(), self.features);
         let in_flight = self.in_flight.as_ref().and_then(|area| area.rings().nth(index));
@@ -245,7 +245,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         }
         self.features = wanted;
         if wanted & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
-            // Then nobody will enable the queues.
+            // Without that feature queues are never enabled by message.
             for line in &mut self.lines {
                 line.enabled = true;
             }
@@ -263,7 +263,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         let mut mapped = Vec::with_capacity(regions.len());
         let mut mappings = Vec::with_capacity(regions.len());
         for (region, file) in regions.iter().zip(files) {
-            // Touching what is mapped beyond the file's end would end the process.
+            // An access beyond the end of a mapped file would kill the process.
             let end = region.mmap_offset.checked_add(region.memory_size);
             let len = file.metadata().map_err(Error::ReqHandlerError)?.len();
             if end.is_none_or(|end| end > len) {
@@ -339,7 +339,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(())
     }
 
-    /// A broken queue is told in the log only.
+    /// Ignored: a broken queue is only logged.
     fn set_vring_err(&mut self, index: u8, _fd: Option<File>) -> Result<()> {
         self.line(index).map(|_| ())
     }
@@ -376,7 +376,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         space.part(offset, size).map(<[u8]>::to_vec).ok_or(Error::InvalidParam)
     }
 
-    /// Nothing of a disk's configuration can be written.
+    /// The disk's configuration is read-only.
     fn set_config(
         &mut self,
         _offset: u32,

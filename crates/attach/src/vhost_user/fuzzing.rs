@@ -1,5 +1,5 @@
-//! One virtqueue, served by the calling thread: the way in for fuzzers and for the tests that
-//! replay what they found. Everything behind it is what serves a virtual machine.
+//! One virtqueue, served by the calling thread: the entry for fuzzers and for tests that replay
+//! their findings. The code behind it is the one that serves a virtual machine.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::request::{IDENTITY_LEN, Terms};
 use super::ring::{Ring, Start};
 use crate::slots;
 
-/// A virtqueue as a guest and its monitor have set it up.
+/// A virtqueue as set up by a guest and its monitor.
 #[derive(Debug)]
 pub struct Virtqueue {
     /// The guest's memory.
@@ -26,32 +26,32 @@ pub struct Virtqueue {
     pub tables: [u64; 3],
     /// The next available entry.
     pub base: u16,
-    /// The event index feature was negotiated.
+    /// Whether the event index feature was negotiated.
     pub event_idx: bool,
-    /// The flush feature was not: each write is to be durable when it completes.
+    /// Whether flushes were not negotiated: each write is durable when it completes.
     pub write_through: bool,
-    /// The memory of requests in flight of one queue, and its number of entries.
+    /// The in-flight memory of one queue, and its number of entries.
     pub in_flight: Option<(File, u16)>,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Requests taken off the ring.
     pub requests: u64,
     /// Requests answered with an error.
     pub errors: u64,
-    /// The ring was given up, for it made no sense.
+    /// Whether the ring was invalid and given up.
     pub broken: bool,
-    /// How often the queue was asked whether to go on: once for each request, and once for each
-    /// time that the ring had to be looked at again.
+    /// How often the queue's loop ran: once for each request, and once for each further check of
+    /// the ring.
     pub steps: u64,
 }
 
-/// Serves what is available, in `steps_max` steps at most. `None` if the ring can't be started.
+/// Serves available requests, in at most `steps_max` steps. `None` if the ring can't be started.
 ///
-/// The disk must answer within `submit`: nobody waits for it. Reads and writes are limited to what
-/// is answered without another thread.
+/// The disk must answer within `submit`: there is no wait for it. Reads and writes are limited to
+/// sizes that need no second thread.
 pub fn serve(queue: Virtqueue, disk: &Arc<dyn Disk>, steps_max: u64) -> Option<Served> {
     let in_flight = match queue.in_flight {
         Some((file, entries)) => {

@@ -1,8 +1,8 @@
-//! Which requests of a ring are in progress, written where it outlives this process.
+//! The in-flight memory: requests of a ring in progress, recorded where they outlive this process.
 //!
-//! The front end keeps a piece of memory for us, and hands it to the process that serves it next.
-//! In it, each ring has a header and an entry for each descriptor, as the vhost-user specification
-//! describes for split rings:
+//! The front end keeps this memory, and hands it to the process that serves it next. Each ring has
+//! a header and an entry for each descriptor in it, as the vhost-user specification describes for
+//! split rings:
 //!
 //! ```text
 //! 0       8         10         12          14         16
@@ -11,13 +11,12 @@
 //! entry:  in progress (1 byte), 5 unused, next (2 bytes), counter (8 bytes)
 //! ```
 //!
-//! A request is marked when it is taken off the ring. When it has been answered, its head is
-//! written down as the *last head*, then the used ring moves, then the mark is taken away, and
-//! then the used index is written down. So whoever finds a used index that differs from that of
-//! the used ring knows that the last head had been answered, and that all that are marked beside
-//! have not. Their counters tell in which order they came.
+//! A request is marked when it is taken off the ring. For an answer, its head is first stored as
+//! the *last head*; then the used ring moves; then the mark is cleared; then the used index is
+//! stored. So if the stored used index differs from that of the used ring, the last head has been
+//! answered, and all others marked have not. Their counters give the order of arrival.
 //!
-//! The front end may write nonsense there; it is checked when it is read.
+//! The front end may write anything there; it is checked when read.
 
 use std::fs::File;
 use std::io;
@@ -27,11 +26,11 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
-/// Of the layout.
+/// Version of the layout.
 const VERSION: u16 = 1;
 const HEADER_LEN: usize = 16;
 const ENTRY_LEN: usize = 16;
-/// Rings are kept apart by cache lines.
+/// Rings do not share cache lines.
 const ALIGN: usize = 64;
 
 mod header {
@@ -50,12 +49,12 @@ fn ring_len(entries: u16) -> usize {
     (HEADER_LEN + ENTRY_LEN * usize::from(entries)).next_multiple_of(ALIGN)
 }
 
-/// Bytes for some rings of so many entries each.
+/// Bytes for `rings` rings of `entries` entries each.
 pub(super) fn area_len(rings: u16, entries: u16) -> usize {
     usize::from(rings) * ring_len(entries)
 }
 
-/// Makes the memory for some rings, with nothing in progress.
+/// Makes the memory for `rings` rings, with nothing in progress.
 pub(super) fn create(rings: u16, entries: u16) -> io::Result<File> {
     let len = area_len(rings, entries);
     let file = File::from(memfd_create("tyche-inflight", MemfdFlags::CLOEXEC)?);
@@ -76,7 +75,7 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Maps what the front end hands us.
+    /// Maps the memory that the front end hands over.
     pub(super) fn map(
         file: File,
         offset: u64,
@@ -85,7 +84,7 @@ impl Area {
         entries: u16,
     ) -> io::Result<Self> {
         let needed = area_len(rings, entries);
-        // Touching what is mapped beyond the file's end would end the process.
+        // An access beyond the end of a mapped file would kill the process.
         let end = offset.checked_add(needed as u64).ok_or(io::ErrorKind::InvalidInput)?;
         if len < needed as u64 || file.metadata()?.len() < end {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -94,7 +93,7 @@ impl Area {
         Ok(Self { memory: Arc::new(memory.map_err(io::Error::other)?), rings, entries })
     }
 
-    /// Each ring's part.
+    /// The parts of the rings.
     pub(super) fn rings(&self) -> impl Iterator<Item = InFlight> {
         (0..usize::from(self.rings)).map(|ring| InFlight {
             memory: Arc::clone(&self.memory),
@@ -111,16 +110,16 @@ pub(super) struct InFlight {
     memory: Arc<MmapRegion<()>>,
     start: usize,
     entries: u16,
-    /// Of the next request.
+    /// The counter of the next request.
     counter: u64,
 }
 
 impl InFlight {
-    /// The heads of the requests that a former process has not answered, the oldest first.
+    /// The heads of the requests that the previous process has not answered, the oldest first.
     /// `used_idx` is that of the used ring.
     ///
     /// # Errors
-    /// If the memory is not laid out as this module does.
+    /// If the memory does not have this module's layout.
     pub(super) fn recover(&mut self, used_idx: u16) -> io::Result<Vec<u16>> {
         let at = |field| self.get::<u16>(field);
         if (at(header::VERSION), at(header::ENTRIES)) != (VERSION, self.entries) {
@@ -149,7 +148,7 @@ impl InFlight {
         }
     }
 
-    /// To be called before the used ring moves on for this request.
+    /// Must be called before the used ring moves on for this request.
     pub(super) fn ending(&self, head: u16) {
         if head < self.entries {
             self.put(self.entry(head) + entry::NEXT, self.get::<u16>(header::LAST_HEAD));
@@ -157,7 +156,7 @@ impl InFlight {
         }
     }
 
-    /// To be called after it has.
+    /// Must be called after it has moved.
     pub(super) fn ended(&self, head: u16, used_idx: u16) {
         if head < self.entries {
             self.put(self.entry(head), 0_u8);
@@ -169,7 +168,7 @@ impl InFlight {
         HEADER_LEN + ENTRY_LEN * usize::from(head)
     }
 
-    /// Each step is seen by others only after those before it.
+    /// A store with release ordering: others see it only after those before it.
     fn put<T: vm_memory::AtomicAccess>(&self, offset: usize, value: T) {
         let memory = self.memory.as_volatile_slice();
         memory.store(value, self.start + offset, Ordering::SeqCst).expect("the ring's own memory");
@@ -207,7 +206,7 @@ mod tests {
         // Dies right after the used ring has moved.
         next.ending(7);
         assert_eq!(second_ring(&file).recover(2).unwrap(), [5, 1, 0]);
-        // Or right before.
+        // Dies right before.
         second_ring(&file).ending(1);
         assert_eq!(second_ring(&file).recover(2).unwrap(), [5, 1, 0]);
     }

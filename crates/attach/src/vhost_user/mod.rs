@@ -1,19 +1,20 @@
 //! The disk of a virtual machine, without a block device on its host: a vhost-user-blk back end
 //! on a Unix socket, for QEMU, Cloud Hypervisor, libblkio and others.
 //!
-//! The front end shares the guest's memory and the eventfds of its virtqueues; requests don't
-//! pass through it. A request goes from the guest's [chain](chain) of buffers to the disk's arena,
-//! and back when it has been answered, by the threads of its [queue].
+//! The front end shares the guest's memory and the eventfds of its virtqueues; requests don't pass
+//! through it. The threads of a [queue] move a request from the guest's [chain](chain) of buffers
+//! to the disk's arena, and back when it has been answered.
 //!
-//! - One front end is served at a time; the next one waits. It may leave and come back, and so may
-//!   we: the requests that were [in flight](inflight) are written down in memory that the front end
-//!   keeps, and whoever serves it next serves them (again). A front end that does not keep that
-//!   memory guesses from the used ring, and may lose requests that were overtaken by others.
+//! - One front end is served at a time; the next one waits. It may disconnect and come back, and so
+//!   may we: requests [in flight](inflight) are recorded in memory that the front end keeps, and
+//!   the next process serves them (again). A front end without that memory guesses from the used
+//!   ring, and may lose requests that were overtaken by others.
 //! - A guest that does not use flushes gets durable writes.
-//! - The guest is not trusted: what it writes ends with an error status, or its queue is given up.
-//!   The front end is trusted as far as its memory goes: truncating what it shares kills us.
-//! - The size is read when the guest's driver starts. Telling of a disk that has grown takes a
-//!   message that the vhost crate can't send yet; the guest sees the new size when it restarts.
+//! - The guest is not trusted: an invalid request ends with an error status, and an invalid ring
+//!   ends its queue. The front end is trusted with its memory: truncating it kills us.
+//! - The size is read when the guest's driver starts. Notifying a guest of a disk that has grown
+//!   takes a message that the vhost crate can't send yet; the guest sees the new size when it
+//!   restarts.
 //!
 //! The socket is accessible by its owner only.
 
@@ -52,7 +53,7 @@ use crate::{Attachment, Error, Stopped, slots};
 /// The longest read or write, in bytes, however large the arena is.
 const PAYLOAD_MAX: u32 = 8 << 20;
 
-/// How long to rest when no other front end can be taken (no file descriptors).
+/// The pause when no other front end can be accepted (no file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A disk for a virtual machine. Dropping it stops it.
@@ -63,12 +64,12 @@ pub struct VhostUserBlk {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What the acceptor and the handle have in common.
+/// State shared by the acceptor and the handle.
 #[derive(Debug, Default)]
 struct Shared {
     counters: Arc<Counters>,
     connected: AtomicU64,
-    /// The front end that is being served.
+    /// The front end being served.
     front_end: Mutex<Option<UnixStream>>,
     /// Raised when the attachment ends.
     given_up: Arc<Closed>,
@@ -80,7 +81,7 @@ impl Shared {
     }
 }
 
-/// What has been seen so far.
+/// Counters of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostUserCounts {
     /// Front ends that have connected.
@@ -89,18 +90,17 @@ pub struct VhostUserCounts {
     pub requests: u64,
     /// Requests answered with an error.
     pub errors: u64,
-    /// Chains and rings that make no sense.
+    /// Invalid chains and rings.
     pub malformed: u64,
 }
 
 impl VhostUserBlk {
-    /// Offers `disk` on a socket at `socket_path`, with `queues` queues at most. Guests are told
-    /// that the disk is called `name`, of which they see 20 bytes. A socket that a dead process
-    /// left there is replaced.
+    /// Offers `disk` on a socket at `socket_path`, with at most `queues` queues. Guests see the
+    /// first 20 bytes of `name` as the disk's name. The socket of a dead process is replaced.
     ///
     /// # Errors
-    /// If the arena is too small for a request, or the socket can't be made, above all because
-    /// another process is listening there.
+    /// If the arena is too small for a request, or the socket can't be made, most often because
+    /// another process listens there.
     pub fn start(
         socket_path: &Path,
         name: &str,
@@ -137,7 +137,7 @@ impl VhostUserBlk {
         Ok(Self { socket, shared, acceptor: Some(acceptor) })
     }
 
-    /// What has been seen so far.
+    /// Returns the counters.
     pub fn counts(&self) -> VhostUserCounts {
         let counters = &self.shared.counters;
         VhostUserCounts {
@@ -153,7 +153,7 @@ impl VhostUserBlk {
         self.shared.given_up.raise();
         self.socket.shut_down();
         if let Some(stream) = self.shared.front_end().as_ref() {
-            // It fails if the front end was faster, which is as good.
+            // Fails if the front end has hung up already, which is fine.
             let _ = stream.shutdown(Shutdown::Both);
         }
         if acceptor.join().is_err() {
@@ -172,7 +172,7 @@ impl Attachment for VhostUserBlk {
         Ok(())
     }
 
-    /// In use is what a front end is connected to.
+    /// It is in use while a front end is connected.
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
         if !force && self.shared.front_end().is_some() {
             return Ok(Stopped::InUse);
@@ -224,7 +224,7 @@ fn serve(stream: UnixStream, template: &Template, shared: &Shared) -> io::Result
             }
         }
     }
-    // It must see the end now, not when the disk has answered.
+    // The front end must see the end now, not when the disk has answered.
     drop(requests);
     if let Some(stream) = shared.front_end().take() {
         let _ = stream.shutdown(Shutdown::Both);

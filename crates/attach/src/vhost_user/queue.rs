@@ -1,10 +1,10 @@
-//! What works on one ring: requests are copied out of the guest's memory into the disk's arena,
-//! and answers are copied back.
+//! The threads of one ring: they copy requests from the guest's memory into the disk's arena, and
+//! answers back.
 //!
-//! Answers come on the data path's own thread, which must not wait. It gives short ones to the
-//! guest at once, for copying [`INLINE_MAX`] bytes takes less time than waking another thread; the
-//! data of longer reads are left to the queue's second thread. The first one only takes requests,
-//! and may wait while the table or the arena is full: answers don't need it.
+//! Answers come on the data path's own thread, which must not wait. It delivers short ones to the
+//! guest at once, for copying [`INLINE_MAX`] bytes takes less time than waking another thread;
+//! longer reads are left to the queue's second thread. The first thread only takes requests, and
+//! may wait while the table or the arena is full: answers don't need it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,16 +25,16 @@ use super::request::{Command, HEADER_LEN, IDENTITY_LEN, Status, Terms, parse};
 use super::ring::{Ring, Taken};
 use crate::slots::{self, Closed, Slots};
 
-/// Requests of one queue that are being worked on. More stay in the ring.
+/// The most requests of one queue in progress. More stay in the ring.
 const IN_FLIGHT_MAX: usize = 128;
 
-/// Bytes that the data path's thread copies to the guest by itself.
+/// The most bytes that the data path's thread itself copies to the guest.
 pub(super) const INLINE_MAX: u32 = 16 << 10;
 
-/// Between two complaints about a disk that holds up the end of a queue.
+/// The interval between warnings about a disk that delays the end of a queue.
 const DRAIN_COMPLAINT: Duration = Duration::from_secs(60);
 
-/// What all queues of an attachment have seen.
+/// Counters of all queues of an attachment.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) requests: AtomicU64,
@@ -51,20 +51,20 @@ struct Pending {
     data_len: u32,
 }
 
-/// The end of a request, on its way to the guest.
+/// The completion of a request, on its way to the guest.
 struct Answer {
     pending: Pending,
     completion: Completion,
 }
 
-/// A queue of a device, as long as a front end is connected.
+/// A queue of a device, for the time of a front end's connection.
 pub(super) struct Queue {
     disk: Arc<dyn Disk>,
     identity: [u8; IDENTITY_LEN],
     /// `None` until it is started, and after it broke.
     ring: Mutex<Option<Ring>>,
     slots: Slots<Pending>,
-    /// Long answers.
+    /// Long answers, for the second thread.
     done: Mutex<VecDeque<Answer>>,
     done_changed: Condvar,
     closed: Closed,
@@ -89,21 +89,21 @@ impl Queue {
         }
     }
 
-    /// The ring, for whoever sets it up.
+    /// The ring, for its set-up.
     pub(super) fn ring(&self) -> MutexGuard<'_, Option<Ring>> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on the guest's memory is left alone, and all waiting ends.
+    /// Closes the queue: from here on the guest's memory is left alone, and all waits end.
     pub(super) fn close(&self) {
         self.closed.raise();
-        // Whoever holds the lock has checked before; nobody else will touch the ring again.
+        // The lock's holder has checked before; nobody else will touch the ring again.
         *self.ring() = None;
         drop(self.done());
         self.done_changed.notify_all();
     }
 
-    /// Waits until the disk has answered all that it was asked, or until `given_up` is raised.
+    /// Waits until the disk has answered all requests, or until `given_up` is raised.
     pub(super) fn drain(&self, given_up: &Closed) {
         while !self.slots.wait_idle(DRAIN_COMPLAINT, given_up) && !given_up.is_raised() {
             warn!("a virtual machine waits for a disk that does not answer");
@@ -114,7 +114,7 @@ impl Queue {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes requests until there are none, or `paused` says so: a guest may always ask for more.
+    /// Takes requests until there are none, or until `paused`: a guest may never stop asking.
     pub(super) fn take_all(
         &self,
         sink: &Arc<dyn Sink>,
@@ -154,14 +154,14 @@ impl Queue {
     fn serve(&self, taken: Taken, sink: &Arc<dyn Sink>, terms: Terms) {
         let Ok(chain) = Chain::walk(&taken.memory, taken.table, taken.size, taken.head) else {
             self.counters.malformed.fetch_add(1, Ordering::Relaxed);
-            // There is no telling where a status would go.
+            // The place of the status is unknown.
             return self.answer(taken.head, 0);
         };
         match parse(&chain, &taken.memory, terms) {
             Ok(Command::Disk { operation, offset, len }) => {
                 match self.request(&taken, &chain, operation, offset, len) {
                     Ok(Some(request)) => self.submit(request, taken, chain, sink),
-                    // The connection ends.
+                    // The connection is closing.
                     Ok(None) => {}
                     Err(status) => self.reply(&taken, &chain.writable, &[], status),
                 }
@@ -173,7 +173,7 @@ impl Queue {
         }
     }
 
-    /// Checks a request against the disk, finds a buffer, and fills it; `None` once closed.
+    /// Checks a request against the disk, and allocates and fills its buffer; `None` once closed.
     fn request(
         &self,
         taken: &Taken,
@@ -206,7 +206,7 @@ impl Queue {
         }
     }
 
-    /// Gives the guest the end of a request of the disk.
+    /// Completes a request of the disk to the guest.
     fn finish(&self, answer: Answer) {
         let Completion { token, result, buffer } = answer.completion;
         let Pending { taken, writable, data_len } = answer.pending;
@@ -217,12 +217,12 @@ impl Queue {
             };
             self.reply(&taken, &writable, data, Status::from(result));
         }
-        // For whoever waits for both.
+        // The buffer goes first, for requests that wait for both.
         drop(buffer);
         self.slots.free(token);
     }
 
-    /// Writes an answer into the guest's memory, and gives the request back.
+    /// Writes an answer into the guest's memory, and returns the request to the ring.
     fn reply(&self, taken: &Taken, writable: &Segments, data: &[u8], status: Status) {
         let mut status = status;
         if !data.is_empty() && writable.write(&taken.memory, 0, data).is_err() {
@@ -250,7 +250,7 @@ impl Queue {
         }
     }
 
-    /// The second thread: gives the guest what takes longer to copy.
+    /// The second thread: delivers long answers.
     fn finish_all(&self) {
         loop {
             let answer = {
@@ -297,7 +297,7 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// The thread that gives long answers. Dropping it closes the queue.
+/// The thread that delivers long answers. Dropping it closes the queue.
 #[derive(Debug)]
 pub(super) struct Finisher {
     queue: Arc<Queue>,
@@ -321,7 +321,7 @@ impl Drop for Finisher {
     }
 }
 
-/// The thread that takes requests. Dropping it pauses the queue: what was taken is still answered.
+/// The thread that takes requests. Dropping it pauses the queue; requests taken are still answered.
 #[derive(Debug)]
 pub(super) struct Taker {
     paused: Arc<Closed>,
@@ -330,7 +330,7 @@ pub(super) struct Taker {
 }
 
 impl Taker {
-    /// Takes requests whenever `kick` is readable, and looks once now.
+    /// Takes requests now, and whenever `kick` is readable.
     pub(super) fn start(queue: Arc<Queue>, kick: Arc<File>, terms: Terms) -> io::Result<Self> {
         let paused = Arc::new(Closed::default());
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
@@ -347,7 +347,7 @@ impl Taker {
 impl Drop for Taker {
     fn drop(&mut self) {
         self.paused.raise();
-        // An eventfd that is told once takes it.
+        // An eventfd with a small count accepts it.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         join(self.thread.take());
     }
@@ -383,7 +383,7 @@ fn run(
         }
         let kicked = fds[0].revents();
         if kicked.contains(PollFlags::IN) {
-            // The count means nothing. It fails if somebody else has read it.
+            // The count has no meaning. The read fails if another reader was faster.
             let _ = kick.read(&mut [0; 8]);
         } else if !kicked.is_empty() {
             return warn!("a virtual machine's kick is no eventfd");

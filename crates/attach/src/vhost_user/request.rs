@@ -1,4 +1,4 @@
-//! What a virtio block request asks, as in the Virtual I/O Device specification, 5.2.6.
+//! Virtio block requests, as in the Virtual I/O Device specification, 5.2.6.
 //!
 //! A header of 16 bytes is read, data are read or written, and a byte of status is written last.
 //! All integers are little-endian; sectors have 512 bytes, whatever the disk's blocks are.
@@ -22,7 +22,7 @@ const RANGE_LEN: usize = 16;
 /// Bytes of the disk's name, padded with zeroes.
 pub(super) const IDENTITY_LEN: usize = VIRTIO_BLK_ID_BYTES as usize;
 
-/// How a request ended.
+/// The status of a finished request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Status {
@@ -47,34 +47,34 @@ impl From<Broken> for Status {
     }
 }
 
-/// What is asked.
+/// The command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// Something of the disk. `offset` and `len` are in bytes and not checked yet.
+    /// A disk operation. `offset` and `len` are in bytes and not checked yet.
     Disk { operation: Operation, offset: u64, len: u32 },
     /// The disk's name.
     Identify,
 }
 
-/// What the front end and the disk have agreed on.
+/// The terms negotiated between the front end and the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     /// The longest read or write, in bytes.
     pub(super) payload_max: u32,
-    /// The guest does not know of caches: each write is durable when it completes.
+    /// Whether the guest does not flush: each write is durable when it completes.
     pub(super) write_through: bool,
-    /// Ranges may be discarded.
+    /// Whether ranges may be discarded.
     pub(super) discard: bool,
 }
 
-/// Reads the header, and what follows it in requests without data.
+/// Parses the header, and the rest of a request without data.
 pub(super) fn parse(chain: &Chain, memory: &Memory, terms: Terms) -> Result<Command, Status> {
     let mut header = [0; HEADER_LEN as usize];
     chain.readable.read(memory, 0, &mut header)?;
     let kind = u32::from_le_bytes(field(&header, 0));
     let sector = u64::from_le_bytes(field(&header, 8));
     let written = chain.readable.len() - HEADER_LEN;
-    // Where the status goes, there are no data.
+    // The status byte is not data.
     let room = chain.writable.len().checked_sub(1).ok_or(Status::IoError)?;
     let transfer = |operation, len: u64| {
         let len = u32::try_from(len).ok().filter(|&len| len <= terms.payload_max);
@@ -113,7 +113,7 @@ pub(super) fn parse(chain: &Chain, memory: &Memory, terms: Terms) -> Result<Comm
 /// The one range of a request, in bytes, and its flags.
 fn range(chain: &Chain, memory: &Memory, len: u64) -> Result<(u64, u32, u32), Status> {
     if len != RANGE_LEN as u64 {
-        // The guest was told that there is one.
+        // The guest was told the limit of one range.
         return Err(Status::IoError);
     }
     let mut bytes = [0; RANGE_LEN];
@@ -126,7 +126,7 @@ fn range(chain: &Chain, memory: &Memory, len: u64) -> Result<(u64, u32, u32), St
     }
 }
 
-/// Some bytes of a message whose length is known.
+/// A field of a message of known length.
 fn field<const N: usize>(bytes: &[u8; 16], offset: usize) -> [u8; N] {
     *bytes[offset..].first_chunk().expect("the offsets above leave room")
 }

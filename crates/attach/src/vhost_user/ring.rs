@@ -1,4 +1,4 @@
-//! One virtqueue: where requests are taken off and answers are put, under a lock.
+//! One virtqueue under a lock: takes requests off, and puts answers in.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,17 +12,17 @@ use vm_memory::GuestAddress;
 use super::chain::{Broken, Memory};
 use super::inflight::InFlight;
 
-/// Entries of a ring at most. A power of two.
+/// The most entries of a ring. A power of two.
 pub(super) const SIZE_MAX: u16 = 1024;
 
-/// How a ring begins.
+/// The start parameters of a ring.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) memory: Arc<Memory>,
     pub(super) size: u16,
     /// Descriptor table, available ring and used ring.
     pub(super) tables: [GuestAddress; 3],
-    /// The next available entry, unless `in_flight` knows better.
+    /// The next available entry; `in_flight` takes precedence.
     pub(super) base: u16,
     pub(super) event_idx: bool,
     pub(super) in_flight: Option<InFlight>,
@@ -34,7 +34,7 @@ pub(super) struct Ring {
     queue: SplitQueue,
     memory: Arc<Memory>,
     in_flight: Option<InFlight>,
-    /// Requests that a former process has left, the last first.
+    /// Requests left by the previous process, the last first.
     left: Vec<u16>,
     call: Option<Arc<File>>,
 }
@@ -50,7 +50,8 @@ pub(super) struct Taken {
 }
 
 impl Ring {
-    /// Fails if the rings are not where the guest has memory, or what was in flight is nonsense.
+    /// Starts a ring. Fails if it is outside the guest's memory, or the in-flight memory is
+    /// invalid.
     pub(super) fn start(start: Start, call: Option<Arc<File>>) -> Result<Self, Broken> {
         let Start { memory, size, tables: [table, available, used], base, event_idx, in_flight } =
             start;
@@ -71,7 +72,7 @@ impl Ring {
         let mut ring = Self { queue, memory, in_flight, left: Vec::new(), call };
         if let Some(in_flight) = &mut ring.in_flight {
             let mut left = in_flight.recover(used_idx).map_err(|_| Broken)?;
-            // Each entry of the available ring that was taken is either used by now or left.
+            // Each entry taken off the available ring is either used by now or left.
             ring.queue.set_next_avail(used_idx.wrapping_add(left.len() as u16));
             left.reverse();
             ring.left = left;
@@ -79,8 +80,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// The next request, or `None` if there is none now. Fails if the ring makes no sense any
-    /// more.
+    /// The next request, or `None` if there is none now. Fails if the ring has become invalid.
     pub(super) fn take(&mut self) -> Result<Option<Taken>, Broken> {
         let head = match self.left.pop() {
             Some(head) => head,
@@ -91,7 +91,7 @@ impl Ring {
                     return Ok(None);
                 }
                 let mut entries = self.queue.iter(&*self.memory).map_err(|_| Broken)?;
-                // An entry that is there but can't be read would be found again and again.
+                // An unreadable entry would otherwise be found again and again.
                 entries.next().ok_or(Broken)?.head_index()
             }
         };
@@ -109,17 +109,17 @@ impl Ring {
         }))
     }
 
-    /// Asks not to be kicked while requests are being taken.
+    /// Suppresses kicks while requests are being taken.
     pub(super) fn quiet(&mut self) -> Result<(), Broken> {
         self.queue.disable_notification(&*self.memory).map_err(|_| Broken)
     }
 
-    /// Asks to be kicked again. True if there are requests already.
+    /// Enables kicks again. True if requests wait already.
     pub(super) fn listen(&mut self) -> Result<bool, Broken> {
         self.queue.enable_notification(&*self.memory).map_err(|_| Broken)
     }
 
-    /// Gives a request back, of which the device has written `written` bytes.
+    /// Returns a request to the ring; the device has written `written` bytes of it.
     pub(super) fn answer(&mut self, head: u16, written: u32) -> Result<(), Broken> {
         if let Some(in_flight) = &self.in_flight {
             in_flight.ending(head);
@@ -134,21 +134,21 @@ impl Ring {
         Ok(())
     }
 
-    /// Replaces what tells the guest of answers.
+    /// Replaces the eventfd that signals answers to the guest.
     pub(super) fn set_call(&mut self, call: Option<Arc<File>>) {
         self.call = call;
-        // What the former one was told may not have been heard.
+        // A signal of the old one may have been missed.
         self.signal();
     }
 
-    /// The next available entry, when all that were taken have been answered.
+    /// The next available entry, once all requests taken have been answered.
     pub(super) fn base(&self) -> u16 {
         self.queue.next_avail()
     }
 
     fn signal(&self) {
         if let Some(mut call) = self.call.as_deref() {
-            // It fails if it has been told 2^64 times or is no eventfd, which harms the guest only.
+            // Fails after 2^64 signals, or if it is no eventfd; both harm only the guest.
             let _ = call.write(&1_u64.to_ne_bytes());
         }
     }

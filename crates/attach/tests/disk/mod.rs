@@ -1,4 +1,4 @@
-//! A disk in memory whose answers can be held back, failed, and looked at.
+//! A disk in memory whose answers can be held back, failed and inspected.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Operation, PAGE, Request, Sink};
 
-/// The longest that any test waits for anything.
+/// The longest wait of any test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Threads that answer, so that answers overtake each other.
+/// Threads that answer; with several, answers overtake each other.
 const WORKERS: usize = 3;
 
 /// The disk. Clones are the same disk.
@@ -77,17 +77,17 @@ impl MemoryDisk {
         Self { shared, arena: Arena::new(pages) }
     }
 
-    /// The disk as attachments want it.
+    /// The disk as a trait object, for attachments.
     pub(crate) fn dyn_disk(&self) -> Arc<dyn Disk> {
         Arc::new(self.clone())
     }
 
-    /// Answers nothing until [`release`](Self::release).
+    /// Holds all answers back until [`release`](Self::release).
     pub(crate) fn hold(&self) {
         self.shared.lock().held = true;
     }
 
-    /// Answers again.
+    /// Releases the answers.
     pub(crate) fn release(&self) {
         self.shared.lock().held = false;
         self.shared.changed.notify_all();
@@ -98,7 +98,7 @@ impl MemoryDisk {
         self.shared.wait(|state| state.held && state.queue.len() >= count);
     }
 
-    /// Waits until no buffer of the arena is out.
+    /// Waits until all buffers are back with the arena.
     pub(crate) fn wait_all_buffers_back(&self) {
         let deadline = Instant::now() + PATIENCE;
         while self.arena.claim(0, self.arena.pages() * PAGE).is_none() {
@@ -107,34 +107,34 @@ impl MemoryDisk {
         }
     }
 
-    /// Lets every request that touches `range` fail.
+    /// Fails every request that touches `range`.
     pub(crate) fn fail(&self, range: Range<u64>, errno: Errno) {
         self.shared.lock().failures.push((range, errno));
     }
 
-    /// Lets flushes fail, or succeed again.
+    /// Fails flushes with an error, or lets them succeed again.
     pub(crate) fn fail_flushes(&self, errno: Option<Errno>) {
         self.shared.lock().flush_error = errno;
     }
 
-    /// Makes the disk larger.
+    /// Enlarges the disk.
     pub(crate) fn grow(&self, size: usize) {
         let mut state = self.shared.lock();
         state.bytes.resize(size, 0);
         state.geometry.size = size as u64;
     }
 
-    /// What is on the disk.
+    /// The content of a range.
     pub(crate) fn read(&self, range: Range<usize>) -> Vec<u8> {
         self.shared.lock().bytes[range].to_vec()
     }
 
-    /// Puts something on the disk.
+    /// Writes to the disk directly.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         self.shared.lock().bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What was asked since the last call, in the order of execution.
+    /// Requests since the last call, in the order of execution.
     pub(crate) fn take_log(&self) -> Vec<(Operation, u64, u32)> {
         std::mem::take(&mut self.shared.lock().log)
     }
@@ -142,7 +142,7 @@ impl MemoryDisk {
 
 impl Drop for MemoryDisk {
     fn drop(&mut self) {
-        // The workers end with the last handle that is not in a request's sink.
+        // The workers end with the last handle outside a request's sink.
         if Arc::strong_count(&self.shared) == WORKERS + 1 {
             self.shared.lock().handles = 0;
             self.shared.changed.notify_all();
@@ -211,7 +211,7 @@ impl State {
             Operation::Write { .. } => {
                 bytes.copy_from_slice(&buffer.as_ref().unwrap()[..len as usize]);
             }
-            // Anything may be read after a discard, and this is hard to take for what was there.
+            // After a discard any data may be read; this pattern is unlike the old content.
             Operation::Discard => bytes.fill(0xdd),
             Operation::WriteZeroes { .. } => bytes.fill(0),
             Operation::Flush => unreachable!(),
@@ -220,7 +220,7 @@ impl State {
     }
 }
 
-/// Bytes that differ from place to place, and from seed to seed.
+/// A pattern that differs by offset and by seed.
 pub(crate) fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 512) as u8 ^ (i % 251) as u8 ^ seed).collect()
 }

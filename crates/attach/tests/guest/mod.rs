@@ -1,5 +1,5 @@
-//! A virtual machine's monitor and its guest's driver, as far as tests need them: memory that is
-//! shared, and split virtqueues on it.
+//! A virtual machine's monitor and its guest's driver, as far as tests need them: shared memory,
+//! and split virtqueues in it.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -35,22 +35,22 @@ pub(crate) const WRITE_ZEROES: u32 = 13;
 const QUEUES: usize = 2;
 const SIZE: u16 = 64;
 const MEMORY: usize = 64 << 20;
-/// Where the guest's memory is for the monitor.
+/// The guest's memory in the monitor's address space.
 const USER_ADDRESS: u64 = 0x7000_0000_0000;
-/// Where it is for the guest.
+/// The guest's memory in its own address space.
 const BASE: u64 = 0x10_0000;
-/// Of each queue: descriptors, available ring, used ring.
+/// Per queue: descriptors, available ring, used ring.
 const RINGS: u64 = 0x1_0000;
 const AVAILABLE: u64 = 0x4000;
 const USED: u64 = 0x8000;
-/// Of each request: its header, its status, its data.
+/// Per request: its header, its status, its data.
 const SLOT: u64 = BASE + 0x10_0000;
 const SLOT_LEN: u64 = 0x30_0000;
 const SLOTS: u64 = 16;
-/// A header that asks for the first sector, for requests that make no sense.
+/// A header for the first sector, for invalid requests.
 pub(crate) const HEADER: u64 = BASE + 0x8_0000;
 
-/// Of a descriptor table.
+/// An entry of a descriptor table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptor {
     address: u64,
@@ -95,9 +95,9 @@ struct Ring {
     call: EventFd,
     available: u16,
     used: u16,
-    /// Of the next request: each has four descriptors, in turns.
+    /// The next request's first descriptor: each has four, round robin.
     next: u16,
-    /// Answered, but not asked for yet.
+    /// Answered requests that were not asked for yet.
     answered: Vec<u16>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Connects with all offered features that are in `features`, keeping in-flight memory or not.
+    /// Connects with the offered features within `features`, with or without in-flight memory.
     pub(crate) fn connect(path: &Path, features: u64, in_flight: bool) -> Self {
         let file = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let file = File::from(file);
@@ -141,7 +141,7 @@ impl Guest {
         guest
     }
 
-    /// Connects to another process, as a monitor does whose back end has died.
+    /// Connects to another process, as a monitor does after the death of its back end.
     pub(crate) fn reconnect(&mut self, path: &Path) {
         self.frontend = Frontend::connect(path, QUEUES as u64).unwrap();
         self.negotiate(self.in_flight.is_some());
@@ -186,7 +186,7 @@ impl Guest {
         for (queue, ring) in self.rings.iter().enumerate() {
             let at = USER_ADDRESS + queue as u64 * RINGS;
             self.frontend.set_vring_num(queue, SIZE).unwrap();
-            // What a monitor knows of a back end that has died: its used index.
+            // A monitor's only record of a dead back end: its used index.
             self.frontend.set_vring_base(queue, ring.used).unwrap();
             let config = VringConfigData {
                 queue_max_size: SIZE,
@@ -204,8 +204,8 @@ impl Guest {
         }
     }
 
-    /// Starts a queue anew whose used ring lies in its available ring: each time that the device
-    /// asks to be kicked, it makes a request available. Returns once it has.
+    /// Restarts a queue whose used ring lies in its available ring: each time the device asks to be
+    /// kicked, it makes a request available. Returns once it has done so.
     pub(crate) fn feed_from_itself(&mut self, queue: usize) {
         const SHIFTED: u64 = AVAILABLE + 2;
         self.stop(queue);
@@ -284,7 +284,7 @@ impl Guest {
         self.submit(queue, OUT, sector, data, 0)
     }
 
-    /// Puts a request into the ring. Its data are two descriptors, cut at an odd place.
+    /// Puts a request into the ring. Its data are two descriptors, split at an odd offset.
     fn submit(&mut self, queue: usize, kind: u32, sector: u64, out: &[u8], room: usize) -> Token {
         let slot = SLOT + self.next_slot % SLOTS * SLOT_LEN;
         self.next_slot += 1;
@@ -311,7 +311,7 @@ impl Guest {
         Token { queue, head, slot }
     }
 
-    /// Puts a chain into the ring whatever it is, and waits until it comes back.
+    /// Puts any chain into the ring, and waits until it comes back.
     pub(crate) fn raw(&mut self, queue: usize, chain: &[Descriptor]) {
         self.put(HEADER, &[0; 16]);
         let head = self.rings[queue].next;
@@ -321,7 +321,7 @@ impl Guest {
         self.wait(Token { queue, head, slot: 0 });
     }
 
-    /// Claims that entries are available that never were.
+    /// Claims available entries that never existed.
     pub(crate) fn skip_available(&mut self, queue: usize, count: u16) {
         self.rings[queue].available += count;
         self.publish(queue);
@@ -345,7 +345,7 @@ impl Guest {
         self.rings[queue].kick.write(1).unwrap();
     }
 
-    /// The status, and the data if there should be some.
+    /// The status, and the data of a read of `len` bytes.
     pub(crate) fn await_read(&mut self, token: Token, len: usize) -> (u8, Vec<u8>) {
         let status = self.await_status(token);
         let mut data = vec![0; len];

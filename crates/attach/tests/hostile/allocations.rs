@@ -1,4 +1,4 @@
-//! Counts what the program allocates, so that bytes from outside can be shown not to decide it.
+//! Counts the program's allocations, to show that bytes from outside do not determine them.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ static ALLOCATOR: Counting = Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller's promises are those of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -26,13 +26,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Held while allocations are counted, and while any others would be in the way.
+/// A lock, held while allocations are counted, and by tests that would disturb the count.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `act`, and returns how many bytes were allocated meanwhile.
+/// Runs `act`, and returns the bytes allocated meanwhile.
 pub(crate) fn during<T>(_turn: &MutexGuard<'_, ()>, act: impl FnOnce() -> T) -> (T, usize) {
     let before = ALLOCATED.load(Ordering::Relaxed);
     let result = act();

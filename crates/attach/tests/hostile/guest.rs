@@ -1,4 +1,4 @@
-//! A virtqueue in the memory of a guest that writes anything there.
+//! A virtqueue in the memory of a hostile guest.
 //!
 //! An input is a queue and the guest's memory:
 //!
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! All is little-endian. Bits of `flags`: event index, requests in flight, write-through. With the
-//! second one, [`IN_FLIGHT_LEN`] bytes of what a former process had in flight precede the memory,
-//! which begins at guest address 0 and is zero where the input ends.
+//! second one, [`IN_FLIGHT_LEN`] bytes of a previous process's in-flight memory precede the
+//! guest's, which begins at guest address 0 and is zero where the input ends.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,28 +25,28 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 use super::ledger::Ledger;
 use super::{Bytes, allocations};
 
-/// The guest's memory: two regions that meet at an odd address, and one after a hole.
+/// The guest's memory: two regions adjacent at an odd address, and one after a hole.
 const REGIONS: [Range<usize>; 3] = [0..0x2001, 0x2001..0x9000, 0xa000..0xb000];
 const MEMORY_END: usize = REGIONS[2].end;
 
-/// Entries for requests in flight, and bytes that they take.
+/// Entries for requests in flight, and their size in bytes.
 const IN_FLIGHT_ENTRIES: u16 = 8;
 const IN_FLIGHT_LEN: usize = 192;
 
-/// Of the disk's arena. A quarter of it is the longest read or write.
+/// Pages of the disk's arena. A quarter of it is the longest read or write.
 const PAGES: usize = 16;
 const PAYLOAD_MAX: u32 = 16 << 10;
 
 /// Steps after which a queue that feeds itself is paused.
 const STEPS_MAX: u64 = 4096;
 
-/// Bytes that a queue may allocate, whatever the guest writes: its tables of requests and answers.
+/// The most bytes that a queue allocates for any input: its tables of requests and answers.
 const ALLOCATED_MAX: usize = 600 << 10;
 
-/// Segments of a chain, at most.
+/// The most segments of a chain.
 const SEGMENTS_MAX: usize = 128;
 
-/// What came of a queue; `None` if it can't be started.
+/// The outcome for a queue; `None` if it can't be started.
 pub(crate) type Outcome = Option<(Served, Vec<Operation>)>;
 
 struct Guest {
@@ -73,7 +73,7 @@ impl Guest {
         }
     }
 
-    /// The memory as it is now, with zeroes in its hole.
+    /// The present memory, with zeroes in its hole.
     fn store(&self) -> [u8; MEMORY_END] {
         let mut image = [0; MEMORY_END];
         for range in REGIONS {
@@ -84,8 +84,8 @@ impl Guest {
     }
 }
 
-/// Lets a queue be served, and checks what is asked of the disk and written to the guest. `None`
-/// if there is no queue in `input`.
+/// Serves a queue, and checks the requests to the disk and the writes to the guest. `None` if there
+/// is no queue in `input`.
 pub(crate) fn check(input: &[u8]) -> Option<Outcome> {
     static GUEST: OnceLock<Guest> = OnceLock::new();
     let turn = allocations::turn();
@@ -125,7 +125,7 @@ pub(crate) fn check(input: &[u8]) -> Option<Outcome> {
         assert!(before == after, "written without a queue");
         return Some(None);
     };
-    // Each look at the ring but the first finds a request, unless the answers are in the ring.
+    // Each check of the ring but the first finds a request, unless the answers are in the ring.
     let [_, available, used] = tables;
     let rings_meet =
         available < used + 6 + u64::from(size) * 8 && used < available + 6 + u64::from(size) * 2;
@@ -134,14 +134,14 @@ pub(crate) fn check(input: &[u8]) -> Option<Outcome> {
     Some(Some((served, executed.iter().map(|entry| entry.operation).collect())))
 }
 
-/// What a queue may write to, as its tables say before it runs.
+/// The memory that a queue may write, according to its tables before it runs.
 struct Granted {
     used_ring: Range<usize>,
     /// Bytes of data, by the first descriptor.
     room: Vec<u64>,
     /// Segments that have been marked.
     seen: BTreeSet<(u64, u64)>,
-    /// Which bytes of the memory are for data, and which are descriptors.
+    /// Whether each byte of the memory is for data, and whether it is in a descriptor.
     data: Vec<bool>,
     descriptors: Vec<bool>,
 }
@@ -165,7 +165,7 @@ impl Granted {
         granted
     }
 
-    /// Marks what the chain that begins with `head` names, and returns how much is for data.
+    /// Marks the segments of the chain that begins with `head`, and returns their bytes for data.
     fn follow(&mut self, image: &[u8], mut table: Range<u64>, head: u16) -> u64 {
         let mut room = 0;
         let mut index = u64::from(head);
@@ -201,8 +201,8 @@ impl Granted {
         room
     }
 
-    /// Panics if anything else was written, or an answer is not to one of these chains. A guest
-    /// that has its tables or its used ring overwritten may get anything.
+    /// Panics if anything else was written, or an answer is not to one of these chains. For a guest
+    /// that has its tables or its used ring overwritten, any result is valid.
     fn check(&self, before: &[u8], after: &[u8], served: &Served) {
         let mut written = self.data.clone();
         written[self.used_ring.clone()].fill(true);

@@ -1,4 +1,4 @@
-//! A disk that answers at once, stores nothing, and writes down what it was asked.
+//! A disk that answers at once, stores nothing, and records its requests.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,10 +8,10 @@ use tyche_block::{Arena, Completion, Disk, Geometry, Operation, Request, Sink};
 /// Bytes of the disk.
 pub(crate) const SIZE: u64 = 1 << 20;
 
-/// Of the disk, in bytes.
+/// Block size of the disk, in bytes.
 pub(crate) const BLOCK: u32 = 512;
 
-/// Requests written down without allocating.
+/// Requests recorded without allocating.
 const ENTRIES: usize = 8192;
 
 /// A request that the disk has executed.
@@ -20,7 +20,7 @@ pub(crate) struct Entry {
     pub(crate) operation: Operation,
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    /// Of what was written.
+    /// Digest of the written data.
     pub(crate) digest: u64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// With an arena of `pages`.
+    /// A disk with an arena of `pages`.
     pub(crate) fn new(pages: usize) -> Arc<Self> {
         let entries = Mutex::new(Vec::with_capacity(ENTRIES));
         Arc::new(Self { arena: Arena::new(pages), entries })
@@ -41,7 +41,7 @@ impl Ledger {
         self.entries.lock().unwrap()
     }
 
-    /// What was executed since the last call. Panics if any of it was not to be.
+    /// Requests executed since the last call. Panics if any of them is invalid.
     pub(crate) fn take(&self, payload_max: u32) -> Vec<Entry> {
         let mut entries = self.entries();
         let taken = entries.clone();
@@ -87,14 +87,14 @@ impl Disk for Ledger {
     }
 }
 
-/// What is read at `offset`, always.
+/// The content of the disk at `offset`, always the same.
 pub(crate) fn fill(offset: u64, bytes: &mut [u8]) {
     for (at, byte) in (offset..).zip(bytes) {
         *byte = (at / u64::from(BLOCK)) as u8 ^ (at % 251) as u8;
     }
 }
 
-/// Tells written data apart.
+/// A digest of written data.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! What fuzzers hand to attachments, and what must hold whatever it is. The fuzz targets and the
-//! tests that replay their corpora check inputs by the same functions.
+//! Inputs of fuzzers for attachments, and the properties that hold for all of them. The fuzz
+//! targets and the tests that replay their corpora share the checks.
 
 #![allow(dead_code, reason = "each fuzz target uses a part")]
 
@@ -8,7 +8,7 @@ pub(crate) mod guest;
 pub(crate) mod ledger;
 pub(crate) mod nbd;
 
-/// Takes fields off the front of bytes, as long as there are enough.
+/// Takes fields off the front of bytes; `None` if they are too few.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {

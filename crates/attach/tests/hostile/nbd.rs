@@ -1,9 +1,9 @@
-//! The NBD server and a client that says anything.
+//! The NBD server and a hostile client.
 //!
-//! The client sends all that it has to say at once, closes its side, and reads to the end. Then
-//! both streams are read side by side, as the NBD specification has it: the server must have
-//! answered each option and each request that came whole, with what belongs there and no more, and
-//! the disk must have executed the requests that were answered with success, as they were sent.
+//! The client sends all its input at once, closes its side, and reads to the end. Then both streams
+//! are parsed side by side, by the NBD specification: the server must have answered each complete
+//! option and request, correctly and with nothing more, and the disk must have executed the
+//! requests answered with success, as they were sent.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
@@ -20,25 +20,25 @@ use tyche_block::Operation;
 use super::ledger::{self, Entry, Ledger};
 use super::{Bytes, allocations};
 
-/// Bytes of an input that are used: a socket takes that many without anybody reading.
+/// The most bytes of an input: a socket takes that many without a reader.
 const INPUT_MAX: usize = 64 << 10;
 
-/// Of the disk's arena. A quarter of it is the longest read or write.
+/// Pages of the disk's arena. A quarter of it is the longest read or write.
 const PAGES: usize = 32;
 const PAYLOAD_MAX: u32 = 32 << 10;
 
-/// How long the server may take for one client.
+/// The longest time of the server for one client.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Bytes that a connection may allocate whatever the client says: threads, tables and queues.
+/// The most bytes that a connection allocates for any input: threads, tables and queues.
 const ALLOCATED_MAX: usize = 48 << 10;
 
-/// Bytes that each byte of a client may add: an option is short, its answers less so.
+/// The most bytes that each byte of input may add: an option is short, its answers less so.
 const ALLOCATED_PER_BYTE: usize = 8;
 
 const EXPORT: &[u8] = b"vol";
 
-/// What came of a connection.
+/// The outcome of a connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) ending: Ending,
@@ -49,8 +49,8 @@ struct Server {
     server: NbdServer,
     disk: Arc<Ledger>,
     _dir: TempDir,
-    /// Everything that the server sends to one client, with room for the answers to as many reads
-    /// as there may be.
+    /// All data from the server to one client, with room for the answers to the largest number of
+    /// reads.
     received: Mutex<Vec<u8>>,
 }
 
@@ -64,22 +64,22 @@ impl Server {
         Self { server: server.unwrap(), disk, _dir: dir, received: Mutex::new(received) }
     }
 
-    /// Ends of connections so far.
+    /// Counters of the ends of connections.
     fn endings(&self) -> [u64; Ending::ALL.len()] {
         Ending::ALL.map(|ending| self.server.ended(ending))
     }
 
-    /// Says `sent`, and hears the server out.
+    /// Sends `sent`, and reads the server's answers to the end.
     fn talk(&self, sent: &[u8], received: &mut Vec<u8>) {
         let mut stream = UnixStream::connect(self.server.device_path()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = sent;
         while !rest.is_empty() {
-            // It fails if the server has hung up already.
+            // Fails if the server has hung up already.
             let Ok(len) = send(&stream, rest, SendFlags::NOSIGNAL) else { break };
             rest = &rest[len..];
         }
-        // The same.
+        // Fails likewise.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         match stream.read_to_end(received) {
             Ok(_) => {}
@@ -88,7 +88,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server knows of no client.
+    /// Waits until the server has no client.
     fn await_end(&self) {
         let deadline = Instant::now() + PATIENCE;
         while self.server.counts().connected > 0 {
@@ -98,7 +98,7 @@ impl Server {
     }
 }
 
-/// Says `sent` to a server, and checks all that it does.
+/// Sends `sent` to a server, and checks all its effects.
 pub(crate) fn check(sent: &[u8]) -> Session {
     let turn = allocations::turn();
     static SERVER: OnceLock<Server> = OnceLock::new();
@@ -140,13 +140,13 @@ mod option {
 const ACK: u32 = 1;
 const ERROR: u32 = 1 << 31;
 
-/// Options in a handshake, bytes of an option, and bytes of an option that can't be refused, at
-/// most.
+/// The most options in a handshake, bytes of an option, and bytes of an option that can't be
+/// refused.
 const OPTIONS_MAX: usize = 64;
 const OPTION_MAX: usize = 1 << 20;
 const NAME_OPTION_MAX: usize = 8192;
 
-/// What both sides have said.
+/// The streams of both sides.
 struct Dialogue<'a> {
     sent: Bytes<'a>,
     received: Bytes<'a>,
@@ -154,7 +154,7 @@ struct Dialogue<'a> {
 }
 
 impl<'a> Dialogue<'a> {
-    /// Reads the handshake. True if transmission starts after it.
+    /// Parses the handshake. True if transmission starts after it.
     fn handshake(&mut self) -> bool {
         assert_eq!(self.received.take(18), Some(&b"NBDMAGICIHAVEOPT\0\x03"[..]));
         let Some(flags) = self.sent.array().map(u32::from_be_bytes) else { return false };
@@ -200,7 +200,7 @@ impl<'a> Dialogue<'a> {
         Some((number, self.sent.take(len)?))
     }
 
-    /// Reads the answers to an option. Returns the kind of the last.
+    /// Parses the answers to an option. Returns the kind of the last.
     fn answers(&mut self, number: u32) -> u32 {
         /// Three kinds of information, and an end.
         const ANSWERS_MAX: usize = 4;
@@ -244,7 +244,7 @@ impl<'a> Dialogue<'a> {
         assert_eq!(self.received.take(2), Some(&[1, 0x6d][..]));
     }
 
-    /// Reads requests and replies to the end.
+    /// Parses requests and replies to the end.
     fn transmission(&mut self, executed: &[Entry]) {
         let mut executed = executed.iter().peekable();
         while let Some(Request { command, flags, cookie, offset, len }) = self.request() {
@@ -276,8 +276,8 @@ impl<'a> Dialogue<'a> {
         (!ends).then_some(request)
     }
 
-    /// The error of the next reply, which must be to this request. Replies may be cut anywhere
-    /// if the connection ends because of what the client did wrong later.
+    /// The error of the next reply, which must be to this request. Replies may be cut anywhere if
+    /// the connection ends by a later error of the client.
     fn reply(&mut self, cookie: [u8; 8]) -> Option<u32> {
         let Some(mut header) = self.received.take(16).map(Bytes) else {
             assert!(!self.ending.is_orderly(), "no reply to {cookie:x?}");
@@ -312,9 +312,9 @@ struct Request {
     len: u32,
 }
 
-/// What the disk is to execute for a request, if it is a good one.
+/// The disk's expected entry for a request, if it is valid.
 fn entry(command: u16, flags: u16, offset: u64, len: u32, payload: &[u8]) -> Option<Entry> {
-    // A fast zeroing is refused, as are flags that are not offered.
+    // A fast zeroing is refused, as are flags that were not offered.
     let allowed = if command == WRITE_ZEROES { 3 } else { 1 };
     if flags & !allowed != 0 {
         return None;

@@ -1,4 +1,4 @@
-//! Directories, mounts, devices and processes of a test, all gone when it ends, however it ends.
+//! Directories, mounts, devices and processes of a test, all removed at its end in any case.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -16,10 +16,10 @@ use tempfile::TempDir;
 
 use crate::disk::PATIENCE;
 
-/// Between two looks at what only the kernel knows.
+/// The interval of polling for state that only the kernel knows.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Ends the test, with a message, where it can't run.
+/// Skips the test, with a message, where it can't run.
 macro_rules! skip_without_kernel {
     () => {
         if let Some(reason) = $crate::rig::missing() {
@@ -30,7 +30,7 @@ macro_rules! skip_without_kernel {
 }
 pub(crate) use skip_without_kernel;
 
-/// Why there can be no mounts here.
+/// The reason why mounts are impossible here.
 pub(crate) fn missing() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         Some("not root")
@@ -60,7 +60,7 @@ impl Rig {
         self.dir.path()
     }
 
-    /// Detaches a loop device in the end, if it is still bound to a file of this test.
+    /// Detaches a loop device at the end, if it is still bound to a file of this test.
     pub(crate) fn watch(&self, device: &Path) {
         self.devices.borrow_mut().push(device.to_owned());
     }
@@ -74,7 +74,7 @@ impl Rig {
         path
     }
 
-    /// The name of this test's disk: that of the file that its loop devices are bound to.
+    /// The name of this test's disk: that of the file below its loop devices.
     pub(crate) fn name(&self) -> &str {
         self.dir().file_name().unwrap().to_str().unwrap()
     }
@@ -86,8 +86,8 @@ impl Rig {
         bound.is_ok_and(|path| path.trim() == format!("/{}", self.name()))
     }
 
-    /// Unmounts. Another test's child, between its fork and its exec, may still have a file of
-    /// ours open: that passes.
+    /// Unmounts. Another test's child, between its fork and its exec, may briefly have a file of
+    /// ours open.
     pub(crate) fn unmount(&self, path: &Path) {
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = unmount(path, UnmountFlags::NOFOLLOW) {
@@ -115,7 +115,7 @@ fn backing_file(device: &Path) -> PathBuf {
     PathBuf::from(format!("/sys/block/{name}/loop/backing_file"))
 }
 
-/// Waits for something that no event tells.
+/// Waits for a condition that no event signals.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
@@ -124,7 +124,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Runs a program that must succeed, with a time limit. Returns what it prints.
+/// Runs a program that must succeed, with a time limit. Returns its output.
 pub(crate) fn run(program: &str, args: &[&str]) -> String {
     let (status, out) = run_any(program, args);
     assert!(status, "{program} {args:?} failed: {out}");
@@ -151,7 +151,7 @@ fn run_any(program: &str, args: &[&str]) -> (bool, String) {
     (output.status.success(), if output.status.success() { out } else { format!("{out}{err}") })
 }
 
-/// `fallocate` as it is; the error is its number.
+/// The plain system call `fallocate`; the error is its number.
 pub(crate) fn fallocate(file: &File, mode: i32, offset: i64, len: i64) -> Result<(), i32> {
     // SAFETY: the call takes numbers only.
     match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) } {
@@ -160,7 +160,7 @@ pub(crate) fn fallocate(file: &File, mode: i32, offset: i64, len: i64) -> Result
     }
 }
 
-/// Memory that direct I/O takes: it begins with a huge page if the kernel has any.
+/// Memory for direct I/O: it begins with a huge page if the kernel has any.
 pub(crate) struct Buffer {
     memory: Vec<u8>,
     len: usize,
@@ -172,8 +172,8 @@ impl Buffer {
     pub(crate) fn new(len: usize) -> Self {
         let align = if len < Self::HUGE { 4096 } else { Self::HUGE };
         let mut memory = Vec::with_capacity(len + align);
-        // SAFETY: the advice concerns memory that is ours, and changes nothing of its content.
-        // It fails if there are no huge pages, or if the memory does not begin with a page.
+        // SAFETY: the advice concerns memory that is ours, and changes nothing of its content. It
+        // fails if there are no huge pages, or if the memory does not begin with a page.
         unsafe {
             let start = memory.spare_capacity_mut().as_mut_ptr();
             let start = start.byte_add(start.align_offset(4096));
@@ -190,7 +190,7 @@ impl Buffer {
     }
 }
 
-/// Another process that serves a disk, to be killed.
+/// Another process that serves a disk, for the test to kill.
 pub(crate) struct Server {
     pub(crate) device: PathBuf,
     child: Child,
@@ -248,11 +248,11 @@ impl Drop for Server {
     }
 }
 
-/// A shell script in a mount namespace of its own, with copies of what is mounted when it starts.
+/// A shell script in a mount namespace of its own, with copies of the mounts at its start.
 pub(crate) struct Elsewhere(Child);
 
 impl Elsewhere {
-    /// Starts it, and waits until it has its copies, and has printed a line if it is to.
+    /// Starts it, and waits for its copies, and for its line of output if it prints one.
     pub(crate) fn start(script: &str) -> Self {
         let mut child = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "sh", "-c"])

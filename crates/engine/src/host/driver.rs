@@ -1,4 +1,4 @@
-//! A session and its links: everything but when to look and who asked.
+//! A session and its links, without the loop that drives them and the threads that submit.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -26,7 +26,7 @@ use crate::volume::Submission;
 pub(super) struct Job {
     pub(super) request: Request,
     pub(super) token: u64,
-    /// Who wants the answer; `None`: whoever drives the session.
+    /// The recipient of the answer; `None`: the owner of the driver.
     pub(super) sink: Option<Arc<dyn Sink>>,
 }
 
@@ -37,17 +37,17 @@ impl From<Submission> for Job {
     }
 }
 
-/// A request that is over.
+/// A finished request.
 pub(super) struct Done {
     pub(super) completion: Completion,
     pub(super) sink: Option<Arc<dyn Sink>>,
 }
 
 impl Done {
-    /// Gives the answer to who asked.
+    /// Delivers the answer.
     ///
     /// # Panics
-    /// If it was whoever drives the session.
+    /// If the recipient is the owner of the driver.
     pub(super) fn answer(self) {
         self.sink.expect("queued requests come with a sink").complete(self.completion);
     }
@@ -64,28 +64,28 @@ impl Job {
 /// [`transmit`](Self::transmit) in turn, and takes `done` and `notices` after each.
 pub(super) struct Driver {
     session: Session,
-    /// By the session's index; one that was removed leaves a gap that is used again.
+    /// By the session's index; a removed port leaves a gap that is reused.
     ports: Vec<Option<Port>>,
     opening: Opening,
-    /// Of the thread that drives it.
+    /// The placement of the thread that drives it.
     residence: Residence,
-    /// What each operation in progress belongs to.
+    /// The job of each operation in progress.
     operations: Box<[Option<Job>]>,
-    /// When each operation in progress began.
+    /// The start of each operation in progress.
     begun: Box<[Instant]>,
-    /// When the owner last said what time it is.
+    /// The time of the owner's last call.
     now: Instant,
     counts: RequestCounts,
     reads: Latency,
     writes: Latency,
     out: Outgoing,
-    /// Requests that are over.
+    /// Finished requests.
     pub(super) done: Vec<Done>,
-    /// Where the time of requests goes, if that is wanted.
+    /// The stage times of requests, if wanted.
     pub(super) stages: Option<HostStages>,
-    /// Answers to echoes.
+    /// Received answers to echoes.
     pub(super) echoed: Vec<Echo>,
-    /// What has happened.
+    /// Notices for the owner.
     pub(super) notices: VecDeque<Notice>,
 }
 
@@ -116,17 +116,17 @@ impl Driver {
         }
     }
 
-    /// The disk, once connected or if another session knew it before.
+    /// The disk, once connected or if a predecessor knew it.
     pub(super) fn geometry(&self) -> Option<Geometry> {
         self.session.export().map(geometry)
     }
 
-    /// What the last attempt to connect failed with.
+    /// The reason why the last attempt to connect failed.
     pub(super) fn problem(&self) -> Option<Problem> {
         self.session.problem()
     }
 
-    /// Begins to use another link.
+    /// Adds a link to the session.
     pub(super) fn add_link(&mut self, now: Instant, link: HostLink) -> Result<(), LinkError> {
         if self.port_named(link.link.name()).is_some() {
             return Err(LinkError::InUse);
@@ -141,7 +141,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Stops to use a link. The last one stays.
+    /// Removes a link from the session. The last one stays.
     pub(super) fn remove_link(&mut self, now: Instant, name: &str) -> Result<(), LinkError> {
         let index = self.port_named(name).ok_or(LinkError::Unknown)?;
         if self.ports.iter().flatten().count() == 1 {
@@ -154,7 +154,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes the calling thread, which drives the session from now on, to where the links are.
+    /// Moves the calling thread, which drives the session from now on, near the links.
     pub(super) fn move_in(&mut self) {
         let home = Home::common(self.ports.iter().flatten().map(Port::home));
         self.residence.move_to(&home);
@@ -165,8 +165,8 @@ impl Driver {
         self.ports.iter().position(is_it)
     }
 
-    /// Takes a request, or gives it back: there are as many in progress as there may be. One that
-    /// makes no sense is done at once.
+    /// Takes a request, or gives it back if the limit of requests in progress is reached. An
+    /// invalid one ends at once.
     pub(super) fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job> {
         let checked = self.geometry().map_or(Ok(()), |geometry| geometry.check(&job.request));
         let errno = match checked {
@@ -196,13 +196,13 @@ impl Driver {
         self.session.submit_near(now, operation(request), node.map(|node| node.0))
     }
 
-    /// Asks the target for frames, with a frame of `frame_len` bytes on a live channel; false if
-    /// none takes it.
+    /// Asks the target for frames, with a frame of `frame_len` bytes on a live channel; false if no
+    /// channel takes it.
     pub(super) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
         self.session.echo(echo, frame_len)
     }
 
-    /// Takes what has come, and lets time pass; false if nothing came.
+    /// Handles received frames and timers; false if no frame came.
     pub(super) fn receive(&mut self, now: Instant) -> bool {
         self.now = now;
         let mut frames = 0;
@@ -216,7 +216,7 @@ impl Driver {
         frames > 0
     }
 
-    /// Takes what has come on a link; returns how many frames that was.
+    /// Handles the received frames of a link; returns their number.
     fn receive_from(&mut self, now: Instant, index: usize) -> usize {
         let Some(port) = &mut self.ports[index] else { return 0 };
         let frames = port.receive(now);
@@ -236,7 +236,7 @@ impl Driver {
         frames
     }
 
-    /// Tells the session what has befallen a link.
+    /// Reports a link failure to the session.
     fn look_after(&mut self, now: Instant, index: usize) {
         let problem = self.ports[index].as_mut().and_then(Port::take_problem);
         if let Some(problem) = problem {
@@ -245,7 +245,7 @@ impl Driver {
         }
     }
 
-    /// Sends what there is to send; false if there was nothing.
+    /// Sends all frames that are due; false if there were none.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let mut frames = 0;
         for index in 0..self.ports.len() {
@@ -258,7 +258,7 @@ impl Driver {
         frames > 0
     }
 
-    /// Ends the session with a farewell.
+    /// Ends the session and tells the target.
     pub(super) fn disconnect(&mut self, now: Instant) {
         self.session.disconnect(now);
         self.settle(None);
@@ -270,18 +270,18 @@ impl Driver {
         self.settle(None);
     }
 
-    /// When there is something to do if nothing comes before.
+    /// The time of the next timer.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let ports = self.ports.iter().flatten().filter_map(Port::poll_timeout);
         ports.chain(self.session.poll_timeout()).min()
     }
 
-    /// What to wait for.
+    /// The descriptors to wait for.
     pub(super) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ports.iter().flatten().filter_map(Port::wait_fd)
     }
 
-    /// Handles all events; `frame` is the received one that they speak of.
+    /// Handles all events; `frame` is the received frame that they refer to.
     fn settle(&mut self, frame: Option<(usize, usize)>) {
         while let Some(event) = self.session.poll_event() {
             let notice = match event {
@@ -340,7 +340,7 @@ impl Driver {
         port.map(|port| port.link().name().to_owned()).unwrap_or_default()
     }
 
-    /// Counts a request that began then and is over.
+    /// Counts a finished request that began at `begun`.
     fn count(&mut self, request: &Request, status: Status, begun: Instant) {
         let (counts, len) = (&mut self.counts, u64::from(request.len));
         if let Err(errno) = result(status) {
@@ -363,7 +363,7 @@ impl Driver {
         }
     }
 
-    /// What the session is doing.
+    /// Reports the state of the session.
     pub(super) fn report(&mut self, now: Instant, arena: &Arena) -> HostReport {
         let session = &self.session;
         let ports = self.ports.iter_mut().enumerate();
@@ -397,7 +397,7 @@ impl Driver {
     }
 }
 
-/// Data of a read have come: they go where the request wants them.
+/// Copies received data of a read into the request's buffer.
 fn place(operations: &mut [Option<Job>], OpId(op): OpId, offset: u32, data: &[u8]) {
     let job = operations[op as usize].as_mut();
     let buffer = job.and_then(|job| job.request.buffer.as_mut());
@@ -405,7 +405,7 @@ fn place(operations: &mut [Option<Job>], OpId(op): OpId, offset: u32, data: &[u8
     buffer[offset as usize..][..data.len()].copy_from_slice(data);
 }
 
-/// How links are to be used.
+/// The options for opening links.
 struct Opening {
     placement: Placement,
     ethertype: u16,
@@ -413,7 +413,7 @@ struct Opening {
 }
 
 impl Opening {
-    /// A link with the memory for its frames, and what the session has to know of it.
+    /// Opens a port for a link; returns it with its configuration for the session.
     fn open(&self, HostLink { link, target }: HostLink) -> (Port, PortConfig) {
         let home = placed::home(&self.placement, &*link);
         let node = home.nic.map(|node| node.0);
@@ -454,7 +454,7 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
     }
 }
 
-/// Sends what the session has for a link; returns how many frames that was.
+/// Sends the session's frames for a link; returns their number.
 fn transmit(
     now: impl Fn() -> Instant,
     index: usize,

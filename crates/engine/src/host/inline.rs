@@ -1,4 +1,4 @@
-//! Inline mode: the thread that makes the requests drives the session.
+//! Inline mode: the thread that submits requests drives the session.
 
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use crate::placed;
 use crate::stages::{HostStages, StageTimes};
 use crate::wait::wait;
 
-/// A session without a thread: nothing moves unless [`poll`](Self::poll) or [`wait`](Self::wait)
-/// is called, a few times a second at least, or the target takes the host for lost.
+/// A session without a thread: it makes progress only in [`poll`](Self::poll) and
+/// [`wait`](Self::wait). Call one of them a few times a second at least, or the target takes the
+/// host for lost.
 pub struct InlineHost {
     driver: Driver,
     arena: Arena,
@@ -40,8 +41,8 @@ impl InlineHost {
     /// Waits until the session is connected.
     ///
     /// # Errors
-    /// The notice that says why it never will be, or what the last attempt failed with when
-    /// `timeout` is over.
+    /// The notice of the reason why it never will be, or the error of the last attempt when
+    /// `timeout` has passed.
     pub fn connect(&mut self, timeout: Duration) -> Result<Geometry, ConnectError> {
         let deadline = now() + timeout;
         let mut refusal = None;
@@ -78,22 +79,22 @@ impl InlineHost {
         self.driver.geometry().expect("the session is connected")
     }
 
-    /// The memory to take buffers for requests from.
+    /// The memory for the buffers of requests.
     pub fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// Takes a request; it travels with the next [`poll`](Self::poll).
+    /// Takes a request; it is sent with the next [`poll`](Self::poll).
     ///
     /// # Errors
-    /// Gives the request back when there are as many in progress as there may be.
+    /// Gives the request back if the limit of requests in progress is reached.
     pub fn submit(&mut self, request: Request, token: u64) -> Result<(), Request> {
         let job = Job { request, token, sink: None };
         self.driver.submit(now(), job).map_err(|job| job.request)
     }
 
-    /// Sends what was submitted, takes what has come, and appends what is over to `done`. Never
-    /// waits. Returns whether there was anything.
+    /// Sends submitted requests, handles received frames, and appends finished requests to `done`.
+    /// Never waits. Returns whether there was anything to do.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
         self.poll_at(now(), done)
     }
@@ -108,12 +109,12 @@ impl InlineHost {
             stages.returned(now());
         }
         done.extend(self.driver.done.drain(..).map(|done| done.completion));
-        // Nobody waits for answers that come too late.
+        // Late answers have no recipient.
         self.driver.echoed.clear();
         sent | received
     }
 
-    /// As [`poll`](Self::poll), until something is over or `timeout` has passed; spins and then
+    /// As [`poll`](Self::poll), until a request has finished or `timeout` has passed; spins, then
     /// sleeps.
     pub fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) {
         let before = done.len();
@@ -123,27 +124,25 @@ impl InlineHost {
         });
     }
 
-    /// Where the time of the requests went that the last [`poll`](Self::poll) or
-    /// [`wait`](Self::wait) has brought back; nothing unless the session asked for
-    /// [stages](tyche_proto::SessionConfig::stages) and its target tells. Requests that failed
-    /// may be missing.
+    /// The stage times of the requests that the last [`poll`](Self::poll) or [`wait`](Self::wait)
+    /// returned; empty unless the session asked for [stages](tyche_proto::SessionConfig::stages)
+    /// and its target measures them. Failed requests may be missing.
     pub fn stage_times(&mut self) -> impl Iterator<Item = StageTimes> {
         self.driver.stages.iter_mut().flat_map(HostStages::take)
     }
 
-    /// Asks the target for frames, with a frame of `frame_len` bytes, for measuring what the links
-    /// and both loops can do without requests. It travels with the next
-    /// [`wait_echoes`](Self::wait_echoes). False if no channel is live, the frames are longer than
-    /// it carries, or too many wait to be sent.
+    /// Asks the target for frames, with a frame of `frame_len` bytes, to measure the links and both
+    /// loops without requests. It is sent with the next [`wait_echoes`](Self::wait_echoes). False
+    /// if no channel is live, the frames exceed its frame length, or too many wait to be sent.
     ///
     /// # Panics
-    /// If the echo is none that a frame can carry.
+    /// If the echo fits no frame.
     pub fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
         self.driver.echo(echo, frame_len)
     }
 
-    /// As [`wait`](Self::wait), for answers to echoes, one for each frame that has come. Requests
-    /// must not be in progress.
+    /// As [`wait`](Self::wait), for answers to echoes, one for each received frame. No requests may
+    /// be in progress.
     ///
     /// # Panics
     /// If a request has ended meanwhile.
@@ -157,8 +156,8 @@ impl InlineHost {
         });
     }
 
-    /// Calls `turn` until it says that it is over, or `timeout` has passed; spins and then sleeps
-    /// when it says that there was nothing to do.
+    /// Calls `turn` until it reports the end or `timeout` has passed; spins, then sleeps, when it
+    /// reports that there was nothing to do.
     fn wait_until(
         &mut self,
         timeout: Duration,
@@ -182,18 +181,18 @@ impl InlineHost {
         }
     }
 
-    /// What has happened to the session since the last call.
+    /// Returns the next notice.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.driver.notices.pop_front()
     }
 
-    /// What the session is doing.
+    /// Reports the state of the session.
     pub fn report(&mut self) -> HostReport {
         self.driver.report(now(), &self.arena)
     }
 
-    /// Ends the session: tells the target, and waits up to `timeout` until it knows. Requests in
-    /// progress fail.
+    /// Ends the session: tells the target, and waits up to `timeout` for its confirmation. Requests
+    /// in progress fail.
     pub fn disconnect(mut self, timeout: Duration) {
         let deadline = now() + timeout;
         self.driver.disconnect(now());
@@ -210,11 +209,11 @@ impl InlineHost {
     }
 }
 
-/// Why a session does not come about.
+/// Reasons why a session could not connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The target refused, or something else makes it pointless to go on.
+    /// The target refused, or another reason makes further attempts pointless.
     Refused(Box<Notice>),
-    /// The time is over; what the last attempt failed with.
+    /// The time is over; with the problem of the last attempt.
     TimedOut(Option<Problem>),
 }

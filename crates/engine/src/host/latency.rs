@@ -1,5 +1,5 @@
-//! How long requests take, from when the session takes them until their answer is known: since the
-//! start, and lately. By the clock of the loop's turns, and with a fixed amount of memory.
+//! Latency of requests, from their start in the session to their answer: in total and recently. It
+//! uses the clock of the loop's rounds and a fixed amount of memory.
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use tyche_proto::Instant;
 
 use crate::histogram::Histogram;
 
-/// What counts as lately is one to two of these.
+/// Recent figures cover one to two of these windows.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// Requests of one kind.
+/// The latency of one kind of request.
 pub(super) struct Latency {
     all: Histogram,
-    /// In this window, and in the one before.
+    /// This window and the one before.
     windows: [Histogram; 2],
-    /// When this window began.
+    /// The start of this window.
     since: Instant,
 }
 
-/// How long requests took.
+/// The latency of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencyReport {
-    /// All there were.
+    /// All requests.
     pub all: LatencyFigures,
-    /// Those of the last 5 to 10 s.
+    /// Requests of the last 5 to 10 s.
     pub recent: LatencyFigures,
 }
 
-/// Figures of some requests; zeroes if there were none.
+/// Figures of a set of requests; zeroes if it is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencyFigures {
-    /// How many requests.
+    /// The number of requests.
     pub count: u64,
-    /// Of all of them.
+    /// The mean of all of them.
     pub mean: Duration,
-    /// Half took no longer, to 3 %.
+    /// The median, to 3 %.
     pub p50: Duration,
-    /// 99 of 100 took no longer, to 3 %.
+    /// The 99th percentile, to 3 %.
     pub p99: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Latency {
         Self { all: Histogram::new(), windows, since: now }
     }
 
-    /// A request that began at `begun` is answered.
+    /// Adds a request that began at `begun` and is answered `now`.
     pub(super) fn add(&mut self, begun: Instant, now: Instant) {
         self.roll(now);
         let nanoseconds = now.0.saturating_sub(begun.0);

@@ -1,6 +1,6 @@
-//! The host's side: a session and its links, driven either by a thread of its own that any number
-//! of threads hand requests to ([`Host`], *queue* mode), or by the thread that makes the requests
-//! ([`InlineHost`], *inline* mode, without any hand-over). MSST 2014, sections II.C and IV.D.
+//! The host's side: a session and its links. In *queue* mode a thread of its own drives it, to
+//! which any number of threads submit requests ([`Host`]). In *inline* mode the submitting thread
+//! drives it, without any hand-over ([`InlineHost`]). MSST 2014, sections II.C and IV.D.
 
 mod driver;
 mod inline;
@@ -34,63 +34,63 @@ pub struct HostLink {
     pub target: Option<Mac>,
 }
 
-/// How to run a session.
+/// Options to run a session with.
 pub struct HostOptions {
-    /// What the session wants.
+    /// Configuration of the session.
     pub session: SessionConfig,
     /// The links to use, at least one.
     pub links: Vec<HostLink>,
-    /// What belongs to a link is placed near it, as far as this says. The session's thread, or
-    /// the one that makes an [`InlineHost`], runs near the links if all are on one node.
+    /// Placement of the links' threads and memory. The session's thread, or the one that makes an
+    /// [`InlineHost`], runs near the links if all are on one node.
     pub placement: Placement,
     /// EtherType of the frames.
     pub ethertype: u16,
-    /// Pages of memory for the data of requests, of all nodes together.
+    /// Pages of memory for the data of requests, over all nodes.
     pub arena_pages: usize,
-    /// The longest time to spin before sleeping; zero: never.
+    /// The longest spin before sleeping; zero: no spin.
     pub spin: Duration,
-    /// Answer through a thread of its own, as the first Tyche did: slower, for comparison. Only a
-    /// [`Host`] has anybody to answer.
+    /// Whether a thread of its own delivers answers, as in the first Tyche: slower, for comparison.
+    /// For a [`Host`] only: an [`InlineHost`] has no recipients.
     pub hand_over: bool,
 }
 
 impl HostOptions {
-    /// Where a thread that serves all links belongs.
+    /// The placement of a thread that serves all links.
     fn home(&self) -> Home {
         let homes = self.links.iter().map(|it| placed::home(&self.placement, &*it.link));
         Home::common(&homes.collect::<Vec<_>>())
     }
 }
 
-/// What a session tells its owner.
+/// Notices of a session to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A channel is live, for the first time or again.
     Connected(ExportState),
     /// The last live channel was lost; requests wait.
     Lost(Problem),
-    /// A channel is live over that link to that address of the target.
+    /// A channel is live over this link to this address of the target.
     Joined(String, Mac),
     /// A channel was lost. If it was the last one, [`Notice::Lost`] follows.
     Parted(String, Mac, Problem),
     /// The target refused a channel.
     Rejected(Reason, String),
-    /// A target on that link, at that address, speaks other versions of the protocol only.
+    /// A target on this link, at this address, speaks other versions of the protocol only.
     OtherVersion(String, Mac, Versions),
     /// The export has another size.
     Resized(u64),
     /// The target has lost completed writes: the next flush fails.
     CacheLost,
-    /// What another session needs to take this one's place has changed. Comes before the first
-    /// [`Notice::Connected`], and after the answers that it must not be kept before.
+    /// The state that a successor of this session needs has changed. Comes before the first
+    /// [`Notice::Connected`], and after the answers that it must not be stored before.
     Former(Former),
-    /// Everything has failed, and will.
+    /// All requests fail from now on.
     Failed(Failure),
     /// The session has ended.
     Closed,
 }
 
-/// Why a link is not added or removed.
+/// Reasons why a link is not added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkError {
     /// The session uses it already.
@@ -103,7 +103,7 @@ pub enum LinkError {
     Gone,
 }
 
-/// One of the session's links, for people.
+/// A report on one of the session's links.
 #[derive(Clone, Debug)]
 pub struct LinkReport {
     /// Name of the link.
@@ -112,40 +112,40 @@ pub struct LinkReport {
     pub mac: Mac,
     /// Whether a channel is live on it.
     pub live: bool,
-    /// Longest frame in bytes that was found to get through; zero if that is not known yet.
+    /// Longest frame in bytes that has reached the target; zero if not known yet.
     pub frame_len: usize,
     /// Longest frame in bytes that the link itself takes.
     pub frame_len_max: usize,
     /// Smoothed round-trip time; the shortest of all channels.
     pub rtt: Duration,
-    /// Frames that may be in flight.
+    /// The congestion window, in frames.
     pub congestion_window: u32,
-    /// What the last attempt to connect failed with, or what the link suffers from.
+    /// The error of the last attempt to connect, or the fault of the link.
     pub problem: Option<String>,
     /// Counters.
     pub port: PortStats,
-    /// What went wrong on the link, by name.
+    /// Error counters of the link, by name.
     pub link_counters: Vec<(&'static str, u64)>,
     /// The channels on it.
     pub channels: Vec<PathReport>,
-    /// Where all of that is.
+    /// NUMA nodes of its parts.
     pub nodes: LinkNodes,
 }
 
-/// What a session is doing, for people.
+/// A report on a session.
 #[derive(Clone, Debug)]
 pub struct HostReport {
     /// Whether a channel is live.
     pub live: bool,
-    /// For how long the target has been lost.
+    /// Time since the target was lost.
     pub lost_for: Option<Duration>,
-    /// How long it may stay lost before everything fails.
+    /// Time left before all requests fail.
     pub time_left: Option<Duration>,
-    /// Whether everything has failed.
+    /// Whether all requests fail.
     pub over: bool,
     /// The export, once connected.
     pub export: Option<ExportState>,
-    /// What is in progress, and for how long it has been.
+    /// Requests in progress, and their age.
     pub waiting: Waiting,
     /// Counters of the protocol.
     pub channel: ChannelStats,
@@ -153,21 +153,21 @@ pub struct HostReport {
     pub rejects: Vec<(Reject, u64)>,
     /// Requests answered, and bytes moved by them: reads, writes, others.
     pub requests: RequestCounts,
-    /// How long reads took that succeeded.
+    /// Latency of successful reads.
     pub reads: LatencyReport,
-    /// How long writes took that succeeded.
+    /// Latency of successful writes.
     pub writes: LatencyReport,
-    /// Where the session is.
+    /// NUMA nodes of the session.
     pub nodes: SessionNodes,
-    /// How requests went with regard to NUMA nodes.
+    /// Counters of requests by their locality to NUMA nodes.
     pub node_counts: NodeCounts,
-    /// How far the attempts to reach the target got that failed last.
+    /// The problem of the most recent failed attempts to reach the target.
     pub problem: Option<Problem>,
     /// The links.
     pub links: Vec<LinkReport>,
 }
 
-/// What was asked of the session.
+/// Counters of the session's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     /// Reads answered.

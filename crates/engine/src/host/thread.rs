@@ -1,4 +1,4 @@
-//! Queue mode: a thread of the session's own, that any thread hands requests to.
+//! Queue mode: a thread of the session's own, to which any thread submits requests.
 
 use std::io;
 use std::sync::Arc;
@@ -35,11 +35,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the session's thread, which begins to look for the target at once, and calls
-    /// `notify` with what happens, in order. `notify` must not wait.
+    /// Starts the session's thread, which begins to look for the target at once, and calls `notify`
+    /// with each notice, in order. `notify` must not wait.
     ///
     /// # Errors
-    /// What the system says when there is no thread or no eventfd to be had.
+    /// The system's error when a thread or an eventfd cannot be created.
     ///
     /// # Panics
     /// Without a link.
@@ -79,8 +79,8 @@ impl Host {
         Ok(Self { volume, commands, thread: Some(thread) })
     }
 
-    /// The disk. Its geometry is known after the first [`Notice::Connected`], and soon if the
-    /// session takes the place of another.
+    /// The disk. Its geometry is known after the first [`Notice::Connected`], and soon after the
+    /// start if the session has a predecessor.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -102,7 +102,7 @@ impl Drop for Host {
     }
 }
 
-/// Steers a session from any thread.
+/// Controls a session from any thread.
 #[derive(Clone)]
 pub struct HostControl {
     volume: Arc<Volume>,
@@ -111,22 +111,22 @@ pub struct HostControl {
 
 impl HostControl {
     fn send(&self, command: Command) {
-        // Nobody listens any more once the session is over: then there is nothing to steer.
+        // Once the session is over the channel is closed: there is nothing to control.
         let _ = self.commands.send(command);
         self.volume.doorbell.ring();
     }
 
-    /// Ends the session with a farewell to the target. [`Notice::Closed`] follows.
+    /// Ends the session and tells the target. [`Notice::Closed`] follows.
     pub fn disconnect(&self) {
         self.send(Command::Disconnect);
     }
 
-    /// Ends the session at once: everything in progress fails. [`Notice::Closed`] follows.
+    /// Aborts the session: all requests in progress fail. [`Notice::Closed`] follows.
     pub fn abort(&self) {
         self.send(Command::Abort);
     }
 
-    /// Begins to use another link.
+    /// Adds a link to the session.
     ///
     /// # Errors
     /// `InUse` or `Gone`.
@@ -134,7 +134,7 @@ impl HostControl {
         self.order(|answer| Command::AddLink(link, answer))
     }
 
-    /// Stops to use a link; requests go over the others.
+    /// Removes a link from the session; requests use the others.
     ///
     /// # Errors
     /// `Unknown`, `Last` or `Gone`.
@@ -142,8 +142,8 @@ impl HostControl {
         self.order(|answer| Command::RemoveLink(name.to_owned(), answer))
     }
 
-    /// Has the session's thread poll something beside its own work. It does so until the poller is
-    /// over, even after the end of the session.
+    /// Adds a poller to the session's thread. It is polled until it ends, even after the end of the
+    /// session.
     pub fn adopt(&self, make: MakePoller) {
         self.send(Command::Adopt(make));
     }
@@ -157,7 +157,7 @@ impl HostControl {
         receiver.recv_timeout(Duration::from_secs(1)).unwrap_or(Err(LinkError::Gone))
     }
 
-    /// What the session is doing; `None` if it has ended or does not answer within a second.
+    /// Reports the state of the session; `None` if it has ended or does not answer within a second.
     pub fn report(&self) -> Option<HostReport> {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Report(sender));
@@ -168,13 +168,13 @@ impl HostControl {
 struct HostLoop {
     driver: Driver,
     volume: Arc<Volume>,
-    /// Taken from the queue when the session was full.
+    /// A request taken from the queue when the session was full.
     held: Option<Job>,
     commands: Receiver<Command>,
     notify: Box<dyn FnMut(Notice) + Send>,
-    /// Where answers are handed over rather than given.
+    /// The work queue that delivers answers, if there is one.
     work_queue: Option<WorkQueue>,
-    /// What else this thread does.
+    /// Pollers that share this thread.
     pollers: Vec<Box<dyn Poller>>,
     spin: Spin,
     closed: bool,
@@ -201,7 +201,7 @@ impl HostLoop {
         self.linger();
     }
 
-    /// Serves the pollers to their end: their requests fail now, but are answered.
+    /// Polls the pollers until they end: their requests fail now, but are answered.
     fn linger(&mut self) {
         while !self.pollers.is_empty() {
             if self.poll() {
@@ -215,7 +215,7 @@ impl HostLoop {
         }
     }
 
-    /// Polls what this thread does beside; false if there was nothing to do.
+    /// Polls the pollers; false if there was nothing to do.
     fn poll(&mut self) -> bool {
         let mut worked = false;
         self.pollers.retain_mut(|poller| match poller.poll() {
@@ -231,7 +231,7 @@ impl HostLoop {
         worked
     }
 
-    /// Does what there is to do; false if there was nothing.
+    /// Runs one round; false if there was nothing to do.
     fn turn(&mut self, now: Instant) -> bool {
         let mut worked = self.obey();
         worked |= self.driver.receive(now);
@@ -248,7 +248,7 @@ impl HostLoop {
         while let Ok(command) = self.commands.try_recv() {
             worked = true;
             match command {
-                // Who asked may have lost patience.
+                // The recipient may have timed out.
                 Command::Report(to) => {
                     drop(to.send(self.driver.report(now(), self.volume.arena())));
                 }
@@ -281,7 +281,7 @@ impl HostLoop {
         worked
     }
 
-    /// Passes on answers and news.
+    /// Delivers answers and notices.
     fn settle(&mut self) {
         let done = self.driver.done.drain(..);
         match &self.work_queue {
@@ -296,7 +296,7 @@ impl HostLoop {
             }
             if notice == Notice::Closed {
                 self.closed = true;
-                // Answers come before the news that there will be no more.
+                // Answers come before the notice that none will follow.
                 self.work_queue = None;
             }
             (self.notify)(notice);
@@ -308,8 +308,8 @@ impl HostLoop {
         let volume = Arc::clone(&self.volume);
         volume.doorbell.announce();
         self.pollers.iter().for_each(|poller| poller.announce());
-        // Whoever came before that has not rung. A held request waits for another to end, so a
-        // full queue behind it is no work.
+        // Work that came before the announcement has not rung. A held request waits for another to
+        // end, so a full queue behind it is no work.
         if !self.obey() && !self.poll() && (self.held.is_some() || volume.is_empty()) {
             let deadline = self.driver.poll_timeout();
             let own = self.driver.wait_fds().chain([volume.doorbell.wait_fd()]);

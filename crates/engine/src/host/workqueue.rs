@@ -1,7 +1,7 @@
-//! The completion work queue: a thread that answers who asked, so that the session's own does not.
+//! The completion work queue: a thread that delivers answers instead of the session's own.
 //!
-//! This is how the first Tyche completed at the host (MSST 2014, Fig. 7). It costs a hand-over,
-//! and is kept so that the cost can be measured: [`HostOptions::hand_over`](super::HostOptions).
+//! This is how the first Tyche completed at the host (MSST 2014, Fig. 7). It costs a hand-over, and
+//! is kept to measure that cost: [`HostOptions::hand_over`](super::HostOptions).
 
 use std::io;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tyche_wake::{Inbox, Spin, now_ns, sleep};
 
 use super::driver::Done;
 
-/// Answers that may wait. What exceeds it is given by the session's thread, which never waits.
+/// The most answers that wait. Beyond it the session's thread, which never waits, delivers them.
 const QUEUE_LEN: usize = 1024;
 /// The longest sleep of the thread.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// The running thread. Dropping this gives all answers that still wait.
+/// The running thread. Dropping it delivers all answers that still wait.
 pub(super) struct WorkQueue {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -41,7 +41,7 @@ impl WorkQueue {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Hands answers over.
+    /// Hands answers to the thread.
     pub(super) fn answer(&self, all: impl Iterator<Item = Done>) {
         let mut handed = false;
         for done in all {
@@ -70,12 +70,12 @@ impl Drop for WorkQueue {
 
 impl Shared {
     fn run(&self, mut spin: Spin) {
-        // The session's thread says why.
+        // The session's thread logs the same.
         if let Err(error) = tyche_attach::avoid_reclaim_io() {
             tracing::debug!(%error, "completions without protection from memory reclaim");
         }
         loop {
-            // Looked at first: what was handed over before the end is answered.
+            // Loaded first: answers handed over before the end are delivered.
             let closed = self.closed.load(Ordering::SeqCst);
             let mut worked = false;
             while let Some(done) = self.inbox.pop() {
@@ -87,7 +87,7 @@ impl Shared {
             } else if closed {
                 return;
             } else if spin.again(now_ns()) {
-                // The session's thread may be in need of the core.
+                // The session's thread may need the core.
                 thread::yield_now();
             } else {
                 spin.sleeps();

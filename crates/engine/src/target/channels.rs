@@ -13,21 +13,21 @@ use crate::stages::TargetStages;
 /// The data of a request.
 #[derive(Default)]
 struct Slot {
-    /// Its pages of the `damq`, unless the store has them at the moment.
+    /// Its pages of the `damq`, unless the store has them.
     extent: Option<Extent>,
-    /// What a read is answered with, if the store has lent it; the pages are not used then.
+    /// The data lent by the store for a read; the pages are unused then.
     loan: Option<Loan>,
 }
 
-/// What an open channel needs here.
+/// The memory and the state of an open channel.
 pub(super) struct Channel {
     pub(super) export: usize,
-    /// That of the export when the channel was opened, as its host was told.
+    /// The export's generation when the channel was opened, as its host was told.
     pub(super) generation: Uuid,
     /// The `damq`.
     pub(super) arena: Arena,
     slots: Box<[Slot]>,
-    /// Where the time of its requests goes, if its host wants to know.
+    /// The stage times of its requests, if its host wants them.
     pub(super) stages: Option<TargetStages>,
 }
 
@@ -47,7 +47,7 @@ impl Channel {
         }
     }
 
-    /// Frees what the slots hold.
+    /// Releases the slots' data; returns the `damq`.
     pub(super) fn into_arena(self) -> Arena {
         self.arena
     }
@@ -59,34 +59,34 @@ impl Channel {
         self.put(slot, extent);
     }
 
-    /// Takes the pages of a slot: they go to the store.
+    /// Takes the pages of a slot, to submit them to the store.
     pub(super) fn take(&mut self, slot: u16) -> Option<Extent> {
         self.slots[usize::from(slot)].extent.take()
     }
 
-    /// Gives them back.
+    /// Returns the pages to a slot.
     pub(super) fn put(&mut self, slot: u16, extent: Extent) {
         self.slots[usize::from(slot)].extent = Some(extent);
     }
 
-    /// What a read is to be answered with.
+    /// Sets the data that a read is answered with.
     pub(super) fn lend(&mut self, slot: u16, loan: Loan) {
         self.slots[usize::from(slot)].loan = Some(loan);
     }
 
-    /// Frees what a slot holds.
+    /// Releases the data of a slot.
     pub(super) fn release(&mut self, slot: u16) {
         self.slots[usize::from(slot)] = Slot::default();
     }
 
-    /// Data of a write have come.
+    /// Copies received data of a write into its slot.
     pub(super) fn place(&mut self, slot: u16, offset: u32, data: &[u8]) {
         let extent = self.slots[usize::from(slot)].extent.as_mut();
         extent.expect("claimed before data are placed")[offset as usize..][..data.len()]
             .copy_from_slice(data);
     }
 
-    /// Data of a read that are to be sent.
+    /// The data of a read for a frame.
     pub(super) fn data(&self, part: &Data) -> &[u8] {
         let Slot { extent, loan } = &self.slots[usize::from(part.tag.slot)];
         let data = loan.as_deref().or(extent.as_deref());
@@ -94,7 +94,7 @@ impl Channel {
     }
 }
 
-/// See the module. By index; indexing with a channel that is not open panics.
+/// See the module. Indexing with a channel that is not open panics.
 #[derive(Default)]
 pub(super) struct Channels(Vec<Option<Channel>>);
 
@@ -122,7 +122,7 @@ impl Channels {
         self.0.iter().all(Option::is_none)
     }
 
-    /// Whether any host wants to know where time goes.
+    /// Whether any host wants stage times.
     pub(super) fn are_timed(&self) -> bool {
         self.0.iter().flatten().any(|channel| channel.stages.is_some())
     }

@@ -1,4 +1,4 @@
-//! One loop's way to one store.
+//! One loop's access to one store.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,19 +13,18 @@ use super::exported::Exported;
 use super::shared::Shared;
 use crate::errors::OperationKind;
 
-/// Requests that one loop has with one store at once; more wait in the loop.
+/// The most requests of one loop at one store; more wait in the loop.
 pub(super) const DEPTH: usize = 1024;
-/// Tokens have so many bits. What a request wanted is above them at the store: its completion does
-/// not say.
+/// Bits of a token. At the store the kind of operation is above them, for completions lack it.
 const TOKEN_BITS: u32 = 48;
 
 /// See the module. Opened when the first channel needs it.
 pub(super) struct Disk {
     exported: Arc<Exported>,
     queue: Option<Box<dyn Queue>>,
-    /// Requests that the queue had no room for.
+    /// Requests that wait for room in the queue.
     waiting: VecDeque<(u64, Request)>,
-    /// The generation that this loop knows, and the losses that it stands for.
+    /// The latest generation that this loop knows, and its count of losses.
     generation: Uuid,
     losses: Option<u64>,
 }
@@ -36,8 +35,8 @@ impl Disk {
         Self { exported, queue: None, waiting: VecDeque::new(), generation, losses }
     }
 
-    /// The generation now. If the store has lost more than this loop knows of, it is another one,
-    /// and on stable storage.
+    /// The current generation. If the store has lost more than this loop knows of, it is a new one,
+    /// already on stable storage.
     pub(super) fn generation(&mut self, export: usize, shared: &Shared) -> Uuid {
         let losses = shared.losses(export);
         if self.losses != Some(losses) {
@@ -47,10 +46,10 @@ impl Disk {
         self.generation
     }
 
-    /// Requests will come with memory of this arena.
+    /// Registers the memory of future requests.
     ///
     /// # Errors
-    /// What the system says when there is no queue to be had. Requests fail then.
+    /// The system's error when no queue can be opened. Requests fail then.
     pub(super) fn register(&mut self, arena: &Arena) -> io::Result<()> {
         let queue = match self.queue.take() {
             Some(queue) => queue,
@@ -60,15 +59,15 @@ impl Disk {
         Ok(())
     }
 
-    /// No request will, any more.
+    /// Unregisters memory that no request uses any more.
     pub(super) fn unregister(&mut self, arena: &Arena) {
         if let Some(queue) = &mut self.queue {
             queue.unregister(arena);
         }
     }
 
-    /// Whether the disk can do it. Past the end is invalid on the wire, whatever the operation:
-    /// `NOSPC` is what Linux says to local writers, and here means a full medium.
+    /// Checks that the disk can execute a request. Past the end is invalid on the wire, whatever
+    /// the operation: `NOSPC` is for local writers on Linux, and here means a full medium.
     pub(super) fn check(&self, request: &Request) -> Result<(), Errno> {
         if self.queue.is_none() {
             self.exported.failed(request.operation.into(), Errno::IO);
@@ -78,7 +77,7 @@ impl Disk {
         checked.map_err(|errno| if errno == Errno::NOSPC { Errno::INVAL } else { errno })
     }
 
-    /// Answers a read that was checked, if the store can without a copy.
+    /// Reads without a copy, if the store can. The request has been checked.
     pub(super) fn lend(&mut self, request: &Request) -> Option<Loan> {
         let queue = self.queue.as_mut().filter(|_| request.operation == Operation::Read)?;
         queue.lend(request.offset, request.len as usize)
@@ -95,7 +94,7 @@ impl Disk {
         }
     }
 
-    /// Hands waiting requests over, and all new ones to the kernel; then collects what is done.
+    /// Submits all waiting and new requests to the kernel, then collects completions.
     pub(super) fn work(&mut self, done: &mut Vec<Completion>) {
         let Some(queue) = &mut self.queue else { return };
         while queue.in_flight() < DEPTH {
@@ -119,7 +118,7 @@ impl Disk {
         }
     }
 
-    /// What to wait for.
+    /// The descriptor to wait for.
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue.as_ref()?.wait_fd()
     }

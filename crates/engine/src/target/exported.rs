@@ -1,4 +1,4 @@
-//! An exported disk as the loops of all links share it: its store, and how often that failed.
+//! An exported disk, shared by the loops of all links: its store and its failures.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use tyche_store::Store;
 
 use crate::errors::{ErrorCounts, OperationKind};
 
-/// Between two lines of the log about the same disk: one that fails may fail thousands of requests
+/// The least time between two log lines about a disk: one that fails may fail thousands of requests
 /// in a second.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -27,7 +27,7 @@ struct Failures {
     limit: LogLimit,
 }
 
-/// What is known of the health of a disk.
+/// The known health of a disk.
 pub(super) struct Health {
     pub(super) errors: ErrorCounts,
     pub(super) problem: Option<String>,
@@ -42,7 +42,7 @@ impl Exported {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request that the store has failed, and logs it, if that is due.
+    /// Counts a request that the store has failed, and logs it if due.
     pub(super) fn failed(&self, operation: OperationKind, errno: Errno) {
         let mut failures = self.failures();
         failures.counts.add(operation, errno);
@@ -58,7 +58,7 @@ impl Exported {
         }
     }
 
-    /// Logs that the store takes no requests, if that is due.
+    /// Logs that the store takes no requests, if due.
     pub(super) fn jammed(&self, error: &io::Error) {
         if self.failures().limit.admit(Instant::now()).is_some() {
             let name = &self.name;
@@ -68,14 +68,14 @@ impl Exported {
         }
     }
 
-    /// Looks at what holds the blocks.
+    /// Checks the backing file or device.
     pub(super) fn health(&self) -> Health {
         let problem = self.store.check_backing().err().map(|error| error.to_string());
         Health { errors: self.failures().counts, problem }
     }
 }
 
-/// Lets one event in [`LOG_INTERVAL`] be logged, and counts the others.
+/// Admits one event in [`LOG_INTERVAL`] to the log, and counts the others.
 #[derive(Default)]
 struct LogLimit {
     last: Option<Instant>,
@@ -83,7 +83,7 @@ struct LogLimit {
 }
 
 impl LogLimit {
-    /// `None` if an event is not to be logged; else how many were not since the last that was.
+    /// `None` if the event is not to be logged; else the number of events suppressed before it.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
             self.unsaid += 1;

@@ -7,7 +7,7 @@
 //! [ link <-> Listener <-> Disk, Disk, .. ]   [ link <-> Listener <-> Disk, Disk, .. ]
 //! ```
 //!
-//! Requests meet no lock: each thread has memory and store queues of its own.
+//! Requests take no lock: each thread has memory and store queues of its own.
 
 mod channels;
 mod disk;
@@ -38,17 +38,17 @@ use crate::placed;
 pub struct TargetExport {
     /// Its name, unique at the target.
     pub name: Name,
-    /// Its identity, the same as long as it is the same disk.
+    /// Its identity, stable as long as it is the same disk.
     pub uuid: Uuid,
-    /// Names the time in which its completed writes survive.
+    /// Its generation: completed writes survive within one.
     pub generation: Uuid,
-    /// Its blocks.
+    /// The store of its blocks.
     pub store: Arc<dyn Store>,
-    /// Several hosts may write at once.
+    /// Whether several hosts may write at once.
     pub shared: bool,
     /// The hosts that may connect; empty: all.
     pub hosts: Vec<Uuid>,
-    /// Who was last let in for writing, before this process.
+    /// The last writer admitted before this process.
     pub last_writer: Option<Writer>,
 }
 
@@ -72,37 +72,37 @@ impl TargetExport {
     }
 }
 
-/// Keeps, over restarts, who was last let in to write an export (by index). Called before that
-/// session is let in, and may wait for a disk. If it fails, the session is refused with that text,
-/// which says what to do, in 120 bytes at most.
+/// Stores the last writer admitted to an export (by index), over restarts. Called before its
+/// session is admitted, and may wait for a disk. If it fails, the session is refused with that
+/// text, which names a remedy, in 120 bytes at most.
 pub type RememberWriter = Box<dyn FnMut(usize, Writer) -> Result<(), String> + Send>;
 
-/// Gives an export (by index) another generation, which outlives the process from then on. Called
-/// before any host learns that writes may be lost, and may wait for a disk.
+/// Gives an export (by index) a new generation and stores it durably. Called before any host learns
+/// that writes may be lost, and may wait for a disk.
 pub type RenewGeneration = Box<dyn FnMut(usize) -> Uuid + Send>;
 
-/// How to run a target.
+/// Options to run a target with.
 pub struct TargetOptions {
-    /// Who it is, and its limits.
+    /// Its identity and its limits.
     pub target: TargetConfig,
     /// The disks.
     pub exports: Vec<TargetExport>,
     /// The links to serve, each by a thread of its own.
     pub links: Vec<Box<dyn Link>>,
-    /// What belongs to a link is placed near it, as far as this says.
+    /// Placement of the links' threads and memory.
     pub placement: Placement,
     /// EtherType of the frames.
     pub ethertype: u16,
-    /// The longest time to spin before sleeping; zero: never.
+    /// The longest spin before sleeping; zero: no spin.
     pub spin: Duration,
-    /// Keeps who wrote last.
+    /// Stores the last writer.
     pub remember_writer: RememberWriter,
-    /// Makes another generation when completed writes may be lost.
+    /// Makes a new generation when completed writes may be lost.
     pub renew_generation: RenewGeneration,
 }
 
-/// The running target. Dropping it stops it: channels are closed once their requests are back
-/// from the disk.
+/// The running target. Dropping it stops it: channels are closed once the disk has finished their
+/// requests.
 pub struct Target {
     shared: Arc<Shared>,
     exports: Vec<Arc<Exported>>,
@@ -113,7 +113,7 @@ impl Target {
     /// Starts a thread for each link.
     ///
     /// # Errors
-    /// What the system says when there is no thread or no eventfd to be had.
+    /// The system's error when a thread or an eventfd cannot be created.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
         let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
         let (remember_writer, renew_generation) =
@@ -139,25 +139,26 @@ impl Target {
         Ok(Self { shared, exports: exported, threads })
     }
 
-    /// What the target is doing. Links whose thread does not answer within a second are left out.
+    /// Reports the state of the target. Links whose thread does not answer within a second are left
+    /// out.
     pub fn report(&self) -> TargetReport {
         let links = self.threads.iter().filter_map(LinkThread::report).collect();
         let health = self.exports.iter().map(|export| export.health()).collect();
         TargetReport::new(&self.shared.lock().registry, health, links)
     }
 
-    /// All exports may have lost anything, and who wrote last is not known any more: the machine
-    /// has gone back to an earlier state. Flushes fail until hosts connect anew, and no session
-    /// that was away is let in again to write; `nobody` is what is kept as the last writer.
+    /// Declares that all exports may have lost writes and their last writers are unknown: the
+    /// machine has gone back to an earlier state. Flushes fail until hosts connect anew, and no
+    /// session that was away is admitted again for writing; `nobody` is stored as the last writer.
     pub fn distrust(&self, nobody: Writer) {
         self.shared.distrust(nobody);
     }
 
-    /// Makes an export `size` bytes large, or as large as what it is kept in has become, and tells
+    /// Enlarges an export to `size` bytes, or to the present size of its file or device, and tells
     /// the hosts. Returns the size in bytes. May wait for a disk.
     ///
     /// # Errors
-    /// What its store says.
+    /// The error of its store.
     ///
     /// # Panics
     /// If there is no such export.
@@ -165,8 +166,7 @@ impl Target {
         let store = &self.exports[export].store;
         store.resize(size)?;
         let registry = &mut self.shared.lock().registry;
-        // Asked behind the lock: of two that resize at the same time, the hosts are told the larger
-        // size last.
+        // Read with the lock held: of two concurrent resizes, hosts are told the larger size last.
         let size = store.geometry().size;
         if registry.export(export).size != size {
             registry.resize(export, size);

@@ -1,4 +1,4 @@
-//! What a target is doing, for people.
+//! Reports on a target, for people.
 
 use tyche_proto::wire::{Mac, Reject, Uuid};
 use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry};
@@ -11,11 +11,11 @@ use crate::port::PortStats;
 /// An export, for people.
 #[derive(Clone, Debug)]
 pub struct ExportReport {
-    /// What it is.
+    /// Its configuration.
     pub config: ExportConfig,
     /// Requests that its disk has failed.
     pub errors: ErrorCounts,
-    /// What has become of its file or device, if it is not what it was.
+    /// The fault of its file or device, if any.
     pub problem: Option<String>,
 }
 
@@ -41,13 +41,13 @@ pub struct TargetLinkReport {
     pub link: String,
     /// Its address.
     pub mac: Mac,
-    /// What is wrong with it, if anything.
+    /// Its fault, if any.
     pub problem: Option<String>,
     /// Requests answered.
     pub requests: u64,
     /// Frames and bytes.
     pub port: PortStats,
-    /// What went wrong on the link, by name.
+    /// Error counters of the link, by name.
     pub link_counters: Vec<(&'static str, u64)>,
     /// Counters of the protocol.
     pub channel: ChannelStats,
@@ -55,16 +55,16 @@ pub struct TargetLinkReport {
     pub rejects: Vec<(Reject, u64)>,
     /// The open channels.
     pub channels: Vec<ChannelReport>,
-    /// Where all of that is.
+    /// NUMA nodes of its parts.
     pub nodes: LinkNodes,
 }
 
-/// What a target is doing, for people.
+/// A report on a target.
 #[derive(Clone, Debug)]
 pub struct TargetReport {
     /// The exports.
     pub exports: Vec<ExportReport>,
-    /// Who is connected.
+    /// The connected sessions.
     pub sessions: Vec<SessionReport>,
     /// The links.
     pub links: Vec<TargetLinkReport>,

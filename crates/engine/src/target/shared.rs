@@ -1,4 +1,4 @@
-//! What the threads of a target share: who is let in, and how to reach each other.
+//! State shared by the threads of a target: admission, and the doorbells between them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,23 +16,23 @@ pub(super) struct Shared {
     admissions: Mutex<Admissions>,
     /// By index.
     exports: Vec<Arc<Exported>>,
-    /// How often everything was distrusted.
+    /// How often all exports were distrusted.
     distrusts: AtomicU64,
     /// By link.
     callers: Box<[Caller]>,
 }
 
-/// Who is let in: asked in handshakes only.
+/// Admission of sessions: used in handshakes only.
 pub(super) struct Admissions {
     pub(super) registry: Registry,
     pub(super) remember_writer: RememberWriter,
     pub(super) renew_generation: RenewGeneration,
-    /// The losses that the generations in the registry know of, by export.
+    /// The losses that the registry's generations account for, by export.
     pub(super) losses: Vec<u64>,
 }
 
 impl Admissions {
-    /// Keeps the writers that wait for it: their hosts are answered when they are served again.
+    /// Stores the writers that wait for it: their hosts are answered when they are served again.
     fn keep_writers(&mut self) {
         while let Some((export, writer)) = self.registry.unkept() {
             let result = (self.remember_writer)(export, writer);
@@ -40,7 +40,7 @@ impl Admissions {
         }
     }
 
-    /// No session was the last to write an export, as far as anybody knows.
+    /// Records that the last writer of an export is unknown.
     fn forget_writer(&mut self, export: usize, nobody: Writer) {
         self.registry.restore_last_writer(export, Some(nobody));
         if let Err(error) = (self.remember_writer)(export, nobody) {
@@ -48,8 +48,8 @@ impl Admissions {
         }
     }
 
-    /// Gives an export another generation, if it has lost more than the present one knows of. Who
-    /// has counted fewer losses than somebody else meanwhile gets the one that knows of all.
+    /// Gives an export a new generation if it has lost more than the present one accounts for. A
+    /// caller that has counted fewer losses than another gets the newest one.
     fn renew(&mut self, export: usize, losses: u64) -> Uuid {
         if self.losses[export] < losses {
             self.losses[export] = losses;
@@ -59,12 +59,11 @@ impl Admissions {
     }
 }
 
-/// How other threads reach a link's loop.
+/// A link's loop, as other threads reach it.
 pub(super) struct Caller {
     pub(super) doorbell: Doorbell,
-    /// The registry names channels of this link that are to be closed, or to show that they live.
-    /// Changes only while the registry is locked, and spares the loop from locking it to see that
-    /// there are none.
+    /// Whether the registry names channels of this link to close, or to probe. Changes only while
+    /// the registry is locked, and spares the loop that lock when there are none.
     called: AtomicBool,
 }
 
@@ -73,7 +72,7 @@ impl Caller {
         Ok(Self { doorbell: Doorbell::new()?, called: AtomicBool::new(false) })
     }
 
-    /// What the flag stands for is behind the registry's lock, so the flag orders nothing.
+    /// The registry's lock protects the data behind the flag, so the flag needs no ordering.
     pub(super) fn is_called(&self) -> bool {
         self.called.load(Ordering::Relaxed)
     }
@@ -95,7 +94,7 @@ impl Shared {
         self.exports[export].store.losses() + self.distrusts.load(Ordering::Acquire)
     }
 
-    /// The generation of an export that knows of so many losses. It is on stable storage.
+    /// The generation of an export that accounts for this many losses. It is on stable storage.
     pub(super) fn generation(&self, export: usize, losses: u64) -> Uuid {
         self.lock().renew(export, losses)
     }
@@ -118,9 +117,9 @@ impl Shared {
         &self.callers[link]
     }
 
-    /// Lets a link's loop `serve` with the registry: its channels that are to be closed, and hosts
-    /// that want in. Keeps the writers, and calls the links that have something to do for others.
-    /// Nobody is let in with a generation that does not know of a loss.
+    /// Lets a link's loop `serve` with the registry: channels to close, and hosts that ask for
+    /// admission. Stores the writers, and calls the links that have to act for others. No session
+    /// is admitted with a generation that does not account for a loss.
     pub(super) fn admit(&self, link: usize, serve: impl FnOnce(&mut Registry)) {
         let mut admissions = self.lock();
         for export in 0..self.exports.len() {
@@ -129,7 +128,7 @@ impl Shared {
         self.callers[link].called.store(false, Ordering::Relaxed);
         serve(&mut admissions.registry);
         admissions.keep_writers();
-        // Possibly ourselves: the registry hands out a few at a time.
+        // Possibly this link: the registry returns a few channels at a time.
         for link in admissions.registry.called_links() {
             self.callers[link].called.store(true, Ordering::Relaxed);
             self.callers[link].doorbell.ring();

@@ -32,16 +32,16 @@ enum Command {
     Stop,
 }
 
-/// What a thread has to do with, and where.
+/// The parts and the placement of a link's thread.
 pub(super) struct Site {
-    /// Of the link.
+    /// Index of the link.
     pub(super) index: usize,
     pub(super) link: Box<dyn Link>,
     pub(super) ethertype: u16,
     pub(super) home: Home,
     /// By export.
     pub(super) exports: Vec<Arc<Exported>>,
-    /// How long to spin before sleeping.
+    /// The longest spin before sleeping.
     pub(super) spin: Duration,
     pub(super) shared: Arc<Shared>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Site {
 pub(super) struct LinkThread {
     commands: Sender<Command>,
     shared: Arc<Shared>,
-    /// Of its link.
+    /// Index of its link.
     index: usize,
     thread: JoinHandle<()>,
 }
@@ -59,13 +59,13 @@ impl LinkThread {
     /// Starts the thread of a link of the target.
     ///
     /// # Errors
-    /// What the system says when there is no thread to be had.
+    /// The system's error when the thread cannot be created.
     pub(super) fn start(site: Site, target: Uuid) -> io::Result<Self> {
         let (sender, commands) = channel();
         let (index, shared) = (site.index, Arc::clone(&site.shared));
         let name = format!("tyche-link{index}");
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            // First of all: what the loop is made of is to be near, too.
+            // First, so that the loop's own memory is near, too.
             Residence::new().move_to(&site.home);
             let _near = placed::near(&site.home);
             TargetLoop::new(site, target, commands).run();
@@ -74,24 +74,24 @@ impl LinkThread {
     }
 
     fn send(&self, command: Command) {
-        // A thread that is gone has nothing to be told.
+        // A thread that has ended needs no commands.
         let _ = self.commands.send(command);
         self.shared.caller(self.index).doorbell.ring();
     }
 
-    /// What the link is doing; `None` if its thread does not answer within a second.
+    /// Reports the state of the link; `None` if its thread does not answer within a second.
     pub(super) fn report(&self) -> Option<TargetLinkReport> {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Report(sender));
         receiver.recv_timeout(Duration::from_secs(1)).ok()
     }
 
-    /// Tells the hosts what has happened to an export.
+    /// Notifies the hosts of an event of an export.
     pub(super) fn notify(&self, export: usize, event: Event) {
         self.send(Command::Notify(export, event));
     }
 
-    /// Closes all channels; the thread ends when their requests are back from the disk.
+    /// Closes all channels; the thread ends when the disk has finished their requests.
     pub(super) fn stop(&self) {
         self.send(Command::Stop);
     }
@@ -108,7 +108,7 @@ struct TargetLoop {
     listener: Listener,
     port: Port,
     shared: Arc<Shared>,
-    /// Of this link.
+    /// Index of this link.
     index: usize,
     /// By export.
     disks: Vec<Disk>,
@@ -122,7 +122,7 @@ struct TargetLoop {
     stopping: bool,
     /// Whether any channel has stages.
     timed: bool,
-    /// When the frames at hand were read.
+    /// The time at which the current frames were read.
     read: Instant,
 }
 
@@ -164,7 +164,7 @@ impl TargetLoop {
         }
     }
 
-    /// Does what there is to do; false if there was nothing.
+    /// Runs one round; false if there was nothing to do.
     fn turn(&mut self, now: Instant) -> bool {
         let mut worked = self.obey();
         worked |= self.receive(now);
@@ -195,7 +195,7 @@ impl TargetLoop {
         worked
     }
 
-    /// The time now where anybody wants to know it to the step; else that of the turn.
+    /// The current time if a channel has stages; else the time of the round.
     fn fresh(&self, of_turn: Instant) -> Instant {
         if self.timed { now() } else { of_turn }
     }
@@ -213,7 +213,7 @@ impl TargetLoop {
         frames > 0
     }
 
-    /// Handles all events; `frame` is the received frame that they speak of.
+    /// Handles all events; `frame` is the received frame that they refer to.
     fn settle(&mut self, frame: Option<usize>) {
         while let Some(event) = self.listener.poll_event() {
             match event {
@@ -230,7 +230,7 @@ impl TargetLoop {
 
     fn open(&mut self, id: ChannelId, channel: Channel) {
         if let Err(error) = self.disks[channel.export].register(&channel.arena) {
-            // Requests of this channel fail; the host sees I/O errors rather than silence.
+            // Requests of this channel fail: the host gets I/O errors instead of timeouts.
             tracing::error!(%error, "cannot open a queue to the store");
         }
         self.channels.open(id, channel);
@@ -244,7 +244,7 @@ impl TargetLoop {
         self.tell_times();
     }
 
-    /// Looks at the clock as often as the open channels want it.
+    /// Turns stage times on or off as the open channels need.
     fn tell_times(&mut self) {
         let timed = self.channels.are_timed();
         if timed != self.timed {
@@ -272,7 +272,7 @@ impl TargetLoop {
         }
     }
 
-    /// Hands a request to its store, or answers it at once if it makes no sense.
+    /// Submits a request to its store, or answers an invalid one at once.
     fn start(&mut self, id: ChannelId, command: &wire::Command) {
         let channel = &mut self.channels[id];
         let request = Request {
@@ -286,8 +286,8 @@ impl TargetLoop {
         let checked = if is_durable(&request)
             && channel.generation != disk.generation(export, &self.shared)
         {
-            // It would say that all that completed before is durable. Some of it may be lost, and
-            // the host does not know as yet.
+            // Success would promise that all completed writes are durable. Some may be lost, and
+            // the host does not know yet.
             Err(Errno::IO)
         } else {
             disk.check(&request)
@@ -306,14 +306,14 @@ impl TargetLoop {
         self.done.push(Completion { token, result, buffer: request.buffer });
     }
 
-    /// Moves requests through the stores, and answers those that are done.
+    /// Advances the requests at the stores, and answers finished ones.
     fn execute(&mut self) -> bool {
         for (export, disk) in self.disks.iter_mut().enumerate() {
             let before = self.done.len();
             disk.work(&mut self.done);
             if self.done[before..].iter().any(|completion| completion.result.is_err()) {
-                // A loss is on stable storage before anybody is told of the failure: it would be
-                // forgotten if the target died now, and the host asked again.
+                // A loss is on stable storage before the failure is reported: otherwise it would be
+                // forgotten if the target died now and the host flushed again.
                 disk.generation(export, &self.shared);
             }
         }
@@ -335,7 +335,7 @@ impl TargetLoop {
         worked
     }
 
-    /// Does what needs the registry; false if there was nothing.
+    /// Serves all work that needs the registry; false if there was none.
     fn serve_requests(&mut self, now: Instant) -> bool {
         let called = self.shared.caller(self.index).is_called();
         let worked = called || self.listener.has_requests();
@@ -363,7 +363,7 @@ impl TargetLoop {
         let shared = Arc::clone(&self.shared);
         let caller = shared.caller(self.index);
         caller.doorbell.announce();
-        // Whoever came before that has not rung.
+        // Work that came before the announcement has not rung.
         if !self.obey() && !caller.is_called() {
             self.await_work(caller.doorbell.wait_fd());
         }
@@ -401,7 +401,7 @@ impl TargetLoop {
     }
 }
 
-/// Whether success would mean that something is on stable storage.
+/// Whether success promises that data are on stable storage.
 fn is_durable(request: &Request) -> bool {
     matches!(
         request.operation,
@@ -411,7 +411,7 @@ fn is_durable(request: &Request) -> bool {
     )
 }
 
-/// Names a request of a channel at its store.
+/// The token of a channel's request at its store.
 fn token(channel: ChannelId, tag: Tag) -> u64 {
     u64::from(channel.0) << 32 | u64::from(tag.to_bits())
 }

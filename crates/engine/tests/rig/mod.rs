@@ -1,5 +1,5 @@
-//! A host and a target in one process, joined by whatever link a test gives them, and requests to
-//! put the two to the test with.
+//! A host and a target in one process, joined by the link of a test, and requests to test them
+//! with.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 #![allow(dead_code, reason = "every test file uses a part of it")]
@@ -20,7 +20,7 @@ use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig, TargetConfi
 use tyche_store::Store;
 
 pub const SIZE: u64 = 4 << 20;
-/// Longer than anything takes that is not stuck.
+/// Longer than anything takes unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn name(text: &str) -> Name {
@@ -28,7 +28,7 @@ pub fn name(text: &str) -> Name {
 }
 
 thread_local! {
-    /// The last writer of this test's export: kept over restarts of its target.
+    /// The last writer of this test's export: stored over restarts of its target.
     static LAST_WRITER: Arc<Mutex<Option<Writer>>> = Arc::default();
 }
 
@@ -147,7 +147,7 @@ impl Client {
         while !wanted(&notices.recv_timeout(PATIENCE).expect("the notice comes")) {}
     }
 
-    /// Waits for what is to be kept for another session.
+    /// Waits for the state that a successor needs.
     pub fn await_former(&self) -> Former {
         let mut found = None;
         self.await_notice(|notice| match notice {
@@ -264,7 +264,7 @@ pub fn exercise(client: &Client, seed: u64, rounds: u32) {
     assert!(client.read(0, SIZE as u32).unwrap() == copy);
 }
 
-/// A link that outlives who uses it, as a cable does.
+/// A link that outlives its users, as a cable does.
 pub struct Shared {
     link: Arc<Mutex<MemoryLink>>,
     fd: OwnedFd,

@@ -1,9 +1,9 @@
 //! Registered buffers: memory that requests use in place.
 //!
-//! Each is an arena of its own. A request takes the very pages that its pointer names, so two
-//! requests in flight never own the same page, and a buffer that is freed early stays allocated
-//! until the last of its requests has ended. Where pages cannot be had (the pointer is not at the
-//! start of a page, or another request has the page), the data are copied instead.
+//! Each is an arena of its own. A request claims the very pages at its pointer, so two requests in
+//! flight never own the same page, and a buffer that is freed early stays allocated until its last
+//! request has ended. If pages can't be claimed (the pointer is not page-aligned, or another
+//! request has the page), the data are copied instead.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -18,7 +18,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// A new buffer, zeroed; `None` if `len` is zero or too much.
+    /// Allocates a buffer, zeroed; `None` if `len` is zero or too large.
     pub(super) fn alloc(&self, len: usize) -> Option<*mut u8> {
         if !(1..=LEN_MAX).contains(&len) {
             return None;
@@ -29,14 +29,14 @@ impl Buffers {
         Some(base.as_ptr())
     }
 
-    /// Forgets the buffer that begins at `base`; false if there is none.
+    /// Removes the buffer that begins at `base`; false if there is none.
     pub(super) fn free(&self, base: *mut u8) -> bool {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let found = all.iter().position(|arena| arena.region().0.as_ptr() == base);
         found.map(|index| all.swap_remove(index)).is_some()
     }
 
-    /// The memory at `at`, as a request's buffer, if that can be.
+    /// Claims the memory at `at` as a request's buffer, if possible.
     pub(super) fn claim(&self, at: *const u8, len: usize) -> Option<Extent> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.iter().find_map(|arena| {

@@ -1,8 +1,8 @@
-//! `tyche.h`: the library for C. The comments here are the header's.
+//! `tyche.h`: the library for C. The doc comments of public items become the header's.
 //!
-//! What every function relies on, and C cannot check: a handle came from the function that makes
-//! it and has not been freed; a string ends in a zero byte; a buffer has the length that is said;
-//! the memory of a request is left alone until the request has ended. Null is checked everywhere.
+//! Conditions of every function, which C cannot check: a handle came from the function that makes
+//! it and has not been freed; a string ends in a zero byte; a buffer has the given length; the
+//! memory of a request is left alone until the request has ended. Null is checked everywhere.
 //!
 //! A panic means that an invariant of the library is broken. It never unwinds into C: Rust ends
 //! the process when a panic reaches an `extern "C"` function.
@@ -31,12 +31,12 @@ pub const TYCHE_FUA: u32 = 1;
 /// For zeroes: blocks may be deallocated.
 pub const TYCHE_UNMAP: u32 = 2;
 
-/// How long the farewell to the target may take.
+/// The longest wait for the target's confirmation of the end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// An open export. Made by tyche_open(), freed by tyche_close(). In queue mode any number of
-/// threads may use it at once; in inline mode one at a time: a call in the middle of another
-/// thread's returns -EBUSY. After a fork(), the child must leave it alone, tyche_close() included.
+/// threads may use it at once; in inline mode one at a time: a call during another thread's returns
+/// -EBUSY. After a fork(), the child must leave it alone, tyche_close() included.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct tyche_volume {
     volume: Volume,
@@ -46,7 +46,7 @@ pub struct tyche_volume {
     memory: usize,
 }
 
-/// What a disk is like.
+/// The properties of a disk.
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct tyche_geometry {
@@ -58,17 +58,17 @@ pub struct tyche_geometry {
     pub read_only: bool,
     /// Completed writes may be volatile until the next flush.
     pub write_cache: bool,
-    /// Discard does something.
+    /// Whether discard has an effect.
     pub discard: bool,
-    /// Seeks take time: the data are on disks that turn.
+    /// Whether seeks take time: the disks are rotational.
     pub rotational: bool,
 }
 
-/// The end of a request.
+/// The completion of a request.
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct tyche_completion {
-    /// What the request was submitted with.
+    /// The token that the request was submitted with.
     pub token: u64,
     /// 0, or a negative error number. After an error the content of a read's buffer is undefined.
     pub result: i32,
@@ -76,9 +76,9 @@ pub struct tyche_completion {
     pub reserved: u32,
 }
 
-/// Connects to an export and waits until that is done: returns 0 and the volume in *volume, or a
+/// Connects to an export and waits for the connection: returns 0 and the volume in *volume, or a
 /// negative error number and a sentence in `error`, cut to `error_size` bytes with the final zero.
-/// `error` may be NULL. The options stay the caller's.
+/// `error` may be NULL. The options remain the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_open(
     options: *const tyche_options,
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn tyche_open(
     result
 }
 
-/// Writes a text that ends in a zero byte.
+/// Writes a zero-terminated text.
 ///
 /// # Safety
 /// `to` is null or has room for `size` bytes.
@@ -132,22 +132,22 @@ unsafe fn say(text: &str, to: *mut c_char, size: usize) {
     }
 }
 
-/// Ends the session, with a farewell to the target that takes up to a second, and frees the volume
-/// and all its registered buffers; NULL does nothing. Completions that have not been polled are
-/// lost, and it is unknown what became of requests in flight: their memory is not touched any more.
+/// Ends the session, waits up to a second for the target's confirmation, and frees the volume and
+/// all its registered buffers; NULL does nothing. Completions that have not been polled are lost,
+/// and the outcome of requests in flight is unknown: their memory is not touched any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_close(volume: *mut tyche_volume) {
     if !volume.is_null() {
         // SAFETY: made by `Box::into_raw` in `tyche_open` and closed once, as the header demands.
         let handle = unsafe { Box::from_raw(volume) };
-        // The buffers go last, when no request is left.
+        // The buffers go last, after all requests.
         let tyche_volume { volume, buffers, .. } = *handle;
         volume.close(FAREWELL);
         drop(buffers);
     }
 }
 
-/// What the disk is like now; its size may grow while it is open.
+/// The current geometry of the disk; its size may grow while it is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_get_geometry(
     volume: *const tyche_volume,
@@ -172,10 +172,10 @@ pub unsafe extern "C" fn tyche_get_geometry(
     0
 }
 
-/// Memory for data that are to land without another copy: zeroed, and aligned to 4096 bytes.
-/// Requests may use any part of it; those parts that begin at a multiple of 4096 bytes, and whose
-/// pages no other request in flight uses, are used in place, others are copied like unregistered
-/// memory. NULL if `len` is zero or more than 16 GiB.
+/// Allocates a registered buffer, for data without another copy: zeroed, and aligned to 4096 bytes.
+/// Requests may use any part of it. Parts that begin at a multiple of 4096 bytes, and whose pages
+/// no other request in flight uses, are used in place; others are copied like unregistered memory.
+/// NULL if `len` is zero or more than 16 GiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_buffer_alloc(
     volume: *const tyche_volume,
@@ -200,12 +200,12 @@ pub unsafe extern "C" fn tyche_buffer_free(
 }
 
 /// Reads `len` bytes at `offset` of the disk into `buffer`, which must be left alone until the
-/// request has ended. Any memory will do; of a registered buffer it is filled in place.
+/// request has ended. Any memory will do; a registered buffer is filled in place.
 ///
-/// Returns 0: the end will come out of tyche_poll() or tyche_wait() with this token. -EAGAIN: too
-/// much is in progress, poll and try again. -EBUSY: another thread is in a call on this volume,
-/// which is in inline mode. -EINVAL: a pointer is NULL, or the request is longer than the volume's
-/// memory. The same holds for the requests below.
+/// Returns 0: the completion comes out of tyche_poll() or tyche_wait() with this token. -EAGAIN:
+/// the limit of requests in progress or of memory is reached; poll and try again. -EBUSY: another
+/// thread is in a call on this volume, which is in inline mode. -EINVAL: a pointer is NULL, or the
+/// request is longer than the volume's memory. The same holds for the requests below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_read(
     volume: *const tyche_volume,
@@ -250,8 +250,8 @@ pub unsafe extern "C" fn tyche_write(
         Some(extent) => extent,
         None => match handle.own_memory(len) {
             Ok(mut extent) => {
-                // SAFETY: `len` bytes are readable there, as the header demands, and the extent
-                // has as many; the two do not overlap, for the extent was nobody's until now.
+                // SAFETY: `len` bytes are readable there, as the header demands, and the extent has
+                // as many; the two do not overlap, for the extent had no other owner until now.
                 unsafe {
                     ptr::copy_nonoverlapping(buffer.cast(), extent.as_mut_ptr(), len as usize);
                 }
@@ -272,7 +272,8 @@ pub unsafe extern "C" fn tyche_flush(volume: *const tyche_volume, token: u64) ->
     handle.submit(Operation::Flush, (0, 0), None, (token, ptr::null_mut()))
 }
 
-/// The content of the range is no longer needed: reads may return anything until it is rewritten.
+/// Discards the range: its content is no longer needed, and reads may return anything until it is
+/// rewritten.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_discard(
     volume: *const tyche_volume,
@@ -285,7 +286,7 @@ pub unsafe extern "C" fn tyche_discard(
     handle.submit(Operation::Discard, (offset, len), None, (token, ptr::null_mut()))
 }
 
-/// The range reads as zeroes from then on. Flags: TYCHE_FUA, TYCHE_UNMAP.
+/// Zeroes the range: it reads as zeroes from then on. Flags: TYCHE_FUA, TYCHE_UNMAP.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_write_zeroes(
     volume: *const tyche_volume,
@@ -304,9 +305,9 @@ pub unsafe extern "C" fn tyche_write_zeroes(
     handle.submit(operation, (offset, len), None, (token, ptr::null_mut()))
 }
 
-/// Picks up to `max` requests that have ended and returns how many; never waits. In inline mode
-/// this sends what was submitted and takes what has come, also with a `max` of 0: call it a few
-/// times a second at least.
+/// Takes up to `max` completions and returns how many; never waits. In inline mode this sends
+/// submitted requests and handles received frames, also with a `max` of 0: call it a few times a
+/// second at least.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_poll(
     volume: *const tyche_volume,
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn tyche_poll(
 }
 
 /// As tyche_poll(), but waits until `min` requests have ended, or as many as are in flight, or
-/// `timeout_ms` milliseconds have passed. Several threads that wait should each wait for one.
+/// `timeout_ms` milliseconds have passed. If several threads wait, each should wait for one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_wait(
     volume: *const tyche_volume,
@@ -332,10 +333,9 @@ pub unsafe extern "C" fn tyche_wait(
     unsafe { collect(volume, completions, min, max, timeout) }
 }
 
-/// In queue mode, a descriptor that becomes readable when a request has ended: for poll(2) and its
-/// kin, never to be read or closed. Call this before every sleep, for it is what makes the
-/// descriptor speak; now and then it speaks for nothing. -EOPNOTSUPP in inline mode: use
-/// tyche_wait().
+/// In queue mode, a descriptor that becomes readable when a request has ended: for poll(2) and the
+/// like, never to be read or closed. Call this before every sleep, for it arms the descriptor;
+/// spurious wake-ups are possible. -EOPNOTSUPP in inline mode: use tyche_wait().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_wait_fd(volume: *const tyche_volume) -> c_int {
     use std::os::fd::AsRawFd;
@@ -361,7 +361,7 @@ unsafe fn collect(
     let mut next = completions;
     let mut take = |completion: Completion| {
         let completion = handle.settle(completion);
-        // SAFETY: no more than `max` are taken, and the array has room for as many.
+        // SAFETY: at most `max` are taken, and the array has room for as many.
         unsafe {
             next.write(completion);
             next = next.add(1);
@@ -382,7 +382,7 @@ fn errno(why: Why) -> c_int {
 }
 
 impl tyche_volume {
-    /// Memory that the data of a request pass through on their way to or from the caller's.
+    /// Memory of the volume through which the data of a request are copied to or from the caller's.
     fn own_memory(&self, len: u32) -> Result<Extent, Errno> {
         let len = len as usize;
         if len > self.memory {
@@ -409,13 +409,13 @@ impl tyche_volume {
         }
     }
 
-    /// The end of a request as C sees it, with the data of a read where they belong.
+    /// Converts a completion for C, and copies the data of a read to the caller's memory.
     fn settle(&self, completion: Completion) -> tyche_completion {
         let Completion { token: slot, result, buffer } = completion;
         let (token, copy_to) = self.slots.release(slot);
         if let (false, Ok(()), Some(extent)) = (copy_to.is_null(), result, buffer) {
-            // SAFETY: whoever submitted the read said that the memory there has the length of the
-            // request, which the extent has too, and left it alone since; the extent is ours.
+            // SAFETY: by the caller of the read, the memory there has the length of the request,
+            // which the extent has too, and was left alone since; the extent is ours.
             unsafe { ptr::copy_nonoverlapping(extent.as_ptr(), copy_to, extent.len()) };
         }
         let result = result.map_or_else(|errno| -errno.0, |()| 0);

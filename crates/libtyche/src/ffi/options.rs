@@ -8,26 +8,27 @@ use uuid::Uuid;
 
 use crate::options::{Mode, Options};
 
-/// The calling thread drives the session: the shortest way, for one thread that polls.
+/// The calling thread drives the session: the shortest path, for one thread that polls.
 pub const TYCHE_INLINE: c_int = 0;
-/// The volume has a thread of its own, which any number of threads hand requests to.
+/// The volume has a thread of its own, to which any number of threads submit requests.
 pub const TYCHE_QUEUE: c_int = 1;
 
-/// Each request has a frame of its own: what batching is measured against.
+/// Each request has a frame of its own: the baseline to measure batching against.
 pub const TYCHE_BATCH_NONE: c_int = 0;
 /// Requests that are ready at the same time share a frame; none waits.
 pub const TYCHE_BATCH_NATURAL: c_int = 1;
-/// A frame waits up to 50 microseconds for as many requests as gave the best throughput lately.
+/// A frame waits up to 50 microseconds for the number of requests that gave the best throughput
+/// lately.
 pub const TYCHE_BATCH_ADAPTIVE: c_int = 2;
 
-/// How to open a volume. Made by tyche_options_new(), freed by tyche_options_free(), used by one
-/// thread at a time.
+/// Options to open a volume with. Made by tyche_options_new(), freed by tyche_options_free(), used
+/// by one thread at a time.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct tyche_options {
     pub(super) options: Options,
 }
 
-/// The text at `text`, if there is one and it is UTF-8.
+/// The text at `text`, if it is not null and UTF-8.
 ///
 /// # Safety
 /// `text` is null, or a string that ends in a zero byte and lives as long as the result.
@@ -39,11 +40,11 @@ pub(super) unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
-/// Sets an option to a value; `-EINVAL` if the pointer is null, or if there is no value: what came
-/// from C made no sense.
+/// Sets an option to a value; `-EINVAL` if the pointer is null, or if there is no value because the
+/// one from C is invalid.
 ///
 /// # Safety
-/// `options` is null or came from `tyche_options_new`, and nobody else uses it meanwhile.
+/// `options` is null or came from `tyche_options_new`, and is not used by others meanwhile.
 unsafe fn set<T>(
     options: *mut tyche_options,
     value: Option<T>,
@@ -60,7 +61,7 @@ unsafe fn set<T>(
     }
 }
 
-/// Options with their defaults, for the export of that name. NULL if the name is none. Does not
+/// Options with their defaults, for the export of that name. NULL if the name is invalid. Does not
 /// keep the string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_new(name: *const c_char) -> *mut tyche_options {
@@ -81,8 +82,8 @@ pub unsafe extern "C" fn tyche_options_free(options: *mut tyche_options) {
     }
 }
 
-/// Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. All named are
-/// used as one; without any, every interface that is up.
+/// Adds an interface that reaches the target, or "tcp:HOST:PORT" where it listens. All are used
+/// together; without any, every interface that is up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_add_link(
     options: *mut tyche_options,
@@ -117,7 +118,7 @@ pub unsafe extern "C" fn tyche_options_set_qdisc(
     unsafe { set(options, Some(qdisc), |it, value| it.qdisc = value) }
 }
 
-/// Who drives the session: TYCHE_INLINE (the default) or TYCHE_QUEUE.
+/// The thread that drives the session: TYCHE_INLINE (the default) or TYCHE_QUEUE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_mode(options: *mut tyche_options, mode: c_int) -> c_int {
     let mode = match mode {
@@ -140,7 +141,7 @@ pub unsafe extern "C" fn tyche_options_set_channels(
     unsafe { set(options, channels, |it, value| it.channels = value) }
 }
 
-/// Requests with the target at once, 1 to 1024; 128 by default.
+/// The most requests at the target at once, 1 to 1024; 128 by default.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_queue_size(
     options: *mut tyche_options,
@@ -151,8 +152,8 @@ pub unsafe extern "C" fn tyche_options_set_queue_size(
     unsafe { set(options, queue_size, |it, value| it.queue_size = value) }
 }
 
-/// Bytes of memory of the volume's own, which data of unregistered buffers pass through; 64 MiB by
-/// default. No single request may be longer.
+/// Bytes of the volume's own memory, through which data of unregistered buffers are copied; 64 MiB
+/// by default. No single request may be longer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_memory(
     options: *mut tyche_options,
@@ -163,7 +164,7 @@ pub unsafe extern "C" fn tyche_options_set_memory(
     unsafe { set(options, memory, |it, value| it.memory = value) }
 }
 
-/// The longest time to spin for more work before sleeping; 0, the default: never.
+/// The longest spin for more work before sleeping; 0, the default: never.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_spin_us(
     options: *mut tyche_options,
@@ -175,7 +176,7 @@ pub unsafe extern "C" fn tyche_options_set_spin_us(
 }
 
 /// Whether to hand work over between threads, as the first Tyche did: one receives, and with
-/// TYCHE_QUEUE another completes. Slower, and there to measure by how much; off by default.
+/// TYCHE_QUEUE another completes. Slower, to measure the cost; off by default.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_hand_over(
     options: *mut tyche_options,
@@ -185,7 +186,7 @@ pub unsafe extern "C" fn tyche_options_set_hand_over(
     unsafe { set(options, Some(hand_over), |it, value| it.hand_over = value) }
 }
 
-/// How requests share frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
+/// The batching of requests in frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
 /// TYCHE_BATCH_NONE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_batch(
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn tyche_options_set_batch(
     unsafe { set(options, policy, |it, value| it.batch = value) }
 }
 
-/// Whether checksums cover data; they do by default. Headers and commands always are covered.
+/// Whether checksums cover data; they do by default. Headers and commands are always covered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_checksum(
     options: *mut tyche_options,
@@ -212,7 +213,7 @@ pub unsafe extern "C" fn tyche_options_set_checksum(
     unsafe { set(options, Some(checksum), |it, value| it.checksum = value) }
 }
 
-/// Whether never to write.
+/// Whether to open the export read-only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_read_only(
     options: *mut tyche_options,
@@ -222,7 +223,7 @@ pub unsafe extern "C" fn tyche_options_set_read_only(
     unsafe { set(options, Some(read_only), |it, value| it.read_only = value) }
 }
 
-/// How long opening may take; 10000 by default.
+/// The longest time to open; 10000 by default.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_timeout_ms(
     options: *mut tyche_options,
@@ -233,7 +234,7 @@ pub unsafe extern "C" fn tyche_options_set_timeout_ms(
     unsafe { set(options, Some(timeout), |it, value| it.timeout = value) }
 }
 
-/// How long requests wait for a lost target before they fail with EIO; -1: for ever; 600000 by
+/// The time that requests wait for a lost target before they fail with EIO; -1: for ever; 600000 by
 /// default.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_loss_timeout_ms(
@@ -246,7 +247,7 @@ pub unsafe extern "C" fn tyche_options_set_loss_timeout_ms(
     unsafe { set(options, timeout, |it, value| it.ctrl_loss_tmo = value) }
 }
 
-/// Be the host of that UUID rather than this machine.
+/// The UUID of the host to present, instead of this machine's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_host(
     options: *mut tyche_options,

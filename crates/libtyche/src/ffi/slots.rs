@@ -1,15 +1,15 @@
-//! What the library remembers of each request in flight: the caller's token, and where the data of
-//! a read have to be copied.
+//! Slots of the requests in flight: the caller's token, and the destination of a read's data if
+//! they must be copied.
 //!
-//! A slot belongs to one request from [`Slots::take`] to [`Slots::release`]; the queues that the
-//! request and its completion travel through order the accesses, so relaxed atomics do.
+//! A slot belongs to one request from [`Slots::take`] to [`Slots::release`]; the queues of the
+//! request and its completion order the accesses, so relaxed atomics suffice.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
-/// As many slots as there may be requests in flight.
+/// A table with as many slots as requests may be in flight.
 pub(super) struct Slots {
     all: Box<[Slot]>,
     free: ArrayQueue<u32>,
@@ -30,7 +30,8 @@ impl Slots {
         Self { all: (0..count).map(slot).collect(), free }
     }
 
-    /// A slot for a request, if one is free. `copy_to` is null if nothing is to be copied.
+    /// Takes a free slot for a request, if there is one. `copy_to` is null if nothing is to be
+    /// copied.
     pub(super) fn take(&self, token: u64, copy_to: *mut u8) -> Option<u64> {
         let index = self.free.pop()?;
         let slot = &self.all[index as usize];
@@ -39,7 +40,7 @@ impl Slots {
         Some(u64::from(index))
     }
 
-    /// What was remembered; the slot is free again.
+    /// Returns the content of a slot and frees it.
     pub(super) fn release(&self, index: u64) -> (u64, *mut u8) {
         let slot = &self.all[index as usize];
         let remembered = (slot.token.load(Ordering::Relaxed), slot.copy_to.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Frames in and out of AF_PACKET sockets, one way or the other.
+//! Sending and receiving through AF_PACKET sockets, by system calls or by rings.
 
 use std::ffi::CString;
 use std::io::{Error, Result};
@@ -10,13 +10,13 @@ use libc::{c_int, iovec, mmsghdr};
 
 use crate::ring::{Ring, Way};
 
-/// What every frame starts with: addresses, EtherType, checksum, counts.
+/// The start of every frame: addresses, EtherType, checksum, counts.
 pub(crate) const HEAD: usize = 64;
 /// A command or a completion, in bytes.
 pub(crate) const ENTRY: usize = 24;
-/// Frames in a system call, and slots of a TX ring.
+/// Frames per system call, and slots of a TX ring.
 pub(crate) const BATCH: usize = 32;
-/// Slots of an RX ring: more frames than are ever on the way.
+/// Slots of an RX ring: more frames than are ever in flight.
 const RX_SLOTS: usize = 256;
 /// Bytes of `virtio_net_hdr`.
 const VNET: usize = 10;
@@ -24,26 +24,26 @@ const VNET: usize = 10;
 const VECTORS: usize = 20;
 const PAGE: usize = 4096;
 
-/// How to send.
+/// The method of sending.
 #[derive(Clone, Copy)]
 pub(crate) enum Out {
-    /// `sendmmsg` from where the data lie. *Linear*: into one buffer of the kernel instead of a
+    /// `sendmmsg` from the data in place. *Linear*: into one buffer of the kernel instead of a
     /// small one and pages.
     Calls { linear: bool },
     /// Copied into a ring that the kernel takes frames from.
     Ring,
 }
 
-/// How to receive.
+/// The method of receiving.
 #[derive(Clone, Copy)]
 pub(crate) enum In {
-    /// `recvmmsg` to a buffer, and on to where the data belong; or, *placed*, right there.
+    /// `recvmmsg` into a buffer, then a copy to the destination; or, *placed*, directly there.
     Calls { placed: bool },
     /// Copied from a ring that the kernel puts frames into.
     Ring,
 }
 
-/// Memory that blocks come from or go to, at random.
+/// Memory that blocks are read from or written to, at random.
 pub(crate) struct Place {
     bytes: Vec<u8>,
     start: usize,
@@ -58,7 +58,7 @@ impl Place {
         Self { bytes, start, block, random: 88_172_645_463_325_252 }
     }
 
-    /// Another block, at the start of a page.
+    /// Another random block, page-aligned.
     fn block(&mut self) -> &mut [u8] {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -69,7 +69,7 @@ impl Place {
     }
 }
 
-/// The sending half of a way.
+/// The sending half of a method.
 pub(crate) struct Sender {
     socket: OwnedFd,
     linear: bool,
@@ -142,7 +142,7 @@ impl Sender {
         entries: usize,
     ) -> Result<()> {
         let len = HEAD + blocks * place.block + entries * ENTRY;
-        // `hdr_len`: how much of the frame shall lie in the first buffer.
+        // `hdr_len`: the bytes of the frame to put into the first buffer.
         self.vnet[2..4].copy_from_slice(&(len as u16).to_ne_bytes());
         let mut messages = [const { empty_message() }; BATCH];
         for (frame, message) in messages.iter_mut().enumerate().take(frames) {
@@ -204,14 +204,14 @@ impl Sender {
     }
 }
 
-/// Makes the kernel send what is in a TX ring.
+/// Makes the kernel send the frames in a TX ring.
 pub(crate) fn flush(socket: &OwnedFd) -> Result<()> {
     // SAFETY: no memory is passed.
     let sent = unsafe { libc::send(socket.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT) };
     check(sent as c_int).map(drop)
 }
 
-/// The receiving half of a way.
+/// The receiving half of a method.
 pub(crate) struct Receiver {
     socket: OwnedFd,
     placed: bool,
@@ -221,7 +221,7 @@ pub(crate) struct Receiver {
     buffers: Vec<u8>,
     vectors: Vec<[iovec; VECTORS]>,
     messages: Vec<mmsghdr>,
-    /// Messages whose vectors the last frames have used up.
+    /// Messages whose vectors were consumed by the last frames.
     used: usize,
 }
 
@@ -263,7 +263,7 @@ impl Receiver {
         })
     }
 
-    /// Takes what is there, frames of `blocks` blocks. Returns how many entries they had.
+    /// Receives waiting frames, of `blocks` blocks. Returns the number of their entries.
     pub(crate) fn receive(&mut self, place: &mut Place, blocks: usize) -> Result<usize> {
         if self.ring.is_some() { Ok(self.drain(place)) } else { self.call(place, blocks) }
     }
@@ -299,8 +299,8 @@ impl Receiver {
             messages[message].msg_hdr.msg_iovlen = 2 + blocks;
         }
         let flags = libc::MSG_DONTWAIT;
-        // SAFETY: the messages point to memory of `self`, and to that of `place`, which lives as
-        // long as its way.
+        // SAFETY: the messages point to memory of `self`, and of `place`, which lives as long as
+        // its method.
         let received = check(unsafe {
             let (start, len) = (messages.as_mut_ptr(), messages.len() as u32);
             libc::recvmmsg(self.socket.as_raw_fd(), start, len, flags, ptr::null_mut())
@@ -320,7 +320,7 @@ impl Receiver {
             }
             let mut crc = Digest::new(CrcAlgorithm::Crc32Iscsi);
             for block in &vectors[message][1..=blocks] {
-                // SAFETY: made from a block of `place` above; nothing else looks at it now.
+                // SAFETY: made from a block of `place` above, with no other reference now.
                 crc.update(unsafe {
                     std::slice::from_raw_parts(block.iov_base.cast::<u8>(), block.iov_len)
                 });
@@ -331,7 +331,7 @@ impl Receiver {
     }
 }
 
-/// Checks a frame's blocks and copies each to a place.
+/// Checks a frame's blocks and copies each to its destination.
 fn store(head: &[u8], payload: &[u8], place: &mut Place) {
     let mut crc = Digest::new(CrcAlgorithm::Crc32Iscsi);
     for from in payload.chunks_exact(place.block).take(usize::from(head[20])) {

@@ -1,5 +1,6 @@
-//! System calls or rings shared with the kernel? Ways to send and to receive raw frames, compared
-//! where a target answers reads: requests go one way, checksummed data the other.
+//! Compares methods to send and receive raw frames, by system calls or by rings shared with the
+//! kernel, under the load of a target that answers reads: requests one way, checksummed data the
+//! other.
 //!
 //! ```text
 //! ip link add ra mtu 9000 type veth peer name rb mtu 9000
@@ -8,13 +9,13 @@
 //! rings reuse ra rb                is a slot of a TX ring given back while its frame is in use?
 //! ```
 //!
-//! Run it in a network namespace of its own (`unshare --net`): it takes EtherTypes as it likes.
-//! One thread on CPU 0 is the host, one on CPU 1 the target, and both spin. Machines drift by
-//! more than what is measured here, so every way gets a short turn before the first gets its
-//! next, and ratios are medians of the ratios within a round.
+//! Run it in a network namespace of its own (`unshare --net`): it uses any EtherTypes. One thread
+//! on CPU 0 is the host, one on CPU 1 the target, and both spin. Machines drift by more than the
+//! differences measured here, so the methods run in short turns, round robin, and ratios are
+//! medians of the ratios within a round.
 //!
-//! All data come from one place of 64 MiB and go to another, at random. Both sides compute the
-//! CRC-32C, and a wrong one ends the program.
+//! All data are copied between two places of 64 MiB, at random. Both sides compute the CRC-32C, and
+//! a wrong one ends the program.
 
 mod io;
 mod reuse;
@@ -28,18 +29,18 @@ use std::time::{Duration, Instant};
 use io::{ENTRY, HEAD, In, Out, Place};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Rounds, and how long a turn of one way takes in each.
+/// The number of rounds, and the length of each turn.
 const ROUNDS: usize = 25;
 const TURN: Duration = Duration::from_millis(40);
 
-/// How many blocks are asked for at once, per frame of requests, and per frame of data.
+/// Blocks in flight, blocks per frame of requests, and blocks per frame of data.
 struct Load {
     depth: usize,
     commands: usize,
     blocks: usize,
 }
 
-/// The ways, by name: how both sides send, and how both receive.
+/// The methods by name: how both sides send and receive.
 const WAYS: [(&str, Out, In); 7] = [
     ("sendmmsg / recvmmsg", Out::Calls { linear: false }, In::Calls { placed: false }),
     ("sendmmsg / recvmmsg in place", Out::Calls { linear: false }, In::Calls { placed: true }),
@@ -50,14 +51,14 @@ const WAYS: [(&str, Out, In); 7] = [
     ("TX ring / RX ring", Out::Ring, In::Ring),
 ];
 
-/// What the threads of a load tell each other.
+/// State shared by the threads of a load.
 #[derive(Default)]
 struct Shared {
-    /// The way whose turn it is.
+    /// The method that runs now.
     way: AtomicUsize,
     ready: AtomicBool,
     stop: AtomicBool,
-    /// Nanoseconds that the target has spent on frames, all ways together.
+    /// Nanoseconds that the target has spent on frames, over all methods.
     target_ns: AtomicUsize,
 }
 
@@ -89,7 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Gives every way its turns. Returns them by round and way.
+/// Runs the turns of all methods. Returns them by round and method.
 fn compare(
     host: &str,
     target: &str,
@@ -191,7 +192,7 @@ fn serve(
     Ok(())
 }
 
-/// An end of every way, each with an EtherType of its own.
+/// One end of every method, each with an EtherType of its own.
 fn open(
     interface: &str,
     frame_max: usize,

@@ -1,8 +1,8 @@
-//! Whether the kernel gives a slot of a TX ring back while the frame's memory is still in use.
+//! Tests whether the kernel returns a slot of a TX ring while the frame's memory is still in use.
 //!
 //! The receiver sleeps, so all frames wait in its queue. A thread on another CPU overwrites each
-//! slot the moment it is given back: whatever arrives damaged after that was sent from memory that
-//! was no longer the kernel's.
+//! slot the moment it is returned: a frame that arrives damaged was sent from memory that was no
+//! longer the kernel's.
 
 use std::error::Error;
 use std::sync::Mutex;
@@ -62,7 +62,7 @@ pub(crate) fn run(from: &str, to: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Puts a frame into its slot, if the overwriter is done with that.
+/// Puts a frame into its slot, unless the slot is still to be overwritten.
 fn fill(slots: &mut Slots, frame: usize) -> bool {
     let Slots { ring, sent } = slots;
     if sent[frame % SLOTS] || !ring.ours(frame) {

@@ -1,8 +1,8 @@
 //! TPACKET_V2: a ring of slots that a socket and its user share.
 //!
-//! A slot is a header and a frame. Its status word says whose it is; whoever has it hands it over
-//! with a release store, and the other side looks with an acquire load. No system call is needed
-//! to receive; to send, one for any number of frames.
+//! A slot is a header and a frame. Its status word names its owner; the owner hands it over with a
+//! release store, and the other side polls with an acquire load. Receiving needs no system call;
+//! sending needs one for any number of frames.
 
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,18 +13,19 @@ use libc::{SOL_PACKET, c_uint, tpacket_req, tpacket2_hdr};
 
 use crate::io::{HEAD, set};
 
-/// What the kernel puts between the start of a received slot and the frame, at least.
+/// The least overhead of the kernel between the start of a received slot and the frame.
 const OVERHEAD: usize = 128;
 const PAGE: usize = 4096;
 
-/// Which way frames go.
+/// The direction of frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     In,
     Out,
 }
 
-/// A ring of a socket. Positions count on and on; the slot is the rest by the ring's length.
+/// A ring of a socket. Positions increase for ever; the slot is the position modulo the ring's
+/// length.
 pub(crate) struct Ring {
     way: Way,
     start: *mut u8,
@@ -58,7 +59,7 @@ impl Ring {
         set(socket, SOL_PACKET, name, &request)?;
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        // SAFETY: a new mapping, wherever the kernel wants it.
+        // SAFETY: a new mapping, at an address of the kernel's choice.
         let start = unsafe {
             libc::mmap(ptr::null_mut(), slot * slots, protection, flags, socket.as_raw_fd(), 0)
         };
@@ -78,7 +79,7 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.header(position)).tp_status) }
     }
 
-    /// Whether the slot is ours: a frame has come, or may be put there.
+    /// Whether the slot is ours: it has a received frame, or room for one to send.
     pub(crate) fn ours(&self, position: usize) -> bool {
         let status = self.status(position).load(Ordering::Acquire);
         match self.way {
@@ -87,12 +88,12 @@ impl Ring {
         }
     }
 
-    /// The frame in a slot that is ours, or the room for one.
+    /// The frame in a slot of ours, or the room for one.
     pub(crate) fn frame(&mut self, position: usize) -> &mut [u8] {
         assert!(self.ours(position), "the slot is the kernel's");
         let header = self.header(position);
-        // SAFETY: the slot is ours until it is handed over, which takes `&mut self` again; what
-        // the kernel says about the frame's place is within the slot.
+        // SAFETY: the slot is ours until it is handed over, which takes `&mut self` again; the
+        // kernel puts the frame within the slot.
         unsafe {
             let (offset, len) = match self.way {
                 Way::In => (usize::from((*header).tp_mac), (*header).tp_snaplen as usize),
@@ -106,14 +107,14 @@ impl Ring {
         }
     }
 
-    /// Lets the kernel send the first `len` bytes of the slot's frame, at the next call.
+    /// Hands the first `len` bytes of the slot's frame to the kernel, to send at the next call.
     pub(crate) fn hand_over(&mut self, position: usize, len: usize) {
-        // SAFETY: the slot is ours, so nobody else looks at its header.
+        // SAFETY: the slot is ours, so nobody else accesses its header.
         unsafe { (*self.header(position)).tp_len = len as u32 };
         self.status(position).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
     }
 
-    /// Lets the kernel put another frame into the slot.
+    /// Returns the slot to the kernel for another frame.
     pub(crate) fn hand_back(&mut self, position: usize) {
         self.status(position).store(libc::TP_STATUS_KERNEL, Ordering::Release);
     }
@@ -121,7 +122,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the ring's own mapping; nothing refers to it any more.
+        // SAFETY: the ring's own mapping; no reference to it is left.
         unsafe { libc::munmap(self.start.cast(), self.slot * self.slots) };
     }
 }

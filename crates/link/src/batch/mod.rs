@@ -1,4 +1,4 @@
-//! The two batches that cross the seam of a link: frames that came and frames to go.
+//! The two batches at the interface of a link: received frames and frames to send.
 //!
 //! ```text
 //!  received   [head 64][payload ........]     in the ring of a socket, or copied;
@@ -6,9 +6,9 @@
 //!  to send    [head 64][slice][slice]..[tail] head and tail copied, slices where they lie
 //! ```
 //!
-//! What is to be sent is laid out the way `sendmmsg` wants it, once, when the storage is created;
-//! afterwards a frame costs a few stores. The kernel sees the batch's own arrays, so there is no
-//! second representation to translate to.
+//! Frames to send are laid out in the form of `sendmmsg`, once, when the storage is created;
+//! afterwards a frame costs a few stores. The kernel reads the batch's own arrays, so nothing is
+//! translated.
 //!
 //! Links without a kernel (and wrappers) use the safe side of the same types:
 //! [`RxBatch::push`], [`RxBatch::retain`] and [`TxBatch::frames`].

@@ -1,8 +1,8 @@
-//! Frames that came.
+//! Received frames.
 //!
-//! A frame lies in one of two places: in memory of the batch, where a link has copied it to, or in
+//! A frame lies in one of two places: in memory of the batch, after a copy by the link, or in
 //! memory that a link lends until the batch is cleared or received into again, such as the ring of
-//! a socket. Who reads the batch doesn't notice.
+//! a socket. Readers of the batch see no difference.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -20,41 +20,41 @@ use crate::HEAD;
 pub struct RxFrame<'a> {
     /// The first 64 bytes.
     pub head: &'a [u8; HEAD],
-    /// What follows; starts at a page boundary.
+    /// The rest, page-aligned.
     pub payload: &'a [u8],
 }
 
 impl RxFrame<'_> {
-    /// Bytes in the frame.
+    /// Length of the frame in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty: it has a head")]
     pub fn len(&self) -> usize {
         HEAD + self.payload.len()
     }
 }
 
-/// Why a frame does not go into an [`RxBatch`].
+/// Reasons why a frame does not fit an [`RxBatch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is shorter than a head.
+    /// The frame is shorter than a head.
     Short,
-    /// Its payload is longer than the batch's payload area.
+    /// The payload is longer than the batch's payload area.
     Long,
     /// The batch has no room left.
     Full,
 }
 
-/// What frames have been lent from: it wants them back.
+/// The owner of lent frames, to which they are returned.
 pub(crate) trait Lender: Send + Sync {
-    /// The frames at these positions, whatever those mean to it, are no longer looked at.
+    /// Ends the loan of the frames at these positions, in the lender's own numbering.
     fn give_back(&self, positions: Range<usize>);
 }
 
-/// Room for a number of frames, and the frames that came in the last [`receive`](crate::Link).
+/// Room for a number of frames, and the frames of the last [`receive`](crate::Link).
 ///
-/// A batch has *slots*, one a frame. Slots that hold a frame come first in `order`; so frames can
-/// be dropped and added without moving any bytes.
+/// A batch has *slots*, one per frame. Slots with a frame come first in `order`, so frames can be
+/// dropped and added without moving any bytes.
 pub struct RxBatch {
-    /// Taken when the first frame is copied: a batch that is only ever lent to needs none.
+    /// Allocated at the first copy: a batch of lent frames only needs none.
     own: Option<Own>,
     payload_max: usize,
     /// A permutation of all slots; the first `count` of them hold frames.
@@ -62,21 +62,21 @@ pub struct RxBatch {
     count: usize,
     /// By slot.
     places: Vec<Place>,
-    /// By slot: how long the frame lay in the kernel, if that is known.
+    /// By slot: the frame's time in the kernel, if known.
     waited: Vec<Option<Duration>>,
     loan: Option<Loan>,
 }
 
-/// Where a frame is.
+/// The place of a frame.
 #[derive(Clone, Copy)]
 enum Place {
-    /// In the slot's own memory, with so many bytes of payload.
+    /// In the slot's own memory, with this payload length.
     Own(usize),
-    /// From here on, in the lender's memory: a head and so many bytes of payload.
+    /// At this address in the lender's memory: a head and a payload of this length.
     Lent(NonNull<u8>, usize),
 }
 
-/// Frames to give back.
+/// Lent frames, to be given back.
 struct Loan {
     lender: Arc<dyn Lender>,
     positions: Range<usize>,
@@ -86,12 +86,12 @@ struct Loan {
 struct Own {
     heads: Extent,
     payloads: Extent,
-    /// Bytes from one payload area to the next.
+    /// The distance between payload areas, in bytes.
     stride: usize,
 }
 
-// SAFETY: what `places` points to belongs to the lender, which may be used by all threads and is
-// kept alive by the loan; nobody writes there until the loan is given back.
+// SAFETY: `places` points to memory of the lender, which may be used by all threads and is kept
+// alive by the loan; nobody writes there until the loan is given back.
 unsafe impl Send for RxBatch {}
 
 impl RxBatch {
@@ -112,17 +112,17 @@ impl RxBatch {
         }
     }
 
-    /// Frames there are.
+    /// The number of frames.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Frames there is room for in all.
+    /// The most frames that fit.
     pub fn capacity(&self) -> usize {
         self.order.len()
     }
@@ -156,8 +156,8 @@ impl RxBatch {
         }
     }
 
-    /// How long the frame at `index` lay in the kernel before it was received, where the link has
-    /// been asked to [find that out](crate::Link::stamp_arrivals).
+    /// The time that the frame at `index` spent in the kernel before it was received, if the link
+    /// [measures](crate::Link::stamp_arrivals) it.
     pub fn waited(&self, index: usize) -> Option<Duration> {
         self.waited[usize::from(self.order[index])]
     }
@@ -167,8 +167,8 @@ impl RxBatch {
         (0..self.count).map(|index| self.frame(index))
     }
 
-    /// Forgets all frames, and gives back those that are lent: their room in the kernel is free
-    /// again. Whoever has handled a batch clears it before it tells the sender to go on.
+    /// Removes all frames and gives lent ones back, which frees their room in the kernel. Must be
+    /// called after a batch is handled, before the sender is told to go on.
     pub fn clear(&mut self) {
         self.count = 0;
         if let Some(Loan { lender, positions }) = self.loan.take() {
@@ -176,10 +176,10 @@ impl RxBatch {
         }
     }
 
-    /// Adds a copy of the frame that `parts` make up one after the other.
+    /// Adds a copy of the frame that is the concatenation of `parts`.
     ///
     /// # Errors
-    /// Says why the frame does not go in; the batch is then as it was.
+    /// The reason why the frame does not fit; the batch is then unchanged.
     pub fn push<'b, I>(&mut self, parts: I) -> Result<(), Refused>
     where
         I: IntoIterator<Item = &'b [u8]>,
@@ -194,14 +194,14 @@ impl RxBatch {
         Ok(())
     }
 
-    /// Adds a frame of `len` bytes where it lies, which `waited` for so long in the kernel.
+    /// Adds a frame of `len` bytes in place, which spent `waited` in the kernel.
     ///
     /// # Errors
-    /// Says why the frame does not go in; the batch is then as it was.
+    /// The reason why the frame does not fit; the batch is then unchanged.
     ///
     /// # Safety
-    /// From `start` on `len` bytes can be read and are not written to, from now on until the loan
-    /// that the caller [takes](Self::borrow_from) next is given back.
+    /// The `len` bytes at `start` are readable and not written, from now on until the loan that the
+    /// caller [takes](Self::borrow_from) next is given back.
     pub(crate) unsafe fn lend(
         &mut self,
         start: NonNull<u8>,
@@ -219,13 +219,13 @@ impl RxBatch {
         Ok(())
     }
 
-    /// Notes what to give back to whom: all frames lent since the batch was cleared.
+    /// Records the lender and the positions of all frames lent since the batch was cleared.
     pub(crate) fn borrow_from(&mut self, lender: Arc<dyn Lender>, positions: Range<usize>) {
         assert!(self.loan.is_none(), "one loan at a time");
         self.loan = Some(Loan { lender, positions });
     }
 
-    /// Copies what is lent and gives it back, so that the batch can be kept for any time.
+    /// Copies lent frames and gives them back, so that the batch can be kept for any time.
     pub(crate) fn settle(&mut self) {
         let Some(Loan { lender, positions }) = self.loan.take() else {
             return;
@@ -243,7 +243,7 @@ impl RxBatch {
         lender.give_back(positions);
     }
 
-    /// Keeps the frames that `keep` says, in their order.
+    /// Keeps the frames for which `keep` is true, in their order.
     pub fn retain(&mut self, mut keep: impl FnMut(RxFrame<'_>) -> bool) {
         let before = mem::take(&mut self.count);
         for index in 0..before {
@@ -276,15 +276,15 @@ impl std::fmt::Debug for RxBatch {
 /// The frame of a [`Place::Lent`].
 ///
 /// # Safety
-/// There is a loan for it, which outlives the result: so long, as the caller of
-/// [`lend`](RxBatch::lend) has promised, the bytes stay as they are.
+/// There is a loan of the frame, which outlives the result: that long, by the promise of
+/// [`lend`](RxBatch::lend)'s caller, the bytes do not change.
 unsafe fn lent<'a>(start: NonNull<u8>, len: usize) -> &'a [u8] {
-    // SAFETY: as the caller of this function promises.
+    // SAFETY: the promise of this function's caller.
     unsafe { slice::from_raw_parts(start.as_ptr(), HEAD + len) }
 }
 
 impl Own {
-    /// Takes the memory and touches it, so that no frame pays for a page fault.
+    /// Allocates the memory and touches it, so that no frame causes a page fault.
     fn new(slots: usize, payload_max: usize) -> Self {
         let stride = payload_max.max(1).next_multiple_of(PAGE);
         Self { heads: touched(slots * HEAD), payloads: touched(slots * stride), stride }
@@ -342,7 +342,7 @@ mod tests {
         (0..len).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed)).collect()
     }
 
-    /// Lends frames that are there for ever, and remembers what was given back.
+    /// Lends frames that exist for ever, and records the returned ones.
     #[derive(Default)]
     struct Frames(Mutex<Vec<(usize, usize)>>);
 
@@ -354,7 +354,7 @@ mod tests {
 
     fn lend(batch: &mut RxBatch, frame: Vec<u8>, waited: Option<Duration>) -> Result<(), Refused> {
         let frame: &'static [u8] = frame.leak();
-        // SAFETY: what is leaked stays as it is.
+        // SAFETY: leaked memory does not change.
         unsafe { batch.lend(NonNull::from(frame).cast(), frame.len(), waited) }
     }
 
@@ -381,7 +381,7 @@ mod tests {
         batch.push([&bytes(80, 2)[..]]).unwrap();
         let long: &'static [u8] = bytes(164, 3).leak();
         let waited = Some(Duration::from_micros(7));
-        // SAFETY: what is leaked stays as it is.
+        // SAFETY: leaked memory does not change.
         unsafe { batch.lend(NonNull::from(long).cast(), long.len(), waited) }.unwrap();
         assert_eq!(contents(&batch), [bytes(64, 1), bytes(80, 2), bytes(164, 3)]);
         assert_eq!((batch.waited(1), batch.waited(2)), (None, waited));

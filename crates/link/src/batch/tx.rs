@@ -1,4 +1,4 @@
-//! Frames to go.
+//! Frames to send.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -13,13 +13,13 @@ use crate::HEAD;
 /// The longest tail of a frame, in bytes.
 pub const TAIL_MAX: usize = 1280;
 
-/// What a socket with `PACKET_VNET_HDR` wants in front of each frame (`struct virtio_net_hdr`, in
-/// the machine's byte order): zeros, and at [`LINEAR_AT`] how many bytes the kernel shall put into
-/// the frame's first buffer at least.
+/// Length of the `struct virtio_net_hdr` that precedes each frame on a socket with
+/// `PACKET_VNET_HDR`, in the machine's byte order: zeros, and at [`LINEAR_AT`] the least number of
+/// bytes for the kernel to put into the frame's first buffer.
 const VIRTIO: usize = 10;
 const LINEAR_AT: std::ops::Range<usize> = 2..4;
 
-/// The longest frame that goes into one buffer of the kernel, in bytes. Left alone, the kernel
+/// The longest frame that is put into one buffer of the kernel, in bytes. By default the kernel
 /// splits frames of a page and more into a small buffer and pages, which costs both sides more than
 /// finding a larger buffer does, up to here (docs/measurements/packet-rings.md).
 const LINEAR_MAX: usize = 16 << 10;
@@ -27,24 +27,24 @@ const LINEAR_MAX: usize = 16 << 10;
 /// A frame's copied parts one after the other: virtio header, head, tail.
 type Copied = [u8; VIRTIO + HEAD + TAIL_MAX];
 
-/// Persistent storage for batches of frames to send: what the kernel reads the batch from.
-/// Taken once, used for one [`TxBatch`] after the other.
+/// Persistent storage for batches of frames to send, which the kernel reads. Allocated once, used
+/// for one [`TxBatch`] after the other.
 pub struct TxVectors {
     copied: Vec<Copied>,
     lengths: Vec<Lengths>,
     /// `per_frame` vectors for every frame.
     vectors: Vec<libc::iovec>,
     per_frame: usize,
-    /// The kernel writes to these although it only sends, hence the cell.
+    /// In cells, for the kernel writes to these although it only sends.
     messages: Vec<UnsafeCell<libc::mmsghdr>>,
 }
 
-/// What a frame consists of.
+/// The lengths of a frame and its parts.
 #[derive(Clone, Copy, Default)]
 struct Lengths {
     slices: usize,
     tail: usize,
-    /// Bytes in all.
+    /// The whole frame.
     frame: usize,
 }
 
@@ -53,18 +53,18 @@ struct Lengths {
 unsafe impl Send for TxVectors {}
 
 impl TxVectors {
-    /// The NUMA nodes that the storage is on, as the kernel says.
+    /// The NUMA nodes of the storage, according to the kernel.
     pub fn memory_nodes(&self) -> Vec<Node> {
         let start = NonNull::from(&self.copied[..]);
         tyche_numa::nodes_of(start.cast(), size_of_val(&self.copied[..]))
     }
 
-    /// Takes storage for batches of up to `frames` frames with up to `slices_per_frame` slices
+    /// Allocates storage for batches of up to `frames` frames with up to `slices_per_frame` slices
     /// of data each.
     ///
     /// # Panics
-    /// If `frames` is 0 or more than [`FRAMES_MAX`], or a frame would have more vectors than the
-    /// kernel takes.
+    /// If `frames` is 0 or more than [`FRAMES_MAX`], or a frame would exceed the kernel's limit of
+    /// vectors.
     pub fn new(frames: usize, slices_per_frame: usize) -> Self {
         assert!((1..=FRAMES_MAX).contains(&frames), "a batch of {frames} frames");
         let per_frame = slices_per_frame + 2;
@@ -99,7 +99,7 @@ impl TxVectors {
         self.per_frame - 2
     }
 
-    /// An empty batch in this storage.
+    /// Begins an empty batch in this storage.
     pub fn batch(&mut self) -> TxBatch<'_> {
         TxBatch { storage: self, first: 0, end: 0, borrowed: PhantomData }
     }
@@ -111,7 +111,7 @@ impl std::fmt::Debug for TxVectors {
     }
 }
 
-/// Frames to send, whose data lies where the caller has it.
+/// Frames to send, with their data in the caller's memory.
 ///
 /// The data is borrowed for as long as the batch lives, so it can neither change nor go away
 /// before it is sent:
@@ -127,7 +127,7 @@ impl std::fmt::Debug for TxVectors {
 /// ```
 pub struct TxBatch<'a> {
     storage: &'a mut TxVectors,
-    /// Frames before this one have been skipped.
+    /// Frames before this one were skipped.
     first: usize,
     end: usize,
     borrowed: PhantomData<&'a [u8]>,
@@ -175,7 +175,7 @@ impl<'a> TxBatch<'a> {
         self.end += 1;
     }
 
-    /// Frames left to send.
+    /// The number of frames left to send.
     pub fn len(&self) -> usize {
         self.end - self.first
     }
@@ -185,16 +185,16 @@ impl<'a> TxBatch<'a> {
         self.len() == 0
     }
 
-    /// Frames that can still be pushed.
+    /// The number of frames that can still be pushed.
     pub fn room(&self) -> usize {
         self.storage.capacity() - self.end
     }
 
-    /// Takes the first `frames` frames off, e.g. those that a link has sent, so that the rest
-    /// can be sent again. Their room does not come back.
+    /// Removes the first `frames` frames, e.g. those that a link has sent, so that the rest can be
+    /// sent again. Their room does not become free.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer frames.
     pub fn skip(&mut self, frames: usize) {
         assert!(frames <= self.len(), "skipping {frames} of {} frames", self.len());
         self.first += frames;
@@ -222,7 +222,7 @@ impl<'a> TxBatch<'a> {
         (0..self.len()).map(|index| self.frame(index))
     }
 
-    /// What `sendmmsg` sends on a socket with `PACKET_VNET_HDR`.
+    /// The messages for `sendmmsg` on a socket with `PACKET_VNET_HDR`.
     pub(crate) fn messages(&self) -> &[UnsafeCell<libc::mmsghdr>] {
         &self.storage.messages[self.first..self.end]
     }
@@ -234,7 +234,7 @@ impl std::fmt::Debug for TxBatch<'_> {
     }
 }
 
-/// One frame of a [`TxBatch`], for links and wrappers that look at it.
+/// One frame of a [`TxBatch`], for links and wrappers that read it.
 #[derive(Clone, Copy)]
 pub struct TxFrame<'a> {
     head: &'a [u8; HEAD],
@@ -245,7 +245,7 @@ pub struct TxFrame<'a> {
 }
 
 impl<'a> TxFrame<'a> {
-    /// Bytes in the frame.
+    /// Length of the frame in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty: it has a head")]
     pub fn len(&self) -> usize {
         self.len
@@ -270,7 +270,7 @@ impl<'a> TxFrame<'a> {
         self.tail
     }
 
-    /// Head, data and tail: all that goes out, in order.
+    /// Head, data and tail: the whole frame, in order.
     pub fn parts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         [self.head.as_slice()].into_iter().chain(self.data()).chain([self.tail])
     }
@@ -288,7 +288,7 @@ impl std::fmt::Debug for TxFrame<'_> {
     }
 }
 
-/// The kernel takes `*mut` but only reads what is sent.
+/// A vector for the kernel, which takes `*mut` but only reads frames that it sends.
 fn vector(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
@@ -297,7 +297,7 @@ fn vector(bytes: &[u8]) -> libc::iovec {
 mod tests {
     use super::*;
 
-    /// Does what `sendmmsg` does: reads through the messages only, virtio headers apart.
+    /// Reads frames as `sendmmsg` does: through the messages only, virtio headers apart.
     fn gather(batch: &TxBatch<'_>) -> Vec<Vec<u8>> {
         let read = |cell: &UnsafeCell<libc::mmsghdr>| {
             // SAFETY: nobody writes to the message now.

@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 use super::HELD_MAX;
 use super::plan::{FaultPlan, MILLION};
 
-/// A reordered frame is overtaken by up to so many.
+/// The most frames that overtake a reordered one.
 const OVERTAKEN_MAX: u64 = 8;
 
-/// A duplicate comes up to so many frames after the first copy.
+/// The most frames between the two copies of a duplicate.
 const DUPLICATE_AFTER_MAX: u64 = 32;
 
-/// How long a frame waits at most for the frames that shall go before it.
+/// The longest wait of a frame for those that are to overtake it.
 pub(super) const FOLLOWERS_WAIT: Duration = Duration::from_millis(1);
 
-/// Corruption spares the Ethernet header.
+/// The Ethernet header, which corruption spares.
 const ETHERNET: usize = 14;
 
 pub(super) struct Lane {
     seed: u64,
-    /// Frames that have met their fate.
+    /// Frames whose fate is decided.
     frames: u64,
     /// In order of departure.
     held: VecDeque<Held>,
-    /// Memory of frames that have left.
+    /// Buffers of released frames, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
@@ -34,19 +34,19 @@ struct Held {
     bytes: Vec<u8>,
     /// Leaves after the frame of this number.
     after: u64,
-    /// Whether it is out of its place, and waits for the frames that shall go before it.
+    /// Whether it is displaced, and waits for the frames that are to overtake it.
     displaced: bool,
     due: Instant,
 }
 
-/// What happens to one frame.
+/// The faults of one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Fate {
     drop: bool,
-    /// The second copy leaves after so many more frames.
+    /// The number of frames between the copies.
     duplicate_after: Option<u64>,
     overtaken_by: Option<u64>,
-    /// Selects the bit that flips.
+    /// Selects the bit to flip.
     corrupt: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`. The bias of the remainder is below 2^-40 for what is asked here.
+    /// A number below `bound`. The bias of the remainder is below 2^-40 for the bounds used here.
     fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
@@ -73,10 +73,10 @@ impl Random {
 }
 
 impl Fate {
-    /// Draws the same random numbers whatever the plan, so that turning one fault on or off does
-    /// not move the others to other frames.
+    /// Draws the same random numbers for every plan, so that turning one fault on or off does not
+    /// move the others to other frames.
     fn draw(seed: u64, frame: u64, plan: &FaultPlan) -> Self {
-        // The frame's own generator: the seed's, set to a place that depends on the number.
+        // The frame's own generator: the seed's, at a position derived from the frame's number.
         let mut random = Random(Random(seed ^ Random(frame).next()).next());
         let drop = random.chance(plan.drop_ppm());
         let duplicate =
@@ -101,17 +101,17 @@ impl Lane {
         self.held.is_empty()
     }
 
-    /// Frames that can still be held; a frame may need two.
+    /// The number of frames that can still be held; a frame may need two.
     pub(super) fn room(&self) -> usize {
         HELD_MAX - self.held.len()
     }
 
-    /// Counts frames that went by without being looked at.
+    /// Counts frames that passed without a fate.
     pub(super) fn pass(&mut self, frames: usize) {
         self.frames += frames as u64;
     }
 
-    /// Takes the next frame and lets happen to it what `plan` says; nothing without a plan.
+    /// Takes the next frame and applies `plan` to it; without a plan it passes unchanged.
     pub(super) fn take<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a [u8]>,
@@ -166,15 +166,15 @@ impl Lane {
         self.hold(Held { bytes, after, displaced: fate.overtaken_by.is_some(), due });
     }
 
-    /// Files a frame behind all that leave before it.
+    /// Inserts a frame behind all that leave before it.
     fn hold(&mut self, frame: Held) {
         let place = self.held.partition_point(|held| held.after <= frame.after);
         self.held.insert(place, frame);
     }
 
-    /// When the frame leaves at the latest.
+    /// The latest time at which the frame leaves.
     fn leaves_at(&self, frame: &Held) -> Instant {
-        // A displaced frame leaves on time if what shall go before it has come.
+        // A displaced frame leaves on time if the frames that overtake it have come.
         if frame.displaced && self.frames <= frame.after {
             frame.due + FOLLOWERS_WAIT
         } else {
@@ -190,12 +190,12 @@ impl Lane {
             .map(|held| held.bytes.as_slice())
     }
 
-    /// Gives up the first `frames` frames that are due: they have left.
+    /// Removes the first `frames` due frames: they have left.
     pub(super) fn release(&mut self, frames: usize) {
         self.spare.extend(self.held.drain(..frames).map(|held| held.bytes));
     }
 
-    /// When the next frame is due, if any is held.
+    /// The time at which the next held frame is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.held.front().map(|held| self.leaves_at(held))
     }
@@ -207,7 +207,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A frame that says its number, 20 bytes long.
+    /// A frame of 20 bytes that contains its number.
     fn frame(number: u32) -> [u8; 20] {
         let mut bytes = [0xa5; 20];
         bytes[..4].copy_from_slice(&number.to_be_bytes());
@@ -225,7 +225,7 @@ mod tests {
         due
     }
 
-    /// Sends `count` frames through a lane, `batch` at a time, and everything that is left.
+    /// Sends `count` frames through a lane, `batch` at a time, then all held ones.
     fn run(seed: u64, plan: &FaultPlan, count: u32, batch: u32) -> Vec<Vec<u8>> {
         let start = Instant::now();
         let mut lane = Lane::new(seed);
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(lane.next_due(), Some(start + 5 * MS));
         assert!(leave(&mut lane, start + 5 * MS - Duration::from_nanos(1)).is_empty());
         assert_eq!(numbers(&leave(&mut lane, start + 5 * MS)), [0]);
-        // Healing does not let frames overtake those under way.
+        // After healing, frames still do not overtake those in the lane.
         plan.heal();
         lane.take([&frame(2)[..]].into_iter(), Some(&plan), start + 6 * MS);
         assert!(leave(&mut lane, start + 6 * MS).is_empty());

@@ -1,22 +1,21 @@
-//! A wrapper that loses, repeats, reorders, corrupts and delays.
+//! A wrapper that drops, duplicates, reorders, corrupts and delays frames.
 //!
-//! What happens to a frame is its *fate*. The fate of the n-th frame in a direction is a pure
-//! function of the seed, n, and the [`FaultPlan`] at that moment: the same seed and the same
-//! frames give the same faults, whatever the batches and the clock; the clock decides only when
-//! frames leave that are delayed, or that wait in vain for frames to overtake them. The plan is
-//! shared and can be changed while traffic flows, e.g. to let everything heal and see whether it
-//! finishes.
+//! The faults of a frame are its *fate*. The fate of the n-th frame in a direction is a pure
+//! function of the seed, n, and the [`FaultPlan`] at that moment: the same seed and the same frames
+//! give the same faults, whatever the batches and the clock. The clock only decides when frames
+//! leave that are delayed, or that wait in vain to be overtaken. The plan is shared and can be
+//! changed while traffic flows, e.g. to heal the link and check that transfers finish.
 //!
 //! ```text
 //!  send ──► fate ──► [ lane, in order of departure ] ──► inner link
 //!  receive ◄──────── [ lane, in order of departure ] ◄── fate ◄── inner link
 //! ```
 //!
-//! A lane holds copies of frames until they are due. Frames that leave because of time, not
-//! because of a call, need somebody to call: [`wait_fd`](Link::wait_fd) covers the inner link
-//! *and* a timer, and [`receive`](Link::receive) moves both lanes. While nothing is to be done
-//! to frames, they are neither copied nor held. An error of a send may concern frames that were
-//! taken earlier; the one that the inner link refused is lost.
+//! A lane holds copies of frames until they are due. Frames that leave by time, not by a call, need
+//! a caller: [`wait_fd`](Link::wait_fd) covers the inner link *and* a timer, and
+//! [`receive`](Link::receive) moves both lanes. While the plan has no faults, frames are neither
+//! copied nor held. An error of a send may concern frames taken earlier; the one that the inner
+//! link refused is lost.
 
 mod lane;
 mod plan;
@@ -37,24 +36,24 @@ use crate::{HEAD, Link, Mac, RxBatch, TxBatch, TxVectors};
 use lane::Lane;
 pub use plan::{FaultCounts, FaultPlan};
 
-/// Frames that are held in one direction at most. Beyond, a send takes no more and a receive
-/// leaves frames where they are.
+/// The most frames held in one direction. Beyond it, a send takes no more, and a receive leaves
+/// frames in the inner link.
 pub const HELD_MAX: usize = 4096;
 
-/// How long a held frame that the inner link did not take waits until it is tried again.
+/// The pause before a held frame that the inner link refused is tried again.
 const RETRY: Duration = Duration::from_micros(100);
 
-/// Frames that leave a lane in one go.
+/// The most frames that leave a lane at once.
 const FLUSH: usize = 64;
 
-/// Which frames suffer.
+/// The direction of the faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Those that are sent.
+    /// Frames that are sent.
     Send,
-    /// Those that are received.
+    /// Frames that are received.
     Receive,
-    /// Both, each direction with random numbers of its own.
+    /// Both, each with random numbers of its own.
     Both,
 }
 
@@ -72,10 +71,10 @@ pub struct FaultLink<L> {
 }
 
 impl<L: Link> FaultLink<L> {
-    /// Puts faults around `inner`, as `plan` says from moment to moment.
+    /// Wraps `inner` with the faults of `plan`, which may change at any time.
     ///
     /// # Errors
-    /// As `timerfd_create(2)` and `epoll_ctl(2)` say.
+    /// Those of `timerfd_create(2)` and `epoll_ctl(2)`.
     pub fn new(inner: L, seed: u64, side: Side, plan: FaultPlan) -> io::Result<Self> {
         let timer = Timer::new()?;
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -95,7 +94,7 @@ impl<L: Link> FaultLink<L> {
         })
     }
 
-    /// The link inside.
+    /// The wrapped link.
     pub fn inner(&self) -> &L {
         &self.inner
     }
@@ -125,8 +124,8 @@ impl<L: Link> FaultLink<L> {
                         return Ok(());
                     }
                 }
-                // The frame in front is the one refused. Nobody asks for it again, so it is lost
-                // as on a wire; otherwise it would block all others for ever.
+                // The first frame was refused. Nobody asks for it again, so it is lost as on a
+                // wire; otherwise it would block all others for ever.
                 Err(error) => {
                     self.outgoing.release(1);
                     return Err(error);
@@ -135,9 +134,9 @@ impl<L: Link> FaultLink<L> {
         }
     }
 
-    /// Sets the timer to the moment when the next held frame is due.
+    /// Sets the timer to the time at which the next held frame is due.
     fn arm(&mut self, now: Instant) -> io::Result<()> {
-        // A frame that is due already waits for room in the inner link or the caller's batch.
+        // A frame that is due waits for room in the inner link or in the caller's batch.
         let retry = |due: Instant| if due <= now { now + RETRY } else { due };
         let outgoing = self.outgoing.next_due().map(retry);
         let incoming = self.incoming.next_due();
@@ -187,7 +186,7 @@ impl<L: Link> Link for FaultLink<L> {
         batch.clear();
         let mut taken = 0;
         for frame in self.incoming.due(now).take(batch.capacity()) {
-            // Each frame fitted into a batch of the caller's before. A smaller one loses it.
+            // The frame fitted an earlier batch of the caller. A smaller one loses it.
             let _ = batch.push([frame]);
             taken += 1;
         }
@@ -223,7 +222,7 @@ impl<L: Link> Link for FaultLink<L> {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        // The same as ever, and told that somebody sleeps.
+        // The same descriptor as ever; the call tells the link that somebody sleeps.
         self.inner.wait_fd();
         self.both.as_fd()
     }
@@ -262,7 +261,7 @@ impl<L: Link> std::fmt::Debug for FaultLink<L> {
     }
 }
 
-// A head is all that is assumed of a frame when it is split for sending.
+// Frames are split for sending after the head, which every frame has.
 const _: () = assert!(HEAD == 64);
 
 /// A timer that makes a descriptor readable.
@@ -277,7 +276,7 @@ impl Timer {
         Ok(Self { fd: timerfd_create(TimerfdClockId::Monotonic, flags)?, armed: None })
     }
 
-    /// Fires at `at`, and not before. Setting it anew also takes back that it has fired.
+    /// Arms the timer for `at`. This also clears an earlier expiry.
     fn set(&mut self, at: Option<Instant>, now: Instant) -> io::Result<()> {
         let Some(at) = at else { return self.clear() };
         if self.armed == Some(at) && at > now {

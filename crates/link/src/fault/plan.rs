@@ -1,4 +1,4 @@
-//! What shall go wrong, and what did.
+//! The plan of faults, and the counts of the faults applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -7,8 +7,8 @@ use std::time::Duration;
 /// Probabilities are in parts per million.
 pub(super) const MILLION: u32 = 1_000_000;
 
-/// What shall go wrong on one or several links, changeable at any time from any thread. Clones
-/// are handles of the same plan. A new plan lets nothing go wrong.
+/// The faults of one or several links, changeable at any time from any thread. Clones are handles
+/// of the same plan. A new plan has no faults.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan(Arc<Knobs>);
 
@@ -35,7 +35,7 @@ pub(super) struct Counters {
     pub(super) cut: AtomicU64,
 }
 
-/// Frames that suffered so far, by what they suffered. A frame may count more than once.
+/// Counts of faulty frames, by fault. A frame may count more than once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Dropped by chance.
@@ -53,7 +53,7 @@ pub struct FaultCounts {
 }
 
 impl FaultPlan {
-    /// A plan that lets nothing go wrong.
+    /// A plan without faults.
     pub fn new() -> Self {
         Self::default()
     }
@@ -68,8 +68,8 @@ impl FaultPlan {
         self.0.duplicate_ppm.store(ppm.min(MILLION), Relaxed);
     }
 
-    /// Lets this share of the frames be overtaken by later ones, in parts per million. When
-    /// nothing follows, such a frame leaves after a millisecond.
+    /// Lets later frames overtake this share of the frames, in parts per million. If none follows,
+    /// such a frame leaves after a millisecond.
     pub fn set_reorder_ppm(&self, ppm: u32) {
         self.0.reorder_ppm.store(ppm.min(MILLION), Relaxed);
     }
@@ -96,7 +96,7 @@ impl FaultPlan {
         self.0.cut.store(cut, Relaxed);
     }
 
-    /// Lets nothing go wrong from now on. Frames that are held still leave when they are due.
+    /// Removes all faults. Held frames still leave when they are due.
     pub fn heal(&self) {
         self.set_drop_ppm(0);
         self.set_duplicate_ppm(0);
@@ -107,7 +107,7 @@ impl FaultPlan {
         self.set_cut(false);
     }
 
-    /// What went wrong so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> FaultCounts {
         let Counters { dropped, duplicated, reordered, corrupted, too_long, cut } = &self.0.counts;
         FaultCounts {
@@ -120,7 +120,7 @@ impl FaultPlan {
         }
     }
 
-    /// Whether nothing goes wrong now.
+    /// Whether the plan has no faults now.
     pub(super) fn is_quiet(&self) -> bool {
         let Knobs { drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, delay_us, .. } = &*self.0;
         [drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, delay_us]

@@ -1,13 +1,13 @@
-//! Two bound sockets and what is known of their interface: what a link and its receiving half
-//! share.
+//! Two bound sockets and the known state of their interface: shared by a link and its receiving
+//! half.
 //!
-//! One socket receives and one sends, for they are set up differently: with the option that makes
-//! what is sent linear (`PACKET_VNET_HDR`), the kernel would describe what is received, too, and a
-//! frame that it cannot describe blocks a slot of the ring for ever (Linux 6.18, `tpacket_rcv`).
+//! One socket receives and one sends, for their options differ: with the option for linear send
+//! buffers (`PACKET_VNET_HDR`), the kernel would also describe received frames, and a frame that it
+//! can't describe blocks a slot of the ring for ever (Linux 6.18, `tpacket_rcv`).
 //!
-//! Either half may be the first to learn that the interface fell, for the kernel tells once; both
-//! see it then. What both may write are single atomics that mean something by themselves, and the
-//! filter, which has a lock: it is changed when a session begins, or when the interface is another.
+//! The kernel reports the fall of an interface once, to either half; then both see it. The state
+//! that both write is single independent atomics, and the filter, which has a lock: it changes when
+//! a session begins, or when the interface is replaced.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -27,20 +27,20 @@ pub(super) struct Endpoint {
     ethertype: u16,
     /// The filter of the receiving socket.
     filter: Mutex<Filter>,
-    /// Whether the interface was up when last seen, with the sockets bound to it.
+    /// Whether the interface was up when last checked, with the sockets bound to it.
     attached: AtomicBool,
-    /// The interface's address, in the low bytes, when last seen.
+    /// The interface's address when last checked, in the low bytes.
     mac: AtomicU64,
-    /// Its MTU when last seen.
+    /// Its MTU when last checked.
     mtu: AtomicUsize,
-    /// Whether somebody wants to know when frames arrived.
+    /// Whether arrival times are wanted.
     stamped: AtomicBool,
     short: AtomicU64,
     long: AtomicU64,
 }
 
 impl Endpoint {
-    /// The sockets are bound to the interface already, and what is received is filtered for it.
+    /// An endpoint of sockets that are bound to the interface already, with the filter set.
     pub(super) fn new(
         incoming: Socket,
         outgoing: Socket,
@@ -83,7 +83,7 @@ impl Endpoint {
         Malformed { short: self.short.load(Relaxed), long: self.long.load(Relaxed) }
     }
 
-    /// Asks the kernel what the interface is like now. If it is gone, what was last seen stays.
+    /// Queries the interface's present state. If it is gone, the last known state stays.
     pub(super) fn refresh(&self) {
         if let Ok((info, _)) = interface::inspect(self.incoming.as_fd(), &self.name) {
             self.mac.store(pack(info.mac), Relaxed);
@@ -91,21 +91,21 @@ impl Endpoint {
         }
     }
 
-    /// Whether the interface is there, as far as is known.
+    /// Whether the interface is up, as far as is known.
     pub(super) fn is_attached(&self) -> bool {
         self.attached.load(Relaxed)
     }
 
-    /// The interface fell or vanished.
+    /// Records that the interface fell or vanished.
     pub(super) fn detach(&self) {
         self.attached.store(false, Relaxed);
     }
 
-    /// Looks for an interface that was down or gone, and takes up with it again if it is there.
+    /// Binds again to an interface that was down or gone, if it is back.
     pub(super) fn attach(&self) -> io::Result<()> {
         self.detach();
-        // The news that the interface fell may still be pending, and would fail the next call
-        // although all is well again. Taken before looking: what happens from here on is news.
+        // The error of the interface's fall may still be pending, and would fail the next call
+        // although all is well again. Cleared before the check: later errors are new.
         self.incoming.take_error()?;
         self.outgoing.take_error()?;
         let index = interface::index(self.incoming.as_fd(), &self.name)
@@ -116,8 +116,8 @@ impl Endpoint {
             return Err(self.explain(io::Error::from_raw_os_error(libc::ENETDOWN)));
         }
         self.filter(|filter| filter.interface = index)?;
-        // Changes nothing if the sockets are bound to this very interface; a new interface of the
-        // same name, or even of the same number, is another one to the kernel.
+        // No change if the sockets are bound to this very interface. To the kernel, a new interface
+        // of the same name, or even of the same number, is another one.
         self.incoming.bind(index, self.ethertype).map_err(|error| self.explain(error))?;
         self.outgoing.bind(index, SENDS_ONLY).map_err(|error| self.explain(error))?;
         self.attached.store(true, Relaxed);
@@ -132,8 +132,8 @@ impl Endpoint {
         self.incoming.filter(&filter)
     }
 
-    /// Gives the kernel's errors about the interface the kind that the contract names, and says
-    /// what to do.
+    /// Converts the kernel's errors about the interface to the kinds of the contract, with a
+    /// remedy.
     pub(super) fn explain(&self, error: io::Error) -> io::Error {
         let name = &self.name;
         match error.raw_os_error() {
@@ -148,8 +148,8 @@ impl Endpoint {
         }
     }
 
-    /// Notices what the kernel has to say of the interface: it says once that it fell, and is
-    /// silent afterwards, so that is looked into until the interface is back.
+    /// Checks for a fall of the interface. The kernel reports it once and is silent afterwards, so
+    /// an interface that fell is queried until it is back.
     pub(super) fn look(&self) -> io::Result<()> {
         if self.incoming.take_error()? {
             self.detach();
@@ -162,12 +162,12 @@ impl Endpoint {
         self.stamped.store(on, Relaxed);
     }
 
-    /// Whether somebody wants to know when frames arrived.
+    /// Whether arrival times are wanted.
     pub(super) fn is_stamped(&self) -> bool {
         self.stamped.load(Relaxed)
     }
 
-    /// Counts frames that were no frames.
+    /// Counts malformed frames.
     pub(super) fn count_malformed(&self, malformed: Malformed) {
         self.short.fetch_add(malformed.short, Relaxed);
         self.long.fetch_add(malformed.long, Relaxed);

@@ -1,17 +1,17 @@
-//! Why a link does not open, or not as wanted, and what to do about it.
+//! Errors and warnings of opening a link, with their remedies.
 
 use std::{error, fmt, io};
 
 use super::MTU_MIN;
 
-/// Why a link does not open.
+/// Reasons why a link does not open.
 #[derive(Debug)]
 pub enum OpenError {
     /// There is no interface of this name in this network namespace.
     NoSuchInterface {
-        /// What was asked for.
+        /// The name asked for.
         interface: String,
-        /// The Ethernet interfaces that there are.
+        /// The Ethernet interfaces that exist.
         present: Vec<String>,
     },
     /// The interface is down.
@@ -19,7 +19,7 @@ pub enum OpenError {
         /// Its name.
         interface: String,
     },
-    /// The interface is a member of another one, which takes what arrives on it.
+    /// The interface is a member of another one, which takes its incoming frames.
     Member {
         /// Its name.
         interface: String,
@@ -30,7 +30,7 @@ pub enum OpenError {
     NotEthernet {
         /// Its name.
         interface: String,
-        /// What it is instead (`ARPHRD_..`).
+        /// Its hardware type (`ARPHRD_..`).
         hardware: u16,
     },
     /// The MTU is below [`MTU_MIN`].
@@ -46,9 +46,9 @@ pub enum OpenError {
     NotPermitted,
     /// A system call failed that should not.
     System {
-        /// Which.
+        /// The system call.
         call: &'static str,
-        /// How.
+        /// Its error.
         source: io::Error,
     },
 }

@@ -1,8 +1,7 @@
-//! The socket filter: the frames that a link takes, decided by the kernel (classic BPF).
+//! The socket filter: selects a link's frames in the kernel (classic BPF).
 //!
-//! A socket that is bound to an interface and an EtherType is handed each frame that came in there,
-//! whichever interface it turns out to be for (`__netif_receive_skb_core` in the kernel). For a
-//! frame that comes in on eth1:
+//! A socket bound to an interface and an EtherType gets every frame that came in there, even for
+//! another interface (`__netif_receive_skb_core` in the kernel). For a frame that comes in on eth1:
 //!
 //! | the frame is for | sockets that get it | its device | its type |
 //! |---|---|---|---|
@@ -15,10 +14,10 @@
 //! | bond0, of which eth1 is an inactive member | eth1 | eth1 | |
 //! | br0, of which eth1 is a member | br0 | br0 | |
 //!
-//! So a frame is the interface's own if its device is the interface, and it is not for others. By
-//! then there is no VLAN tag left to ask for: the kernel takes it off when it has found the device.
+//! So a frame is the interface's own if its device is the interface, and its type is not "for
+//! others". A VLAN tag can't be tested for: the kernel strips it when it has found the device.
 
-/// What a filter returns for a frame that passes: how many bytes of it to keep.
+/// The filter's result for a frame that passes: the number of bytes to keep.
 const WHOLE_FRAME: u32 = u32::MAX;
 
 /// A filter for the frames of one interface.
@@ -26,14 +25,14 @@ const WHOLE_FRAME: u32 = u32::MAX;
 pub(super) struct Filter {
     /// The number of the interface.
     pub(super) interface: i32,
-    /// Bytes that a frame must have at a place, or zeroes.
+    /// Bytes that a frame must have at an offset, or zeroes.
     pub(super) mark: Option<(usize, [u8; 4])>,
 }
 
 impl Filter {
-    /// The steps that the kernel runs for each frame. They let only frames to this machine's own
-    /// address and to everybody pass: a bridge or a capture on the same interface would otherwise
-    /// fill the ring with the traffic of others.
+    /// The program that the kernel runs for each frame. Only frames to this machine's own address
+    /// and broadcasts pass: otherwise a bridge or a capture on the same interface would fill the
+    /// ring with the traffic of others.
     pub(super) fn program(&self) -> Vec<libc::sock_filter> {
         // PACKET_HOST is 0 and PACKET_BROADCAST 1; multicast and others are greater.
         let for_us = [
@@ -59,22 +58,22 @@ impl Filter {
     }
 }
 
-/// Where the kernel shows something that it knows of a frame.
+/// The offset of a frame's metadata in the kernel.
 fn ancillary(what: i32) -> u32 {
     (libc::SKF_AD_OFF + what).cast_unsigned()
 }
 
-/// Loads the word at a place of the frame.
+/// Loads the word at an offset of the frame.
 fn load(at: u32) -> libc::sock_filter {
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at)
 }
 
-/// Compares what was loaded, and skips that many steps if so, or if not.
+/// Compares the loaded word, and skips `if_so` or `if_not` steps.
 fn jump(how: u32, if_so: u8, if_not: u8, with: u32) -> libc::sock_filter {
     step(libc::BPF_JMP | how | libc::BPF_K, if_so, if_not, with)
 }
 
-/// Ends with so many bytes of the frame; with none, it is dropped.
+/// Ends with this number of bytes of the frame; with zero, it is dropped.
 fn verdict(bytes: u32) -> libc::sock_filter {
     step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
 }

@@ -1,4 +1,4 @@
-//! Which network interfaces there are, and what they are like.
+//! The network interfaces and their properties.
 
 use std::ffi::CStr;
 use std::io;
@@ -9,7 +9,7 @@ use super::relations::relations;
 use super::socket::check;
 use crate::Mac;
 
-/// What an Ethernet interface is like now.
+/// The present properties of an Ethernet interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceInfo {
     /// Its name, e.g. `eth0`.
@@ -20,22 +20,22 @@ pub struct InterfaceInfo {
     pub mac: Mac,
     /// The longest payload of a frame, in bytes, Ethernet header not counted.
     pub mtu: usize,
-    /// Whether it is up, as an administrator says (`ip link set eth0 up`).
+    /// Whether it is administratively up (`ip link set eth0 up`).
     pub up: bool,
     /// Whether frames can flow: it is up and there is a carrier.
     pub running: bool,
 }
 
-/// The Ethernet interfaces of the calling thread's network namespace, loopback not among them,
-/// in the kernel's order. VLANs, bridges, bonds and veth count as Ethernet.
+/// The Ethernet interfaces of the calling thread's network namespace, without loopback, in the
+/// kernel's order. VLANs, bridges, bonds and veth count as Ethernet.
 ///
 /// # Errors
-/// As `getifaddrs(3)` and `socket(2)` say.
+/// Those of `getifaddrs(3)` and `socket(2)`.
 pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
     let socket = any_socket()?;
     let mut found = Vec::new();
     for name in link_names()? {
-        // An error: the interface is gone since it was listed.
+        // On error the interface has vanished since it was listed.
         if let Ok((info, libc::ARPHRD_ETHER)) = inspect(socket.as_fd(), &name) {
             found.push(info);
         }
@@ -43,8 +43,8 @@ pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
     Ok(found)
 }
 
-/// The interfaces to use where none is named: those on which frames can flow, but for members of a
-/// bridge or bond, whose frames are their master's.
+/// The default interfaces: those on which frames can flow, without members of a bridge or bond,
+/// whose frames are their master's.
 ///
 /// # Errors
 /// As [`interfaces`].
@@ -54,13 +54,13 @@ pub fn usable_interfaces() -> io::Result<Vec<InterfaceInfo>> {
     Ok(found)
 }
 
-/// The number of the interface that takes what arrives on that one, if it is a member.
+/// The number of the interface's master, if it is a member.
 pub(super) fn master_of(index: i32) -> Option<i32> {
-    // Where that can't be asked, the interface is used: what is wrong with it will be seen.
+    // If unknown, the interface is used: a fault will show.
     relations(index).ok().and_then(|it| it.master)
 }
 
-/// What the interface is like, and its hardware type (`ARPHRD_..`). The name is looked up in the
+/// The interface's properties, and its hardware type (`ARPHRD_..`). The name is looked up in the
 /// namespace of `socket`, which may be of any kind.
 ///
 /// # Errors
@@ -109,24 +109,24 @@ fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
 fn query(socket: BorrowedFd<'_>, name: &str, what: libc::Ioctl) -> io::Result<libc::ifreq> {
     // SAFETY: all-zero is a valid `ifreq`: integers and bytes.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    // The last byte stays zero: the name must end.
+    // The last byte stays zero: it terminates the name.
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: all the requests of this file read and write one `ifreq`, which outlives the call.
+    // SAFETY: all requests of this file read and write one `ifreq`, which outlives the call.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut request) })?;
     Ok(request)
 }
 
-/// A socket to ask about interfaces with; needs neither privileges nor IP.
+/// A socket for queries about interfaces; needs neither privileges nor IP.
 pub(super) fn any_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers are passed.
     let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -137,18 +137,18 @@ fn link_names() -> io::Result<Vec<String>> {
     check(unsafe { libc::getifaddrs(&raw mut list) })?;
     let mut names = Vec::new();
     let mut next = list;
-    // SAFETY: the list ends with a null pointer and nobody changes it before it is freed.
+    // SAFETY: the list ends with a null pointer and does not change before it is freed.
     while let Some(entry) = unsafe { next.as_ref() } {
         // SAFETY: the address is null or points to a `sockaddr`, which starts with its family.
         let address = unsafe { entry.ifa_addr.as_ref() };
         if address.is_some_and(|address| i32::from(address.sa_family) == libc::AF_PACKET) {
-            // SAFETY: names are strings that end with a zero byte and live as long as the list.
+            // SAFETY: names are zero-terminated strings that live as long as the list.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
             names.push(name.to_string_lossy().into_owned());
         }
         next = entry.ifa_next;
     }
-    // SAFETY: the list came from `getifaddrs` and nothing of it is referred to any more.
+    // SAFETY: the list came from `getifaddrs` and no reference into it is left.
     unsafe { libc::freeifaddrs(list) };
     Ok(names)
 }

@@ -1,22 +1,21 @@
 //! An AF_PACKET socket on a network interface.
 //!
-//! A socket is bound to one interface and one EtherType, so the kernel's own demultiplexer
-//! keeps everything else away. What comes in: frames to the interface's address and broadcasts;
-//! no promiscuous mode, no multicast; nothing that is for a VLAN or a macvlan on the interface,
-//! which are interfaces of their own (`filter`). The kernel puts it into a ring that we share, so
-//! receiving needs no system call. What goes out is copied by `sendmmsg`, and bypasses the traffic
-//! control layer (qdisc) unless told otherwise: one lock and one queue less for a frame.
+//! A socket is bound to one interface and one EtherType, so the kernel's own demultiplexer keeps
+//! everything else away. It receives frames to the interface's address and broadcasts: no
+//! promiscuous mode, no multicast, nothing for a VLAN or a macvlan on the interface, which are
+//! interfaces of their own (`filter`). The kernel writes received frames to a shared ring, so
+//! receiving needs no system call. `sendmmsg` copies frames to send, and bypasses the traffic
+//! control layer (qdisc) by default: one lock and one queue less per frame.
 //!
-//! # When the interface changes
-//! - *Down, or no carrier to send on*: calls fail with `NetworkDown`. *Removed*: `NotFound`.
-//!   A down interface wakes a waiter once, not again; [`receive`](Link::receive) notices after
-//!   that, or when it has found nothing for a while. Whoever waits for the interface to come back
-//!   must call it from time to time: it looks, and takes up with the interface again, a new one of
-//!   the same name included.
+//! # Changes of the interface
+//! - *Down, or no carrier to send on*: calls fail with `NetworkDown`. *Removed*: `NotFound`. A down
+//!   interface wakes a waiter once, not again; [`receive`](Link::receive) notices after that, or
+//!   after some time without frames. To see the interface come back, call it from time to time: it
+//!   checks, and binds to the interface again, even to a new one of the same name.
 //! - *MTU or address changed*: noticed within [`REFRESH_EVERY`] by
-//!   [`frame_len_max`](Link::frame_len_max), at once after a send that the kernel refused because
-//!   of its length, or with [`PacketLink::refresh`]. Frames may get as long as the ring's slots,
-//!   which were made for the MTU at the time that the link was opened; not longer.
+//!   [`frame_len_max`](Link::frame_len_max), at once after a send that the kernel refused for its
+//!   length, or with [`PacketLink::refresh`]. Frames can grow up to the ring's slots, which were
+//!   made for the MTU at the time that the link was opened; not longer.
 //!
 //! # Privileges
 //! `CAP_NET_RAW`, in the user namespace that owns the network namespace. `CAP_NET_ADMIN` on top
@@ -49,11 +48,11 @@ use tyche_numa::Node;
 
 use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
 
-/// How old what a link says of its interface may be. Asking costs a system call or two.
+/// The greatest age of a link's data about its interface. A query costs a system call or two.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(100);
 
-/// The least MTU that a link is opened on, in bytes: that of the narrowest networks that carry
-/// anything today (IPv6 demands it, too).
+/// The least MTU that a link is opened on, in bytes: that of the narrowest networks in use today
+/// (IPv6 requires it, too).
 pub const MTU_MIN: usize = 1280;
 
 /// EtherTypes below this are lengths.
@@ -62,7 +61,7 @@ const ETHERTYPE_MIN: u16 = 0x0600;
 /// Bytes of the Ethernet header.
 const ETHERNET: usize = 14;
 
-/// What [`PacketLink::open`] shall open.
+/// Options for [`PacketLink::open`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketOptions {
     /// The interface's name.
@@ -71,12 +70,13 @@ pub struct PacketOptions {
     pub ethertype: u16,
     /// The send buffer, as for `SO_SNDBUF`, in bytes.
     pub send_buffer: usize,
-    /// Whether frames go straight to the driver. Traffic shaping (`tc qdisc`) has no effect then.
+    /// Whether frames bypass the queueing discipline. Traffic shaping (`tc qdisc`) has no effect
+    /// then.
     pub qdisc_bypass: bool,
 }
 
 impl PacketOptions {
-    /// Options for an interface: the local experimental EtherType, a send buffer of 16 MiB.
+    /// Defaults for an interface: the local experimental EtherType, a send buffer of 16 MiB.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
@@ -87,22 +87,22 @@ impl PacketOptions {
     }
 }
 
-/// Received frames that never reached a batch.
+/// Counts of received frames that never reached a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Malformed {
     /// Shorter than a head.
     pub short: u64,
-    /// Longer than a slot of the ring, or than the batch had room for in a frame.
+    /// Longer than a slot of the ring, or than the batch's room per frame.
     pub long: u64,
 }
 
 /// A link over a network interface.
 pub struct PacketLink {
     endpoint: Arc<Endpoint>,
-    /// Until somebody else has it.
+    /// `None` once it was taken.
     receiver: Option<PacketReceiver>,
     shape: Shape,
-    /// When the kernel was last asked what the interface is like.
+    /// The time of the last query of the interface.
     refreshed: Cell<Instant>,
     shortfall: Option<BufferShortfall>,
     overruns: u64,
@@ -112,7 +112,7 @@ impl PacketLink {
     /// Opens a link on an interface that is up. Frames are received from now on.
     ///
     /// # Errors
-    /// Each says what to do about it. A send buffer smaller than asked for is no error, but see
+    /// Each names a remedy. A send buffer smaller than asked for is no error, but see
     /// [`shortfall`](Self::shortfall).
     pub fn open(options: &PacketOptions) -> Result<Self, OpenError> {
         let PacketOptions { interface: name, ethertype, .. } = options;
@@ -139,7 +139,8 @@ impl PacketLink {
         })
     }
 
-    /// What is missing if the kernel did not grant the send buffer in full: a warning for the log.
+    /// The shortfall of the send buffer, if the kernel did not grant all of it: a warning for the
+    /// log.
     pub fn shortfall(&self) -> Option<&BufferShortfall> {
         self.shortfall.as_ref()
     }
@@ -149,18 +150,18 @@ impl PacketLink {
         self.endpoint.malformed()
     }
 
-    /// Asks the kernel what the interface is like now. If it is gone, what was last seen stays.
+    /// Queries the interface's present state. If it is gone, the last known state stays.
     pub fn refresh(&self) {
         self.endpoint.refresh();
         self.refreshed.set(Instant::now());
     }
 
-    /// What a refused send means: a full queue is `Ok(0)`.
+    /// The result of a refused send: `Ok(0)` for a full queue.
     fn refused(&self, error: io::Error) -> io::Result<usize> {
         let endpoint = &self.endpoint;
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::EINTR) => Ok(0),
-            // Also the answer of a driver without a carrier, where trying again is no use.
+            // Also the error of a driver without a carrier, where a retry is useless.
             Some(libc::ENOBUFS) => {
                 match interface::flags(endpoint.incoming.as_fd(), endpoint.name()) {
                     Ok((true, false)) => Err(io::Error::new(
@@ -231,13 +232,13 @@ impl Link for PacketLink {
     }
 
     fn overruns(&mut self) -> u64 {
-        // The kernel forgets its count when it is read. A socket that can't be asked lost none.
+        // The kernel resets its count when it is read. On an error the count is taken as zero.
         self.overruns += self.endpoint.incoming.drops().map_or(0, u64::from);
         self.overruns
     }
 
     fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
-        // Without it there is more to do, nothing else.
+        // Without the filter there is only more work.
         let _ = self.endpoint.filter(|filter| filter.mark = Some((at, bytes)));
     }
 
@@ -263,7 +264,7 @@ impl std::fmt::Debug for PacketLink {
     }
 }
 
-/// The interface to open, if it is one that can be opened.
+/// Finds the interface, and checks that it can be opened.
 fn find(name: &str) -> Result<InterfaceInfo, OpenError> {
     let socket = interface::any_socket()
         .map_err(|source| OpenError::System { call: "socket(AF_UNIX)", source })?;
@@ -305,7 +306,7 @@ fn set(socket: &Socket, option: i32, value: i32) -> Result<(), OpenError> {
     socket.set_option(libc::SOL_PACKET, option, value).map_err(failed)
 }
 
-/// A socket to receive with what is for that interface, and its ring.
+/// A receiving socket for that interface, and its ring.
 fn open_incoming(shape: Shape, interface: i32) -> Result<(Socket, Ring), OpenError> {
     let socket = open_socket()?;
     set(&socket, libc::PACKET_IGNORE_OUTGOING, 1)?;
@@ -318,7 +319,7 @@ fn open_incoming(shape: Shape, interface: i32) -> Result<(Socket, Ring), OpenErr
     Ok((socket, ring))
 }
 
-/// A socket to send with, and what is missing of its buffer.
+/// A sending socket, and the shortfall of its buffer.
 fn open_outgoing(options: &PacketOptions) -> Result<(Socket, Option<BufferShortfall>), OpenError> {
     let socket = open_socket()?;
     set(&socket, libc::PACKET_QDISC_BYPASS, options.qdisc_bypass.into())?;
@@ -327,13 +328,13 @@ fn open_outgoing(options: &PacketOptions) -> Result<(Socket, Option<BufferShortf
     Ok((socket, shortfall))
 }
 
-/// Makes the send buffer as large as may be. Returns what is missing if that is less than wanted.
+/// Enlarges the send buffer as far as permitted. Returns the shortfall, if any.
 fn grant(socket: &Socket, wanted: usize) -> Result<Option<BufferShortfall>, OpenError> {
     // The kernel doubles the value in an `int`.
     let value = i32::try_from(wanted).unwrap_or(i32::MAX).min(i32::MAX / 2);
     let failed = |source| OpenError::System { call: "setsockopt(SO_SNDBUF)", source };
     if socket.set_option(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, value).is_err() {
-        // Not privileged: up to the system-wide limit, silently.
+        // Without the privilege: silently up to the system-wide limit.
         socket.set_option(libc::SOL_SOCKET, libc::SO_SNDBUF, value).map_err(failed)?;
     }
     let granted = socket.send_buffer().map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The half of a link that takes frames out of the socket's ring.
+//! The receiving half of a link, which takes frames out of the socket's ring.
 
 use std::cell::Cell;
 use std::io;
@@ -14,17 +14,17 @@ use super::endpoint::Endpoint;
 use super::ring::Ring;
 use crate::{Receiver, Refused, RxBatch};
 
-/// Calls that find nothing until one asks the kernel whether the interface is still there: those
-/// who spin make no system call otherwise. Spinning, that is a fraction of a millisecond.
+/// Calls without a frame before one queries the interface's state: a spinning caller makes no other
+/// system call. When spinning, that is a fraction of a millisecond.
 const LOOK_EVERY: u32 = 1024;
 
-/// See the module. There is one for each socket.
+/// See the module. There is one per socket.
 pub(super) struct PacketReceiver {
     endpoint: Arc<Endpoint>,
     ring: Arc<Ring>,
-    /// The position whose turn it is.
+    /// The next position of the ring.
     next: usize,
-    /// Calls that may find nothing until the interface is looked at.
+    /// Calls without a frame before the interface is checked.
     until_look: Cell<u32>,
 }
 
@@ -34,12 +34,12 @@ impl PacketReceiver {
         Self { endpoint, ring, next: 0, until_look: Cell::new(LOOK_EVERY) }
     }
 
-    /// The nodes that the ring is on.
+    /// The NUMA nodes of the ring.
     pub(super) fn memory_nodes(&self) -> Vec<Node> {
         self.ring.memory_nodes()
     }
 
-    /// Nothing has come: whether the interface is still there is asked from time to time.
+    /// Handles a call without a frame: checks the interface from time to time.
     fn idle(&self) -> io::Result<usize> {
         let calls = self.until_look.get();
         if calls > 0 && self.endpoint.is_attached() {
@@ -60,13 +60,13 @@ impl Receiver for PacketReceiver {
             && let Some(frame) = self.ring.take(self.next)
         {
             self.next += 1;
-            // A clock that was set back makes it nothing.
+            // Zero if the clock was set back.
             let waited = now.map(|now| now.saturating_sub(frame.arrived));
             let lent = if frame.truncated {
                 Err(Refused::Long)
             } else {
-                // SAFETY: the frame stays as it is until its position is given back, which the
-                // batch does when it no longer looks.
+                // SAFETY: the frame does not change until its position is given back, which the
+                // batch does when it no longer reads it.
                 unsafe { batch.lend(frame.start, frame.len, waited) }
             };
             match lent {
@@ -87,14 +87,14 @@ impl Receiver for PacketReceiver {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        // What wakes the sleeper may be news of the interface.
+        // The wake-up may be an event of the interface.
         self.until_look.set(0);
         self.endpoint.incoming.as_fd()
     }
 }
 
-/// The kernel's stamps are of this clock, which may be set at any moment. So they do not leave this
-/// file: what counts is how long a frame lay in the ring, and that is taken at once.
+/// The clock of the kernel's timestamps, which may be set at any moment. So timestamps do not leave
+/// this file: only the time in the ring counts, and it is computed at once.
 fn real_time() -> Duration {
     let now = clock_gettime(ClockId::Realtime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)

@@ -1,8 +1,8 @@
-//! How an interface stands to others, as rtnetlink tells: the bridge, bond or the like that it is a
-//! member of, and the VLAN that it is.
+//! The relations of an interface to others, by rtnetlink: its master (a bridge, bond or the like),
+//! and its VLAN.
 //!
-//! What arrives on a member is its master's (`filter`). sysfs tells the same, but of the network
-//! namespace that it was mounted in, which need not be ours.
+//! Frames that arrive on a member are its master's (`filter`). sysfs has the same data, but for the
+//! network namespace that it was mounted in, which need not be ours.
 
 use std::io;
 
@@ -10,39 +10,39 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
-/// Bytes of `nlmsghdr`, and of `ifinfomsg`, which follows it in questions and answers.
+/// Bytes of `nlmsghdr`, and of `ifinfomsg`, which follows it in requests and answers.
 const HEADER: usize = 16;
 const INFO: usize = 16;
-/// Bytes of an attribute's length and type, and what attributes are aligned to.
+/// Bytes of an attribute's length and type, and the alignment of attributes.
 const ATTRIBUTE: usize = 4;
-/// What the kernel says of one interface is a fraction of this.
+/// Room for an answer; the data on one interface are a fraction of it.
 const ANSWER_MAX: usize = 32 << 10;
-/// An interface of this kind routes what its members receive, which stays theirs.
+/// A kind of master that routes the frames of its members, which stay theirs.
 const VRF: &[u8] = b"vrf\0";
-/// The kind of an interface that is a VLAN on another, and what its number is told as.
+/// The kind of a VLAN interface, and the attribute of its number.
 const VLAN: &[u8] = b"vlan\0";
 const IFLA_VLAN_ID: u16 = 1;
 
-/// How an interface stands to others.
+/// The relations of an interface to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Relations {
-    /// The number of the interface that what arrives on this one goes to: a bridge, a bond.
+    /// The number of the interface that gets this one's incoming frames: a bridge, a bond.
     pub master: Option<i32>,
-    /// The number of the VLAN that this interface is, on another one.
+    /// The number of the VLAN, if this interface is one on another.
     pub vlan: Option<u16>,
 }
 
-/// How the interface of that number stands to others.
+/// Queries the relations of the interface of that number.
 ///
 /// # Errors
-/// As `socket(2)`, `send(2)` and `recv(2)` say; `NotFound` if there is no such interface.
+/// Those of `socket(2)`, `send(2)` and `recv(2)`; `NotFound` if there is no such interface.
 pub fn relations(index: i32) -> io::Result<Relations> {
-    // No protocol stands for that of routes and interfaces.
+    // No protocol means rtnetlink.
     let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     send(&socket, &question(index), SendFlags::empty())?;
     let mut answer = vec![0; ANSWER_MAX];
-    // The kernel has answered before the call to send returned.
+    // The kernel answers before the call to send returns.
     let (_, len) = recv(&socket, &mut answer, RecvFlags::DONTWAIT)?;
     let answer = answer.get(..len).unwrap_or_default();
     match answer.get(4..6) {
@@ -51,7 +51,7 @@ pub fn relations(index: i32) -> io::Result<Relations> {
     }
 }
 
-/// Asks for one interface.
+/// A request for one interface.
 fn question(index: i32) -> [u8; HEADER + INFO] {
     const LEN: usize = HEADER + INFO;
     let mut message = [0; LEN];
@@ -62,7 +62,7 @@ fn question(index: i32) -> [u8; HEADER + INFO] {
     message
 }
 
-/// What an answer tells of an interface.
+/// Parses the answer for an interface.
 fn parse(answer: &[u8]) -> Relations {
     let top = Attributes(answer.get(HEADER + INFO..).unwrap_or_default());
     let details = top.within(libc::IFLA_LINKINFO);
@@ -76,7 +76,7 @@ fn parse(answer: &[u8]) -> Relations {
     }
 }
 
-/// Attributes of a message, with their types; ends at the first that makes no sense.
+/// Attributes of a message, with their types; ends at the first invalid one.
 #[derive(Clone, Copy)]
 struct Attributes<'a>(&'a [u8]);
 
@@ -86,7 +86,7 @@ impl<'a> Attributes<'a> {
         self.find_map(|(kind, payload)| (kind == wanted).then_some(payload))
     }
 
-    /// The attributes that the first of a type is made of.
+    /// The nested attributes of the first of a type.
     fn within(self, wanted: u16) -> Self {
         Self(self.find(wanted).unwrap_or_default())
     }

@@ -1,8 +1,8 @@
-//! The ring that a socket receives into (`PACKET_RX_RING`, TPACKET_V2): memory that the kernel and
-//! we share, so that a frame comes in without a system call.
+//! The receive ring of a socket (`PACKET_RX_RING`, TPACKET_V2): memory shared with the kernel, so
+//! that a frame is received without a system call.
 //!
-//! A ring is a number of *slots*, each with room for a header and a frame. The kernel fills them in
-//! turn. The status word of a slot says whose it is:
+//! A ring is a number of *slots*, each with room for a header and a frame. The kernel fills them
+//! round robin. The status word of a slot names its owner:
 //!
 //! ```text
 //!            ┌──────────────── give_back ───────────────┐
@@ -10,12 +10,11 @@
 //!        [ KERNEL ] ── a frame came ──► [ USER ] ── take ──► [ LENT ]
 //! ```
 //!
-//! When the slot whose turn it is is not the kernel's, frames are dropped, and counted
-//! (`PACKET_STATISTICS`). So a ring holds as many frames as it has slots, however long they are.
+//! If the next slot is not the kernel's, frames are dropped and counted (`PACKET_STATISTICS`). So a
+//! ring holds as many frames as it has slots, however long they are.
 //!
-//! The kernel is told to keep some room in front of frames (`PACKET_RESERVE`), just so much that
-//! payloads start with a page. docs/measurements/packet-rings.md says what a ring gains, and why it
-//! is no larger.
+//! The kernel reserves room in front of frames (`PACKET_RESERVE`), so much that payloads start with
+//! a page. docs/measurements/packet-rings.md shows the gain of a ring, and the reason for its size.
 
 use std::io;
 use std::ops::Range;
@@ -32,35 +31,35 @@ use tyche_numa::Node;
 use crate::HEAD;
 use crate::batch::Lender;
 
-/// Bytes of a ring: more would not stay in the caches, for the slots are used in turn.
+/// Bytes of a ring: more would not stay in the caches, for the slots are used round robin.
 const RING_BYTES: usize = 4 << 20;
-/// Slots of a ring at least, whatever memory that takes, and at most.
+/// The least and the most slots of a ring, whatever memory they take.
 const SLOTS_MIN: usize = 128;
 const SLOTS_MAX: usize = 512;
-/// Bytes of a block: what the kernel asks its allocator for at a time.
+/// Bytes of a block: the unit in which the kernel allocates the ring.
 const BLOCK_BYTES: usize = 1 << 20;
-/// The longest frame that there are slots for, in bytes: no Ethernet device has a greater MTU.
+/// The longest frame of a slot, in bytes: no Ethernet device has a greater MTU.
 const FRAME_LEN_MAX: usize = (64 << 10) + HEAD;
 
 /// Bytes of the Ethernet header.
 const ETHERNET: usize = 14;
-/// Where in a slot the payload would start without a reserve (`tpacket_rcv` in the kernel).
+/// The payload's offset in a slot without a reserve (`tpacket_rcv` in the kernel).
 const UNRESERVED: usize =
     (libc::TPACKET2_HDRLEN + 16).next_multiple_of(libc::TPACKET_ALIGNMENT) - ETHERNET + HEAD;
-/// What to ask the kernel to keep free, so that payloads start with a slot's second page.
+/// The reserve, in bytes, for payloads to start with a slot's second page.
 pub(super) const RESERVE: usize = PAGE - UNRESERVED;
 
-/// The status of a slot whose frame somebody looks at: neither the kernel's nor new.
+/// The status of a lent slot, whose frame is being read: neither the kernel's nor new.
 const LENT: u32 = libc::TP_STATUS_COPY;
 
 /// A frame in a slot that has been taken.
 pub(super) struct Taken {
     pub(super) start: NonNull<u8>,
-    /// Bytes of the frame that are in the slot.
+    /// Bytes of the frame in the slot.
     pub(super) len: usize,
-    /// Whether that is not all of it.
+    /// Whether the frame was cut to fit.
     pub(super) truncated: bool,
-    /// When it came, by the real-time clock.
+    /// The time of arrival, by the real-time clock.
     pub(super) arrived: Duration,
 }
 
@@ -74,7 +73,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// For frames of up to `frame_len` bytes.
+    /// The shape for frames of up to `frame_len` bytes.
     pub(super) fn new(frame_len: usize) -> Self {
         let payload = frame_len.clamp(HEAD + 1, FRAME_LEN_MAX) - HEAD;
         let slot = PAGE + payload.next_multiple_of(PAGE);
@@ -83,7 +82,7 @@ impl Shape {
         Self { slot, slots_per_block: slots.div_ceil(blocks), blocks }
     }
 
-    /// How many frames the ring holds.
+    /// The number of slots, and so of frames that the ring holds.
     pub(super) fn slots(&self) -> usize {
         self.slots_per_block * self.blocks
     }
@@ -93,7 +92,7 @@ impl Shape {
         HEAD + self.slot - PAGE
     }
 
-    /// How the kernel is asked for it.
+    /// The kernel's parameters for the ring.
     pub(super) fn request(&self) -> tpacket_req {
         tpacket_req {
             tp_block_size: (self.slots_per_block * self.slot) as u32,
@@ -104,24 +103,25 @@ impl Shape {
     }
 }
 
-/// A ring's memory. *Positions* count on and on; the slot is the remainder by their number.
+/// A ring's memory. *Positions* increase for ever; the slot is the position modulo the number of
+/// slots.
 pub(super) struct Ring {
     start: NonNull<u8>,
     shape: Shape,
 }
 
-// SAFETY: the mapping is the ring's own. Threads agree on whose a slot is through its status, and
-// look at nothing else in it unless it is theirs.
+// SAFETY: the mapping is the ring's own. Threads agree on a slot's owner by its status, and access
+// only slots of their own.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Maps the ring that `socket` has been given.
+    /// Maps the ring of `socket`.
     pub(super) fn map(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
         let len = shape.slot * shape.slots();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, wherever the kernel wants it.
+        // SAFETY: a new mapping, at an address of the kernel's choice.
         let start = unsafe {
             let flags = MapFlags::SHARED | MapFlags::POPULATE;
             mmap(ptr::null_mut(), len, protection, flags, socket, 0)?
@@ -130,7 +130,7 @@ impl Ring {
         Ok(Self { start, shape })
     }
 
-    /// The NUMA nodes that it is on.
+    /// The NUMA nodes of its memory.
     pub(super) fn memory_nodes(&self) -> Vec<Node> {
         tyche_numa::nodes_of(self.start.cast(), self.shape.slot * self.shape.slots())
     }
@@ -141,7 +141,7 @@ impl Ring {
     }
 
     fn status(&self, position: usize) -> &AtomicU32 {
-        // SAFETY: within the mapping, aligned, and an atomic to everybody.
+        // SAFETY: within the mapping, aligned, and only accessed as an atomic.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.header(position).as_ptr()).tp_status) }
     }
 
@@ -153,7 +153,8 @@ impl Ring {
         }
         status.store(LENT, Ordering::Relaxed);
         let slot = self.header(position);
-        // SAFETY: the kernel has written the header, and does not touch it until it gets it back.
+        // SAFETY: the kernel has written the header, and does not touch it until it gets the slot
+        // back.
         let header = unsafe { slot.read() };
         let (offset, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         assert!(offset + len <= self.shape.slot, "the kernel filled more than a slot");
@@ -178,7 +179,7 @@ impl Lender for Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         let len = self.shape.slot * self.shape.slots();
-        // SAFETY: the ring's own mapping; whoever looks at a frame keeps the ring.
+        // SAFETY: the ring's own mapping; readers of its frames keep the ring alive.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), len) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }

@@ -8,7 +8,7 @@ use super::filter::Filter;
 use super::ring::{self, Ring, Shape};
 use crate::batch::TxBatch;
 
-/// The EtherType to bind a socket to that receives nothing.
+/// The EtherType for a socket that only sends.
 pub(super) const SENDS_ONLY: u16 = 0;
 
 /// A raw packet socket. Owned by one link; no call on it waits.
@@ -20,11 +20,11 @@ impl Socket {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Receives frames of `ethertype` that come in on the interface from now on, and sends there.
+    /// Binds to the interface: receives its frames of `ethertype` from now on, and sends there.
     pub(super) fn bind(&self, interface: i32, ethertype: u16) -> io::Result<()> {
         // SAFETY: all-zero is a valid `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
@@ -41,7 +41,7 @@ impl Socket {
         self.set(level, name, &value)
     }
 
-    /// From now on, only frames that pass the filter are received.
+    /// Sets the filter for received frames.
     pub(super) fn filter(&self, filter: &Filter) -> io::Result<()> {
         let mut steps = filter.program();
         let program =
@@ -51,14 +51,15 @@ impl Socket {
 
     fn set<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
         let len = size_of_val(value) as libc::socklen_t;
-        // SAFETY: the value is `len` bytes long and outlives the call, as does what it points to.
+        // SAFETY: the value is `len` bytes long and outlives the call, as does the memory it points
+        // to.
         check(unsafe {
             libc::setsockopt(self.raw(), level, name, ptr::from_ref(value).cast(), len)
         })?;
         Ok(())
     }
 
-    /// Has frames received into a ring of this shape from now on.
+    /// Attaches a receive ring of this shape.
     pub(super) fn receive_into_ring(&self, shape: Shape) -> io::Result<Ring> {
         let version = libc::tpacket_versions::TPACKET_V2 as i32;
         self.set_option(libc::SOL_PACKET, libc::PACKET_VERSION, version)?;
@@ -71,7 +72,7 @@ impl Socket {
     pub(super) fn send_buffer(&self) -> io::Result<usize> {
         let mut value: i32 = 0;
         self.read(libc::SOL_SOCKET, libc::SO_SNDBUF, &mut value)?;
-        // The kernel says twice what was set, for its own bookkeeping comes out of it, too.
+        // The kernel reports twice the value set, to account for its own overhead.
         Ok(usize::try_from(value).unwrap_or(0) / 2)
     }
 
@@ -82,7 +83,8 @@ impl Socket {
         Ok(statistics.tp_drops)
     }
 
-    /// Takes the error that is waiting for the next call off the socket. Whether there was one.
+    /// Takes the socket's pending error, which would fail the next call. Returns whether there was
+    /// one.
     pub(super) fn take_error(&self) -> io::Result<bool> {
         let mut pending: i32 = 0;
         self.read(libc::SOL_SOCKET, libc::SO_ERROR, &mut pending)?;
@@ -92,8 +94,8 @@ impl Socket {
     /// `T` must be made of integers only: the kernel may write any bytes to it.
     fn read<T: Copy>(&self, level: i32, name: i32, value: &mut T) -> io::Result<()> {
         let mut len = size_of_val(value) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, which is what the value has room for;
-        // the callers pass plain integers.
+        // SAFETY: the kernel writes at most `len` bytes, the size of the value; the callers pass
+        // plain integers.
         check(unsafe {
             libc::getsockopt(self.raw(), level, name, ptr::from_mut(value).cast(), &raw mut len)
         })?;
@@ -106,8 +108,8 @@ impl Socket {
         let start = messages.as_ptr().cast::<libc::mmsghdr>().cast_mut();
         let flags = libc::MSG_DONTWAIT as _;
         // SAFETY: every message points to memory that the batch owns or borrows; the kernel only
-        // reads that. What it writes, the messages' lengths, is in cells that nobody else looks
-        // at: a batch can't be shared between threads.
+        // reads it. It writes only the messages' lengths, which are in cells without other readers:
+        // a batch can't be shared between threads.
         check(unsafe { libc::sendmmsg(self.raw(), start, messages.len() as libc::c_uint, flags) })
             .map(|sent| sent as usize)
     }
@@ -123,7 +125,7 @@ impl AsFd for Socket {
     }
 }
 
-/// The result of a system call that says -1 on failure.
+/// The result of a system call that returns -1 on failure.
 pub(super) fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -1,4 +1,4 @@
-//! A host's end: one connection, made again whenever it is lost.
+//! A host's end: one connection, renewed whenever it is lost.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,26 +13,26 @@ use super::{CLIENT, FRAME_LEN_MAX, OpenError, SERVER, TcpOptions, TcpStats};
 use super::{capacity, sendable, socket};
 use crate::{Link, Mac, RxBatch, TxBatch};
 
-/// How long to wait for the answer to one attempt to connect.
+/// The longest wait for one attempt to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// The least time between the beginnings of two attempts.
+/// The least time between the starts of two attempts.
 const CONNECT_PAUSE: Duration = Duration::from_millis(200);
-/// The only socket that readiness is watched of.
+/// The key of the only socket.
 const KEY: u64 = 0;
 
 /// A link over one TCP connection, for a host.
 ///
-/// While there is no connection, calls fail with `NetworkDown`, and each of them does what can be
-/// done about it without waiting; so whoever waits for it to come back must call
-/// [`receive`](Link::receive) from time to time. The addresses take turns.
+/// Without a connection, calls fail with `NetworkDown`, and each call advances the next attempt
+/// without waiting; so to get the connection back, call [`receive`](Link::receive) from time to
+/// time. The addresses are tried round robin.
 pub struct TcpClient {
     name: String,
     addresses: Vec<SocketAddr>,
-    /// Index of the address that is connected or was tried last.
+    /// Index of the connected address, or of the one tried last.
     turn: usize,
     options: TcpOptions,
     state: State,
-    /// When the last attempt began.
+    /// The start of the last attempt.
     tried: Instant,
     readiness: Readiness,
     stats: TcpStats,
@@ -48,7 +48,7 @@ impl TcpClient {
     /// Connects to the first of `addresses` that answers. Waits up to three seconds for each.
     ///
     /// # Errors
-    /// Why the last of them does not work, and what to do about it.
+    /// The reason why the last of them fails, with a remedy.
     pub fn connect(addresses: &[SocketAddr], options: &TcpOptions) -> Result<Self, OpenError> {
         let readiness =
             Readiness::new().map_err(|source| OpenError::System { call: "epoll", source })?;
@@ -76,12 +76,12 @@ impl TcpClient {
         Err(failed)
     }
 
-    /// What went wrong since the link opened.
+    /// Returns the error counters since the link opened.
     pub fn stats(&self) -> TcpStats {
         self.stats
     }
 
-    /// The connection; makes one if that takes no time, or begins to.
+    /// The connection; without one, advances the attempt and returns its result.
     fn connection(&mut self) -> io::Result<&mut Connection> {
         if !matches!(self.state, State::Up(_)) {
             self.reconnect()?;
@@ -93,7 +93,7 @@ impl TcpClient {
         Ok(connection)
     }
 
-    /// Goes as far towards a connection as is possible now.
+    /// Advances the attempt to connect as far as possible without waiting.
     fn reconnect(&mut self) -> io::Result<()> {
         if matches!(self.state, State::Down(_)) && self.tried.elapsed() >= CONNECT_PAUSE {
             self.tried = Instant::now();
@@ -114,7 +114,7 @@ impl TcpClient {
         Ok(())
     }
 
-    /// An attempt to connect is decided.
+    /// Completes a decided attempt to connect.
     fn finish(&mut self) -> io::Result<()> {
         let down = State::Down(io::ErrorKind::NotConnected.into());
         let State::Connecting(socket) = std::mem::replace(&mut self.state, down) else {
@@ -130,7 +130,7 @@ impl TcpClient {
         Ok(())
     }
 
-    /// The connection is over, and what it held is lost.
+    /// Drops the broken connection and the frames in it.
     fn lose(&mut self, broken: Broken) -> io::Error {
         let error = match broken {
             Broken::Malformed => {
@@ -156,7 +156,7 @@ impl TcpClient {
         io::Error::new(io::ErrorKind::NetworkDown, message)
     }
 
-    /// Makes the descriptor tell what there is to wait for.
+    /// Updates the events that the descriptor signals.
     fn settle(&mut self) -> io::Result<()> {
         let State::Up(connection) = &mut self.state else {
             return self.readiness.set_backlog(false);
@@ -186,13 +186,13 @@ impl Link for TcpClient {
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
         batch.clear();
         let connection = self.connection()?;
-        // Asking the only socket costs no more than asking which are ready.
+        // Trying the only socket costs no more than polling for readiness.
         let flushed = connection.ready().map_err(Broken::from);
         let result = flushed.and_then(|()| connection.receive(batch));
         let result = result.map_err(|broken| self.lose(broken));
         self.settle()?;
         match result {
-            // What came before the end is not lost with it; the next call tells.
+            // Frames before the end are delivered; the next call returns the error.
             Err(error) if batch.is_empty() => Err(error),
             _ => Ok(batch.len()),
         }
@@ -221,7 +221,7 @@ impl std::fmt::Debug for TcpClient {
     }
 }
 
-/// Connects, or says why not. Waits.
+/// Connects, or returns the error. Waits.
 fn dial(address: &SocketAddr, options: &TcpOptions) -> io::Result<OwnedFd> {
     let socket = socket::connect(address, options)?;
     if !is_decided(&socket, CONNECT_MAX)? {

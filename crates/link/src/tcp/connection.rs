@@ -1,4 +1,4 @@
-//! One connection, either end's: frames out of and into a socket.
+//! One connection, of either end: frames out of and into a socket.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,9 +10,9 @@ use super::readiness::Readiness;
 use super::{PREFIX, socket};
 use crate::{Mac, RxBatch, TxFrame};
 
-/// Frames that one system call sends at most.
+/// The most frames per system call.
 const GATHER_FRAMES: usize = 64;
-/// Vectors that they have at most.
+/// The most vectors per system call.
 const GATHER_VECTORS: usize = 256;
 /// Bytes of an Ethernet address; the source comes after the destination.
 const ADDRESS: usize = 6;
@@ -20,22 +20,22 @@ const ADDRESS: usize = 6;
 /// See the module.
 pub(super) struct Connection {
     socket: OwnedFd,
-    /// What frames of the peer carry as their source.
+    /// The source address given to the peer's frames.
     mac: Mac,
     input: Input,
     output: Output,
-    /// Whether the socket may have something to read.
+    /// Whether the socket may be readable.
     readable: bool,
-    /// Whether it was asked to tell when it takes output.
+    /// Whether the socket is watched for room for output.
     watches_output: bool,
-    /// When something last came.
+    /// The time of the last input.
     heard: Instant,
 }
 
-/// Why a connection is over.
+/// Reasons for the end of a connection.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The peer sent nonsense.
+    /// The peer sent an invalid length.
     Malformed,
     /// The network or the peer ended it.
     Gone(io::Error),
@@ -74,13 +74,13 @@ impl Connection {
         self.heard
     }
 
-    /// The socket may have something to read, or take what waits.
+    /// Handles a socket that may be readable, or writable again.
     pub(super) fn ready(&mut self) -> io::Result<()> {
         self.readable = true;
         self.flush()
     }
 
-    /// Makes the socket tell when it takes output, as long as some waits.
+    /// Watches the socket for room while output waits.
     pub(super) fn watch_output(&mut self, readiness: &Readiness, key: u64) -> io::Result<()> {
         let wanted = self.has_output();
         if wanted != self.watches_output {
@@ -95,20 +95,20 @@ impl Connection {
         !self.output.is_empty()
     }
 
-    /// Whether frames wait that were already read.
+    /// Whether frames already read wait.
     pub(super) fn has_backlog(&self) -> bool {
         self.input.is_ready()
     }
 
-    /// Adds the frames that have come to the batch, as far as it has room. Reads from the socket
-    /// once at most, so that others get their turn.
+    /// Adds received frames to the batch, up to its room. Reads from the socket at most once, so
+    /// that other connections get their turn.
     pub(super) fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {
         self.unpack(batch)?;
         if self.readable && batch.len() < batch.capacity() {
             let room = self.input.room();
             let size = room.len();
             let count = socket::receive(&self.socket, room)?;
-            // Less than there was room for: all that there was.
+            // A short read has emptied the socket.
             self.readable = count == Some(size);
             if let Some(count) = count {
                 self.input.filled(count);
@@ -123,13 +123,13 @@ impl Connection {
         while batch.len() < batch.capacity() {
             let Some(frame) = self.input.pop()? else { break };
             frame[ADDRESS..2 * ADDRESS].copy_from_slice(&self.mac);
-            // A frame that is too long for the batch is lost, as it would be on an interface.
+            // A frame that is too long for the batch is lost, as on an interface.
             let _ = batch.push([&*frame]);
         }
         Ok(())
     }
 
-    /// Sends what waits, as far as the peer reads.
+    /// Sends waiting output, as far as the peer reads.
     fn flush(&mut self) -> io::Result<()> {
         while self.has_output() {
             let (first, second) = self.output.slices();
@@ -142,8 +142,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends frames in order, or keeps them to be sent when the peer reads. Returns how many
-    /// found room, from the first on.
+    /// Sends frames in order, or buffers them until the peer reads. Returns how many were taken.
     pub(super) fn send<'a>(
         &mut self,
         frames: impl Iterator<Item = TxFrame<'a>>,
@@ -154,11 +153,11 @@ impl Connection {
         while !self.has_output() && frames.peek().is_some() {
             taken += self.gather(&mut frames)?;
         }
-        // What follows the first that does not fit is not taken either: frames stay in order.
+        // The frames after the first that does not fit are not taken either: frames stay in order.
         Ok(taken + frames.take_while(|frame| self.output.push(frame, 0)).count())
     }
 
-    /// Sends some frames straight from where they lie; keeps the rest of what it took.
+    /// Sends frames in place; buffers the rest of those that it took.
     fn gather<'a>(
         &mut self,
         frames: &mut std::iter::Peekable<impl Iterator<Item = TxFrame<'a>>>,
@@ -176,7 +175,7 @@ impl Connection {
         }
         let chosen = &chosen[..count];
         if count == 0 {
-            // More vectors than go into one call, and nothing else waits: there is room.
+            // More vectors than one call takes, and nothing else waits: there is room.
             let frame = frames.next().expect("only called with a frame");
             assert!(self.output.push(&frame, 0), "an empty buffer holds any frame");
             self.flush()?;
@@ -207,7 +206,7 @@ fn parts_max(frame: &TxFrame<'_>) -> usize {
     frame.data().len() + 3
 }
 
-// What one call gathers finds room in an empty output buffer, so no frame is cut off half-way.
+// The output buffer has room for all frames of one call, so no frame is cut off half-way.
 const _: () = assert!(GATHER_FRAMES * (PREFIX + super::FRAME_LEN_MAX) <= super::OUTPUT_BYTES);
 
 impl AsFd for Connection {

@@ -1,32 +1,32 @@
-//! Why a link does not open, and what to do about it.
+//! Errors of opening a link, with their remedies.
 
 use std::net::SocketAddr;
 use std::{error, fmt, io};
 
-/// Why a link does not open.
+/// Reasons why a link does not open.
 #[derive(Debug)]
 pub enum OpenError {
     /// The target's end cannot listen.
     Listen {
-        /// Where.
+        /// The address to listen at.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The host's end cannot connect.
     Connect {
-        /// Where to.
+        /// The address to connect to.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no address to try.
     NoAddress,
     /// A system call failed that should not.
     System {
-        /// Which.
+        /// The system call.
         call: &'static str,
-        /// How.
+        /// Its error.
         source: io::Error,
     },
 }

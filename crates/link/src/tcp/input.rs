@@ -1,17 +1,17 @@
-//! The bytes that came in on a connection, cut into frames.
+//! The received bytes of a connection, split into frames.
 //!
-//! Knows no socket: whoever has one fills [`room`](Input::room) and says how much that was.
+//! Independent of sockets: the caller fills [`room`](Input::room) and reports the number of bytes.
 
 use super::{INPUT_BYTES, PREFIX, is_possible};
 
-/// The stream holds a length that no frame has; where the next frame starts is not known.
+/// The stream holds an impossible length; the start of the next frame is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
 /// See the module.
 pub(super) struct Input {
     bytes: Box<[u8]>,
-    /// Bytes from here to `end` are not yet taken out.
+    /// Bytes from `start` to `end` are not yet taken out.
     start: usize,
     end: usize,
 }
@@ -22,7 +22,7 @@ impl Input {
         Self { bytes: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// Where the next bytes go; never empty once [`pop`](Self::pop) has no frame left.
+    /// The room for the next bytes; never empty once [`pop`](Self::pop) has no frame left.
     pub(super) fn room(&mut self) -> &mut [u8] {
         self.bytes.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -30,19 +30,19 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
-    /// So many bytes were put into the room.
+    /// Records that `count` bytes were put into the room.
     pub(super) fn filled(&mut self, count: usize) {
         assert!(count <= self.bytes.len() - self.end, "{count} bytes do not fit");
         self.end += count;
     }
 
-    /// Length of the first frame; `None` if that is not known yet.
+    /// Length of the first frame; `None` if not known yet.
     fn frame_len(&self) -> Option<usize> {
         let prefix = self.bytes[self.start..self.end].first_chunk::<PREFIX>()?;
         Some(u32::from_le_bytes(*prefix) as usize)
     }
 
-    /// Whether [`pop`](Self::pop) has an answer other than `None`.
+    /// Whether [`pop`](Self::pop) would return something other than `None`.
     pub(super) fn is_ready(&self) -> bool {
         self.frame_len()
             .is_some_and(|len| !is_possible(len) || self.end - self.start >= PREFIX + len)

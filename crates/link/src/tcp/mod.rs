@@ -1,8 +1,8 @@
-//! The same frames in a TCP stream, for networks that carry nothing else.
+//! The same frames in a TCP stream, for networks that carry only TCP.
 //!
-//! A frame travels as its length, 4 bytes little-endian, and its bytes (PROTOCOL.md, *Frames over
+//! A frame is sent as its length, 4 bytes little-endian, and its bytes (PROTOCOL.md, *Frames over
 //! TCP*). A [`TcpServer`] is a target's end and accepts connections, a [`TcpClient`] is a host's
-//! end and keeps up one.
+//! end and maintains one.
 //!
 //! ```text
 //!  stream   [length 4][head 64][payload ...][length 4][head 64][payload ...]
@@ -13,20 +13,20 @@
 //! ```
 //!
 //! # Addresses
-//! There is no Ethernet underneath, so each connection has a locally administered address that
-//! only its own end knows. It takes the place of the source in every frame that comes in: nobody
-//! can pass for somebody else. Frames go to the connection whose address is the destination, and
-//! broadcasts to all. What goes to an address that is nobody's is lost. No address is given out
-//! twice, so a late answer never reaches the wrong peer.
+//! There is no Ethernet underneath, so each connection has a locally administered address that only
+//! its own end knows. It replaces the source in every received frame: no peer can impersonate
+//! another. Frames go to the connection whose address is the destination, and broadcasts to all.
+//! Frames to an unknown address are lost. No address is used twice, so a late answer never reaches
+//! the wrong peer.
 //!
 //! # Bounds
-//! Each connection has an input buffer of [`INPUT_BYTES`], and an output buffer of
-//! [`OUTPUT_BYTES`] from the first time that its peer reads too slowly. What does not fit is lost,
-//! as at a switch whose port is too slow; the other connections do not notice.
-//! [`receive_capacity`](crate::Link::receive_capacity) speaks of the peer's output buffer: TCP
-//! itself loses nothing on the way, so that is where a window of frames must find room.
+//! Each connection has an input buffer of [`INPUT_BYTES`], and an output buffer of [`OUTPUT_BYTES`]
+//! from the first time that its peer reads too slowly. Frames that do not fit are lost, as at a
+//! switch whose port is too slow; other connections are not affected.
+//! [`receive_capacity`](crate::Link::receive_capacity) is that of the peer's output buffer: TCP
+//! itself loses nothing, so a window of frames must fit there.
 //!
-//! A peer that takes nothing for [`STALL_MAX`] loses its connection, whatever it is that stopped.
+//! A peer that takes nothing for [`STALL_MAX`] loses its connection, whatever the cause.
 
 mod client;
 mod connection;
@@ -48,40 +48,40 @@ pub use server::TcpServer;
 
 use crate::{HEAD, Mac, TxBatch};
 
-/// The address of a target's end. A host knows its target by it.
+/// The address of a target's end, as its hosts see it.
 const SERVER: Mac = [0x02, 0, 0, 0, 0, 1];
-/// The address of a host's end, seen by nobody but itself.
+/// The address of a host's end, seen only by itself.
 const CLIENT: Mac = [0x02, 0, 0, 0, 0, 2];
-/// What the addresses of a server's connections begin with.
+/// The first byte of the addresses of a server's connections.
 const CONNECTION: u8 = 0x06;
 
-/// The longest frame: an Ethernet header and all that an MTU of 16 bits can say, so that 15 pages
-/// travel in one. A stream does not care, and the larger the frames the fewer there are.
+/// The longest frame: an Ethernet header and the largest 16-bit MTU, so that one carries 15 pages.
+/// A stream has no limit, and larger frames mean fewer of them.
 pub const FRAME_LEN_MAX: usize = 14 + 65535;
 
 /// Bytes of a frame's length.
 const PREFIX: usize = 4;
 
-/// What a connection reads at most in one system call. Less means more calls; more does not stay
-/// in the cache until it is copied.
+/// The most bytes that a connection reads in one system call. Less means more calls; more does not
+/// stay in the cache until it is copied.
 pub const INPUT_BYTES: usize = 4 * (PREFIX + FRAME_LEN_MAX);
 
-/// What a connection buffers for a peer that reads too slowly: 256 of the longest frames, twice
-/// the window that an engine makes of it.
+/// The bytes that a connection buffers for a peer that reads too slowly: 256 of the longest frames,
+/// twice the window that an engine derives from it.
 pub const OUTPUT_BYTES: usize = 256 * (PREFIX + FRAME_LEN_MAX);
 
-/// How long a peer may leave unacknowledged, or be unable to take, what was sent.
+/// The longest time that a peer may leave output unacknowledged, or be unable to take it.
 pub const STALL_MAX: Duration = Duration::from_secs(5);
 
-/// A connection that was silent for so long may be displaced when there is no other place for a
-/// new one. A session that is alive says something every few seconds.
+/// The silence after which a connection may be displaced when there is no other place for a new
+/// one. A live session sends something every few seconds.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// How a link treats its sockets.
+/// Options of a link's sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// Socket buffers each way, in bytes. Takes effect with the capability `CAP_NET_ADMIN` only:
-    /// without, the kernel's own sizing reaches further than what a process may ask for.
+    /// Socket buffers each way, in bytes. Takes effect only with the capability `CAP_NET_ADMIN`:
+    /// without it, the kernel's own sizing reaches further than a process may ask for.
     pub socket_buffer: usize,
     /// The most connections of a server, 1 to 255.
     pub connections_max: usize,
@@ -93,21 +93,21 @@ impl Default for TcpOptions {
     }
 }
 
-/// What went wrong on a link's connections since it opened.
+/// Error counters of a link's connections since it opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpStats {
     /// Connections ended because a length was impossible.
     pub malformed: u64,
-    /// Connections that were turned away since there were too many.
+    /// Connections refused at the limit.
     pub refused: u64,
-    /// Connections ended in favour of a new one, since they had been silent for long.
+    /// Connections displaced by a new one after a long silence.
     pub displaced: u64,
-    /// Frames that a connection had no room for, or that were for nobody.
+    /// Frames without room in their connection, or without a destination.
     pub lost: u64,
 }
 
 impl TcpStats {
-    /// By name.
+    /// The counters by name.
     fn counters(self) -> Vec<(&'static str, u64)> {
         let Self { malformed, refused, displaced, lost } = self;
         vec![
@@ -119,15 +119,15 @@ impl TcpStats {
     }
 }
 
-/// How many frames of `frame_len` bytes an output buffer holds.
+/// The number of frames of `frame_len` bytes that an output buffer holds.
 fn capacity(frame_len: usize) -> usize {
     OUTPUT_BYTES / (PREFIX + frame_len)
 }
 
-/// How many of the batch's frames can be sent before the first that is too long.
+/// The number of the batch's frames before the first that is too long.
 ///
 /// # Errors
-/// `EMSGSIZE` if that is the very first.
+/// `EMSGSIZE` if the very first is too long.
 fn sendable(batch: &TxBatch<'_>) -> io::Result<usize> {
     match batch.frames().position(|frame| frame.len() > FRAME_LEN_MAX) {
         Some(0) => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
@@ -136,7 +136,7 @@ fn sendable(batch: &TxBatch<'_>) -> io::Result<usize> {
     }
 }
 
-/// Whether a frame can be so long.
+/// Whether a frame can have this length.
 fn is_possible(frame_len: usize) -> bool {
     (HEAD..=FRAME_LEN_MAX).contains(&frame_len)
 }

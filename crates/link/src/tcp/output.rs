@@ -1,4 +1,4 @@
-//! The bytes that wait because a connection's peer reads too slowly.
+//! The output buffer of a connection whose peer reads too slowly.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::TxFrame;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Output {
-    /// Without memory until something waits for the first time.
+    /// Allocated when output waits for the first time.
     bytes: VecDeque<u8>,
 }
 
@@ -34,18 +34,18 @@ impl Output {
         true
     }
 
-    /// What waits, in order.
+    /// The waiting bytes, in order.
     pub(super) fn slices(&self) -> (&[u8], &[u8]) {
         self.bytes.as_slices()
     }
 
-    /// The first `count` bytes are gone.
+    /// Removes the first `count` bytes, which were sent.
     pub(super) fn sent(&mut self, count: usize) {
         self.bytes.drain(..count);
     }
 }
 
-/// The length that goes before a frame.
+/// The length prefix of a frame.
 pub(super) fn prefix(frame: &TxFrame<'_>) -> [u8; PREFIX] {
     u32::try_from(frame.len()).expect("links refuse longer frames").to_le_bytes()
 }

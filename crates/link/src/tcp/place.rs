@@ -1,20 +1,20 @@
-//! `tcp:HOST:PORT`, which is how people name a link over TCP where others have an interface.
+//! `tcp:HOST:PORT`: the name of a link over TCP, used in place of an interface.
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// What the name of a link over TCP begins with.
+/// The prefix of such names.
 const PREFIX: &str = "tcp:";
 
-/// Where a target listens: a name or address, and a port.
+/// The place where a target listens: a name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     host: String,
     port: u16,
 }
 
-/// A name that begins as one of TCP and does not go on as one.
+/// A name with the prefix that is not valid otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misspelt {
     name: String,
@@ -22,16 +22,16 @@ pub struct Misspelt {
 }
 
 impl Place {
-    /// Whether a link of that name needs no Ethernet.
+    /// Whether the name is that of a link without Ethernet.
     pub fn is_named_by(link: &str) -> bool {
         link.starts_with(PREFIX)
     }
 
-    /// The place that a link's name stands for; `None`: the name is an interface's. `port_min` is 0
-    /// where the kernel may choose the port, to listen at, and 1 elsewhere.
+    /// Parses the name of a link; `None`: the name is an interface's. `port_min` is 0 where the
+    /// kernel may choose the port, to listen at, and 1 elsewhere.
     ///
     /// # Errors
-    /// When it is misspelt.
+    /// If it is misspelt.
     pub fn parse(link: &str, port_min: u16) -> Result<Option<Self>, Misspelt> {
         let Some(place) = link.strip_prefix(PREFIX) else { return Ok(None) };
         let misspelt = |what| Misspelt { name: link.to_owned(), what };
@@ -56,10 +56,10 @@ impl Place {
         &self.host
     }
 
-    /// The addresses of the place, in the order to try them in. May ask a name server.
+    /// The addresses of the place, in the order in which to try them. May query a name server.
     ///
     /// # Errors
-    /// When the name has none, or nobody can tell.
+    /// If the name has none, or the query fails.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
     }

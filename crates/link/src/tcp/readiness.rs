@@ -1,5 +1,5 @@
-//! One descriptor that is readable while there is something to do on any of a link's sockets, or
-//! with frames that it has already read.
+//! One descriptor for all sockets of a link: readable while any of them needs service, or while
+//! frames already read wait.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-/// Sockets that one look finds at most.
+/// The most sockets found by one poll.
 const EVENTS_MAX: usize = 64;
 
-/// What the backlog is known by.
+/// The key of the backlog.
 pub(super) const BACKLOG: u64 = u64::MAX;
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -19,10 +19,10 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// See the module.
 pub(super) struct Readiness {
     epoll: OwnedFd,
-    /// Readable while `raised`: the kernel does not know of frames in our own buffers.
+    /// Readable while `raised`: the kernel does not know the frames in our own buffers.
     backlog: OwnedFd,
     raised: bool,
-    /// Keys of what the last look found.
+    /// The keys that the last poll found.
     found: [u64; EVENTS_MAX],
 }
 
@@ -34,18 +34,18 @@ impl Readiness {
         Ok(Self { epoll, backlog, raised: false, found: [BACKLOG; EVENTS_MAX] })
     }
 
-    /// Looks after a socket from now on, until it is closed.
+    /// Watches a socket from now on, until it is closed.
     pub(super) fn add(&self, socket: impl AsFd, key: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(key), EventFlags::IN)?)
     }
 
-    /// Whether it matters that the socket takes output.
+    /// Sets whether the socket is watched for room for output.
     pub(super) fn set_output(&self, socket: impl AsFd, key: u64, wanted: bool) -> io::Result<()> {
         let flags = if wanted { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(key), flags)?)
     }
 
-    /// Whether frames that were already read wait.
+    /// Sets whether frames already read wait.
     pub(super) fn set_backlog(&mut self, waiting: bool) -> io::Result<()> {
         if waiting && !self.raised {
             rustix::io::write(&self.backlog, &1u64.to_ne_bytes())?;
@@ -56,8 +56,8 @@ impl Readiness {
         Ok(())
     }
 
-    /// Looks for sockets that something can be done with now. Returns how many were found, up to
-    /// [`EVENTS_MAX`]; the others come next time.
+    /// Finds sockets that are ready now. Returns their number, up to [`EVENTS_MAX`]; the others are
+    /// found next time.
     pub(super) fn poll(&mut self) -> io::Result<usize> {
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
         let events = match epoll::wait(&self.epoll, &mut events[..], Some(&NOW)) {
@@ -71,7 +71,7 @@ impl Readiness {
         Ok(events.len())
     }
 
-    /// The key of a socket that was found; also [`BACKLOG`].
+    /// The key of a socket that the last poll found; also [`BACKLOG`].
     pub(super) fn key(&self, index: usize) -> u64 {
         self.found[index]
     }

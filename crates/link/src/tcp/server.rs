@@ -1,4 +1,4 @@
-//! A target's end: a socket that listens, and the connections that it has accepted.
+//! A target's end: a listening socket, and the connections that it has accepted.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,14 +10,14 @@ use super::{CONNECTION, FRAME_LEN_MAX, OpenError, SERVER, SILENCE_MAX, TcpOption
 use super::{capacity, sendable, socket};
 use crate::{FRAMES_MAX, Link, Mac, RxBatch, TxBatch};
 
-/// Connections accepted in one call at most: the others want their turn, too.
+/// The most connections accepted in one call: the others get their turn, too.
 const ACCEPTS_MAX: usize = 16;
-/// What the socket that listens is known by; connections by their slot.
+/// The key of the listening socket; the keys of connections are their slots.
 const LISTENER: u64 = BACKLOG - 1;
 
 const BROADCAST: Mac = [0xff; 6];
 
-/// Where a frame goes.
+/// The destination of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Route {
     Slot(u8),
@@ -30,23 +30,23 @@ pub struct TcpServer {
     name: String,
     address: SocketAddr,
     listener: OwnedFd,
-    /// Connections; a gap is used again.
+    /// Connections; a gap is reused.
     slots: Box<[Option<Box<Connection>>]>,
-    /// The slot that is asked first for frames, so that each gets its turn.
+    /// The slot that receives first, round robin.
     turn: usize,
     /// Connections accepted so far.
     serial: u32,
-    /// Of each frame of the batch that is being sent.
+    /// The routes of the frames in the current batch.
     routes: Vec<Route>,
     readiness: Readiness,
     stats: TcpStats,
 }
 
 impl TcpServer {
-    /// Listens at the first of `addresses` that is possible; port 0 stands for any that is free.
+    /// Listens at the first possible of `addresses`; port 0 means any free one.
     ///
     /// # Errors
-    /// Why the last of them does not work, and what to do about it.
+    /// The reason why the last of them fails, with a remedy.
     ///
     /// # Panics
     /// If `connections_max` is not 1 to 255.
@@ -80,22 +80,22 @@ impl TcpServer {
         Err(failed)
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub fn connections(&self) -> usize {
         self.slots.iter().flatten().count()
     }
 
-    /// What went wrong since the link opened.
+    /// Returns the error counters since the link opened.
     pub fn stats(&self) -> TcpStats {
         self.stats
     }
 
-    /// Sees to the sockets that are ready; true if there are new connections to accept.
+    /// Serves the sockets that are ready; true if there are new connections to accept.
     fn look(&mut self) -> io::Result<bool> {
         let mut accepts = false;
         for index in 0..self.readiness.poll()? {
@@ -118,7 +118,7 @@ impl TcpServer {
         for _ in 0..ACCEPTS_MAX {
             let Some(socket) = socket::accept(&self.listener)? else { break };
             let Some(slot) = self.place() else {
-                // Closing it is the answer.
+                // The refusal: closing it.
                 self.stats.refused += 1;
                 continue;
             };
@@ -131,7 +131,7 @@ impl TcpServer {
         Ok(())
     }
 
-    /// A place for another connection.
+    /// A slot for another connection.
     fn place(&mut self) -> Option<usize> {
         if let Some(gap) = self.slots.iter().position(Option::is_none) {
             return Some(gap);
@@ -143,7 +143,7 @@ impl TcpServer {
         silent.then_some(quietest)
     }
 
-    /// Ends a connection that is broken; else makes the descriptor tell when it takes output.
+    /// Drops a broken connection; otherwise updates the events that the descriptor signals.
     fn settle(&mut self, slot: usize, result: Result<(), Broken>) {
         let Some(connection) = &mut self.slots[slot] else { return };
         let watch = |()| Ok(connection.watch_output(&self.readiness, slot as u64)?);
@@ -153,7 +153,7 @@ impl TcpServer {
         }
     }
 
-    /// Decides where each of the first `count` frames goes.
+    /// Determines the destination of each of the first `count` frames.
     fn route(&mut self, batch: &TxBatch<'_>, count: usize) {
         self.routes.clear();
         for frame in batch.frames().take(count) {
@@ -206,21 +206,21 @@ impl Link for TcpServer {
         let waiting = self.slots.iter().flatten().any(|it| it.has_backlog());
         self.readiness.set_backlog(waiting)?;
         match accepted {
-            // It stays ready, so that the next call tells.
+            // It stays ready, so that the next call returns the error.
             Err(error) if batch.is_empty() => Err(error),
             _ => Ok(batch.len()),
         }
     }
 
-    /// What a connection has no room for is lost for that one, as on a switch's port. The frames
-    /// at the end of the batch that nobody took count as not taken, so that with one peer it is
-    /// exactly those.
+    /// Sends the frames. One without room in its connection is lost there, as on a switch's port.
+    /// Frames at the end of the batch that no connection took count as not taken; with one peer
+    /// these are exactly the ones without room.
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
         let count = sendable(batch)?;
         self.route(batch, count);
         let is_lost = |route: &Route| *route == Route::Nobody;
         self.stats.lost += self.routes.iter().filter(|route| is_lost(route)).count() as u64;
-        // One more than the last frame that found room.
+        // One more than the last frame that was taken.
         let mut taken = self.routes.iter().rposition(is_lost).map_or(0, |index| index + 1);
         for slot in 0..self.slots.len() {
             let Some(connection) = &mut self.slots[slot] else { continue };
@@ -233,7 +233,7 @@ impl Link for TcpServer {
                 continue;
             }
             let sent = connection.send((0..count).filter(goes).map(|index| batch.frame(index)));
-            // A connection that breaks takes everything with it.
+            // A connection that breaks takes all frames with it.
             let found_room = *sent.as_ref().unwrap_or(&wanted);
             if let Some(last) = (0..count).filter(goes).take(found_room).last() {
                 taken = taken.max(last + 1);

@@ -12,7 +12,7 @@ use rustix::net::{
 
 use super::{STALL_MAX, TcpOptions};
 
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const LISTEN_BACKLOG: i32 = 64;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -20,7 +20,7 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 fn new(address: &SocketAddr, options: &TcpOptions) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, FLAGS, Some(ipproto::TCP))?;
-    // Before the handshake, which settles how large a window can ever be. Not permitted: see
+    // Before the handshake, which fixes the largest possible window. Without the privilege: see
     // `TcpOptions::socket_buffer`.
     let size = options.socket_buffer;
     let _ = sockopt::set_socket_recv_buffer_size_force(&socket, size);
@@ -28,22 +28,22 @@ fn new(address: &SocketAddr, options: &TcpOptions) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// What all connections have: frames leave at once, and a peer that is gone is noticed.
+/// Sets the options of all connections: frames leave at once, and a dead peer is noticed.
 fn tune(socket: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
-    // The protocol has a keep-alive of its own, but only TCP can tell that a connection will
-    // never deliver what it holds. It would try for a quarter of an hour.
+    // The protocol has a keep-alive of its own, but only TCP knows that a connection will never
+    // deliver its output. By default it would try for a quarter of an hour.
     sockopt::set_tcp_user_timeout(socket, STALL_MAX.as_millis() as u32)?;
     Ok(())
 }
 
-/// A socket that listens, and where: port 0 means any.
+/// A listening socket and its address; port 0 means any.
 pub(super) fn listen(
     address: &SocketAddr,
     options: &TcpOptions,
 ) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = new(address, options)?;
-    // Connections of a former run of ours that linger on are no obstacle.
+    // Connections left by a previous run are no obstacle.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     net::bind(&socket, address)?;
     net::listen(&socket, LISTEN_BACKLOG)?;
@@ -55,7 +55,7 @@ pub(super) fn listen(
 pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     loop {
         match net::accept_with(listener, FLAGS) {
-            // It may have broken already.
+            // It may be broken already.
             Ok(socket) if tune(&socket).is_err() => {}
             Ok(socket) => return Ok(Some(socket)),
             Err(Errno::AGAIN) => return Ok(None),
@@ -77,7 +77,7 @@ pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Begins to connect. The socket is writable once that is decided: see [`connected`].
+/// Begins to connect. The socket is writable once the attempt is decided: see [`connected`].
 pub(super) fn connect(address: &SocketAddr, options: &TcpOptions) -> io::Result<OwnedFd> {
     let socket = new(address, options)?;
     tune(&socket)?;
@@ -87,10 +87,10 @@ pub(super) fn connect(address: &SocketAddr, options: &TcpOptions) -> io::Result<
     }
 }
 
-/// What came of a [`connect`] that is decided.
+/// The result of a decided [`connect`].
 pub(super) fn connected(socket: &OwnedFd) -> io::Result<()> {
     sockopt::socket_error(socket)??;
-    // Where nobody listens at a port that connections also start from, a socket may end up
+    // If nobody listens at a port in the range of outgoing connections, a socket may end up
     // connected to itself.
     if net::getpeername(socket)? == Some(net::getsockname(socket)?) {
         return Err(io::ErrorKind::ConnectionRefused.into());
@@ -98,7 +98,7 @@ pub(super) fn connected(socket: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends as much as the socket takes, perhaps nothing.
+/// Sends as many bytes as the socket takes, perhaps none.
 pub(super) fn send(socket: impl AsFd, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut control = SendAncillaryBuffer::default();
     loop {
@@ -111,10 +111,10 @@ pub(super) fn send(socket: impl AsFd, bytes: &[IoSlice<'_>]) -> io::Result<usize
     }
 }
 
-/// Receives what is there; `None` when nothing is.
+/// Receives waiting bytes; `None` if there are none.
 ///
 /// # Errors
-/// `UnexpectedEof` when the peer has ended the connection.
+/// `UnexpectedEof` if the peer has ended the connection.
 pub(super) fn receive(socket: impl AsFd, room: &mut [u8]) -> io::Result<Option<usize>> {
     assert!(!room.is_empty(), "no room to receive into");
     loop {

@@ -1,5 +1,5 @@
-//! What the tests of links share: frames with recognisable content, waiting, and network
-//! namespaces joined by a veth pair.
+//! Shared by the tests of links: frames with recognisable content, waits, and network namespaces
+//! joined by a veth pair.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 #![allow(dead_code, reason = "every test file uses a part of it")]
@@ -17,7 +17,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, interfaces};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
 
-/// How long anything may take, however busy the machine.
+/// The longest wait, however busy the machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub const ETHERTYPE: u16 = 0x88B5;
@@ -38,7 +38,7 @@ pub fn frame(dst: Mac, src: Mac, len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Sends frames whole, in batches of up to 64, however little the link takes at a time.
+/// Sends all frames, in batches of up to 64, however few the link takes at a time.
 pub fn send_all<L: Link>(link: &mut L, frames: &[Vec<u8>]) {
     let mut vectors = TxVectors::new(64, 3);
     let deadline = Instant::now() + PATIENCE;
@@ -46,7 +46,7 @@ pub fn send_all<L: Link>(link: &mut L, frames: &[Vec<u8>]) {
         let mut batch = vectors.batch();
         for frame in chunk {
             let (head, rest) = frame.split_first_chunk::<HEAD>().unwrap();
-            // Cut in varying places, with and without a tail.
+            // Split at varying places, with and without a tail.
             let tail = (rest.len() % 5) * (rest.len() % 200).min(rest.len() / 5);
             let (data, tail) = rest.split_at(rest.len() - tail);
             let (a, b) = data.split_at(data.len() / 3);
@@ -60,12 +60,12 @@ pub fn send_all<L: Link>(link: &mut L, frames: &[Vec<u8>]) {
     }
 }
 
-/// What the batch holds, frame by frame.
+/// The content of the batch, frame by frame.
 pub fn contents(batch: &RxBatch) -> Vec<Vec<u8>> {
     batch.iter().map(|frame| [frame.head.as_slice(), frame.payload].concat()).collect()
 }
 
-/// Whether the link's descriptor gets readable within `timeout`.
+/// Whether the link's descriptor becomes readable within `timeout`.
 pub fn wait(link: &impl Link, timeout: Duration) -> bool {
     let fd = link.wait_fd();
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -89,7 +89,7 @@ pub fn receive_all<L: Link>(link: &mut L, batch: &mut RxBatch, count: usize) -> 
     frames
 }
 
-/// Whether namespaces can be made here. Says so if not.
+/// Whether namespaces can be made here. Prints a message if not.
 pub fn privileged(test: &str) -> bool {
     let root = rustix_is_root();
     if !root {
@@ -124,7 +124,7 @@ impl Cable {
         cable
     }
 
-    /// Makes the interfaces and starts them.
+    /// Creates the interfaces and brings them up.
     pub fn plug(&self, mtu: usize) {
         let [a, b] = &self.namespaces;
         let mtu = mtu.to_string();
@@ -145,7 +145,7 @@ impl Cable {
         run("tc", &[&["-n", &self.namespaces[side]], args].concat());
     }
 
-    /// Does something on a thread inside a namespace.
+    /// Runs `action` on a thread inside a namespace.
     pub fn inside<T: Send>(&self, side: usize, action: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(format!("/run/netns/{}", self.namespaces[side])).unwrap();
         let enter = || {
@@ -168,7 +168,7 @@ impl Cable {
         self.try_open(side, &options).unwrap()
     }
 
-    /// Opens any link on one end, or says why not.
+    /// Opens any link on one end.
     pub fn try_open(&self, side: usize, options: &PacketOptions) -> Result<PacketLink, OpenError> {
         self.inside(side, || PacketLink::open(options))
     }
@@ -177,13 +177,13 @@ impl Cable {
 impl Drop for Cable {
     fn drop(&mut self) {
         for namespace in &self.namespaces {
-            // Also after a failure half-way through the making.
+            // Also after a failure half-way through the set-up.
             let _ = Command::new("ip").args(["netns", "del", namespace]).output();
         }
     }
 }
 
-/// Sends any frame, such as no link would.
+/// Sends any frame, also one that no link would send.
 pub fn send_raw(interface: &str, frame: &[u8]) {
     let index = interfaces().unwrap().iter().find(|info| info.name == interface).unwrap().index;
     // SAFETY: a socket is opened and closed here; address and frame outlive the call.

@@ -1,4 +1,4 @@
-//! One descriptor that is readable when another one is, or when a time has come.
+//! A descriptor that is readable when another one is, or when a time has come.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -18,10 +18,10 @@ pub(super) struct FaultQueue {
     shared: Arc<Shared>,
     inner: Box<dyn Queue>,
     alarm: Alarm,
-    /// Requests with the wrapped store, under their index.
+    /// Requests that the wrapped store has, by index.
     slots: Box<[Option<Passed>]>,
     free: Vec<usize>,
-    /// What is finished, by the time it is due and then the order in which it finished.
+    /// Finished requests, by the time they are due, then by the order in which they finished.
     finished: BTreeMap<(Instant, u64), Completion>,
     /// Completions finished so far.
     sequence: u64,
@@ -36,9 +36,9 @@ struct Passed {
     offset: u64,
     len: u32,
     due: Instant,
-    /// Crashes before it.
+    /// Crashes before it was submitted.
     life: u64,
-    /// The number of a flush.
+    /// The number of the flush, if it is one.
     epoch: u64,
 }
 
@@ -65,7 +65,7 @@ impl FaultQueue {
         self.sequence += 1;
     }
 
-    /// Keeps what a modification will overwrite; the number of a flush.
+    /// Saves the blocks that a modification will overwrite; returns the number of a flush.
     fn prepare(&self, request: &Request) -> Result<u64, Errno> {
         let Some(mut undo) = self.shared.undo() else { return Ok(0) };
         if request.operation == Operation::Flush {
@@ -78,7 +78,7 @@ impl FaultQueue {
         Ok(0)
     }
 
-    /// Takes over what the wrapped store has finished.
+    /// Collects the completions of the wrapped store.
     fn collect(&mut self) {
         let mut reaped = std::mem::take(&mut self.reaped);
         self.inner.reap(&mut reaped);
@@ -93,7 +93,7 @@ impl FaultQueue {
         self.reaped = reaped;
     }
 
-    /// What a request's success means for the volatile cache.
+    /// Updates the undo log after a request; its result, or `EIO` if there was a crash meanwhile.
     fn settle(&self, passed: &Passed, result: Result<(), Errno>) -> Result<(), Errno> {
         let Some(mut undo) = self.shared.undo() else { return result };
         if passed.life != self.shared.crashes() {
@@ -172,7 +172,7 @@ impl Queue for FaultQueue {
             }
             out.push(first.remove());
         }
-        // It cannot fail with a valid timer; if it did, the next kick would say so.
+        // Cannot fail with a valid timer; the next kick would report it.
         let _ = self.set_alarm();
     }
 
@@ -181,7 +181,7 @@ impl Queue for FaultQueue {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        // The same as ever, and told that somebody sleeps.
+        // The same descriptor as ever; the call tells the queue that somebody sleeps.
         self.inner.wait_fd();
         Some(self.alarm.fd())
     }

@@ -1,4 +1,4 @@
-//! Which requests a fault strikes.
+//! The rules by which faults strike requests.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What kind an operation is.
+    /// The kind of an operation.
     pub fn of(operation: Operation) -> Self {
         match operation {
             Operation::Read => Self::Read,
@@ -29,14 +29,14 @@ impl Kind {
     }
 }
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails, and nothing is done.
+    /// The request fails, and nothing is done.
     Fail(Errno),
-    /// It succeeds, and nothing is done: the disk lies. A read leaves its buffer as it was.
+    /// Success, and nothing is done: the disk lies. A read leaves its buffer as it was.
     Swallow,
-    /// It is done at once, and its completion held back for this long.
+    /// The request is done at once, and its completion held back for this long.
     Delay(Duration),
 }
 
@@ -50,39 +50,39 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The rule that a fault strikes all requests, for ever.
+    /// A rule by which a fault strikes all requests, for ever.
     pub fn new(fault: Fault) -> Self {
         Self { fault, kind: None, range: None, times: u64::MAX }
     }
 
-    /// Requests fail.
+    /// A rule that fails requests.
     pub fn fail(errno: Errno) -> Self {
         Self::new(Fault::Fail(errno))
     }
 
-    /// Requests seem to succeed, but are not done.
+    /// A rule that completes requests with success without doing them.
     pub fn swallow() -> Self {
         Self::new(Fault::Swallow)
     }
 
-    /// Completions come late. The delays of several rules add up.
+    /// A rule that delays completions. The delays of several rules add up.
     pub fn delay(by: Duration) -> Self {
         Self::new(Fault::Delay(by))
     }
 
-    /// Only requests of this kind.
+    /// Limits the rule to requests of this kind.
     #[must_use]
     pub fn on(self, kind: Kind) -> Self {
         Self { kind: Some(kind), ..self }
     }
 
-    /// Only requests that touch these bytes of the disk. A flush touches none.
+    /// Limits the rule to requests that touch these bytes of the disk. A flush touches none.
     #[must_use]
     pub fn within(self, range: Range<u64>) -> Self {
         Self { range: Some(range), ..self }
     }
 
-    /// Only the next so many requests that the rule is about.
+    /// Limits the rule to the next `times` requests that match it.
     #[must_use]
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }
@@ -98,7 +98,7 @@ impl Rule {
     }
 }
 
-/// Names a rule that was added.
+/// Identifies a rule that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleId(u64);
 
@@ -115,10 +115,10 @@ struct Entry {
     struck: u64,
 }
 
-/// What all rules together say about a request.
+/// The outcome of all rules for a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// How it ends, if the wrapped store never sees it.
+    /// The result, if the wrapped store never sees the request.
     pub(super) end: Option<Result<(), Errno>>,
     pub(super) delay: Duration,
 }

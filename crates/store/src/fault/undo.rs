@@ -1,8 +1,8 @@
-//! What the disk held before its unflushed writes.
+//! The undo log: the blocks of the disk as they were before their unflushed writes.
 //!
-//! A block enters the log, with its content, before the first write to it since the last flush is
-//! handed on. It leaves when a flush that began after such a write had completed has succeeded,
-//! or when a write with FUA has. A crash writes back what is in the log.
+//! A block enters the log with its content before the first write to it since the last flush is
+//! submitted. It leaves when a flush that began after such a write had completed has succeeded, or
+//! when a write with FUA has. A crash writes the log back.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,7 @@ use crate::{Queue, Store};
 
 /// Bytes read or written at a time.
 const CHUNK: usize = 16 * PAGE;
-/// How long the wrapped store may take for one of them.
+/// The longest wait for one such transfer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// See the [module](self).
@@ -29,10 +29,10 @@ pub(super) struct UndoLog {
     arena: Arena,
 }
 
-/// A block before its unflushed writes.
+/// The content of a block before its unflushed writes.
 struct Before {
     content: Box<[u8]>,
-    /// The epoch in which the first of the writes completed; none has as yet.
+    /// The epoch in which the first of the writes completed; `None` before that.
     written: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl UndoLog {
         self.blocks.len()
     }
 
-    /// Before a modification of a range.
+    /// Saves the blocks of a range before they are modified.
     pub(super) fn remember(&mut self, offset: u64, len: u32) -> io::Result<()> {
         let block_size = self.block_size;
         let end = offset + u64::from(len);
@@ -71,7 +71,7 @@ impl UndoLog {
         Ok(())
     }
 
-    /// After a successful modification of a range.
+    /// Marks the blocks of a range as modified.
     pub(super) fn written(&mut self, offset: u64, len: u32, fua: bool) {
         let first = offset / self.block_size;
         for number in first..first + u64::from(len) / self.block_size {
@@ -83,18 +83,18 @@ impl UndoLog {
         }
     }
 
-    /// A flush begins; its number is for [`flushed`](Self::flushed).
+    /// Begins a flush; returns its number, for [`flushed`](Self::flushed).
     pub(super) fn flush_begins(&mut self) -> u64 {
         self.epoch += 1;
         self.epoch - 1
     }
 
-    /// A flush has succeeded.
+    /// Forgets the blocks that a successful flush has made durable.
     pub(super) fn flushed(&mut self, epoch: u64) {
         self.blocks.retain(|_, before| before.written.is_none_or(|written| written > epoch));
     }
 
-    /// Puts every block back for which `keep` is false, and forgets all.
+    /// Puts back every block for which `keep` is false, and empties the log.
     pub(super) fn undo(&mut self, mut keep: impl FnMut(u64) -> bool) -> io::Result<()> {
         for (number, before) in mem::take(&mut self.blocks) {
             if !keep(number) {
@@ -111,7 +111,7 @@ impl UndoLog {
         self.arena.alloc(len as usize).expect("one chunk is out at a time")
     }
 
-    /// One request to the wrapped store, waited for.
+    /// Runs one request on the wrapped store and waits for it.
     fn transfer(
         &mut self,
         operation: Operation,

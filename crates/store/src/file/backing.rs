@@ -1,4 +1,4 @@
-//! Whether an open file or device is still what it was when it was opened.
+//! Checks that an open file or device is still the one that was opened.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,8 +6,8 @@ use rustix::fs::{AtFlags, SeekFrom, StatxFlags, seek, statx};
 
 use crate::BackingError;
 
-/// Compares a file or device with the `size` that it is exported with. What can't be asked is taken
-/// for healthy: requests will tell.
+/// Compares a file or device with the exported `size`. If the kernel gives no answer, it counts as
+/// healthy: requests will tell.
 pub(super) fn check(file: BorrowedFd<'_>, is_device: bool, size: u64) -> Result<(), BackingError> {
     let found = if is_device { device(file) } else { regular(file) };
     match found? {
@@ -16,7 +16,7 @@ pub(super) fn check(file: BorrowedFd<'_>, is_device: bool, size: u64) -> Result<
     }
 }
 
-/// The kernel lets a device that is open have no blocks once it is gone.
+/// The size of a device. The kernel reports a removed device that is still open as empty.
 fn device(device: BorrowedFd<'_>) -> Result<Option<u64>, BackingError> {
     match seek(device, SeekFrom::End(0)) {
         Ok(0) => Err(BackingError::Removed),
@@ -24,7 +24,7 @@ fn device(device: BorrowedFd<'_>) -> Result<Option<u64>, BackingError> {
     }
 }
 
-/// Asks for what the kernel knows already, lest a file server that does not answer is waited for.
+/// The size of a file, as the kernel has it cached: a file server that hangs is not waited for.
 fn regular(file: BorrowedFd<'_>) -> Result<Option<u64>, BackingError> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let Ok(found) = statx(file, "", flags, StatxFlags::SIZE | StatxFlags::NLINK) else {

@@ -1,9 +1,9 @@
 //! Memory registered with a ring.
 //!
 //! The kernel pins registered memory once instead of once per request. The table is created empty
-//! and sparse; an arena takes as many entries as it has gibibytes, the most that one entry may
-//! cover. Where any of this is refused (an old kernel, a limit on locked memory), requests simply
-//! find no entry and use plain I/O.
+//! and sparse; an arena takes one entry for each gibibyte, the most that an entry may cover. Where
+//! registration is refused (an old kernel, a limit on locked memory), requests find no entry and
+//! use plain I/O.
 
 use io_uring::Submitter;
 use tyche_block::Arena;
@@ -13,11 +13,11 @@ const ENTRIES: u32 = 64;
 /// Bytes that the kernel lets one entry cover.
 const ENTRY_MAX: usize = 1 << 30;
 
-/// Which memory is registered under which index.
+/// The table of registered memory, by index.
 pub(super) struct Buffers {
-    /// As many as were ever in use at once, for a search to be short.
+    /// As long as the most entries ever in use at once, to keep a search short.
     entries: Vec<Option<Registered>>,
-    /// The most that there may be: none where the kernel has no sparse tables.
+    /// The most entries: none where the kernel has no sparse tables.
     entries_max: usize,
 }
 
@@ -36,7 +36,7 @@ impl Buffers {
         Self { entries: Vec::with_capacity(entries_max), entries_max }
     }
 
-    /// Registers what it can of `arena`.
+    /// Registers as much of `arena` as the kernel allows.
     pub(super) fn register(&mut self, submitter: &Submitter<'_>, arena: &Arena) {
         let (base, total) = arena.region();
         let base = base.as_ptr() as usize;

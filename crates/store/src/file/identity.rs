@@ -1,11 +1,11 @@
-//! What a file or device says of itself that tells it from all others, over restarts, reboots and
-//! other ways to reach it: a line for people and for comparing, and never a number that depends on
-//! the order in which the machine finds its devices.
+//! The identity of a file or device, unique and stable over restarts, reboots and other paths to
+//! it: one line, to read and to compare. It never has a number that depends on the order in which
+//! the machine finds its devices.
 //!
-//! A regular file is known by its inode and its time of birth, and by its file system where that
-//! says who it is. A block device is known by the first of: device-mapper or RAID UUID, world-wide
-//! id, serial number, the file behind a loop device; a partition by that of its disk, its number
-//! and where it begins, or by its own UUID if the disk says nothing.
+//! A regular file is identified by its inode and its time of birth, and by its file system if that
+//! has an identity. A block device is identified by the first of: device-mapper or RAID UUID,
+//! world-wide id, serial number, the file behind a loop device. A partition is identified by its
+//! disk, its number and its start, or by its own UUID if the disk has no identity.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,7 @@ use rustix::fs::{
 const NAMES: [&str; 7] =
     ["dm/uuid", "md/uuid", "wwid", "device/wwid", "serial", "device/serial", "device/cid"];
 
-/// File systems whose id is made of their UUID; that of others is made of a device number.
+/// File systems whose id is derived from their UUID; others derive it from a device number.
 const EXT4: i64 = 0xef53;
 const BTRFS: i64 = 0x9123_683e;
 
@@ -39,7 +39,7 @@ pub(super) fn of_file(file: BorrowedFd<'_>, stat: &Stat) -> String {
     identity
 }
 
-/// The identity of a block device; `None` if it says nothing.
+/// The identity of a block device; `None` if it has none.
 pub(super) fn of_device(stat: &Stat) -> Option<String> {
     let node = sysfs(stat.st_rdev);
     let Some(number) = attribute(&node, "partition") else { return of_disk(&node) };
@@ -53,27 +53,27 @@ pub(super) fn of_device(stat: &Stat) -> Option<String> {
     })
 }
 
-/// The identity of a whole disk that sysfs describes there.
+/// The identity of the whole disk at a path in sysfs.
 fn of_disk(node: &Path) -> Option<String> {
     let named = |name: &&str| Some(format!("{name}: {}", attribute(node, name)?));
     NAMES.iter().find_map(named).or_else(|| {
         let path = attribute(node, "loop/backing_file")?;
         let offset = attribute(node, "loop/offset").unwrap_or_default();
         let file = open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        // The file may be gone, or in a mount namespace of somebody else.
+        // The file may be gone, or in another mount namespace.
         let identity = file.and_then(|file| Ok(of_file(file.as_fd(), &fstat(&file)?)));
         Some(format!("loop: {} from {offset}", identity.unwrap_or(path)))
     })
 }
 
-/// Where sysfs describes the block device of that number.
+/// The path in sysfs of the block device with that number.
 pub(super) fn sysfs(device: u64) -> PathBuf {
     let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-    // Resolved, so that `..` is the disk of a partition.
+    // Resolved, so that `..` of a partition is its disk.
     fs::canonicalize(&link).unwrap_or_else(|_| link.into())
 }
 
-/// An attribute that is there and says something.
+/// The value of an attribute; `None` if it is missing or empty.
 pub(super) fn attribute(node: &Path, name: &str) -> Option<String> {
     let value = fs::read_to_string(node.join(name)).ok()?;
     let value = value.trim();

@@ -1,8 +1,8 @@
 //! The steps that one request takes through the kernel.
 //!
-//! Most requests are one step. A transfer that the kernel cuts short takes several; zeroing has a
-//! chain of ways, from the cheapest to the one that always works, and a sync at the end where the
-//! zeroes must be durable. A job is pure: it says what to ask next and digests the answer, so that
+//! Most requests are one step. A transfer that the kernel cuts short takes several. Zeroing has a
+//! chain of methods, from the cheapest to the one that always works, and a sync at the end where
+//! the zeroes must be durable. A job is pure: it returns the next step and digests the answer, so
 //! all of this is tested without a kernel.
 //!
 //! ```text
@@ -17,18 +17,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tyche_block::{Errno, Operation, Request};
 
-/// How often a step is asked again without progress before the errno is the answer.
+/// The most retries of a step without progress; after them the errno is the answer.
 const ATTEMPTS_MAX: u32 = 100;
 
 /// Bytes of zeroes that one [`Step::ZeroWrite`] writes at most.
 pub(super) const ZEROES: u32 = 1024 * 1024;
 
-/// What to ask of the kernel next.
+/// The next operation for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Read or write the rest of the buffer.
     Transfer,
-    /// Discard, as block devices know it.
+    /// Discard on a block device.
     DiscardDevice,
     /// Deallocate the range; it reads as zeroes.
     Punch,
@@ -38,12 +38,12 @@ pub(super) enum Step {
     ZeroWrite,
     /// Make everything durable.
     Sync,
-    /// Nothing: the request fails, through the ring like all others, so that one place says
-    /// what is ready.
+    /// No operation: the request fails, through the ring like all others, so that the ring alone
+    /// signals completions.
     Refuse(Errno),
 }
 
-/// What the file can do: assumed until the kernel says otherwise, then remembered.
+/// The abilities of the file: assumed until the kernel refuses, then remembered.
 #[derive(Debug)]
 pub(super) struct Abilities {
     pub(super) discard_device: AtomicBool,
@@ -53,11 +53,11 @@ pub(super) struct Abilities {
     pub(super) write_back: bool,
     /// The page cache is bypassed.
     pub(super) direct: bool,
-    /// Transfers start at a multiple of this.
+    /// The alignment of offsets, in bytes.
     pub(super) align: u32,
 }
 
-/// A request on its way. `done` bytes of it are finished.
+/// A request in progress. `done` bytes of it are finished.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) operation: Operation,
@@ -68,10 +68,10 @@ pub(super) struct Job {
     attempts: u32,
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Ask for `step`, again or for the first time.
+    /// Run `step`, again or for the first time.
     Again,
     /// The request is finished.
     Done(Result<(), Errno>),
@@ -99,12 +99,12 @@ impl Job {
         Self { operation, offset, len, done: 0, step: Step::Refuse(errno), attempts: 0 }
     }
 
-    /// Where the next transfer starts on the disk.
+    /// The offset on the disk of the next transfer.
     pub(super) fn position(&self) -> u64 {
         self.offset + u64::from(self.done)
     }
 
-    /// Bytes that the next transfer may have.
+    /// The most bytes of the next transfer.
     pub(super) fn remaining(&self) -> u32 {
         let left = self.len - self.done;
         if self.step == Step::ZeroWrite { left.min(ZEROES) } else { left }
@@ -118,8 +118,9 @@ impl Job {
         }
     }
 
-    /// Whether the transfer itself is asked to be durable. One through the page cache is not: the
-    /// kernel might tell it of pages that another request wrote, and the other one nothing.
+    /// Whether the transfer itself asks for durability. One through the page cache does not: the
+    /// kernel might report to it the loss of pages that another request wrote, and nothing to the
+    /// other.
     pub(super) fn durable_transfer(&self, can: &Abilities) -> bool {
         can.direct && self.step == Step::Transfer && self.durable(can)
     }
@@ -145,7 +146,7 @@ impl Job {
             Step::Transfer | Step::ZeroWrite => {
                 let before = self.done;
                 let end = self.done + count.min(self.remaining());
-                // A direct transfer can only go on at an aligned place.
+                // A direct transfer can only continue at an aligned offset.
                 self.done = if end == self.len { end } else { end - end % can.align };
                 if self.done == before {
                     // The file has become shorter than the export.
@@ -159,7 +160,7 @@ impl Job {
         }
     }
 
-    /// All bytes are where they belong; are they durable?
+    /// Ends the transfer, with a sync if the bytes must be durable and are not.
     fn finish(&mut self, can: &Abilities) -> Next {
         if self.durable(can) && !self.durable_transfer(can) {
             self.step = Step::Sync;
@@ -177,7 +178,7 @@ impl Job {
         if !matches!(errno.0, libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL) {
             return Next::Done(Err(errno));
         }
-        // `EINVAL` may be about this range only; the others hold for good.
+        // `EINVAL` may concern this range only; the others hold for good.
         let forget = |ability: &AtomicBool| {
             if errno.0 != libc::EINVAL {
                 ability.store(false, Ordering::Relaxed);

@@ -1,12 +1,12 @@
 //! One writer, or many readers, at a time.
 //!
-//! The lock is a `flock` on the open file description that does the I/O. The kernel lets go of
-//! it when the last reference to that description is gone, and a request in flight holds one: so
-//! even after `kill -9` the lock is held until the last write of the dead process is out. For
-//! the same reason a lock may be held for a moment by a process that no longer exists, or by
-//! udev, which takes a shared one while it probes a block device; so the caller waits a little.
+//! The lock is a `flock` on the open file description that does the I/O. The kernel releases it
+//! with the last reference to that description, and a request in flight holds one: so even after
+//! `kill -9` the lock is held until the last write of the dead process is out. For the same reason
+//! a process that no longer exists may hold a lock for a moment. So may udev, which takes a shared
+//! one while it probes a block device; hence the caller waits a little.
 //!
-//! An `fcntl` lock of the description would do as well, but the kernel tells nobody who owns one.
+//! An `fcntl` lock of the description would do as well, but the kernel does not reveal its owner.
 
 use std::os::fd::BorrowedFd;
 use std::thread;
@@ -16,13 +16,13 @@ use std::{fmt, fs};
 use rustix::fs::{FlockOperation, flock, fstat, major, minor};
 use rustix::io::Errno;
 
-/// How often a lock that somebody else holds is tried again.
+/// The interval between attempts at a lock that is held.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The process that took the lock, if it can be seen from here. It may have ended since.
+    /// The process that took the lock, if it is visible from here. It may have ended since.
     pub pid: Option<u32>,
     /// The name of its program, while it runs.
     pub program: Option<String>,
@@ -48,7 +48,7 @@ pub(super) fn acquire(file: BorrowedFd<'_>, shared: bool, deadline: Instant) -> 
     retry_until(deadline, Errno::WOULDBLOCK, || flock(file, operation))
 }
 
-/// Calls `attempt` again for as long as it fails with `transient`, until `deadline`.
+/// Repeats `attempt` while it fails with `transient`, until `deadline`.
 pub(super) fn retry_until<T>(
     deadline: Instant,
     transient: Errno,
@@ -65,7 +65,7 @@ pub(super) fn retry_until<T>(
     }
 }
 
-/// Who holds a lock on `file`, according to the kernel's list of locks.
+/// The holder of a lock on `file`, according to the kernel's list of locks.
 pub(super) fn holder(file: BorrowedFd<'_>) -> Holder {
     let list = fs::read_to_string("/proc/locks").unwrap_or_default();
     let pid = fstat(file).ok().and_then(|stat| {

@@ -1,4 +1,4 @@
-//! From a path to a locked descriptor and what is known about it.
+//! Opens a path: a locked descriptor, the geometry and the abilities of the disk.
 
 use std::fs;
 use std::io;
@@ -32,10 +32,10 @@ pub(super) struct Opened {
     /// See [`Store::losses`](crate::Store::losses).
     pub(super) losses: AtomicU64,
     geometry: Geometry,
-    /// The size now; the one in `geometry` is that at the start.
+    /// The current size; the one in `geometry` is the initial size.
     size: AtomicU64,
-    /// Held while the size is found out and changed: a file that another makes longer meanwhile
-    /// would be cut.
+    /// Held while the size is measured and changed: otherwise a file that another process extends
+    /// meanwhile would be cut.
     resizing: Mutex<()>,
     zeroes: OnceLock<Extent>,
 }
@@ -95,9 +95,9 @@ impl Opened {
     pub(super) fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |call, errno: Errno| ResizeError::System { call, source: errno.into() };
-        // To lengthen what was cut off would pass zeroes for what was there.
+        // Extending a truncated file would turn the lost bytes into zeroes.
         self.check_backing()?;
-        // First of all what it has become by other means: to cut that off would lose blocks.
+        // Others may have changed the size: cutting that off would lose blocks.
         let found = seek(&self.file, SeekFrom::End(0)).map_err(|errno| failed("lseek", errno))?;
         let whole = found - found % u64::from(self.geometry.block_size);
         let now = self.size.fetch_max(whole, Ordering::Relaxed).max(whole);
@@ -114,8 +114,8 @@ impl Opened {
         Ok(self.size.fetch_max(size, Ordering::Relaxed).max(size))
     }
 
-    /// Another open file description, for syncs: whatever the first one is told of lost writes,
-    /// this one is told, too. It needs no lock, for it writes nothing.
+    /// Another open file description, for syncs: the kernel reports lost writes to it as it does to
+    /// the first one. It needs no lock, for it writes nothing.
     pub(super) fn reopen(&self) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
@@ -144,7 +144,7 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn open(&self) -> Result<(OwnedFd, Stat), OpenError> {
         let read_only = self.options.read_only;
-        // Looked at before it is opened: opening a pipe would wait, a tape would rewind.
+        // Checked before it is opened: opening a pipe would wait, a tape would rewind.
         let before = stat(self.path).map_err(|errno| self.refused("stat", errno))?;
         self.check_type(&before)?;
         let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -169,7 +169,7 @@ impl Attempt<'_> {
             return Err(OpenError::WriteProtected { path: self.path.to_owned() });
         }
         if is_device(&opened) != is_device(&before) {
-            // Replaced in between, so it may be a device without the exclusive claim.
+            // Replaced in between, so it may be a device opened without the exclusive claim.
             return Err(self.refused("open", Errno::STALE));
         }
         Ok((file, opened))
@@ -184,7 +184,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Names what a system call refused.
+    /// Turns the errno of a system call into an error.
     fn refused(&self, call: &'static str, errno: Errno) -> OpenError {
         let path = self.path.to_owned();
         let read_only = self.options.read_only;
@@ -196,7 +196,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Names who has claimed the block device: another export, a mount, a device on top.
+    /// Names the user of a claimed block device: another export, a mount, a device on top.
     fn busy(&self, stat: &Stat) -> OpenError {
         let path = self.path.to_owned();
         if let Ok(file) = open(self.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
@@ -220,7 +220,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// The size of the disk and of its blocks, in bytes.
+    /// Returns the size of the disk and of its blocks, in bytes.
     fn measure(&self, file: &OwnedFd, is_device: bool) -> Result<(u64, u32), OpenError> {
         let path = || self.path.to_owned();
         let sector = if is_device {
@@ -246,8 +246,8 @@ impl Attempt<'_> {
         Ok((size - odd, block_size))
     }
 
-    /// Switches to direct I/O if that is wanted and possible for all requests; then returns what
-    /// transfers must be aligned to.
+    /// Switches to direct I/O if it is wanted and possible for all requests; returns the alignment
+    /// of transfers.
     fn go_direct(&self, file: &OwnedFd, block_size: u32) -> Result<Option<u32>, OpenError> {
         if self.options.direct == Direct::Off {
             return Ok(None);
@@ -260,7 +260,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Turns `O_DIRECT` on and returns the alignment of offsets, or leaves it off and says why.
+/// Turns `O_DIRECT` on and returns the alignment of offsets, or leaves it off and returns why.
 fn try_direct(file: &OwnedFd, block_size: u32) -> Result<u32, String> {
     let demands = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         .ok()
@@ -292,14 +292,14 @@ fn try_direct(file: &OwnedFd, block_size: u32) -> Result<u32, String> {
     }
 }
 
-/// Whether holes can be punched, found out beyond the end, where it changes nothing.
+/// Whether holes can be punched; tried beyond the end, where it changes nothing.
 fn file_discards(file: &OwnedFd, size: u64) -> bool {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let beyond = size.next_multiple_of(PAGE as u64) + PAGE as u64;
     fallocate(file, hole, beyond, PAGE as u64).is_ok()
 }
 
-/// The kernel lets a write-protected device be opened for writing, and fails the writes.
+/// Whether a device is write-protected: the kernel lets it be opened for writing, and fails writes.
 fn is_write_protected(stat: &Stat) -> bool {
     identity::attribute(&identity::sysfs(stat.st_rdev), "ro").is_some_and(|flag| flag == "1")
 }
@@ -308,21 +308,21 @@ fn device_discards(stat: &Stat) -> bool {
     queue_attribute(stat.st_rdev, "discard_max_bytes").is_some_and(|max| max != "0")
 }
 
-/// Whether the disk, or the one that a file's filesystem is on, turns. What can't be known does
-/// not: filesystems over several disks say nothing of them.
+/// Whether the disk, or the one below a file's filesystem, is rotational. False if unknown:
+/// filesystems over several disks do not report them.
 fn is_rotational(stat: &Stat, is_device: bool) -> bool {
     let disk = if is_device { stat.st_rdev } else { stat.st_dev };
     queue_attribute(disk, "rotational").is_some_and(|flag| flag == "1")
 }
 
-/// What the kernel says of the queue of a device, or of the one that it is a partition of.
+/// A queue attribute of a device, or of the disk that it is a partition of.
 fn queue_attribute(device: u64, name: &str) -> Option<String> {
     let node = identity::sysfs(device);
     let paths = [format!("queue/{name}"), format!("../queue/{name}")];
     paths.iter().find_map(|path| identity::attribute(&node, path))
 }
 
-/// What the kernel uses a block device for, as far as it can be told from here.
+/// The kernel's use of a block device, as far as it can be told from here.
 fn occupant(stat: &Stat) -> String {
     let number = format!("{}:{}", major(stat.st_rdev), minor(stat.st_rdev));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

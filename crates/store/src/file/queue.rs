@@ -1,15 +1,15 @@
-//! One ring for one thread.
+//! The io_uring queue of one thread.
 //!
-//! Each request has a slot; the slot's index is what the ring knows it by. A slot has at most one
-//! entry in the ring, so neither the submission queue nor the completion queue, both at least as
-//! deep as there are slots, can overflow. Slots that need a sync share one entry. A slot owns the
-//! request's buffer until the kernel has answered.
+//! Each request has a slot, whose index is its user data in the ring. A slot has at most one entry
+//! in the ring, so neither the submission queue nor the completion queue, both at least as deep as
+//! there are slots, can overflow. Slots that need a sync share one entry. A slot owns the request's
+//! buffer until the kernel has answered.
 //!
-//! The ring runs completions cooperatively (`COOP_TASKRUN`): the kernel does not interrupt a
-//! thread that is busy, but leaves them to its next system call, and a flag in shared memory
-//! tells a thread that makes none. `DEFER_TASKRUN` would go further, but ties the ring to one
-//! thread, so that nobody else could wait for the kernel when the queue is dropped; and what it
-//! defers does not wake a `poll` on the ring's descriptor.
+//! The ring runs completions cooperatively (`COOP_TASKRUN`): the kernel does not interrupt a busy
+//! thread, but runs them in its next system call; a flag in shared memory tells a thread that makes
+//! none. `DEFER_TASKRUN` would go further, but ties the ring to one thread, so that no other could
+//! wait for the kernel when the queue is dropped. Besides, deferred completions do not wake a
+//! `poll` on the ring's descriptor.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -24,24 +24,23 @@ use super::job::{Job, Next, Step};
 use super::opened::Opened;
 use crate::Queue;
 
-/// The most entries that the kernel gives to a submission queue.
+/// The most entries that the kernel allows in a submission queue.
 const DEPTH_MAX: usize = 32768;
-/// The file's place in the ring's table of files.
+/// The file's index in the ring's file table.
 const FILE: types::Fixed = types::Fixed(0);
-/// The description that syncs.
+/// The index of the description that syncs.
 const SYNC_FILE: types::Fixed = types::Fixed(1);
-/// What the ring calls the sync that is under way; slots have lower numbers.
+/// The user data of the sync in flight; slots have lower numbers.
 const SYNC: u64 = u64::MAX;
 /// `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)`: discard on a block device, since Linux 6.12.
 const DISCARD_COMMAND: u32 = 0x1200;
 
-/// See the [module](self). The fields are dropped in this order: the ring before what it refers
-/// to.
+/// See the [module](self). The field order is the drop order: the ring before what it refers to.
 pub(super) struct RingQueue {
     ring: IoUring,
     slots: Box<[Option<InFlight>]>,
     free: Vec<u32>,
-    /// Entries that were put into the ring and not answered.
+    /// Entries put into the ring and not yet answered.
     unanswered: usize,
     syncs: Syncs,
     buffers: Buffers,
@@ -50,20 +49,20 @@ pub(super) struct RingQueue {
     opened: Arc<Opened>,
 }
 
-/// The one sync that may be under way, and who waits for it or for the next.
+/// The one sync that may be in flight, and the slots that wait for it or for the next.
 #[derive(Default)]
 struct Syncs {
     /// Slots that the sync answers.
     current: Vec<u32>,
-    /// Those that came when it was under way: it may not cover what completed before them.
+    /// Slots that came while it was in flight: it may not cover the writes completed before them.
     next: Vec<u32>,
-    /// Empty: memory for the next `current`.
+    /// An empty list, whose memory the next `current` reuses.
     spare: Vec<u32>,
-    /// What the store had lost when the sync began.
+    /// The store's count of losses when the sync began.
     losses: u64,
 }
 
-/// What the kernel has answered.
+/// An answer of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Slot(u32, i32),
@@ -104,7 +103,7 @@ impl RingQueue {
         })
     }
 
-    /// Has the current step of a slot's job done.
+    /// Submits the current step of a slot's job.
     fn push(&mut self, slot: u32) {
         let in_flight = self.slots[slot as usize].as_mut().expect("a slot in use");
         if in_flight.job.step == Step::Sync {
@@ -116,7 +115,7 @@ impl RingQueue {
         self.enqueue(&entry);
     }
 
-    /// Syncs for all that wait, unless a sync is under way: one that began earlier.
+    /// Begins a sync for all slots that wait, unless one is in flight: that one began earlier.
     fn begin_sync(&mut self) {
         if self.syncs.current.is_empty() && !self.syncs.next.is_empty() {
             mem::swap(&mut self.syncs.current, &mut self.syncs.next);
@@ -126,7 +125,7 @@ impl RingQueue {
         }
     }
 
-    /// Puts an entry into the ring, unseen by the kernel as yet.
+    /// Puts an entry into the ring; the kernel does not see it yet.
     fn enqueue(&mut self, entry: &squeue::Entry) {
         // SAFETY: what the entry points to (a slot's buffer, or the zeroes that `opened` keeps)
         // stays in place until the kernel has answered: `reap` frees a slot only then, `drop`
@@ -152,7 +151,7 @@ impl RingQueue {
         match answer {
             Answer::Slot(slot, answer) => out.extend(self.advance(slot, answer)),
             Answer::Sync(answer) => {
-                // The disk may have told another request meanwhile of a loss that is also ours.
+                // The disk may have reported a loss that is also ours to another request meanwhile.
                 let lost = self.syncs.losses != self.opened.losses.load(Ordering::Acquire);
                 let spare = mem::take(&mut self.syncs.spare);
                 let mut waited = mem::replace(&mut self.syncs.current, spare);
@@ -168,7 +167,7 @@ impl RingQueue {
         }
     }
 
-    /// Takes a slot's job one step further.
+    /// Advances a slot's job by one step.
     fn advance(&mut self, slot: u32, answer: i32) -> Option<Completion> {
         let in_flight = self.slots[slot as usize].as_mut().expect("a slot in use");
         let failure_is_loss = in_flight.job.failure_is_loss(&self.opened.can);
@@ -187,7 +186,7 @@ impl RingQueue {
         Some(Completion { token, result, buffer })
     }
 
-    /// Lets the kernel run what it has finished, and waits for `want` completions.
+    /// Runs the kernel's pending completions, and waits for `want` of them.
     fn enter(&self, want: u32) -> io::Result<()> {
         let flags = EnterFlags::GETEVENTS.bits();
         // SAFETY: nothing is submitted and no argument is passed.
@@ -202,7 +201,7 @@ impl RingQueue {
     }
 }
 
-/// A ring with the newest features that the kernel has.
+/// Creates a ring with the newest features that the kernel has.
 fn create_ring(depth: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
@@ -312,8 +311,7 @@ impl Queue for RingQueue {
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // Short of memory: the completion of what it has will wake the caller, who
-                    // kicks again.
+                    // Out of memory: a completion in flight will wake the caller, who kicks again.
                     Some(libc::EAGAIN | libc::EBUSY) if self.in_kernel() > 0 => return Ok(()),
                     _ => return Err(error),
                 },
@@ -324,14 +322,14 @@ impl Queue for RingQueue {
 
     fn reap(&mut self, out: &mut Vec<Completion>) {
         if self.ring.submission().taskrun() {
-            // Only interruption can go wrong, and then the flag stays up for the next time.
+            // Only interruption can fail it; then the flag stays set for the next call.
             let _ = self.enter(0);
         }
         while let Some(answer) = self.pop() {
             self.digest(answer, out);
         }
-        // What goes on after a short transfer or a fallback. If it fails, the caller's next kick
-        // fails the same way.
+        // Submits what continues after a short transfer or a fallback. If it fails, so will the
+        // caller's next kick.
         let _ = self.kick();
     }
 
@@ -347,14 +345,14 @@ impl Queue for RingQueue {
 
 impl Drop for RingQueue {
     fn drop(&mut self) {
-        // What was never kicked is dropped with the ring; a write of it must not happen now.
+        // Entries never kicked are dropped with the ring; a write among them must not happen now.
         while self.in_kernel() > 0 {
             if self.pop().is_some() {
                 continue;
             }
             match self.enter(1) {
                 Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
-                    // The kernel may use this memory at any time: nobody else gets it.
+                    // The kernel may use this memory at any time: it is never reused.
                     mem::forget(mem::take(&mut self.slots));
                     mem::forget(Arc::clone(&self.opened));
                     return;
@@ -362,8 +360,8 @@ impl Drop for RingQueue {
                 _ => {}
             }
         }
-        // The kernel would let go of the file, and so of the lock, some time after closing the
-        // ring; asked like this, it does now. It can only fail if there is nothing to let go of.
+        // The kernel would release the file, and so the lock, some time after the ring is closed;
+        // this releases it now. It can only fail if there is nothing to release.
         let _ = self.ring.submitter().unregister_files();
     }
 }
@@ -389,7 +387,7 @@ mod tests {
         Request { operation: Operation::Flush, offset: 0, len: 0, buffer: None }
     }
 
-    /// The kernel's next answer, kept from the queue.
+    /// Takes the kernel's next answer before the queue sees it.
     fn intercept(queue: &mut RingQueue) -> Answer {
         queue.kick().unwrap();
         let mut fds = [PollFd::from_borrowed_fd(queue.wait_fd().unwrap(), PollFlags::IN)];
@@ -416,7 +414,7 @@ mod tests {
         let failed = Answer::Sync(-libc::EIO);
         assert_eq!(results(&mut queue, failed), [(1, Err(Errno::IO))]);
         assert_eq!(opened.losses.load(Ordering::Acquire), 1);
-        // The second came when the first was under way, so a sync of its own answers it.
+        // The second flush came while the first was in flight, so a sync of its own answers it.
         let answer = intercept(&mut queue);
         assert_eq!(results(&mut queue, answer), [(2, Ok(()))]);
     }
@@ -433,8 +431,8 @@ mod tests {
         assert_eq!((queue.in_flight(), queue.unanswered), (0, 0));
     }
 
-    /// The disk tells of a loss once. Whoever else had a sync under way must not take its own
-    /// success for more than it is.
+    /// The disk reports a loss once. Another sync in flight may succeed all the same, and must not
+    /// count as proof.
     #[test]
     fn a_sync_that_succeeds_beside_a_failed_one_proves_nothing() {
         let (_file, opened) = opened(4096);

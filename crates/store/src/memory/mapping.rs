@@ -1,4 +1,4 @@
-//! Memory from the kernel, all zero, given as it is first touched.
+//! Anonymous memory: zeroes, allocated by the kernel on first touch.
 
 use std::io;
 use std::marker::PhantomData;
@@ -16,16 +16,16 @@ pub(super) struct Mapping<T> {
     content: PhantomData<T>,
 }
 
-// SAFETY: plain memory; who may touch it when is the owner's business.
+// SAFETY: plain memory; the owner decides who touches it when.
 unsafe impl<T> Send for Mapping<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Mapping<T> {}
 
 impl<T> Mapping<T> {
-    /// Takes address space only.
+    /// Reserves address space only.
     ///
     /// # Errors
-    /// What `mmap` says if the address space has no such room.
+    /// The error of `mmap` if the address space has no such room.
     pub(super) fn new(count: usize) -> io::Result<Self> {
         let len = count * size_of::<T>();
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -33,22 +33,21 @@ impl<T> Mapping<T> {
         let base = unsafe {
             mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)?
         };
-        // SAFETY: the range was mapped just now. The advice is a wish: fewer page faults.
+        // SAFETY: the range was mapped just now. The advice only saves page faults.
         let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
         let base = NonNull::new(base.cast()).expect("mmap never returns a null page");
         Ok(Self { base, len, content: PhantomData })
     }
 
-    /// Where it begins.
+    /// The start of the mapping.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Takes the first `len` bytes from the kernel now. False if this kernel does not know how
-    /// (before Linux 5.14).
+    /// Allocates the first `len` bytes now. False if the kernel cannot (before Linux 5.14).
     ///
     /// # Errors
-    /// What `madvise` says.
+    /// The error of `madvise`.
     pub(super) fn populate(&self, len: usize) -> io::Result<bool> {
         assert!(len <= self.len, "within the mapping");
         // SAFETY: the range is ours, and its content stays as it is.
@@ -66,15 +65,15 @@ impl Deref for Mapping<AtomicU32> {
 
     fn deref(&self) -> &[AtomicU32] {
         let count = self.len / size_of::<AtomicU32>();
-        // SAFETY: the mapping is page aligned and has room for so many; any bytes are valid, zeroes
-        // at first, and are only ever accessed as atomics.
+        // SAFETY: the mapping is page aligned and has room for `count`. Any bytes are valid, zeroes
+        // at first, and all access is atomic.
         unsafe { NonNull::slice_from_raw_parts(self.base.cast(), count).as_ref() }
     }
 }
 
 impl<T> Drop for Mapping<T> {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this very range, and nobody holds a reference into it.
+        // SAFETY: mapped in `new` with this very range, and no reference into it is left.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
     }

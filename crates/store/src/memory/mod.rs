@@ -1,9 +1,9 @@
 //! A disk in memory, gone with the process.
 //!
-//! One anonymous mapping, given pages by the kernel as they are first written, or beforehand by
-//! [`MemoryStore::populate`]: a first write that has to wait for its page takes 20 to 100 times as
-//! long on a virtual machine. Discarded regions give their pages back either way. Reads may do
-//! without a copy ([`Queue::lend`]).
+//! One anonymous mapping, whose pages the kernel allocates at the first write, or beforehand by
+//! [`MemoryStore::populate`]: a first write that waits for its page takes 20 to 100 times as long
+//! on a virtual machine. Discarded regions give their pages back either way. Reads may do without a
+//! copy ([`Queue::lend`]).
 
 mod mapping;
 mod pages;
@@ -23,13 +23,14 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// A disk of `size` bytes, all zero. Takes address space only.
+    /// A disk of `size` bytes, all zero. Reserves address space only.
     ///
     /// # Errors
     /// `InvalidInput` if `block_size` is neither 512 nor 4096, or `size` not a multiple of it;
-    /// `FileTooLarge` for 16 TiB and more; what `mmap` says if the address space has no such room.
+    /// `FileTooLarge` for 16 TiB and more; the error of `mmap` if the address space has no such
+    /// room.
     pub fn new(size: u64, block_size: u32) -> io::Result<Self> {
-        // Completed writes vanish with the process, so hosts must not take them for durable.
+        // Completed writes vanish with the process, so hosts must not assume them durable.
         let geometry = Geometry { write_cache: true, ..inline::geometry(size, block_size)? };
         let pages = Arc::new(Pages::new(usize::try_from(size).map_err(io::Error::other)?)?);
         Ok(Self { disk: Arc::new(MemoryDisk { geometry, pages }) })
@@ -37,10 +38,10 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    /// The same disk, refusing writes.
+    /// Makes the disk read-only.
     ///
     /// # Panics
-    /// If it has a queue already.
+    /// If the disk has a queue already.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         let disk =
@@ -49,11 +50,11 @@ impl MemoryStore {
         self
     }
 
-    /// Takes all memory from the kernel now rather than at the first writes.
+    /// Allocates all memory now rather than at the first writes.
     ///
     /// # Errors
-    /// What `madvise` says; `OutOfMemory` if there is less than that, as far as the kernel can
-    /// tell beforehand: it would end some process, likely this one, once it is short of memory.
+    /// The error of `madvise`; `OutOfMemory` if less is available by the kernel's estimate: it
+    /// would kill a process, likely this one, once it is out of memory.
     pub fn populate(&self) -> io::Result<()> {
         let pages = &self.disk.pages;
         if let Some(available) = available()
@@ -66,8 +67,8 @@ impl MemoryStore {
     }
 }
 
-/// Bytes of memory that can be taken without any of it going to swap, as the kernel estimates;
-/// `None` where it does not say.
+/// Bytes of memory available without swapping, as the kernel estimates; `None` if it has no
+/// estimate.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -84,8 +85,8 @@ impl Store for MemoryStore {
         inline::queue(&self.disk, depth)
     }
 
-    /// Where each page's spare frames are depends on how many pages there are, and loans of them
-    /// may be out: so only the size that it has.
+    /// Accepts only the current size: the spare frames' place depends on the number of pages, and
+    /// loans of them may be out.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         let now = self.disk.geometry.size;
         if size.is_none_or(|size| size == now) { Ok(now) } else { Err(ResizeError::Memory) }

@@ -1,32 +1,29 @@
-//! The pages of a disk in memory, and who may touch them when.
+//! The pages of a disk in memory, their locks and their loans.
 //!
 //! # Locks
-//! Every access happens under a lock that stands for a region of 64 KiB, so a copy never sees half
-//! of another one within a region, and a request that spans regions is one copy per region. Locks
-//! are striped: region `n` uses lock `n % STRIPES`, each lock on cache lines of its own.
+//! Every access holds a lock for a region of 64 KiB, so a copy never sees half of another one
+//! within a region, and a request that spans regions is one copy per region. Locks are striped:
+//! region `n` uses lock `n % STRIPES`, each lock on cache lines of its own.
 //!
 //! Why a lock and not a bare copy: two hosts, or a careless one, may write what another thread
-//! reads, and a data race is undefined behaviour however harmless the bytes. Per-word atomics
-//! would avoid the lock, at the price of a copy loop several times slower than `memcpy`; an
-//! uncontended lock costs some 20 ns against the 100 ns of copying 4 KiB. The region is as
-//! large as it is so that usual requests take one lock, and as small as it is so that a
-//! waiter waits for microseconds.
+//! reads, and a data race is undefined behaviour however harmless the bytes. Per-word atomics would
+//! avoid the lock, at the price of a copy loop several times slower than `memcpy`; an uncontended
+//! lock costs some 20 ns against the 100 ns of copying 4 KiB. The region is large enough for usual
+//! requests to take one lock, and small enough for a waiter to wait only microseconds.
 //!
 //! # Loans
-//! Pages can be lent: read where they lie, without the lock. Who writes to a page that is lent
-//! writes to another *frame*, which takes the page's place; the old one is free when the last loan
-//! of it ends. A page is in the frame of its own number until that happens for the first time.
+//! Pages can be lent: read in place, without the lock. A write to a lent page goes to another
+//! *frame*, which replaces the page's frame; the old one is free when its last loan ends. Until the
+//! first such write a page is in the frame of its own number.
 //!
 //! ```text
 //!            frames  [ one for each page .................. ][ SPARE ]
 //!  table: page 3 ───────────┘ (lent, then written: now) ────────┘
 //! ```
 //!
-//! Frames to write to never run out: a page needs another one while the one that it is in is lent,
-//! no more than `SPARE` are lent, and of those whose loans end meanwhile there are no more at a
-//! time than locks.
-//! A loan is one piece of memory, so pages whose frames do not follow each other are not lent
-//! together.
+//! Free frames never run out. A page needs another frame while its own is lent, no more than
+//! `SPARE` are lent, and there are at most as many frames whose loans end meanwhile as locks. A
+//! loan is one piece of memory, so pages in frames that are not adjacent are not lent together.
 
 use std::io;
 use std::ops::Range;
@@ -42,23 +39,21 @@ use super::mapping::Mapping;
 use crate::Loan;
 use crate::loan::Lender;
 
-/// Bytes that one lock covers at a time; a multiple of the page size.
+/// Bytes that one lock covers; a multiple of the page size.
 pub(super) const REGION: usize = 64 * 1024;
-/// Locks of a store. Two threads meet by accident once in this many accesses.
+/// Locks of a store. Two threads collide by chance once in this many accesses.
 const STRIPES: usize = 1024;
-/// Pages lent at once, at most: 64 MiB, which are taken from the kernel only as they are written to
-/// meanwhile.
+/// The most pages lent at once: 64 MiB, allocated only as pages are written meanwhile.
 const SPARE: usize = 16 * 1024;
-/// Frames beyond those of the pages: for each that is lent, and each whose loan ends while somebody
-/// who holds a lock takes another for it.
+/// Frames beyond those of the pages: one for each that is lent, and one for each whose loan ends
+/// while the holder of a lock takes another for it.
 const EXTRA: usize = SPARE + STRIPES;
 
-/// Loans of up to so many bytes are brought into the cache at once: their reader is about to deal
-/// with other requests first. In longer ones the processor sees by itself what comes next.
+/// The longest loan, in bytes, that is prefetched: its reader is about to serve other requests
+/// first. In longer ones the processor's own prefetcher does it.
 const PREFETCH_MAX: usize = 16 * 1024;
 
-/// In a frame's count of loans: a page's content has moved on, the frame is free when it is given
-/// back.
+/// Flag in a frame's count of loans: its page has moved, so the frame is free when given back.
 const LEFT: u32 = 1 << 31;
 
 /// A lock that shares its cache lines (two, as they are prefetched in pairs) with nothing.
@@ -71,10 +66,10 @@ pub(super) struct Pages {
     frames: Mapping<u8>,
     /// Bytes of all pages.
     len: usize,
-    /// By page, under its region's lock: the frame that it is in, counted from 1; 0 for its own.
+    /// By page, under its region's lock: its frame, counted from 1; 0 for its own.
     table: Mapping<AtomicU32>,
-    /// By frame: loans that it is part of, and [`LEFT`]. Grows only under the lock of the region
-    /// whose page is in the frame.
+    /// By frame: its loans, and [`LEFT`]. Grows only under the lock of the region whose page is in
+    /// the frame.
     loans: Mapping<AtomicU32>,
     /// Pages lent.
     lent: AtomicUsize,
@@ -92,18 +87,19 @@ struct Free {
 /// The part of an access that lies within a page.
 struct Piece {
     page: usize,
-    /// Where it begins in the page.
+    /// Its offset in the page.
     start: usize,
     len: usize,
-    /// Where it begins in the access.
+    /// Its offset in the access.
     at: usize,
 }
 
 impl Pages {
-    /// Pages for `len` bytes, all zero. Takes address space only.
+    /// Pages for `len` bytes, all zero. Reserves address space only.
     ///
     /// # Errors
-    /// `FileTooLarge` for 16 TiB and more; what `mmap` says if the address space has no such room.
+    /// `FileTooLarge` for 16 TiB and more; the error of `mmap` if the address space has no such
+    /// room.
     pub(super) fn new(len: usize) -> io::Result<Self> {
         let pages = len.div_ceil(PAGE);
         if u32::try_from(pages + EXTRA).is_err() {
@@ -120,15 +116,15 @@ impl Pages {
         })
     }
 
-    /// Bytes of the disk.
+    /// The size of the disk in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Takes the memory of all pages from the kernel.
+    /// Allocates the memory of all pages.
     ///
     /// # Errors
-    /// What `madvise` says.
+    /// The error of `madvise`.
     pub(super) fn populate(&self) -> io::Result<()> {
         if !self.frames.populate(self.len)? {
             self.touch();
@@ -139,7 +135,7 @@ impl Pages {
     /// Writes a byte of each page without changing it.
     pub(super) fn touch(&self) {
         self.modify(0, self.len, |bytes, _| {
-            // Not optimized away, for nobody may assume what a black box does.
+            // The black box keeps the write from being optimized away.
             bytes[0] = std::hint::black_box(bytes[0]);
         });
     }
@@ -148,8 +144,8 @@ impl Pages {
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) {
         self.visit(offset, to.len(), |pieces| {
             for Piece { page, start, len, at } in pieces {
-                // SAFETY: the piece lies within the frame of its page, to which nobody writes
-                // without the lock.
+                // SAFETY: the piece lies within the frame of its page, which is written only with
+                // the lock held.
                 let from = unsafe {
                     slice::from_raw_parts(self.frame(self.frame_of(page)).add(start).as_ptr(), len)
                 };
@@ -170,7 +166,7 @@ impl Pages {
         self.modify(offset, len, |bytes, _| bytes.fill(0));
     }
 
-    /// The same, giving the memory of whole regions back to the kernel if that can be.
+    /// Fills with zeroes; whole regions and pages give their memory back where possible.
     pub(super) fn discard(&self, offset: u64, len: usize) {
         self.visit(offset, len, |pieces| {
             if !self.release_region(&pieces) {
@@ -183,8 +179,8 @@ impl Pages {
         });
     }
 
-    /// Gives the memory of a region back to the kernel, which makes it read as zeroes; false if it
-    /// is no whole one, or not all in the frames of its own, or lent.
+    /// Gives the memory of a region back to the kernel, after which it reads as zeroes. False if
+    /// the region is not whole, not all in its own frames, or lent.
     fn release_region(&self, pieces: &Pieces) -> bool {
         let own =
             |piece: &Piece| self.is_releasable(piece) && self.frame_of(piece.page) == piece.page;
@@ -194,28 +190,28 @@ impl Pages {
             && self.release(first..first + REGION / PAGE)
     }
 
-    /// The same for a page, whatever frame it is in.
+    /// Gives the memory of a page back, whatever frame it is in.
     fn release_page(&self, piece: &Piece) -> bool {
         let frame = self.frame_of(piece.page);
         self.is_releasable(piece) && self.release(frame..frame + 1)
     }
 
-    /// Whether the piece is all of a page, and that is not lent.
+    /// Whether the piece is a whole page that is not lent.
     fn is_releasable(&self, piece: &Piece) -> bool {
         let frame = self.frame_of(piece.page);
         piece.len == PAGE && self.loans[frame].load(Ordering::Acquire) == 0
     }
 
-    /// Under the lock of their pages' region, gives the memory of frames that are not lent back.
+    /// Gives the memory of frames that are not lent back, under the lock of their pages' region.
     fn release(&self, frames: Range<usize>) -> bool {
         let (start, len) = (self.frame(frames.start), frames.len() * PAGE);
-        // SAFETY: whole pages of a private anonymous mapping, at which nobody looks: they are not
-        // lent, and we hold the lock.
+        // SAFETY: whole pages of a private anonymous mapping that nobody reads: they are not lent,
+        // and we hold the lock.
         unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }.is_ok()
     }
 
-    /// What is on the disk now, where it lies; `None` if that is not one piece of memory, or too
-    /// much is lent.
+    /// Lends the current content in place; `None` if it is not one piece of memory, or too much is
+    /// lent.
     pub(super) fn lend(self: &Arc<Self>, offset: u64, len: usize) -> Option<Loan> {
         let mut lent: Option<Range<usize>> = None;
         let mut refused = false;
@@ -235,7 +231,7 @@ impl Pages {
             self.end_loans(frames);
             return None;
         }
-        // SAFETY: within the frames, which are lent: whoever writes to their pages takes others.
+        // SAFETY: within the frames, which are lent: writes to their pages go to other frames.
         let loan = unsafe {
             let start = self.frame(frames.start).add(offset as usize % PAGE);
             Loan::new(Arc::clone(self) as Arc<dyn Lender>, start, len)
@@ -246,8 +242,7 @@ impl Pages {
         Some(loan)
     }
 
-    /// Calls `visit` with the pieces of each region that `len` bytes from `offset` on touch, under
-    /// the region's lock.
+    /// Calls `visit` with the pieces of each region of `len` bytes at `offset`, under its lock.
     fn visit(&self, offset: u64, len: usize, mut visit: impl FnMut(Pieces)) {
         let start = usize::try_from(offset).expect("the disk's size is a usize");
         assert!(len <= self.len && start <= self.len - len, "checked by the queue");
@@ -256,38 +251,38 @@ impl Pages {
             let at = start + done;
             let next = (REGION - at % REGION).min(len - done);
             let stripe = &self.stripes[at / REGION % STRIPES].0;
-            // A panic in between leaves bytes half copied at worst, so poison means nothing.
+            // A panic in between leaves bytes half copied at worst, so poison is ignored.
             let _guard = stripe.lock().unwrap_or_else(PoisonError::into_inner);
             visit(Pieces { begin: start, now: at, end: at + next });
             done += next;
         }
     }
 
-    /// Calls `change` with the bytes of each piece, and where they begin in the access.
+    /// Calls `change` with the bytes of each piece and their offset in the access.
     fn modify(&self, offset: u64, len: usize, mut change: impl FnMut(&mut [u8], usize)) {
         self.visit(offset, len, |pieces| {
             pieces.for_each(|piece| change(self.writable(&piece), piece.at));
         });
     }
 
-    /// The bytes of a piece, to write to while the lock of its region is held.
+    /// The bytes of a piece, for writing while the lock of its region is held.
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
     fn writable(&self, piece: &Piece) -> &mut [u8] {
         let mut frame = self.frame_of(piece.page);
         if self.loans[frame].load(Ordering::Acquire) != 0 {
             frame = self.move_page(piece, frame);
         }
-        // SAFETY: within the frame, which is not lent; nobody else touches it without the lock.
+        // SAFETY: within the frame, which is not lent; others touch it only with the lock.
         unsafe { slice::from_raw_parts_mut(self.frame(frame).add(piece.start).as_ptr(), piece.len) }
     }
 
-    /// Gives a page that is lent another frame, with what the piece leaves as it was.
+    /// Moves a lent page to another frame, and copies the bytes that the piece does not overwrite.
     #[cold]
     fn move_page(&self, piece: &Piece, from: usize) -> usize {
         let to = self.free_frames().take();
         if piece.len < PAGE {
-            // SAFETY: two frames; the one is not written to while it is lent, and nobody else
-            // knows of the other.
+            // SAFETY: two different frames; the one is not written while lent, the other is not
+            // shared yet.
             unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), PAGE) };
         }
         self.table[piece.page].store(to as u32 + 1, Ordering::Relaxed);
@@ -297,7 +292,7 @@ impl Pages {
         to
     }
 
-    /// A frame that no page is in, and that is not lent, can be used again.
+    /// Frees a frame that has neither a page nor a loan.
     fn vacate(&self, frame: usize) {
         self.loans[frame].store(0, Ordering::Relaxed);
         self.free_frames().used.push(frame);
@@ -307,7 +302,7 @@ impl Pages {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The frame that a page is in; changes under the lock of its region.
+    /// The frame of a page; changes under the lock of its region.
     fn frame_of(&self, page: usize) -> usize {
         match self.table[page].load(Ordering::Relaxed) {
             0 => page,
@@ -315,14 +310,14 @@ impl Pages {
         }
     }
 
-    /// Where a frame begins.
+    /// The address of a frame.
     fn frame(&self, frame: usize) -> NonNull<u8> {
         debug_assert!(frame < self.loans.len(), "frame {frame} of {}", self.loans.len());
         // SAFETY: within the mapping: there is a frame for each count of loans.
         unsafe { self.frames.base().add(frame * PAGE) }
     }
 
-    /// Counts a page as lent, if that is not one too many.
+    /// Counts a page as lent; false at the limit.
     fn may_lend(&self) -> bool {
         let may = self.lent.fetch_add(1, Ordering::AcqRel) < SPARE;
         if !may {
@@ -334,12 +329,12 @@ impl Pages {
     fn end_loans(&self, frames: Range<usize>) {
         let pages = frames.len();
         for frame in frames {
-            // What the loan's reader has read, it has read before somebody writes there.
+            // The loan's reads happen before later writes to the frame.
             if self.loans[frame].fetch_sub(1, Ordering::AcqRel) == LEFT + 1 {
                 self.vacate(frame);
             }
         }
-        // Last, so that what is lent never takes more frames than there are.
+        // Last, so that loans never take more frames than there are.
         self.lent.fetch_sub(pages, Ordering::AcqRel);
     }
 }
@@ -357,7 +352,7 @@ impl Free {
     }
 }
 
-/// Has the processor fetch what will soon be read, while it does other things.
+/// Prefetches bytes that will be read soon.
 fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {
@@ -372,7 +367,7 @@ fn prefetch(bytes: &[u8]) {
 /// The pieces of a range, page by page.
 #[derive(Clone)]
 struct Pieces {
-    /// Where the access begins, and this range now and in the end, in bytes of the disk.
+    /// The start of the access, the current position and the end, in bytes of the disk.
     begin: usize,
     now: usize,
     end: usize,
@@ -408,7 +403,7 @@ mod tests {
         bytes
     }
 
-    /// Pages that the kernel has given.
+    /// Pages that are resident.
     fn resident(pages: &Pages) -> usize {
         let mut given = vec![0_u8; LEN / PAGE];
         let base = pages.frame(0).as_ptr().cast();

@@ -109,7 +109,7 @@ fn a_block_device_has_one_user() {
     let error = device.open(&at_once()).expect_err("one writer");
     assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
     drop(store);
-    // Claimed by something that takes no lock, as a mount does.
+    // Claimed without a lock, as a mount does.
     let claim = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let claimed = rustix::fs::open(&device.device, claim, Mode::empty()).unwrap();
     let error = device.open(&at_once()).expect_err("claimed");
@@ -179,8 +179,8 @@ fn the_identity_follows_the_medium_not_the_device_number() {
     assert_ne!(seed(&other), Some(first));
 }
 
-/// A file system that takes writes and can't keep them: its device's file is where there is no
-/// room.
+/// A file system that accepts writes and can't store them: the file below its device is on a full
+/// file system.
 struct FullDisk {
     /// Unmounted in this order.
     mounts: [PathBuf; 2],
@@ -199,7 +199,7 @@ impl FullDisk {
         run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(room))?;
         File::create(&image).unwrap().set_len(64 << 20).unwrap();
         let device = Loop::attach(&image, &[])?;
-        // A journal would end the file system at the first error.
+        // A journal would stop the file system at the first error.
         let mkfs = ["-q", "-F", "-O", "^has_journal", "-E", "nodiscard"];
         run(Command::new("mkfs.ext4").args(mkfs).arg(&device.device))?;
         run(Command::new("mount").arg(&device.device).arg(fs))?;
@@ -241,8 +241,8 @@ fn run(command: &mut Command) -> Option<()> {
     }
 }
 
-/// The kernel has failed to write back what was completed. It says so to each open file description
-/// once; and the FUA write, which asks first, must not be the one who takes it away.
+/// The kernel has failed to write back completed writes, and reports it to each open file
+/// description once. The FUA write asks first, and must not take the report away.
 #[test]
 fn a_failed_fua_write_takes_no_loss_away_from_a_flush() {
     let Some(disk) = FullDisk::new() else { return };
@@ -259,7 +259,7 @@ fn a_failed_fua_write_takes_no_loss_away_from_a_flush() {
     println!("writing back: {written_back:?}");
     written_back.unwrap_err();
     assert_eq!(store.losses(), 0, "nobody has asked");
-    // To a place that there is room for.
+    // To a place with room.
     other.write(WRITE_FUA, 0, &[2; 4096]).unwrap_err();
     assert_eq!(store.losses(), 1);
     one.flush().unwrap_err();

@@ -1,4 +1,4 @@
-//! Drives a queue from a test: sleeps on its descriptor as the engine does, and never for ever.
+//! Drives a queue from a test: sleeps on its descriptor as the engine does, with a bound.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ impl Driver {
         self.queue.submit(token, Request { operation, offset, len, buffer });
     }
 
-    /// Whether the queue's descriptor says that something waits, within `timeout`.
+    /// Whether the queue's descriptor becomes readable within `timeout`.
     pub(crate) fn readable(&self, timeout: Duration) -> bool {
         let fd = self.queue.wait_fd().expect("a queue that can be slept on");
         let timeout = Timespec::try_from(timeout).unwrap();
@@ -100,7 +100,7 @@ impl Driver {
         self.run(Operation::Flush, 0, 0).result
     }
 
-    /// Every page is back with the arena.
+    /// Asserts that every page is back with the arena.
     pub(crate) fn assert_nothing_is_lent(&self) {
         let all = self.arena.claim(0, self.arena.pages() * PAGE);
         assert!(all.is_some(), "a buffer has not come back");

@@ -126,7 +126,7 @@ fn durable_steps_that_fail_are_losses() {
     }
 }
 
-/// A flush covers what completed before it began, not what is still under way.
+/// A flush covers writes that completed before it began, not those in flight.
 #[test]
 fn a_write_beside_a_flush_may_be_lost() {
     let (store, faults) = volatile();
@@ -153,7 +153,7 @@ fn a_disk_may_have_written_part_of_its_cache() {
     assert_eq!(driver.read(0, 4096), expected);
 }
 
-/// The same over a file, whose requests are really in flight when the power goes.
+/// The same over a file, whose requests are really in flight at the crash.
 #[test]
 fn requests_in_flight_at_the_crash_fail() {
     let file = temporary(SIZE);

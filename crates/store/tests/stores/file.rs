@@ -1,4 +1,4 @@
-//! What is particular to files: holes, wake-ups, registered memory, files that change size.
+//! Properties of files: holes, wake-ups, registered memory, changes of size.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -91,7 +91,7 @@ fn registered_and_other_memory_mix_and_arenas_come_and_go() {
     let file = temporary(MIB as u64);
     let mut driver = Driver::new(&open(&file), 8);
     for round in 0..70_u8 {
-        // More rounds than the table has entries: they are given back.
+        // More rounds than the table has entries, so entries must be released.
         let arena = Arena::new(4);
         driver.queue.register(&arena);
         driver.queue.register(&arena);
@@ -144,7 +144,7 @@ fn a_file_is_made_larger_while_it_is_used_and_never_smaller() {
     assert_eq!(store.geometry().size, 2 * MIB as u64);
     assert_eq!(driver.read(2 * MIB as u64 - 512, 512), [0; 512]);
 
-    // It has grown by other means, and nobody has looked yet: what would cut that off is refused.
+    // The file has grown unnoticed: a size that would cut that off is refused.
     file.as_file().set_len(4 * MIB as u64).unwrap();
     let shorter = store.resize(Some(3 * MIB as u64)).unwrap_err();
     let (now, wanted) = (4 * MIB as u64, 3 * MIB as u64);
@@ -240,7 +240,7 @@ fn a_file_that_shrank_or_was_deleted_is_not_called_healthy() {
     file.as_file().set_len(4096).unwrap();
     let shrunk = BackingError::Shrunk { now: 4096, size: MIB as u64 };
     assert_eq!(store.check_backing(), Err(shrunk.clone()));
-    // Whatever size is asked for: what was cut off must not come back as zeroes unnoticed.
+    // Whatever size is asked for: lost bytes must not come back as zeroes unnoticed.
     for size in [None, Some(MIB as u64), Some(2 * MIB as u64)] {
         let refused = store.resize(size).unwrap_err();
         assert!(matches!(&refused, ResizeError::Backing(why) if *why == shrunk), "{refused}");

@@ -1,4 +1,4 @@
-//! Stores whose requests are executed by a thread of their own.
+//! Stores whose requests are executed by a worker thread.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -35,7 +35,7 @@ fn it_is_a_disk() {
         let file = FileStore::open(file.path(), &FileOptions::default()).unwrap();
         model::run(&HandOverStore::new(Arc::new(file), spin), seed, true, 20);
     }
-    // Wrappers around it, and inside.
+    // Wrappers outside and inside.
     model::run(&FaultStore::new(wrapped(memory())), 9, false, 20);
     model::run(&wrapped(FaultStore::new(memory())), 10, false, 20);
 }
@@ -183,7 +183,7 @@ impl Queue for BrokenQueue {
 fn a_failed_kick_is_told_and_tried_again() {
     let mut driver = Driver::new(&wrapped(Broken { panics: false }), 1);
     driver.submit(1, Operation::Read, 0, 512);
-    // The worker may have been fast enough for this very call to tell.
+    // The worker may be fast enough for this very call to report it.
     let told = driver.queue.kick().and_then(|()| {
         assert!(driver.readable(PATIENCE), "the news wakes the sleeper");
         driver.queue.kick()

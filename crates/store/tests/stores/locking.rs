@@ -35,7 +35,7 @@ fn one_writer_or_many_readers() {
         assert_eq!(holder_of(&error), Some(std::process::id()), "{error}");
         assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
     }
-    // A queue keeps the lock as well, and lets go of it in its drop.
+    // A queue keeps the lock as well, and releases it when dropped.
     let queue = writer.queue(1).unwrap();
     drop(writer);
     open(false).expect_err("a queue may still write");
@@ -46,7 +46,7 @@ fn one_writer_or_many_readers() {
     open(false).unwrap();
 }
 
-/// Not a test: what the tests below run in a process of its own.
+/// Not a test: the child process of the tests below.
 #[test]
 fn child_that_holds_the_lock() {
     let Ok(path) = env::var(HOLDER) else { return };
@@ -60,7 +60,7 @@ fn child_that_holds_the_lock() {
     driver.queue.kick().unwrap();
     println!("{HOLDER}");
     std::io::stdout().flush().unwrap();
-    // Until killed; or until the parent is gone, and with it the other end.
+    // Until killed, or until the parent and its end of the pipe are gone.
     let mut line = String::new();
     let _ = std::io::stdin().read_line(&mut line);
 }
@@ -91,7 +91,7 @@ fn a_killed_writer_is_named_while_it_lives_and_followed_when_its_writes_are_out(
         let options = FileOptions { lock_wait: Duration::from_secs(30), ..FileOptions::default() };
         let store = FileStore::open(file.path(), &options).unwrap();
         child.wait().unwrap();
-        // No write of the old process comes through from now on.
+        // No write of the old process arrives from now on.
         let mut driver = Driver::new(&store, 1);
         driver.write(WRITE, 0, &vec![round; 8 << 20]).unwrap();
         assert!(driver.read(0, 8 << 20).iter().all(|&byte| byte == round));

@@ -12,13 +12,13 @@ use tyche_store::memory::MemoryStore;
 
 use crate::drive::{Driver, Random};
 
-/// Bytes of every disk here: more than the pieces that any store works in, and not round.
+/// Bytes of every disk here: larger than the chunks of any store, and not round.
 pub(crate) const SIZE: u64 = (3 << 20) + (24 << 10);
 const DEPTH: usize = 16;
 /// The longest range of one request, larger than a step of zeroing.
 const LEN_MAX: u64 = 5 << 18;
 
-/// What a disk should hold. What was discarded may hold anything.
+/// The expected content of a disk. Discarded bytes may be anything.
 pub(crate) struct Oracle {
     pub(crate) bytes: Vec<u8>,
     defined: Vec<bool>,
@@ -58,7 +58,7 @@ fn ranges(random: &mut Random, size: u64, block: u64) -> Vec<(u64, usize)> {
     let mut ranges = Vec::new();
     let mut at = random.below(size / 4) / block * block;
     while at < size && ranges.len() < DEPTH {
-        // Mostly small: that is where alignment is odd.
+        // Mostly small: there alignment is odd.
         let most = if random.chance(8) { LEN_MAX } else { 16 << 10 };
         let len = (random.below(most) / block * block + block).min(size - at);
         ranges.push((at, len as usize));
@@ -80,9 +80,9 @@ fn operation(random: &mut Random) -> Operation {
     }
 }
 
-/// Runs the model, and returns what the disk should hold now.
+/// Runs the model; returns the expected content.
 pub(crate) fn run(store: &dyn Store, seed: u64, register: bool, rounds: usize) -> Oracle {
-    // Shown only if the run fails, to find the call that repeats it.
+    // Printed only if the run fails: the seed repeats it.
     println!("seed {seed}");
     let geometry = store.geometry();
     let (size, block) = (geometry.size, u64::from(geometry.block_size));
@@ -150,7 +150,7 @@ fn a_fault_store_without_faults_is_a_disk() {
 
 fn file_in(dir: &Path) -> NamedTempFile {
     let file = NamedTempFile::new_in(dir).unwrap();
-    // Not a multiple of any block size: what is beyond the last whole block is not ours.
+    // Not a multiple of any block size: the bytes beyond the last whole block are not ours.
     file.as_file().set_len(SIZE + 100).unwrap();
     file
 }

@@ -1,4 +1,4 @@
-//! What is said when a path cannot be exported.
+//! Errors for paths that cannot be exported.
 
 use std::fs;
 use std::path::Path;

@@ -30,7 +30,7 @@ fn submit_reads(driver: &mut Driver) {
     }
 }
 
-/// After the drop all memory is ours: the kernel writes no more to it.
+/// Asserts that the kernel no longer writes to memory given back by the drop.
 fn assert_kernel_is_done(arena: &tyche_block::Arena, store: &FileStore) {
     let mut all = arena.claim(0, arena.pages() * PAGE).expect("all buffers came back");
     all.fill(0xee);
@@ -68,7 +68,7 @@ fn a_drop_on_another_thread_waits_just_the_same() {
             submit_reads(&mut driver);
             driver.queue.kick().unwrap();
             to_main.send(driver).unwrap();
-            // Alive, but in no hurry to run the kernel's completions.
+            // Alive, but slow to run the kernel's completions.
             let _ = from_main.recv_timeout(PATIENCE);
         });
         drop(from_thread.recv_timeout(PATIENCE).unwrap());

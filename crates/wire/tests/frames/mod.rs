@@ -1,4 +1,4 @@
-//! What the tests of frames share: re-emission, mended checksums, and the golden frames.
+//! Shared by the tests of frames: re-emission, corrected checksums, and the golden frames.
 //!
 //! A golden frame is a text file in `tests/golden`, one literal frame with a comment to every
 //! field. A line is `offset  bytes  ; comment`: the offset counts from the start of the frame,
@@ -14,7 +14,7 @@ use tyche_wire::{
     Reject, emit_entries,
 };
 
-/// Where the fields of the header are in the frame.
+/// Offsets of the header's fields in the frame.
 pub(crate) const VERSION: usize = 14;
 pub(crate) const KIND: usize = 15;
 pub(crate) const FLAGS: usize = 16;
@@ -69,7 +69,7 @@ pub(crate) fn golden(name: &str) -> Vec<u8> {
     decode(&golden_text(name))
 }
 
-/// The bytes that an annotated text stands for. Panics where an offset in the text is wrong.
+/// Decodes an annotated text to bytes. Panics if an offset in the text is wrong.
 pub(crate) fn decode(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in text.lines() {
@@ -99,7 +99,7 @@ pub(crate) fn split(frame: &[u8]) -> (&[u8; HEAD_LEN], &[u8]) {
     frame.split_first_chunk().expect("a frame has at least 64 bytes")
 }
 
-/// What a frame carries, owned.
+/// The contents of a frame, owned.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Payload {
     Empty,
@@ -121,7 +121,7 @@ impl From<&Body<'_>> for Payload {
     }
 }
 
-/// Emits a frame with the Ethernet header of `ethernet`, into buffers full of rubbish.
+/// Emits a frame with the Ethernet header of `ethernet`, into buffers pre-filled with garbage.
 pub(crate) fn emit(header: &Header, payload: &Payload, ethernet: &[u8; HEAD_LEN]) -> Vec<u8> {
     let ethertype = u16::from_be_bytes([ethernet[12], ethernet[13]]);
     let ethernet = (Mac::destination(ethernet), Mac::source(ethernet), ethertype);
@@ -141,7 +141,7 @@ pub(crate) fn emit(header: &Header, payload: &Payload, ethernet: &[u8; HEAD_LEN]
             let mut tail = [0xa5; ENTRIES_MAX * ENTRY_LEN];
             let len = emit_entries(entries, &mut tail);
             assert!(tail[len..].iter().all(|&byte| byte == 0xa5), "wrote past its end");
-            // In pieces, as the parts of several requests are.
+            // In pieces, like the parts of several requests.
             header.seal(ethernet, data.chunks(512), &tail[..len], &mut head);
             emitted.extend_from_slice(data);
             emitted.extend_from_slice(&tail[..len]);
@@ -157,7 +157,7 @@ pub(crate) fn emit(header: &Header, payload: &Payload, ethernet: &[u8; HEAD_LEN]
     [&head[..], &emitted].concat()
 }
 
-/// Whether the payload's checksum leaves the data section out.
+/// Whether the payload's checksum excludes the data section.
 pub(crate) fn is_unchecked(frame: &[u8]) -> bool {
     match frame[KIND] {
         0x11 => frame[FLAGS] & 1 == 0,
@@ -165,7 +165,7 @@ pub(crate) fn is_unchecked(frame: &[u8]) -> bool {
     }
 }
 
-/// Makes both checksums right, whatever the frame says.
+/// Corrects both checksums of any frame.
 pub(crate) fn mend(frame: &mut [u8]) {
     let skipped = if is_unchecked(frame) { u32_at(frame, DATA_LEN) as usize } else { 0 };
     let covered = frame[HEAD_LEN..].get(skipped..).unwrap_or(&[]);
@@ -173,8 +173,8 @@ pub(crate) fn mend(frame: &mut [u8]) {
     put_u32(frame, HEADER_CRC, Checksum::of(&frame[VERSION..HEADER_CRC]));
 }
 
-/// Makes `data_len` agree with the payload's length, as far as the entry count allows, and then
-/// the checksums.
+/// Sets `data_len` to match the payload's length, as far as the entry count allows, and then the
+/// checksums.
 pub(crate) fn mend_len(frame: &mut [u8]) {
     let entries = usize::from(u16::from_le_bytes([frame[ENTRIES], frame[ENTRIES + 1]]));
     let data_len = (frame.len() - HEAD_LEN).saturating_sub(entries * ENTRY_LEN);
@@ -182,7 +182,7 @@ pub(crate) fn mend_len(frame: &mut [u8]) {
     mend(frame);
 }
 
-/// The rule that every frame obeys: it is rejected, or it is the only encoding of its meaning.
+/// Checks the rule for every frame: it is rejected, or it is the only encoding of its meaning.
 /// Returns whether it was accepted.
 pub(crate) fn check(frame: &[u8]) -> bool {
     let (head, payload) = split(frame);
@@ -190,13 +190,13 @@ pub(crate) fn check(frame: &[u8]) -> bool {
     assert_eq!(Body::parse_unchecked(&parsed.header, payload).as_ref(), Ok(&parsed.body));
     let again = emit(&parsed.header, &Payload::from(&parsed.body), head);
     assert!(again == frame, "a second encoding of {parsed}");
-    // The text must come out whatever the frame carries.
+    // Any frame must have a text.
     assert!(!parsed.to_string().is_empty());
     true
 }
 
-/// Checks `input` as a frame as it is, with the checksums mended, and with the length mended too:
-/// a fuzzer does not get past a checksum by itself. Returns how many of the three were accepted.
+/// Checks `input` unchanged, with the checksums corrected, and with the length corrected too: a
+/// fuzzer does not get past a checksum by itself. Returns how many of the three were accepted.
 pub(crate) fn check_all(input: &[u8]) -> usize {
     if input.len() < HEAD_LEN {
         return 0;

@@ -15,11 +15,11 @@ use tyche_block::Disk;
 use crate::nbd::connection::{self, Peer};
 use crate::nbd::ending::Counters;
 
-/// A pair of sockets before they part.
+/// A pair of sockets, before one goes to the kernel.
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) ours: UnixStream,
-    /// To be told to the kernel, which then holds it, too.
+    /// The kernel's end; the kernel then holds it, too.
     pub(super) kernel: OwnedFd,
 }
 
@@ -35,7 +35,7 @@ impl Ends {
         drop(self.kernel);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match recv(&self.ours, &mut [0; 1], flags) {
-            // A request is there, or none yet.
+            // A request has arrived, or none yet.
             Ok((1.., _)) | Err(Errno::AGAIN) => Some(self.ours),
             _ => None,
         }
@@ -63,11 +63,11 @@ impl Server {
         }
     }
 
-    /// Starts to serve one more connection.
+    /// Serves one more connection.
     ///
-    /// The socket has no time limits: the kernel sends requests and takes replies as it can, and
-    /// a machine may be suspended in the middle of either. [`hang_up`](Self::hang_up) ends every
-    /// wait.
+    /// The socket has no time limits: the kernel sends requests and takes replies at its own pace,
+    /// and a machine may be suspended in the middle of either. [`hang_up`](Self::hang_up) ends
+    /// every wait.
     pub(super) fn serve(&mut self, stream: UnixStream) -> io::Result<()> {
         let peer = Arc::new(Peer::new(stream));
         let (disk, counters) = (Arc::clone(&self.disk), Arc::clone(&self.counters));
@@ -87,12 +87,12 @@ impl Server {
         Ok(())
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Closes all connections: the kernel can't wait for anything from them any more.
+    /// Closes all connections, so that the kernel can't wait for them any more.
     pub(super) fn hang_up(&self) {
         self.stopping.store(true, Ordering::Release);
         for (peer, _) in &self.connections {

@@ -1,27 +1,27 @@
 //! The kernel's own network block device: a disk becomes `/dev/nbdN`.
 //!
-//! The kernel is the client of a [connection](super::connection) over a pair of sockets. It
-//! learns by netlink what other clients learn by the handshake.
+//! The kernel is the client of a [connection](super::connection) over a pair of sockets. It gets by
+//! netlink what other clients get in the handshake.
 //!
-//! What happens when things go wrong, with one socket (the default):
+//! Failures, with one socket (the default):
 //!
-//! - *The target is lost.* The disk answers every request in the end (`--ctrl-loss-tmo`), so
-//!   the kernel is told to wait for ever. It says in its log that requests seem stuck.
+//! - *The target is lost.* The disk answers every request in the end (`--ctrl-loss-tmo`), so the
+//!   kernel is told to wait for ever. It logs requests that seem stuck.
 //! - *This process dies.* The device stays, and requests wait for
-//!   [`dead_timeout`](NbdDeviceOptions::dead_timeout). A new process that
-//!   [takes over](NbdDevice::recover) gets them: new ones at once, and those that were in flight
-//!   when the kernel next looks at them ([`LOOK_AGAIN`]). No program sees an error.
-//! - *The device is to go by force.* The sockets are closed, so that nothing in the kernel can
-//!   wait for them, and then the device is taken away: what is in flight fails with `EIO`.
+//!   [`dead_timeout`](NbdDeviceOptions::dead_timeout). A new process that [takes
+//!   over](NbdDevice::recover) gets them: new ones at once, and those in flight at the kernel's
+//!   next check of them ([`LOOK_AGAIN`]). No program sees an error.
+//! - *The device is removed by force.* The sockets are closed, so that nothing in the kernel can
+//!   wait for them, and then the device is removed: requests in flight fail with `EIO`.
 //!
-//! With several sockets there is a hardware queue for each, but the kernel knows only one answer
-//! to a late reply: it gives up the socket and sends the request on another. A request that is
-//! late because of the target must not be sent twice, for a write that is still under way might
-//! then overtake later ones. So the kernel's patience has to be longer than the disk's own, and
-//! what was in flight when a process died waits that long. That is why one socket is the default.
+//! With several sockets there is a hardware queue for each. But the kernel's only reaction to a
+//! late reply is to give the socket up and send the request on another. A request that is late
+//! because of the target must not be sent twice: a write still in flight might then overtake later
+//! ones. So the kernel's timeout must exceed the disk's own, and after the death of a process its
+//! requests in flight wait that long. Hence one socket is the default.
 //!
-//! A device that others have open can't vanish. It fails all I/O, and is free for others when the
-//! last one closes it.
+//! A device that others have open can't vanish. It fails all I/O, and is free again after its last
+//! close.
 
 mod kernel;
 mod netlink;
@@ -46,40 +46,39 @@ use super::handshake::transmission_flags;
 use crate::claim::{self, Claim};
 use crate::{Attachment, Error, Stopped, slots};
 
-/// With one socket, how often the kernel looks whether a request that is in flight has lost its
-/// connection meanwhile. It writes a line to its log each time, for each such request.
+/// With one socket, the interval at which the kernel checks whether a request in flight has lost
+/// its connection. Each time it logs a line for each such request.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// With several sockets, how much longer than the disk the kernel waits.
+/// With several sockets, the kernel's timeout in excess of the disk's.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The longest that the kernel can be told to wait: it counts up to 2^32 ticks of a millisecond.
+/// The kernel's longest timeout: it counts up to 2^32 ticks of a millisecond.
 const PATIENCE_MAX: Duration = Duration::from_secs(4_000_000);
 
-/// How long the kernel may take to notice that a former process is dead.
+/// The time that the kernel has to notice the death of a process.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Between two looks.
+/// The interval between two tries.
 const RECONNECT_RETRY: Duration = Duration::from_millis(20);
 
-/// What may be chosen for a device.
+/// Options of a device.
 #[derive(Clone, Debug)]
 pub struct NbdDeviceOptions {
-    /// Sockets between the kernel and this process, each a hardware queue. See the
-    /// [module](super) for what more than one costs.
+    /// Sockets between the kernel and this process, each a hardware queue. See the [module](super)
+    /// for the cost of more than one.
     pub sockets: NonZeroU16,
-    /// By when the disk answers every request, be it with an error; `None` if it may take for
-    /// ever. Matters with several sockets only.
+    /// The time within which the disk answers every request, perhaps with an error; `None` if there
+    /// is no limit. Used with several sockets only.
     pub answer_within: Option<Duration>,
-    /// How long requests wait for a new process when this one has died, before they fail.
+    /// The time that requests wait for a new process after this one has died, before they fail.
     pub dead_timeout: Duration,
-    /// Tells the device from those of others: whoever wants to take it over or away must know it.
-    /// Short text, such as a UUID.
+    /// Identifies the device: needed to take it over or to remove it. Short text, such as a UUID.
     pub identity: String,
 }
 
 impl NbdDeviceOptions {
-    /// One socket, and five minutes for a new process to come.
+    /// One socket, and five minutes for a new process.
     pub fn new(identity: impl Into<String>) -> Self {
         Self {
             sockets: NonZeroU16::MIN,
@@ -89,7 +88,7 @@ impl NbdDeviceOptions {
         }
     }
 
-    /// Zero is for ever, with one socket.
+    /// The kernel's timeout. Zero means no limit, with one socket.
     fn timeout_s(&self) -> u64 {
         if self.sockets == NonZeroU16::MIN {
             return 0;
@@ -106,24 +105,24 @@ pub struct NbdDevice {
     identity: String,
     disk: Arc<dyn Disk>,
     driver: Driver,
-    /// `None` once the device has been let go.
+    /// `None` once the device was released.
     server: Option<Server>,
 }
 
 impl NbdDevice {
-    /// Whether this kernel can do it.
+    /// Checks that this kernel supports it.
     ///
     /// # Errors
-    /// What is missing, and what brings it.
+    /// The missing part, and its remedy.
     pub fn probe() -> Result<(), Error> {
         Driver::open().map(drop)
     }
 
-    /// Makes `disk` a device that is free, loading the driver if need be.
+    /// Makes `disk` a free device, loading the driver if need be.
     ///
     /// # Errors
-    /// Without root or the driver; if the arena is too small for a request; what the kernel says
-    /// when it refuses.
+    /// Without root or the driver; if the arena is too small for a request; the kernel's error when
+    /// it refuses.
     pub fn start(disk: Arc<dyn Disk>, options: &NbdDeviceOptions) -> Result<Self, Error> {
         let request_max = request_max(&disk)?;
         let driver = Driver::open()?;
@@ -143,7 +142,7 @@ impl NbdDevice {
         };
         let mut server = Server::new(Arc::clone(&disk), request_max);
         let served = ends.into_iter().try_for_each(|ends| server.serve(ends.ours));
-        // From here on, dropping it takes the device away.
+        // From here on, dropping it removes the device.
         let device = Self::of(number, disk, driver, server, options);
         served.map_err(explain)?;
         device.tune(options);
@@ -154,12 +153,12 @@ impl NbdDevice {
         Ok(device)
     }
 
-    /// Takes over a device that a process has left that is dead: requests that wait are served,
-    /// and those that were in flight are sent again. The number of sockets is what it was.
+    /// Takes over the device of a dead process: waiting requests are served, and those that were in
+    /// flight are sent again. The number of sockets stays.
     ///
     /// # Errors
     /// As [`start`](Self::start). `NotFound` if the device has no disk any more or belongs to
-    /// another; `ResourceBusy` if its former process is alive.
+    /// another; `ResourceBusy` if its process is alive.
     pub fn recover(
         number: u32,
         disk: Arc<dyn Disk>,
@@ -203,23 +202,23 @@ impl NbdDevice {
         Ok(device)
     }
 
-    /// The device of this identity, if it has a disk, be its process alive or dead. Kernels
-    /// before 5.14 don't tell.
+    /// The device of this identity, if it has a disk, whether its process is alive or dead. Kernels
+    /// before 5.14 don't report identities.
     pub fn find(identity: &str) -> Option<u32> {
         let ours = |&number: &u32| sysfs::identity(number).as_deref() == Some(identity);
         sysfs::numbers().into_iter().find(ours)
     }
 
-    /// Takes the device of this identity away from a process that is dead, if there is such a
-    /// device. What waits for it fails. Without `force`, only if nobody uses it.
+    /// Removes the device of this identity from a dead process, if there is one. Its waiting
+    /// requests fail. Without `force`, only if it is not in use.
     ///
     /// # Errors
-    /// What the kernel says when it refuses.
+    /// The kernel's error when it refuses.
     pub fn remove_orphan(identity: &str, force: bool) -> Result<Stopped, Error> {
         let Some(number) = Self::find(identity) else { return Ok(Stopped::Gone) };
         let path = path(number);
         let explain = |error| Error::new(format!("remove {}", path.display()), error);
-        // To open a device that nobody serves may take until somebody does: only to be careful.
+        // The open may wait until the device has a server: only without `force`.
         if !force && claim::is_in_use(&path).map_err(explain)? {
             return Ok(Stopped::InUse);
         }
@@ -238,7 +237,7 @@ impl NbdDevice {
         Self { number, path, identity, disk, driver, server: Some(server) }
     }
 
-    /// Sets what netlink can't.
+    /// Sets the attributes that netlink can't.
     fn tune(&self, options: &NbdDeviceOptions) {
         if options.timeout_s() != 0 {
             return;
@@ -249,8 +248,8 @@ impl NbdDevice {
         }
     }
 
-    /// Takes the device away, whatever it is doing. The sockets go first: the kernel would wait
-    /// for a disk that does not answer when it says goodbye.
+    /// Removes the device in any state. The sockets go first: otherwise the kernel would wait at
+    /// the disconnect for a disk that does not answer.
     fn let_go(&mut self, server: Server) -> Result<(), Error> {
         server.hang_up();
         let disconnected = disconnect(&self.driver, self.number);
@@ -322,7 +321,7 @@ fn path(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/nbd{number}"))
 }
 
-/// The longest request that the kernel may make of `disk`, in bytes.
+/// The kernel's longest request to `disk`, in bytes.
 fn request_max(disk: &Arc<dyn Disk>) -> Result<u32, Error> {
     match slots::io_max(disk.arena(), PAYLOAD_MAX) {
         0 => Err(Error::new("make an nbd device", io::Error::from(ErrorKind::InvalidInput))
@@ -347,8 +346,7 @@ fn configuration<'a>(
     }
 }
 
-/// Lets the kernel read the partition table, which it does when a device is opened that has got a
-/// disk.
+/// Makes the kernel read the partition table, by opening a device with a new disk.
 fn scan_partitions(device: &Path) {
     let path = device.to_owned();
     let scan = move || drop(claim::open_privately(&path, 0));

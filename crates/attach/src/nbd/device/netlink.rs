@@ -1,8 +1,8 @@
-//! What the kernel's nbd driver is told and asked: the generic netlink family `nbd`, as in
+//! Commands and queries to the kernel's nbd driver: the generic netlink family `nbd`, as in
 //! `linux/nbd-netlink.h`.
 //!
-//! One command, one answer. The kernel carries a command out before `send` returns, so the limit
-//! on waiting for the answer is never felt; it is there because every wait has one.
+//! One command, one answer. The kernel executes a command before `send` returns, so the timeout of
+//! the answer is never reached; it exists because every wait has one.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -22,10 +22,10 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::{Error, module};
 
-/// How long an answer is waited for.
+/// The longest wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the driver is told to do.
+/// Commands to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Command {
@@ -34,7 +34,7 @@ enum Command {
     Reconfigure = 3,
 }
 
-/// What is said of a device.
+/// Attributes of a device.
 mod attribute {
     pub(super) const INDEX: u16 = 1;
     pub(super) const SIZE_BYTES: u16 = 2;
@@ -45,12 +45,12 @@ mod attribute {
     pub(super) const DEAD_CONN_TIMEOUT: u16 = 8;
     pub(super) const BACKEND_IDENTIFIER: u16 = 10;
 
-    /// Within `SOCKETS`, and within each of its items.
+    /// Attributes within `SOCKETS` and within each of its items.
     pub(super) const SOCK_ITEM: u16 = 1;
     pub(super) const SOCK_FD: u16 = 1;
 }
 
-/// A device as it is to be. Times are in seconds.
+/// The configuration of a device. Times are in seconds.
 #[derive(Debug)]
 pub(super) struct Configuration<'a> {
     pub(super) identity: &'a str,
@@ -77,7 +77,7 @@ impl Configuration<'_> {
     }
 }
 
-/// The driver, ready to be told.
+/// The open driver.
 #[derive(Debug)]
 pub(super) struct Driver {
     socket: Socket,
@@ -107,15 +107,15 @@ impl Driver {
         Ok(Self { socket, family })
     }
 
-    /// Makes a free device what `configuration` says. Returns its number.
+    /// Configures a free device. Returns its number.
     pub(super) fn connect(&self, configuration: &Configuration<'_>) -> io::Result<u32> {
         let answer = self.ask(Command::Connect, configuration.attributes())?;
         let number = answer.and_then(|answer| answer.u32(attribute::INDEX));
         number.ok_or_else(|| io::Error::other("the kernel does not say which device it took"))
     }
 
-    /// Gives a device sockets in place of those that are dead. If none is, the kernel takes no
-    /// notice and closes what it was given.
+    /// Gives a device sockets in place of dead ones. If none is dead, the kernel does nothing and
+    /// closes the new ones.
     pub(super) fn reconnect(
         &self,
         number: u32,
@@ -138,13 +138,13 @@ impl Driver {
             u32_attribute(attribute::INDEX, number),
             identity(backend),
             u64_attribute(attribute::SIZE_BYTES, size),
-            // Left out, it would become the driver's default of 1024.
+            // If omitted, the kernel would set the driver's default of 1024.
             u64_attribute(attribute::BLOCK_SIZE_BYTES, u64::from(block_size)),
         ];
         self.ask(Command::Reconfigure, attributes).map(|_| ())
     }
 
-    /// Takes the disk away from a device: all its I/O fails. A device without a disk stays one.
+    /// Disconnects a device: all its I/O fails. A device without a disk is left as it is.
     pub(super) fn disconnect(&self, number: u32) -> io::Result<()> {
         let attributes = vec![u32_attribute(attribute::INDEX, number)];
         self.ask(Command::Disconnect, attributes).map(|_| ())
@@ -157,7 +157,7 @@ impl Driver {
     }
 }
 
-/// Sends a message and waits until the kernel acknowledges it. Returns what it said before that.
+/// Sends a message and waits for the kernel's acknowledgement. Returns the message before that.
 fn exchange<F>(socket: &Socket, message: GenlMessage<F>) -> io::Result<Option<F>>
 where
     F: GenlFamily + Emitable + ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug + Clone,
@@ -184,14 +184,14 @@ where
                 NetlinkPayload::InnerMessage(message) => answer = Some(message.into_parts().1),
                 _ => {}
             }
-            // A message's length is a multiple of four, but for the last one's.
+            // A message is padded to a multiple of four bytes, except the last one.
             let len = (part.header.length as usize).next_multiple_of(4).max(4);
             rest = rest.get(len..).unwrap_or_default();
         }
     }
 }
 
-/// The number that the kernel has given to the family: `NotFound` without the driver.
+/// The number that the kernel gave the family: `NotFound` without the driver.
 fn find_family(socket: &Socket) -> io::Result<u16> {
     let name = GenlCtrlAttrs::FamilyName(Message::family_name().into());
     let question = GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![name] };
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_configuration_is_what_the_kernel_header_says() {
-        // SAFETY: the number is only written down, and standard output is always open.
+        // SAFETY: the number is only encoded, and standard output is always open.
         let fd = unsafe { BorrowedFd::borrow_raw(1) };
         let message = sockets(&[fd, fd]);
         let mut bytes = vec![0xa5; message.buffer_len()];

@@ -1,4 +1,4 @@
-//! What the kernel shows of nbd devices in `/sys/block`.
+//! Attributes of nbd devices in `/sys/block`.
 
 use std::fs;
 use std::io;
@@ -20,18 +20,18 @@ pub(super) fn numbers() -> Vec<u32> {
     entries.filter_map(|entry| number(entry.file_name().to_str()?)).collect()
 }
 
-/// What the device was told that it belongs to; `None` if it has no disk, or if the kernel is
+/// The identity that the device was configured with; `None` if it has no disk, or if the kernel is
 /// older than 5.14.
 pub(super) fn identity(number: u32) -> Option<String> {
     read(number, "backend")
 }
 
-/// Whether the device has a disk still: until it is disconnected and nobody has it open.
+/// Whether the device still has a disk: until it is disconnected and closed.
 pub(super) fn has_disk(number: u32) -> bool {
     path(number, "pid").exists()
 }
 
-/// How many hardware queues the device has: one for each socket.
+/// The number of the device's hardware queues: one for each socket.
 pub(super) fn queues(number: u32) -> usize {
     fs::read_dir(path(number, "mq")).map_or(0, Iterator::count)
 }
@@ -46,7 +46,7 @@ pub(super) fn set_request_max(number: u32, bytes: u32) -> io::Result<()> {
     fs::write(path(number, "queue/max_sectors_kb"), (bytes / 1024).to_string())
 }
 
-/// Sets after how long the driver looks at a request that is in flight.
+/// Sets the age at which the driver checks a request in flight.
 pub(super) fn set_look_again(number: u32, after: Duration) -> io::Result<()> {
     fs::write(path(number, "queue/io_timeout"), after.as_millis().to_string())
 }
