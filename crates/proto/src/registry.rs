@@ -149,7 +149,8 @@ pub(crate) enum FenceAnswer {
     Wait,
     /// It is closed, and this became of the requests.
     Closed(Box<ArrayVec<Outcome, TAGS_MAX>>),
-    /// A channel does not fence itself.
+    /// It is the channel that asks, or an open one of another session: that is not the asker's to
+    /// close, and what it carries is not over.
     Refused,
 }
 
@@ -364,6 +365,11 @@ impl Registry {
             let unknown = |&tag| Outcome { tag, fate: Fate::NotExecuted };
             let outcomes = || Box::new(fence.tags.iter().map(unknown).collect());
             return if early { FenceAnswer::Closed(outcomes()) } else { FenceAnswer::Wait };
+        }
+        let mut others = self.exports.iter().flat_map(|export| &export.sessions);
+        let is_named = |it: &Member| named(it.cookie, it.channel.channel);
+        if others.any(|session| session.channels.iter().any(is_named)) {
+            return FenceAnswer::Refused;
         }
         let ours = |it: &&Closed| it.session == session.session && named(it.cookie, it.channel);
         let closed = export.closed.iter().find(ours);
