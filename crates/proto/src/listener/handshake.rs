@@ -49,8 +49,7 @@ impl<R: Rules> Listener<R> {
     /// to it.
     pub fn has_requests(&self) -> bool {
         let mut open = self.channels.iter().flatten();
-        let calls = |open: &Open<R>| open.is_over() || open.shows_life() || open.is_doubted;
-        !self.questions.is_empty() || open.any(|open| calls(open))
+        !self.questions.is_empty() || open.any(Open::needs_registry)
     }
 
     /// Answers what needs the registry: discovery and connects; closes what others displaced, and

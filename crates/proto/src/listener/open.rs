@@ -90,6 +90,11 @@ impl<R: Rules> Open<R> {
         self.closing && self.target.as_ref().is_none_or(rests)
     }
 
+    /// The registry is to be told of it, or asked.
+    pub(super) fn needs_registry(&self) -> bool {
+        self.is_over() || self.shows_life() || self.is_doubted
+    }
+
     /// No frame has come for it.
     pub(super) fn is_half_open(&self) -> bool {
         !self.closing && self.target.is_none()
