@@ -48,7 +48,14 @@ pub(crate) struct Grant {
 pub(crate) struct Contest {
     since: Instant,
     /// It has shown a sign of life since.
-    pub(crate) lives: bool,
+    lives: bool,
+}
+
+impl Contest {
+    /// The session was heard.
+    pub(crate) fn note_life(&mut self, heard_at: Instant) {
+        self.lives |= heard_at >= self.since;
+    }
 }
 
 /// The end of admission before a grant.

@@ -5,6 +5,7 @@
 //! host wrote does not get back in. PROTOCOL.md, "Sessions, takeover and reconnect".
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
@@ -21,6 +22,9 @@ use crate::time::Instant;
 /// Closed channels of an export whose outcomes are kept for the fences that may ask. Fewer: the
 /// requests of a channel that was lost before so many others are executed twice.
 const CLOSED_MAX: usize = 256;
+/// How long a sign of life of a channel counts for giving up another one of its session, which is
+/// stalled.
+const LIFE_COUNTS: Duration = Duration::from_millis(200);
 
 /// One export.
 #[derive(Clone, Debug)]
@@ -115,6 +119,18 @@ pub(crate) struct Member {
     pub(crate) cookie: Cookie,
     /// When the ticket was handed out that it was opened with.
     pub(crate) issued: Instant,
+    /// When it last showed a sign of life that it was asked for.
+    lived_at: Option<Instant>,
+    /// When its link last said that its frames do not get through.
+    stalled_at: Option<Instant>,
+}
+
+impl Member {
+    /// Whether it was heard lately, and its frames get through.
+    fn is_fine(&self, now: Instant) -> bool {
+        let lately = |at: Option<Instant>| at.is_some_and(|at| now.since(at) < LIFE_COUNTS);
+        lately(self.lived_at) && !lately(self.stalled_at)
+    }
 }
 
 /// A channel that is closed, with nothing of it with the disk.
@@ -133,7 +149,8 @@ pub(crate) enum FenceAnswer {
     Wait,
     /// It is closed, and this became of the requests.
     Closed(Box<ArrayVec<Outcome, TAGS_MAX>>),
-    /// A channel does not fence itself.
+    /// It is the channel that asks, or an open one of another session: that is not the asker's to
+    /// close, and what it carries is not over.
     Refused,
 }
 
@@ -287,13 +304,36 @@ impl Registry {
         }
     }
 
-    /// A channel that was asked has shown a sign of life.
-    pub(crate) fn lives(&mut self, channel: ChannelRef) {
+    fn session_of(&mut self, channel: ChannelRef) -> Option<&mut SessionInfo> {
         let mut sessions = self.exports.iter_mut().flat_map(|export| &mut export.sessions);
-        let session = sessions.find(|session| session.has(channel));
-        if let Some(contest) = session.and_then(|session| session.contest.as_mut()) {
-            contest.lives = true;
+        sessions.find(|session| session.has(channel))
+    }
+
+    /// A channel that was asked has shown a sign of life.
+    pub(crate) fn lives(&mut self, heard_at: Instant, channel: ChannelRef) {
+        let Some(session) = self.session_of(channel) else { return };
+        let members = session.channels.iter_mut();
+        members.filter(|it| it.channel == channel).for_each(|it| it.lived_at = Some(heard_at));
+        if let Some(contest) = session.contest.as_mut() {
+            contest.note_life(heard_at);
         }
+    }
+
+    /// A channel's frames do not get through to its host. Returns whether it is to be given up
+    /// because another channel of the session is fine. All others are asked for a sign of life.
+    pub(crate) fn doubt(&mut self, now: Instant, channel: ChannelRef) -> bool {
+        let Some(session) = self.session_of(channel) else { return false };
+        let (mut others, mut is_other_fine) = (Vec::new(), false);
+        for member in &mut session.channels {
+            if member.channel == channel {
+                member.stalled_at = Some(now);
+            } else {
+                is_other_fine |= member.is_fine(now);
+                others.push(member.channel);
+            }
+        }
+        others.into_iter().for_each(|other| self.ask(other));
+        is_other_fine
     }
 
     pub(crate) fn displace(&mut self, channel: ChannelRef) {
@@ -326,6 +366,11 @@ impl Registry {
             let outcomes = || Box::new(fence.tags.iter().map(unknown).collect());
             return if early { FenceAnswer::Closed(outcomes()) } else { FenceAnswer::Wait };
         }
+        let mut others = self.exports.iter().flat_map(|export| &export.sessions);
+        let is_named = |it: &Member| named(it.cookie, it.channel.channel);
+        if others.any(|session| session.channels.iter().any(is_named)) {
+            return FenceAnswer::Refused;
+        }
         let ours = |it: &&Closed| it.session == session.session && named(it.cookie, it.channel);
         let closed = export.closed.iter().find(ours);
         let fate = |tag| closed.map_or(Fate::Unknown, |closed| closed.outcomes.fate(tag));
@@ -347,7 +392,9 @@ impl Registry {
         (host, cookie): (Mac, Cookie),
     ) {
         let Connect { session, device, channel: index, cookie: host_cookie, .. } = *connect;
-        let member = Member { channel, host, index, host_cookie, cookie, issued };
+        let (lived_at, stalled_at) = (None, None);
+        let member =
+            Member { channel, host, index, host_cookie, cookie, issued, lived_at, stalled_at };
         let export = &mut self.exports[grant.export];
         if grant.writer && !R::KEEP_WRITER {
             export.last_writer = Some(Writer { session, device });

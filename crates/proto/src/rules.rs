@@ -27,8 +27,6 @@ pub trait Rules: Copy + Send + 'static {
     const FENCE_AFTER_RESET: bool = true;
     /// A channel that was lost because the target lost its cache is fenced like any other.
     const FENCE_AFTER_LOST_CACHE: bool = true;
-    /// A fence goes to the session's own target, on a channel of the session.
-    const FENCE_OWN_SESSION: bool = true;
     /// What the target says of the requests of a closed channel is believed: what was executed is
     /// not sent again.
     const USE_OUTCOMES: bool = true;

@@ -88,6 +88,7 @@ macro_rules! canaries {
 canaries! {
     SUPPRESS_DUPLICATES,
     REMEMBER_EXECUTED,
+    CHECK_COOKIE,
     CHECK_PAYLOAD,
     CHECK_TICKET,
     FENCE_BEFORE_REISSUE,

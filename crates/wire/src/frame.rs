@@ -140,7 +140,12 @@ impl<'a> Body<'a> {
                 }
             }
             Kind::Ack if data.is_empty() => Ok(Self::Empty),
-            kind => Control::parse(kind, data).map(|_| Self::Control(Pdu { kind, bytes: data })),
+            kind => {
+                if let Control::Hello(hello) = Control::parse(kind, data)? {
+                    hello.check_ticket(header.flags)?;
+                }
+                Ok(Self::Control(Pdu { kind, bytes: data }))
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use core::fmt;
 use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
-use crate::{FRAME_LEN_MAX, HEAD_LEN, Reject, Ticket};
+use crate::{FRAME_LEN_MAX, Flags, HEAD_LEN, Reject, Ticket};
 
 /// A probe or, with [`Flags::REPLY`](crate::Flags::REPLY), its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,12 @@ impl Hello {
             return Err(Reject::Reserved);
         }
         Ok(this)
+    }
+
+    /// Only an answer has a ticket.
+    pub(crate) fn check_ticket(&self, flags: Flags) -> Result<(), Reject> {
+        let may_have_one = flags.contains(Flags::REPLY);
+        if may_have_one || self.ticket == Ticket::NONE { Ok(()) } else { Err(Reject::Reserved) }
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {

@@ -198,6 +198,8 @@ const BODIES: &[Bad] = &[
     (Reject::Length, "hello", &[Put(112, &[127])], Checksums),
     (Reject::Length, "hello", &[Put(112, &[115]), Cut(115)], LengthAndChecksums),
     (Reject::Range, "hello", &[Put(112, &[0x0e, 0, 1])], Checksums),
+    (Reject::Reserved, "hello", &[Put(88, &[1])], Checksums),
+    (Reject::Reserved, "hello", &[Put(111, &[0x80])], Checksums),
     (Reject::Reserved, "hello", &[Put(116, &[1])], Checksums),
     (Reject::Reserved, "hello", &[Put(127, &[1])], Checksums),
     (Reject::Text, "connect", &[Put(176, &[0x0a])], Checksums),

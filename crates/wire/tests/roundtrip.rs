@@ -310,8 +310,13 @@ fn flags(of: &'static [Flags]) -> impl Strategy<Value = Flags> {
 /// Kind, flags and payload that are valid together.
 fn contents() -> impl Strategy<Value = (Kind, Flags, Payload)> {
     let reply = || flags(&[Flags::REPLY]);
-    let control = (control(), reply()).prop_map(|(control, reply)| {
+    let control = (control(), reply()).prop_map(|(mut control, reply)| {
         let flags = if control.kind() == Kind::Hello { reply } else { Flags::NONE };
+        if let Control::Hello(question) = &mut control
+            && flags == Flags::NONE
+        {
+            question.ticket = Ticket::NONE;
+        }
         (control.kind(), flags, Payload::Control(Box::new(control)))
     });
     let command = (flags(&[Flags::ACK_REQUEST]), small_entries())

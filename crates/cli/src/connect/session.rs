@@ -305,8 +305,8 @@ impl SessionArgs {
                  remove /etc/machine-id, run systemd-machine-id-setup, and restart"
             ),
             Reason::NoState => format!(
-                "the target cannot let anybody write export `{export}` now: {detail}; connect \
-                 with --read-only, or mend that at the target"
+                "{reason}, and so lets nobody write export `{export}`: {detail}; connect with \
+                 --read-only, or mend that at the target"
             ),
             Reason::ReadOnly => {
                 format!("export `{export}` is read-only; connect with --read-only")

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tyche_block::{Completion, Operation, Request};
 use tyche_engine::InlineHost;
+use tyche_proto::SessionConfig;
 use tyche_proto::wire::{
     Body, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, Flags, Header, Hello, Mac,
     Name, Ticket, Uuid, Versions,
@@ -177,6 +178,29 @@ fn measure(host: &mut InlineHost, target: &Target, time: Duration) -> (f64, usiz
     (rate, peak)
 }
 
+/// Connects hosts that the target does not know, one after the other, and returns how long each has
+/// waited.
+fn newcomers(rig: &Rig, over: &AtomicBool) -> Vec<Duration> {
+    let mut waits = Vec::new();
+    while !over.load(Relaxed) {
+        let began = Instant::now();
+        // What it takes itself is little.
+        let change = |session: &mut SessionConfig| {
+            (session.read_only, session.damq_pages) = (true, 256);
+        };
+        let host = rig.inline_host(&["tye-h"], change);
+        waits.push(began.elapsed());
+        host.disconnect(PATIENCE);
+    }
+    waits
+}
+
+/// The least, the median, the 90th percentile and the greatest of times that are sorted.
+fn summary(times: &[Duration]) -> [Duration; 4] {
+    let last = times.len() - 1;
+    [0, last / 2, last * 9 / 10, last].map(|index| times[index])
+}
+
 /// The target's resident memory in bytes.
 fn resident(target: &Target) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
@@ -217,12 +241,20 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     };
     let (quiet, before) = measure(&mut host, &target, time.min(Duration::from_secs(10)));
     let over = AtomicBool::new(false);
-    let (disturbed, peak) = thread::scope(|scope| {
+    let ((disturbed, peak), mut waits) = thread::scope(|scope| {
         scope.spawn(|| flood.run(&over));
+        let newcomers = scope.spawn(|| newcomers(&rig, &over));
         let measured = measure(&mut host, &target, time);
         over.store(true, Relaxed);
-        measured
+        (measured, newcomers.join().unwrap())
     });
+    waits.sort_unstable();
+    println!(
+        "{} new hosts got in beside it; least, median, 90th percentile and greatest of their \
+         waits: {:?}",
+        waits.len(),
+        summary(&waits)
+    );
     let (growth, share) = (peak.saturating_sub(before), disturbed / quiet);
     let Flood { sent, accepted, refused, .. } = flood;
     println!(

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::refusals::refused;
-use crate::rig::{DISK, Rig, Session, Side, rig, run, wait_until};
+use crate::rig::{DISK, PATIENCE, Rig, Session, Side, finish, rig, run, wait_until};
 
 const SIZE: u64 = 16 << 20;
 /// A host that is not this machine.
@@ -179,7 +179,10 @@ fn state_that_can_t_be_written_refuses_writers_with_the_remedy() {
         let _target = rig.serve_file(SIZE);
         let link = rig.cable.link(Side::Host);
         let connect = ["connect", DISK, "--link", link, "--as", "fuse"];
-        refused(&rig, Side::Host, &connect, 7, &["keep who writes", remedy]);
+        let words = "the target cannot keep on its disk who writes, and so lets nobody write";
+        refused(&rig, Side::Host, &connect, 7, &[words, remedy]);
+        let message = finish(&mut rig.tyche(Side::Host, &connect), PATIENCE).stderr;
+        assert_eq!(message.matches("who writes").count(), 1, "it is said once: {message}");
         readers_get_in(&rig);
     }
 }

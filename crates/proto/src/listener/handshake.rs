@@ -49,13 +49,14 @@ impl<R: Rules> Listener<R> {
     /// to it.
     pub fn has_requests(&self) -> bool {
         let mut open = self.channels.iter().flatten();
-        !self.questions.is_empty() || open.any(|open| open.is_over() || open.shows_life())
+        !self.questions.is_empty() || open.any(Open::needs_registry)
     }
 
     /// Answers what needs the registry: discovery and connects; closes what others displaced, and
     /// reports what is closed.
     pub fn serve_requests(&mut self, now: Instant, registry: &mut Registry) {
         self.report_life(registry);
+        self.give_up_stalled(now, registry);
         for _ in 0..self.questions.len() {
             match self.questions.pop_front().expect("counted") {
                 Question::Discover(src, discover) => self.offer(src, &discover, registry),
@@ -75,7 +76,8 @@ impl<R: Rules> Listener<R> {
         for (index, open) in self.channels.iter_mut().enumerate() {
             if let Some(open) = open.as_mut().filter(|open| open.shows_life()) {
                 open.asked_at = None;
-                registry.lives(ChannelRef { link, channel: ChannelId(index as u16) });
+                let heard_at = open.heard_at().expect("it shows life");
+                registry.lives(heard_at, ChannelRef { link, channel: ChannelId(index as u16) });
             }
         }
     }
@@ -286,6 +288,8 @@ impl<R: Rules> Listener<R> {
             closing: false,
             is_done: false,
             asked_at: None,
+            is_doubted: false,
+            doubted_at: Instant(0),
             fenced: ArrayVec::new(),
         });
         let reference = ChannelRef { link: self.config.link, channel };

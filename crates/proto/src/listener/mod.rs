@@ -6,6 +6,7 @@
 mod farewells;
 mod handshake;
 mod open;
+mod stalls;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -436,17 +437,16 @@ impl<R: Rules> Listener<R> {
                 None => now >= open.accepted_at + HALF_OPEN_LIFE,
             };
         }
+        self.doubt_stalled(now);
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) and
     /// [`poll_transmit`](Self::poll_transmit) if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let open = self.channels.iter().flatten().filter(|open| !open.closing);
-        open.map(|open| {
-            Some(match &open.target {
-                Some(target) => target.channel.poll_timeout(),
-                None => open.accepted_at + HALF_OPEN_LIFE,
-            })
+        open.map(|open| match &open.target {
+            Some(target) => earliest(Some(target.channel.poll_timeout()), open.stalls_at()),
+            None => Some(open.accepted_at + HALF_OPEN_LIFE),
         })
         .fold(None, earliest)
     }

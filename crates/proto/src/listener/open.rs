@@ -28,6 +28,10 @@ pub(super) struct Open<R> {
     pub(super) is_done: bool,
     /// When it was asked for a sign of life, for the registry.
     pub(super) asked_at: Option<Instant>,
+    /// Its frames do not get through to the host, says its link: the registry is to be asked.
+    pub(super) is_doubted: bool,
+    /// When that was last so.
+    pub(super) doubted_at: Instant,
     /// Fences that it has asked for, to be answered.
     pub(super) fenced: ArrayVec<Fenced, FENCES_MAX>,
 }
@@ -86,6 +90,11 @@ impl<R: Rules> Open<R> {
         self.closing && self.target.as_ref().is_none_or(rests)
     }
 
+    /// The registry is to be told of it, or asked.
+    pub(super) fn needs_registry(&self) -> bool {
+        self.is_over() || self.shows_life() || self.is_doubted
+    }
+
     /// No frame has come for it.
     pub(super) fn is_half_open(&self) -> bool {
         !self.closing && self.target.is_none()
@@ -93,7 +102,12 @@ impl<R: Rules> Open<R> {
 
     /// It was asked for a sign of life, and was heard since.
     pub(super) fn shows_life(&self) -> bool {
-        let heard_at = self.target.as_ref().map(|target| target.channel.heard_at());
-        self.asked_at.is_some_and(|asked_at| heard_at.is_some_and(|heard_at| heard_at > asked_at))
+        let heard_at = || self.heard_at();
+        self.asked_at.is_some_and(|asked_at| heard_at().is_some_and(|heard_at| heard_at > asked_at))
+    }
+
+    /// When a valid frame of it came last.
+    pub(super) fn heard_at(&self) -> Option<Instant> {
+        self.target.as_ref().map(|target| target.channel.heard_at())
     }
 }

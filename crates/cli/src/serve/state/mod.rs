@@ -307,20 +307,21 @@ impl Kept {
         Some(text.lines().filter_map(|line| Uuid::parse_str(line).ok()).collect())
     }
 
-    /// The message to a host that can't be admitted to write.
+    /// The detail of the refusal to a host that can't be admitted to write: cause and remedy. The
+    /// reason itself says that the target cannot keep who writes.
     fn refusal(&self, error: &io::Error) -> String {
         let dir = identity::state_dir();
         let say = |dir: &Path, file: &Path| match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                format!("the target can't keep who writes: make room in {}", dir.display())
+                format!("no space is left: make room in {}", dir.display())
             }
             ErrorKind::ReadOnlyFilesystem => {
-                format!("the target can't keep who writes: remount {} writable", dir.display())
+                format!("it is read-only: remount {} writable", dir.display())
             }
             ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
-                format!("the target can't read its state: remove {}, restart it", file.display())
+                format!("its state is damaged: remove {}, restart it", file.display())
             }
-            _ => format!("the target can't keep who writes: {}: {error}", dir.display()),
+            _ => format!("{}: {error}", dir.display()),
         };
         let text = say(&dir, &self.path);
         if text.len() <= REFUSAL_MAX {

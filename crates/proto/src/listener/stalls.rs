@@ -1,0 +1,54 @@
+//! Failure detector of a target: gives up a channel whose frames do not get through to the host
+//! any more, if another channel of the session lives. The host cannot see it: it hears the target
+//! and waits for answers. PROTOCOL.md, "Sessions, takeover and reconnect".
+
+use std::time::Duration;
+
+use tyche_wire::ChannelId;
+
+use super::Listener;
+use super::open::Open;
+use crate::registry::{ChannelRef, Registry};
+use crate::rules::Rules;
+use crate::time::Instant;
+
+/// How long a frame to the host may stay without an ack if the session has another channel that
+/// lives: as long as one to the target may. Lower: a burst of losses costs a channel. Higher:
+/// requests whose answers are lost wait longer.
+const STALL_AMONG_OTHERS: Duration = Duration::from_millis(600);
+/// How often the other channels of a session are asked for a sign of life meanwhile.
+const STALL_INTERVAL: Duration = Duration::from_millis(50);
+/// A channel that was heard less than that ago may have more to say, including the ack.
+const SETTLED: Duration = Duration::from_millis(5);
+
+impl<R: Rules> Open<R> {
+    /// When its oldest frame has been without an ack for too long, if nothing is heard until then.
+    pub(super) fn stalls_at(&self) -> Option<Instant> {
+        let channel = &self.target.as_ref().filter(|_| !self.closing)?.channel;
+        let at = channel.waiting_since()? + STALL_AMONG_OTHERS.max(channel.rtt() * 4);
+        Some(at.max(channel.heard_at() + SETTLED).max(self.doubted_at + STALL_INTERVAL))
+    }
+}
+
+impl<R: Rules> Listener<R> {
+    /// Notes which channels are stalled: the registry is to be asked about them.
+    pub(super) fn doubt_stalled(&mut self, now: Instant) {
+        for open in self.channels.iter_mut().flatten() {
+            if open.stalls_at().is_some_and(|at| at <= now) {
+                (open.doubted_at, open.is_doubted) = (now, true);
+            }
+        }
+    }
+
+    /// Gives up channels that are stalled, if their sessions have others that live. The others are
+    /// asked for a sign of life; if they are silent, too, nothing is won by giving up one.
+    pub(super) fn give_up_stalled(&mut self, now: Instant, registry: &mut Registry) {
+        let link = self.config.link;
+        for (index, open) in self.channels.iter_mut().enumerate() {
+            let Some(open) = open.as_mut().filter(|open| open.is_doubted) else { continue };
+            open.is_doubted = false;
+            let channel = ChannelRef { link, channel: ChannelId(index as u16) };
+            open.closing |= registry.doubt(now, channel);
+        }
+    }
+}
