@@ -202,9 +202,11 @@ impl History {
             let own = values.iter().position(|v| v.began == done.began && v.is_open());
             let own = own.ok_or("a write ended twice")?;
             // A cache that was lost meanwhile may have held it: look whether it is there.
-            let seen = disk.seen(sector);
-            let left = |value: &Value| value.content == seen && value.is_without(done.began);
-            let gone = self.lost > done.began && values.iter().any(left);
+            let is_left = |content| {
+                let left = |it: &Value| it.content == content && it.is_without(done.began);
+                values.iter().any(left)
+            };
+            let gone = self.lost > done.began && is_left(disk.seen(sector));
             values[own].ended = now;
             values[own].close(now, known && !gone);
             if !known {

@@ -264,10 +264,13 @@ impl Pending {
     /// The memory of an operation as its submitter has prepared it.
     pub(crate) fn new(operation: Operation, stamp: u64, now: Instant, outages: u64) -> Self {
         let len = if operation.opcode.has_data() { operation.len as usize } else { 0 };
-        let mut memory = vec![STALE; len];
-        if operation.opcode == Opcode::Write {
+        let memory = if operation.opcode == Opcode::Write {
+            let mut memory = vec![0; len];
             fill(&mut memory, stamp, operation.offset / SECTOR_LEN);
-        }
+            memory
+        } else {
+            vec![STALE; len]
+        };
         Self { operation, stamp, memory, submitted: now, outages }
     }
 

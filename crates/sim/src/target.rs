@@ -20,17 +20,29 @@ pub(crate) const CHANNELS_MAX: usize = 64;
 
 /// The pages of a channel's data queue.
 pub(crate) struct Memory {
-    pages: Vec<u8>,
+    pages: Box<[u8]>,
+    /// How many of them the channel has.
+    count: u32,
     /// Where each slot's data begin, and how many bytes they are.
     slots: Vec<Option<(u32, u32)>>,
 }
 
 impl Memory {
-    pub(crate) fn new(pages: u32, slots: u16) -> Self {
-        Self { pages: vec![0; pages as usize * PAGE_LEN], slots: vec![None; usize::from(slots)] }
+    /// That of a channel which has `count` of the pages. Whatever they hold, nothing of it may be
+    /// seen: they may have been another channel's.
+    pub(crate) fn new(pages: Box<[u8]>, count: u32, slots: u16) -> Self {
+        Self { pages, count, slots: vec![None; usize::from(slots)] }
+    }
+
+    /// The channel is closed.
+    pub(crate) fn into_pages(self) -> Box<[u8]> {
+        self.pages
     }
 
     pub(crate) fn claim(&mut self, slot: u16, page: u32, len: u32) -> Result<(), String> {
+        if page + (len as usize).div_ceil(PAGE_LEN) as u32 > self.count {
+            return Err(format!("slot {slot} claims pages that the channel does not have"));
+        }
         let claimed = self.slots[usize::from(slot)].replace((page, len));
         if claimed.is_some() { Err(format!("slot {slot} claims pages twice")) } else { Ok(()) }
     }

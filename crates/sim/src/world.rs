@@ -90,6 +90,8 @@ pub struct World<R: Rules = Sound> {
     /// The target can keep nothing.
     state_full: bool,
     frames_in_flight: usize,
+    /// Memory of channels that are closed, for others.
+    pages: Vec<Box<[u8]>>,
     spins: u32,
     /// Operations that busy hosts may still submit.
     allowance: u32,
@@ -137,6 +139,7 @@ impl<R: Rules> World<R> {
             snapshot: None,
             state_full: false,
             frames_in_flight: 0,
+            pages: Vec::new(),
             spins: 0,
             allowance: plan.operations,
             calm: false,
@@ -221,7 +224,7 @@ impl<R: Rules> World<R> {
     }
 
     /// Hands a frame to the network.
-    fn send(&mut self, from: Port, frame: &[u8]) -> Result<(), String> {
+    fn send(&mut self, from: Port, frame: Vec<u8>) -> Result<(), String> {
         let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
         let header = Header::parse(head).map_err(|reject| format!("sent a bad frame: {reject}"))?;
         if matches!(header.kind, Kind::Fence | Kind::Fenced) {

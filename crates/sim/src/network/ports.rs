@@ -51,7 +51,7 @@ pub(super) struct Interface {
     /// How much is lost of what is sent to it.
     pub(super) deaf: f64,
     /// Copies of frames to it, by channel, for its next channel of that index.
-    pub(super) late: VecDeque<(u16, Box<[u8]>)>,
+    pub(super) late: VecDeque<(u16, Vec<u8>)>,
 }
 
 impl Interface {
@@ -132,14 +132,16 @@ impl Ports {
         self.list.iter().position(|interface| interface.place == place)
     }
 
-    /// The other ports of the port's segment that take frames to `destination`.
-    pub(super) fn receivers(&self, from: Port, destination: Mac) -> impl Iterator<Item = Port> {
+    /// The next of the other ports of the port's segment, not before `first`, that takes frames to
+    /// `destination`.
+    pub(super) fn receiver(&self, from: Port, destination: Mac, first: Port) -> Option<Port> {
         let segment = self.list[from].plan.segment;
-        self.iter().filter_map(move |(port, interface)| {
-            let near = port != from && interface.plan.segment == segment;
-            let meant = destination == Mac::BROADCAST || destination == interface.mac;
-            (near && meant).then_some(port)
-        })
+        let mut others = self.list.iter().enumerate().skip(first);
+        let takes = |(port, interface): &(Port, &Interface)| {
+            let near = *port != from && interface.plan.segment == segment;
+            near && (destination == Mac::BROADCAST || destination == interface.mac)
+        };
+        others.find(takes).map(|(port, _)| port)
     }
 
     /// The target's links get other addresses, and each is plugged in where its neighbour was if

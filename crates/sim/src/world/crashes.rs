@@ -8,7 +8,7 @@ use super::incidents::Incident;
 use super::{Event, World};
 use crate::content::Content;
 use crate::host::{Left, Running};
-use crate::target::Process;
+use crate::target::{Memory, Process};
 use crate::trace::Happening;
 
 impl<R: Rules> World<R> {
@@ -84,6 +84,7 @@ impl<R: Rules> World<R> {
                 torn.extend(job.progress.left().filter(|_| lossy && self.disk.tears()));
             }
         }
+        self.pages.extend(memory.into_values().map(Memory::into_pages));
         for listener in &listeners {
             self.past_stats += listener.stats();
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tyche_proto::{
     Exchange, Failure, Instant, OpId, Operation, Outgoing, Rules, SessionEvent, SubmitError, Writer,
 };
-use tyche_wire::{ChannelId, Command, Data, Entry, Kind, Mac, Opcode, Reason, Status};
+use tyche_wire::{ChannelId, Command, Data, Entry, Mac, Opcode, Reason, Status};
 
 use super::{Event, World};
 use crate::frame::seal;
@@ -47,7 +47,7 @@ impl<R: Rules> World<R> {
         let Some(port) = running.port_of(link) else { return Ok(()) };
         running.session.handle_frame(now, port, frame.head(), frame.payload());
         self.drive_host(index, frame.payload())?;
-        if frame.kind() == Some(Kind::Accept) {
+        if frame.is_accept() {
             self.network.release_late(now, frame.to, None);
             self.plan_deliveries()?;
         }
@@ -256,7 +256,7 @@ impl<R: Rules> World<R> {
                     Ok(())
                 };
                 let frame = seal(self.network.mac(from), &self.out, append)?;
-                self.send(from, &frame)?;
+                self.send(from, frame)?;
             }
         }
         Ok(())

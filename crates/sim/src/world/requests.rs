@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tyche_proto::{Action, ListenerEvent, Rules};
-use tyche_wire::{ChannelId, Command, Data, Opcode, SECTOR_LEN, Status, Times};
+use tyche_wire::{ChannelId, Command, Data, Opcode, PAGE_LEN, SECTOR_LEN, Status, Times};
 
 use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
@@ -27,7 +27,7 @@ impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
-        self.handled = frame.cookie();
+        self.handled = Some(frame.cookie());
         process.listeners[link].handle_frame(now, frame.head(), frame.payload());
         self.drive_target(frame.payload())
     }
@@ -96,7 +96,9 @@ impl<R: Rules> World<R> {
         let Some(process) = &mut self.process else { return Ok(()) };
         match event {
             ListenerEvent::Opened { channel, damq_pages, queue_size, .. } => {
-                let memory = Memory::new(damq_pages, queue_size);
+                let len = self.plan.target.damq_pages_max as usize * PAGE_LEN;
+                let pages = self.pages.pop().unwrap_or_else(|| vec![0; len].into());
+                let memory = Memory::new(pages, damq_pages, queue_size);
                 if process.memory.insert((link, channel), memory).is_some() {
                     return Err(format!("channel {} of link {link} opened twice", channel.0));
                 }
@@ -108,7 +110,9 @@ impl<R: Rules> World<R> {
             }
             ListenerEvent::Closed { channel } => {
                 let memory = process.memory.remove(&(link, channel));
-                memory.map(drop).ok_or_else(|| "a channel closed that was not open".into())
+                let memory = memory.ok_or("a channel closed that was not open")?;
+                self.pages.push(memory.into_pages());
+                Ok(())
             }
             ListenerEvent::Action { channel, action } => {
                 let memory = process.memory.get_mut(&(link, channel));
@@ -309,7 +313,7 @@ impl<R: Rules> World<R> {
                     Ok(())
                 };
                 let frame = seal(source, &self.out, append)?;
-                self.send(port, &frame)?;
+                self.send(port, frame)?;
             }
         }
         Ok(sent)
