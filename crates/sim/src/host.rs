@@ -19,9 +19,9 @@ const KEEPING_MAX: Duration = Duration::from_millis(20);
 /// What memory holds before a read has brought anything.
 const STALE: u8 = 0xee;
 
-/// The export that all hosts want.
-pub(crate) fn export_name() -> Name {
-    Name::new("disk").expect("a name")
+/// The name of the export of that index.
+pub(crate) fn export_name(index: usize) -> Name {
+    Name::new(&format!("disk-{index}")).expect("a name")
 }
 
 /// An operation in progress.
@@ -116,7 +116,7 @@ impl<R: Rules> Host<R> {
             session: uuid(2, number),
             device: former.map_or(uuid(2, number), |former| former.device),
             resumes: former.map(|former| former.export),
-            export: ExportId::Name(export_name()),
+            export: ExportId::Name(export_name(plan.export)),
             target: TargetId::Any,
             queue_size: plan.queue_size,
             damq_pages: 512,

@@ -159,6 +159,17 @@ impl Network {
         pairs.collect()
     }
 
+    /// The addresses of the target's links on the segment of a port.
+    pub(crate) fn targets_near(&self, port: Port) -> Vec<Mac> {
+        let segment = self.segment(port);
+        let targets = self
+            .ports
+            .iter()
+            .map(|it| it.1)
+            .filter(|it| it.place.station == Station::Target && it.plan.segment == segment);
+        targets.map(|it| it.mac).collect()
+    }
+
     /// The links of a host on a segment.
     pub(crate) fn links_on(&self, host: usize, segment: usize) -> Vec<usize> {
         let mine = |it: &&ports::Interface| {

@@ -20,7 +20,7 @@ impl Bench {
     fn new() -> Self {
         let plan = DiskPlan { size: SIZE, write_cache: true, ..Plan::clean(1).disk };
         let promises = Promises { outcomes: true, ..Promises::KEPT };
-        let history = History::new(&plan, promises);
+        let history = History::new(&plan, promises, 0, false);
         Self { history, disk: Disk::new(plan, Random::new(1)), ops: 0 }
     }
 

@@ -18,6 +18,8 @@ pub enum Station {
     Target,
     /// The host of that index.
     Host(usize),
+    /// The host that breaks the protocol.
+    Breaker,
 }
 
 /// A link, as the trace names it.
@@ -33,6 +35,7 @@ impl std::fmt::Display for Place {
         match self.station {
             Station::Target => write!(f, "target link {}", self.link),
             Station::Host(host) => write!(f, "host {host} link {}", self.link),
+            Station::Breaker => write!(f, "breaker link {}", self.link),
         }
     }
 }
@@ -86,6 +89,7 @@ fn address(place: Place, life: u8) -> Mac {
     let station = match place.station {
         Station::Target => 0,
         Station::Host(host) => host as u8 + 1,
+        Station::Breaker => u8::MAX,
     };
     Mac([2, 0, 0, life, station, place.link as u8])
 }
@@ -102,6 +106,9 @@ impl Ports {
         ports.plug(Station::Target, &plan.target.links);
         for (host, plan) in plan.hosts.iter().enumerate() {
             ports.plug(Station::Host(host), &plan.links);
+        }
+        if let Some(breaker) = &plan.breaker {
+            ports.plug(Station::Breaker, &breaker.links);
         }
         ports
     }
