@@ -330,8 +330,8 @@ impl History {
             return;
         }
         for sector in gone.sectors() {
-            let values = self.sectors.get_mut(sector as usize).into_iter().flatten();
-            for value in values.filter(|value| value.began == gone.began) {
+            let mut values = self.sectors.get_mut(sector as usize).into_iter().flatten();
+            if let Some(value) = values.rfind(|value| value.began == gone.began) {
                 if self.shared { value.linger() } else { value.ended = now }
             }
         }
