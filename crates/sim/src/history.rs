@@ -215,8 +215,8 @@ impl History {
         }
         let reads = self.open.values().filter(|open| open.opcode == Opcode::Read);
         let oldest_read = reads.map(|read| read.began).min().unwrap_or(now);
-        // An answer from before the loss may have been on its way; not so if the session knows of the
-        // loss: then it has done again what was lost.
+        // An answer from before the loss may have been on its way; not so if the session knows of
+        // the loss: then it has done again what was lost.
         let knows = self.learned.get(&done.session).is_some_and(|&at| at > self.lost);
         let may_be_gone = self.lost > done.began && !(knows && self.restored <= done.began);
         for sector in done.sectors() {

@@ -97,7 +97,7 @@ impl Breaker {
     /// What it asks for: anything that can be said, and some that cannot.
     fn connect(&mut self, ticket: Ticket, export: usize) -> Connect {
         let random = &mut self.random;
-        // A flood is of channels of one session: it may have many, and one host only so many sessions.
+        // A flood is of channels of one session, for a host has few sessions.
         let floods = self.plan.floods;
         if !floods || self.sessions == 0 || random.chance(0.02) {
             self.sessions += 1;

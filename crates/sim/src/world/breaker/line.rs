@@ -20,6 +20,12 @@ const ACK_TICKS: u32 = 6;
 const JUMP: u64 = 1 << 25;
 /// Positions that it uses before it waits for acks: as many as the shortest ring has.
 const ROOM: i32 = 15;
+/// The most frames that it sends on a channel.
+const FRAMES_MAX: u64 = 200;
+/// More than positions and generations move on meanwhile: what is wrong stays so, however late it
+/// comes.
+const MARGIN: u16 = 256;
+const _: () = assert!((MARGIN as u64) > FRAMES_MAX);
 /// A position that is farther ahead than any ring is long.
 const FAR: u32 = 1 << 16;
 
@@ -90,7 +96,7 @@ impl Line {
             window: random.pick(&[0, 0, 1, 16, u16::MAX]),
             acks: random.chance(0.7),
             silence: 0,
-            left: random.between(20, 200),
+            left: random.between(20, FRAMES_MAX),
         }
     }
 
@@ -261,7 +267,8 @@ impl Line {
     fn too_far(&mut self, random: &mut Random, command: Command) -> Act {
         let mut out = self.frame(Self::whole(command));
         let room = u32::from(self.rings[0].max(self.rings[1]));
-        let ahead = if random.chance(0.5) { room } else { FAR << random.below(14) };
+        let near = room + u32::from(MARGIN);
+        let ahead = if random.chance(0.5) { near } else { FAR << random.below(14) };
         out.header.position = out.header.position.plus(ahead);
         Self::sent(out, command, true)
     }
@@ -300,7 +307,7 @@ impl Line {
 
     /// The generation is one that the target must take for an old one.
     fn far_generation(&mut self, random: &mut Random, command: Command) -> Act {
-        let ahead = 0x8000 + random.below(0x4000) as u16;
+        let ahead = 0x8000 + MARGIN + random.below(0x3f00) as u16;
         let generation = command.tag.generation.wrapping_add(ahead);
         let command = Command { tag: Tag { generation, ..command.tag }, ..command };
         Self::sent(self.frame(Self::whole(command)), command, true)
