@@ -396,8 +396,11 @@ impl Registry {
         let member =
             Member { channel, host, index, host_cookie, cookie, issued, lived_at, stalled_at };
         let export = &mut self.exports[grant.export];
-        if grant.writer && !R::KEEP_WRITER {
-            export.last_writer = Some(Writer { session, device });
+        if grant.writer && !R::KEEP_WRITER && !export.config.shared {
+            // A build that forgets: it keeps the writer some time later, if that can be done.
+            let writer = Writer { session, device };
+            (export.last_writer, export.writer_since) = (Some(writer), issued);
+            export.unkept = Some((writer, issued));
         }
         let known = export.sessions.iter_mut().find(|known| known.session == session);
         if let Some(session) = known {

@@ -36,7 +36,7 @@ pub trait Rules: Copy + Send + 'static {
     const CHECK_ORDER: bool = true;
     /// A session that was away while another wrote is not let in again.
     const REFUSE_FOLLOWED: bool = true;
-    /// Who wrote last is kept over restarts before it is let in.
+    /// Who wrote last is kept over restarts *before* it is let in, and not let in if that fails.
     const KEEP_WRITER: bool = true;
     /// A session that writes is noted as the holder, whichever of its channels came first.
     const NOTE_HOLDER: bool = true;

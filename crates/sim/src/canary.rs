@@ -11,11 +11,14 @@
 //! | nothing is answered while it is executed | fence, fenced-open, fenced-busy |
 //! | nothing is executed twice in a run of the target | outcomes |
 //! | one session writes, until another does | former-channels |
-//! | who was followed is not let in again | followed |
+//! | who was followed is not let in again | followed, writer |
+//! | what was told to be done after a loss is there: the same | redo |
+//! | what must be dropped is not executed | stale, whole-frames, ranges |
+//! | a slot is used again only when it was answered | slots |
+//! | nothing is modified for who may only read | read-only |
 //!
-//! Rules without a canary here (tickets, order, signs of life, frames taken whole, ..) need worlds
-//! that the simulator does not have yet: clones, forgers and hosts that break the protocol. The
-//! tests of `tyche-proto` look after them until then.
+//! Rules without a canary here (tickets, order, signs of life, ..) need worlds that the simulator
+//! does not have yet: clones and forgers. The tests of `tyche-proto` look after them until then.
 
 use tyche_proto::{Rules, Sound};
 
@@ -58,9 +61,16 @@ broken! {
     ForgetsFormerBoot: REMEMBER_FORMER_BOOT;
     IgnoresOutcomes: USE_OUTCOMES;
     AdmitsFollowed: REFUSE_FOLLOWED;
+    TakesStale: REJECT_STALE;
+    ReusesSlots: HOLD_SLOTS;
+    WritesReadOnly: ENFORCE_READ_ONLY;
+    TakesFramesInPart: TAKE_FRAMES_WHOLE;
+    CountsBytes: TRACK_RANGES;
+    ForgetsLostParts: REDO_LOST;
+    ForgetsWriter: KEEP_WRITER;
 }
 
-const CANARIES: [&str; 15] = [
+const CANARIES: [&str; 22] = [
     "duplicates",
     "completions",
     "cookie",
@@ -76,6 +86,13 @@ const CANARIES: [&str; 15] = [
     "outcomes",
     "generation",
     "followed",
+    "stale",
+    "slots",
+    "read-only",
+    "whole-frames",
+    "ranges",
+    "redo",
+    "writer",
 ];
 
 /// The names of all canaries.
@@ -101,6 +118,13 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "former-boot" => run_with::<ForgetsFormerBoot>,
         "outcomes" => run_with::<IgnoresOutcomes>,
         "followed" => run_with::<AdmitsFollowed>,
+        "stale" => run_with::<TakesStale>,
+        "slots" => run_with::<ReusesSlots>,
+        "read-only" => run_with::<WritesReadOnly>,
+        "whole-frames" => run_with::<TakesFramesInPart>,
+        "ranges" => run_with::<CountsBytes>,
+        "redo" => run_with::<ForgetsLostParts>,
+        "writer" => run_with::<ForgetsWriter>,
         "flush" | "sync-error" | "generation" => run_with::<Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),
     };

@@ -24,42 +24,45 @@ pub(crate) enum Content {
     Garbage,
 }
 
+/// From one word to the next.
+const STEP: u64 = 0x2545_f491_4f6c_dd1d;
+
+/// The word of that index of a sector; those of the head are others.
 fn word(stamp: u64, sector: u64, index: u64) -> u64 {
-    mix(stamp ^ sector << 40).wrapping_add(index.wrapping_mul(0x2545_f491_4f6c_dd1d))
+    mix(stamp ^ sector << 40).wrapping_add(index.wrapping_mul(STEP))
 }
 
 /// Fills whole sectors, the first of which is `first`, with the content of one write.
 pub(crate) fn fill(bytes: &mut [u8], stamp: u64, first: u64) {
     for (sector, bytes) in (first..).zip(bytes.chunks_exact_mut(SECTOR)) {
         let (words, _) = bytes.as_chunks_mut::<8>();
-        let base = mix(stamp ^ sector << 40);
-        for (index, bytes) in (0..).zip(words) {
-            let step = u64::wrapping_mul(index, 0x2545_f491_4f6c_dd1d);
-            *bytes = match index {
-                0 => stamp,
-                1 => sector,
-                _ => base.wrapping_add(step),
-            }
-            .to_le_bytes();
+        let mut next = word(stamp, sector, 0);
+        for word in words.iter_mut() {
+            *word = next.to_le_bytes();
+            next = next.wrapping_add(STEP);
         }
+        (words[0], words[1]) = (stamp.to_le_bytes(), sector.to_le_bytes());
     }
 }
 
-/// Says what the sector numbered `sector` holds.
+/// Says what the sector numbered `sector` holds. All words are looked at, without a branch: most
+/// sectors are good, and the simulator looks at many.
 pub(crate) fn examine(bytes: &[u8], sector: u64) -> Content {
     let (words, _) = bytes.as_chunks::<8>();
-    let read = |index: u64| u64::from_le_bytes(words[index as usize]);
-    let stamp = read(0);
+    let (head, rest) = words.split_at(HEAD_WORDS as usize);
+    let read = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+    let stamp = read(&head[0]);
     if stamp == 0 {
-        let zero = bytes.iter().all(|&byte| byte == 0);
+        let zero = words.iter().fold(0, |sum, word| sum | read(word)) == 0;
         return if zero { Content::Zero } else { Content::Garbage };
     }
-    let rest = HEAD_WORDS..words.len() as u64;
-    if read(1) == sector && rest.into_iter().all(|i| read(i) == word(stamp, sector, i)) {
-        Content::Stamp(stamp)
-    } else {
-        Content::Garbage
+    let mut next = word(stamp, sector, HEAD_WORDS);
+    let mut differs = read(&head[1]) ^ sector;
+    for word in rest {
+        differs |= read(word) ^ next;
+        next = next.wrapping_add(STEP);
     }
+    if differs == 0 { Content::Stamp(stamp) } else { Content::Garbage }
 }
 
 #[cfg(test)]

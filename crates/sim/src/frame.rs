@@ -11,7 +11,8 @@ pub(crate) fn seal(
     out: &Outgoing,
     mut append: impl FnMut(&Data, &mut Vec<u8>) -> Result<(), String>,
 ) -> Result<Vec<u8>, String> {
-    let mut frame = vec![0; HEAD_LEN];
+    let mut frame = Vec::with_capacity(HEAD_LEN + payload_len(out));
+    frame.resize(HEAD_LEN, 0);
     for entry in &out.entries {
         if let Entry::Data(data) = entry {
             let before = frame.len();
@@ -38,4 +39,16 @@ pub(crate) fn seal(
     frame[..HEAD_LEN].copy_from_slice(&head);
     frame.extend_from_slice(&tail[..len]);
     Ok(frame)
+}
+
+/// Bytes that the payload takes, so that it is not moved while it grows.
+fn payload_len(out: &Outgoing) -> usize {
+    let part = |entry: &Entry| match entry {
+        Entry::Data(data) => data.len as usize,
+        _ => 0,
+    };
+    let data: usize = out.entries.iter().map(part).sum();
+    let body = out.control.as_ref().map_or(0, |it| Control::LEN_MAX + it.padding_len());
+    let filling = out.echo.map_or(0, |echo| echo.filling);
+    data + body + filling + (out.entries.len() + 1) * ENTRY_LEN
 }

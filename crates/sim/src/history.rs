@@ -66,6 +66,8 @@ pub(crate) struct History {
     step: Step,
     stamps: u64,
     write_cache: bool,
+    /// Nobody waits for what sessions have left behind.
+    shared: bool,
     promises: Promises,
     /// Operations in progress, by session and name.
     open: BTreeMap<(u64, OpId), Submitted>,
@@ -73,25 +75,38 @@ pub(crate) struct History {
     acknowledged: BTreeSet<u64>,
     /// Sectors with acknowledged writes that no flush has covered.
     unflushed: BTreeSet<u64>,
-    /// When the cache was last lost.
+    /// When the cache was last lost, and when the disk became another.
     lost: Step,
-    /// Sessions that have not been told that the disk has become another.
+    restored: Step,
+    /// When the target's export got another generation.
+    renewed: Step,
+    /// When sessions have learned that the target has begun anew.
+    learned: BTreeMap<u64, Step>,
+    /// Sessions that were told of a modification that it is done.
+    wrote: BTreeSet<u64>,
+    /// Those of them that have not been told that the disk has become another.
     untold: BTreeSet<u64>,
 }
 
 impl History {
-    pub(crate) fn new(disk: &DiskPlan, promises: Promises) -> Self {
+    /// That of a disk, whose stamps begin behind `stamps`.
+    pub(crate) fn new(disk: &DiskPlan, promises: Promises, stamps: u64, shared: bool) -> Self {
         let zero = Value::found(Content::Zero, 0);
         Self {
             sectors: vec![vec![zero]; disk.size as usize / SECTOR],
             step: 1,
-            stamps: 0,
+            stamps,
             write_cache: disk.write_cache,
+            shared,
             promises,
             open: BTreeMap::new(),
             acknowledged: BTreeSet::new(),
             unflushed: BTreeSet::new(),
             lost: 0,
+            restored: 0,
+            renewed: 0,
+            learned: BTreeMap::new(),
+            wrote: BTreeSet::new(),
             untold: BTreeSet::new(),
         }
     }
@@ -192,19 +207,29 @@ impl History {
         self.acknowledged.insert(done.stamp);
         let known = status == Status::Success && done.opcode != Opcode::Discard;
         let fua = done.flags.contains(CommandFlags::FUA);
-        if known && !self.write_cache {
-            self.check_told(done)?;
+        if known {
+            self.wrote.insert(done.session);
+            if !self.write_cache {
+                self.check_told(done)?;
+            }
         }
         let reads = self.open.values().filter(|open| open.opcode == Opcode::Read);
         let oldest_read = reads.map(|read| read.began).min().unwrap_or(now);
+        // An answer from before the loss may have been on its way; not so if the session knows of
+        // the loss: then it has done again what was lost.
+        let knows = self.learned.get(&done.session).is_some_and(|&at| at > self.lost);
+        let may_be_gone = self.lost > done.began && !(knows && self.restored <= done.began);
         for sector in done.sectors() {
             let Some(values) = self.sectors.get_mut(sector as usize) else { continue };
-            let own = values.iter().position(|v| v.began == done.began && v.is_open());
+            // It is among the last: there may be hundreds that no flush has covered.
+            let own = values.iter().rposition(|v| v.began == done.began && v.is_open());
             let own = own.ok_or("a write ended twice")?;
             // A cache that was lost meanwhile may have held it: look whether it is there.
-            let seen = disk.seen(sector);
-            let left = |value: &Value| value.content == seen && value.is_without(done.began);
-            let gone = self.lost > done.began && values.iter().any(left);
+            let is_left = |content| {
+                let left = |it: &Value| it.content == content && it.is_without(done.began);
+                values.iter().any(left)
+            };
+            let gone = may_be_gone && is_left(disk.seen(sector));
             values[own].ended = now;
             values[own].close(now, known && !gone);
             if !known {
@@ -305,22 +330,31 @@ impl History {
             return;
         }
         for sector in gone.sectors() {
-            let values = self.sectors.get_mut(sector as usize).into_iter().flatten();
-            for value in values.filter(|value| value.began == gone.began) {
-                value.ended = now;
+            let mut values = self.sectors.get_mut(sector as usize).into_iter().flatten();
+            if let Some(value) = values.rfind(|value| value.began == gone.began) {
+                if self.shared { value.linger() } else { value.ended = now }
             }
         }
     }
 
-    /// Whether the operation of that stamp was in progress when the target lost its cache: what was
-    /// done of it may be done again.
+    /// Whether the operation of that stamp was in progress when the target may have lost its cache:
+    /// what was done of it may be done again.
     pub(crate) fn is_done_again(&self, stamp: u64) -> bool {
-        self.open.values().any(|open| open.stamp == stamp && open.began < self.lost)
+        let last = self.lost.max(self.renewed);
+        self.open.values().any(|open| open.stamp == stamp && open.began < last)
+    }
+
+    /// The export gets another generation: hosts must take its cache for lost.
+    pub(crate) fn renew(&mut self) {
+        self.renewed = self.tick();
     }
 
     /// A session takes the place of another of its host: what that one is owed, it is owed.
     pub(crate) fn succeed(&mut self, former: u64, session: u64) {
         let now = self.tick();
+        if self.wrote.contains(&former) {
+            self.wrote.insert(session);
+        }
         if self.untold.remove(&former) {
             self.untold.insert(session);
         }
@@ -355,6 +389,12 @@ impl History {
         keys.len()
     }
 
+    /// A session has a channel to the target's present run.
+    pub(crate) fn learn(&mut self, session: u64) {
+        let now = self.tick();
+        self.learned.insert(session, now);
+    }
+
     /// The target has died, with the cache of its disk or without.
     pub(crate) fn lose_target(&mut self, with_cache: bool) {
         let now = self.tick();
@@ -373,8 +413,15 @@ impl History {
     /// The target has died, and its disk has become what it was before; `sessions` live on.
     pub(crate) fn restore(&mut self, disk: &Disk, sessions: impl Iterator<Item = u64>) {
         let now = self.tick();
-        self.lost = now;
-        self.untold.extend(sessions);
+        (self.lost, self.restored) = (now, now);
+        // With a cache only those are told that have something in it: PROTOCOL.md, "Lost writes".
+        let of_session = |&sector: &u64| {
+            let values = self.sectors[sector as usize].iter().filter(|value| value.owed);
+            values.map(|value| value.session)
+        };
+        let unflushed: BTreeSet<_> = self.unflushed.iter().flat_map(of_session).collect();
+        let concerned = if self.write_cache { &unflushed } else { &self.wrote };
+        self.untold.extend(sessions.filter(|session| concerned.contains(session)));
         self.unflushed.clear();
         for (sector, values) in (0..).zip(&mut self.sectors) {
             let content = disk.seen(sector);

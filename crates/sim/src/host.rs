@@ -19,9 +19,9 @@ const KEEPING_MAX: Duration = Duration::from_millis(20);
 /// What memory holds before a read has brought anything.
 const STALE: u8 = 0xee;
 
-/// The export that all hosts want.
-pub(crate) fn export_name() -> Name {
-    Name::new("disk").expect("a name")
+/// The name of the export of that index.
+pub(crate) fn export_name(index: usize) -> Name {
+    Name::new(&format!("disk-{index}")).expect("a name")
 }
 
 /// An operation in progress.
@@ -116,7 +116,7 @@ impl<R: Rules> Host<R> {
             session: uuid(2, number),
             device: former.map_or(uuid(2, number), |former| former.device),
             resumes: former.map(|former| former.export),
-            export: ExportId::Name(export_name()),
+            export: ExportId::Name(export_name(plan.export)),
             target: TargetId::Any,
             queue_size: plan.queue_size,
             damq_pages: 512,
@@ -264,10 +264,13 @@ impl Pending {
     /// The memory of an operation as its submitter has prepared it.
     pub(crate) fn new(operation: Operation, stamp: u64, now: Instant, outages: u64) -> Self {
         let len = if operation.opcode.has_data() { operation.len as usize } else { 0 };
-        let mut memory = vec![STALE; len];
-        if operation.opcode == Opcode::Write {
+        let memory = if operation.opcode == Opcode::Write {
+            let mut memory = vec![0; len];
             fill(&mut memory, stamp, operation.offset / SECTOR_LEN);
-        }
+            memory
+        } else {
+            vec![STALE; len]
+        };
         Self { operation, stamp, memory, submitted: now, outages }
     }
 

@@ -6,8 +6,11 @@
 //!
 //! ```text
 //! plan      what a seed draws: sizes, faults, who takes part
+//!   edges   └ numbers that wrap, several exports and writers, who breaks the protocol
 //! world     drives sessions and listeners as an engine would, and lets things happen
 //!   hosts   ├ sessions, memory of operations, workload
+//!   exports ├ the exports of the target, each with a disk and a history
+//!   breaker ├ a host that breaks the protocol
 //!   network ├ segments, who is plugged in to them, frames in flight
 //!   target  ├ listeners, registry, data queues
 //!   disk    └ two images: what is seen, and what would survive
@@ -37,8 +40,8 @@ mod world;
 pub use canary::{Caught, canaries, hunt};
 pub use network::Station;
 pub use plan::{
-    DiskPlan, Faults, HostPlan, Incidents, LinkPlan, Mix, Plan, Profile, Promises, SegmentPlan,
-    TargetPlan,
+    BreakerPlan, DiskPlan, ExportPlan, Faults, HostPlan, Incidents, LinkPlan, Mix, Plan, Profile,
+    Promises, SegmentPlan, TargetPlan,
 };
 pub use report::{Report, Violation};
 pub use run::{Options, run};

@@ -23,11 +23,15 @@ pub(crate) use ports::{Place, Port};
 /// Frames that a link keeps to deliver again much later.
 const LATE_MAX: usize = 128;
 
+/// Where a frame's kind is, and its cookie: PROTOCOL.md, "Header".
+const KIND_AT: usize = 15;
+const COOKIE_AT: usize = 20;
+
 /// A frame that arrives.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) to: Port,
-    pub(crate) frame: Box<[u8]>,
+    pub(crate) frame: Vec<u8>,
 }
 
 impl Delivery {
@@ -35,14 +39,16 @@ impl Delivery {
         self.frame.first_chunk().expect("frames are at least a head long")
     }
 
-    /// What kind of frame it is, if that can be read.
-    pub(crate) fn kind(&self) -> Option<Kind> {
-        Header::parse(self.head()).ok().map(|header| header.kind)
+    /// Whether it is an accept that can be read.
+    pub(crate) fn is_accept(&self) -> bool {
+        let is_accept = self.frame[KIND_AT] == Kind::Accept as u8;
+        is_accept && Header::parse(self.head()).is_ok()
     }
 
-    /// The cookie of the channel that it is for, if that can be read.
-    pub(crate) fn cookie(&self) -> Option<Cookie> {
-        Header::parse(self.head()).ok().map(|header| header.cookie)
+    /// The cookie of the channel that it is for.
+    pub(crate) fn cookie(&self) -> Cookie {
+        let (_, rest) = self.head().split_at(COOKIE_AT);
+        Cookie(u64::from_le_bytes(*rest.first_chunk().expect("a head is longer")))
     }
 
     pub(crate) fn payload(&self) -> &[u8] {
@@ -153,6 +159,17 @@ impl Network {
         pairs.collect()
     }
 
+    /// The addresses of the target's links on the segment of a port.
+    pub(crate) fn targets_near(&self, port: Port) -> Vec<Mac> {
+        let segment = self.segment(port);
+        let targets = self
+            .ports
+            .iter()
+            .map(|it| it.1)
+            .filter(|it| it.place.station == Station::Target && it.plan.segment == segment);
+        targets.map(|it| it.mac).collect()
+    }
+
     /// The links of a host on a segment.
     pub(crate) fn links_on(&self, host: usize, segment: usize) -> Vec<usize> {
         let mine = |it: &&ports::Interface| {
@@ -214,18 +231,22 @@ impl Network {
     }
 
     /// Sends a frame; says what became of it.
-    pub(crate) fn send(&mut self, now: Instant, from: Port, frame: &[u8]) -> Fate {
+    pub(crate) fn send(&mut self, now: Instant, from: Port, frame: Vec<u8>) -> Fate {
         self.counts.frames += 1;
-        let fate = self.judge(now, from, frame);
+        let fate = self.judge(now, from, &frame);
         if matches!(fate, Fate::Dropped | Fate::TooLong | Fate::Congested | Fate::Cut) {
             self.counts.drops += 1;
             return fate;
         }
         let leaves = self.leave(now, from, frame.len());
         let destination = Mac::destination(frame.first_chunk().expect("a head"));
-        let receivers: Vec<_> = self.ports.receivers(from, destination).collect();
-        for to in receivers {
-            let mut bytes: Box<[u8]> = frame.into();
+        let mut next = self.ports.receiver(from, destination, 0);
+        let mut frame = Some(frame);
+        while let Some(to) = next {
+            next = self.ports.receiver(from, destination, to + 1);
+            // The last one gets the frame itself.
+            let bytes = if next.is_none() { frame.take() } else { frame.clone() };
+            let mut bytes = bytes.expect("it is taken by the last one");
             match fate {
                 Fate::Corrupted => self.corrupt(&mut bytes),
                 Fate::Duplicated => {
@@ -291,7 +312,7 @@ impl Network {
         sender.sends_until
     }
 
-    fn deliver(&mut self, leaves: Instant, to: Port, frame: Box<[u8]>, delay: Duration) {
+    fn deliver(&mut self, leaves: Instant, to: Port, frame: Vec<u8>, delay: Duration) {
         let receiver = self.ports.get_mut(to);
         let plan = &self.segments[receiver.plan.segment].plan;
         let comes = leaves + plan.latency;
@@ -321,12 +342,12 @@ impl Network {
             if late.len() == LATE_MAX {
                 late.pop_front();
             }
-            late.push_back((header.channel.0, frame.into()));
+            late.push_back((header.channel.0, frame.to_vec()));
             return;
         }
         self.counts.late += 1;
         let delay = Duration::from_millis(self.random.below(5000));
-        self.deliveries.push((leaves + delay, Delivery { to, frame: frame.into() }));
+        self.deliveries.push((leaves + delay, Delivery { to, frame: frame.to_vec() }));
     }
 
     /// A channel was opened at a port: frames to its predecessors that the network still held

@@ -2,6 +2,7 @@
 //! faults there are. Each seed turns some of them on and the others off (swarm testing, Groce et
 //! al. 2012): with everything on at once, some bugs never get far enough to show.
 
+mod edges;
 mod incidents;
 mod promises;
 mod topology;
@@ -13,6 +14,7 @@ use tyche_wire::ETHERNET_LEN;
 
 use crate::random::Random;
 
+pub use edges::{BreakerPlan, ExportPlan};
 pub use incidents::Incidents;
 pub use promises::Promises;
 use topology::Topology;
@@ -53,8 +55,16 @@ pub struct Plan {
     pub operations: u32,
     /// The target.
     pub target: TargetPlan,
-    /// Its disk.
+    /// Its disk: that of the first export.
     pub disk: DiskPlan,
+    /// Several hosts may write to it at once.
+    pub shared: bool,
+    /// Exports besides the first.
+    pub further: Vec<ExportPlan>,
+    /// A host that breaks the protocol.
+    pub breaker: Option<BreakerPlan>,
+    /// Positions and generations soon wrap.
+    pub wraps: bool,
     /// The hosts.
     pub hosts: Vec<HostPlan>,
     /// The segments that the links of target and hosts are plugged in to.
@@ -117,6 +127,8 @@ pub struct DiskPlan {
 pub struct HostPlan {
     /// Its links. One that joins later without any gets one on each segment of the target's.
     pub links: Vec<LinkPlan>,
+    /// Index of the export that it wants.
+    pub export: usize,
     /// It never writes.
     pub read_only: bool,
     /// Requests in flight on a channel.
@@ -193,6 +205,10 @@ impl Plan {
                 flush_lies: false,
                 errors_forgotten: false,
             },
+            shared: false,
+            further: Vec::new(),
+            breaker: None,
+            wraps: false,
             hosts: vec![HostPlan::quiet()],
             segments: Vec::new(),
             incidents: Incidents::default(),
@@ -251,19 +267,25 @@ impl Plan {
         disk.draw_faults(&mut of_disk, steady);
         incidents.draw_faults(&mut of_disk);
         let promises = Promises::KEPT;
-        Self {
+        let mut plan = Self {
             seed,
             profile,
             operations,
             target,
             disk,
+            shared: false,
+            further: Vec::new(),
+            breaker: None,
+            wraps: false,
             hosts,
             segments,
             incidents,
             stall_max,
             promises,
             restores_unnoticed: false,
-        }
+        };
+        plan.draw_edges();
+        plan
     }
 }
 
@@ -310,6 +332,7 @@ impl HostPlan {
     pub fn quiet() -> Self {
         Self {
             links: Vec::new(),
+            export: 0,
             read_only: false,
             queue_size: 64,
             rings: [256, 256],
@@ -347,6 +370,7 @@ impl HostPlan {
         let tmo = random.pick(&[0, 0, 500, 2000, 10_000]);
         Self {
             links,
+            export: 0,
             read_only: index > 0 && random.chance(0.4),
             queue_size: random.pick(&[1, 4, 32, 128, 1024]),
             rings: [random.pick(&[16, 64, 256, 4096]), random.pick(&[16, 64, 256, 4096])],

@@ -87,6 +87,8 @@ pub struct Report {
     pub fences: u64,
     /// Times that a segment was cut when it carried one of them.
     pub fence_cuts: u64,
+    /// Frames of the host that breaks the protocol.
+    pub broken: u64,
     /// The longest time that an operation took.
     pub slowest: Duration,
     /// How long after the end of everything all links were live again.
@@ -162,6 +164,7 @@ impl std::ops::AddAssign for Report {
         self.relinks += other.relinks;
         self.fences += other.fences;
         self.fence_cuts += other.fence_cuts;
+        self.broken += other.broken;
         self.slowest = self.slowest.max(other.slowest);
         self.rejoined = self.rejoined.max(other.rejoined);
         self.virtual_time += other.virtual_time;

@@ -8,29 +8,68 @@ use tyche_proto::{
     ChannelRef, ExportConfig, Instant, Listener, ListenerConfig, Registry, Rules, SessionInfo,
     TargetConfig, Writer,
 };
-use tyche_wire::{ChannelId, Command, Name, PAGE_LEN, Uuid};
+use tyche_wire::{ChannelId, Command, Completion, Entry, Name, PAGE_LEN, Tag, Uuid};
 
 use crate::disk::Progress;
 use crate::host::{export_name, uuid};
-use crate::plan::{LinkPlan, TargetPlan};
+use crate::plan::{DiskPlan, ExportPlan, LinkPlan, TargetPlan};
 use crate::random::Random;
 
 /// Channels that the target opens at once.
-pub(crate) const CHANNELS_MAX: usize = 64;
+pub(crate) const CHANNELS_MAX: usize = 128;
 
 /// The pages of a channel's data queue.
 pub(crate) struct Memory {
-    pages: Vec<u8>,
+    pages: Box<[u8]>,
+    /// How many of them the channel has.
+    count: u32,
     /// Where each slot's data begin, and how many bytes they are.
     slots: Vec<Option<(u32, u32)>>,
+    /// The requests of slots that were executed and not answered, by generation.
+    unanswered: Vec<Option<u16>>,
+    /// Index of the channel's export.
+    pub(crate) export: usize,
 }
 
 impl Memory {
-    pub(crate) fn new(pages: u32, slots: u16) -> Self {
-        Self { pages: vec![0; pages as usize * PAGE_LEN], slots: vec![None; usize::from(slots)] }
+    /// That of a channel which has `count` of the pages. Whatever they hold, nothing of it may be
+    /// seen: they may have been another channel's.
+    pub(crate) fn new(pages: Box<[u8]>, count: u32, slots: u16, export: usize) -> Self {
+        let (slots, unanswered) = (vec![None; slots.into()], vec![None; slots.into()]);
+        Self { pages, count, slots, unanswered, export }
+    }
+
+    /// The disk gets a request.
+    ///
+    /// # Errors
+    /// If the slot's last one was not answered yet: then nothing bounds those that wait to be.
+    pub(crate) fn use_slot(&mut self, tag: Tag) -> Result<(), String> {
+        let unanswered = &mut self.unanswered[usize::from(tag.slot)];
+        match unanswered.replace(tag.generation) {
+            Some(last) => Err(format!("{tag:?} is executed, and {last} is not answered yet")),
+            None => Ok(()),
+        }
+    }
+
+    /// A frame to the host is composed.
+    pub(crate) fn note_answers(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            if let Entry::Completion(Completion { tag, .. }) = entry {
+                let unanswered = &mut self.unanswered[usize::from(tag.slot)];
+                unanswered.take_if(|generation| *generation == tag.generation);
+            }
+        }
+    }
+
+    /// The channel is closed.
+    pub(crate) fn into_pages(self) -> Box<[u8]> {
+        self.pages
     }
 
     pub(crate) fn claim(&mut self, slot: u16, page: u32, len: u32) -> Result<(), String> {
+        if page + (len as usize).div_ceil(PAGE_LEN) as u32 > self.count {
+            return Err(format!("slot {slot} claims pages that the channel does not have"));
+        }
         let claimed = self.slots[usize::from(slot)].replace((page, len));
         if claimed.is_some() { Err(format!("slot {slot} claims pages twice")) } else { Ok(()) }
     }
@@ -54,6 +93,8 @@ pub(crate) struct Job {
     pub(crate) channel: ChannelId,
     /// The session of the channel.
     pub(crate) session: Uuid,
+    /// Index of the export.
+    pub(crate) export: usize,
     pub(crate) command: Command,
     pub(crate) begun: Instant,
     pub(crate) progress: Progress,
@@ -71,9 +112,13 @@ pub(crate) struct Process<R> {
     executed: BTreeMap<(Uuid, u64), Vec<Range<u64>>>,
 }
 
-/// What the process is told about its export when it starts.
+/// What the process is told about an export when it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exported {
+    pub(crate) index: usize,
+    pub(crate) shared: bool,
+    /// It is the breaker's.
+    pub(crate) wild: bool,
     pub(crate) boot: u64,
     pub(crate) size: u64,
     pub(crate) block_size: u32,
@@ -82,8 +127,41 @@ pub(crate) struct Exported {
     pub(crate) last_writer: Option<Writer>,
 }
 
+impl Exported {
+    pub(crate) fn new(index: usize, plan: &ExportPlan) -> Self {
+        let DiskPlan { size, block_size, write_cache, .. } = plan.disk;
+        let (shared, wild) = (plan.shared, plan.wild);
+        Self { index, shared, wild, boot: 1, size, block_size, write_cache, last_writer: None }
+    }
+
+    /// The generation that hosts are told.
+    pub(crate) fn boot(&self) -> Uuid {
+        uuid(5, self.boot)
+    }
+
+    fn config(&self) -> ExportConfig {
+        ExportConfig {
+            name: export_name(self.index),
+            uuid: uuid(4, self.index as u64),
+            boot: self.boot(),
+            size: self.size,
+            block_size: self.block_size,
+            read_only: false,
+            write_cache: self.write_cache,
+            discard: true,
+            rotational: false,
+            shared: self.shared,
+            hosts: Vec::new(),
+        }
+    }
+}
+
 impl<R: Rules> Process<R> {
-    pub(crate) fn new(plan: &TargetPlan, exported: Exported, random: &mut Random) -> Self {
+    pub(crate) fn new(
+        plan: &TargetPlan,
+        exports: impl Iterator<Item = Exported>,
+        random: &mut Random,
+    ) -> Self {
         let target = TargetConfig {
             uuid: uuid(3, 0),
             name: Name::new("target").expect("a name"),
@@ -100,20 +178,10 @@ impl<R: Rules> Process<R> {
         };
         let listeners = plan.links.iter().enumerate().map(listener).collect();
         let mut registry = Registry::new(target);
-        registry.add_export(ExportConfig {
-            name: export_name(),
-            uuid: uuid(4, 0),
-            boot: uuid(5, exported.boot),
-            size: exported.size,
-            block_size: exported.block_size,
-            read_only: false,
-            write_cache: exported.write_cache,
-            discard: true,
-            rotational: false,
-            shared: false,
-            hosts: Vec::new(),
-        });
-        registry.restore_last_writer(0, exported.last_writer);
+        for exported in exports {
+            let index = registry.add_export(exported.config());
+            registry.restore_last_writer(index, exported.last_writer);
+        }
         Self {
             listeners,
             registry,
@@ -126,7 +194,8 @@ impl<R: Rules> Process<R> {
     /// The session that a channel belongs to.
     pub(crate) fn owner(&self, link: usize, channel: ChannelId) -> Option<&SessionInfo> {
         let wanted = ChannelRef { link, channel };
-        let mut sessions = self.registry.sessions(0).iter();
+        let export = self.memory.get(&(link, channel))?.export;
+        let mut sessions = self.registry.sessions(export).iter();
         sessions.find(|session| session.channels().any(|(channel, _)| channel == wanted))
     }
 

@@ -1,10 +1,12 @@
-//! The simulated world: hosts, links, one target with its disk, and everything that happens.
+//! The simulated world: hosts, links, one target with its disks, and everything that happens.
 //!
 //! The state machines are the real ones, and so are the bytes of their frames; the world is what
 //! an engine, a kernel and the hardware are to them. After each input they are drained as their
 //! contract says, and what they ask for is checked against what may be asked at all.
 
+mod breaker;
 mod crashes;
+mod exports;
 mod freezer;
 mod hosts;
 mod incidents;
@@ -13,15 +15,13 @@ mod orders;
 mod outages;
 mod requests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::Write;
 use std::time::Duration;
 
 use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound};
-use tyche_wire::{Cookie, HEAD_LEN, Header, Kind, Status, Uuid};
+use tyche_wire::{Cookie, HEAD_LEN, Header, Kind, Status};
 
-use crate::disk::Disk;
-use crate::history::History;
 use crate::host::Host;
 use crate::network::{Delivery, Network, Port, Station};
 use crate::plan::{HostPlan, Plan};
@@ -31,6 +31,8 @@ use crate::schedule::Schedule;
 use crate::target::{Exported, Process};
 use crate::trace::{Happening, Trace};
 
+use breaker::Breaker;
+use exports::Volume;
 use freezer::{Freezer, Part};
 use incidents::Incident;
 use kept::Snapshot;
@@ -54,6 +56,8 @@ enum Event {
     /// A host has thought.
     Thought(usize),
     Incident(Incident),
+    /// The breaker sends something.
+    Breaker,
 }
 
 /// See the module.
@@ -65,17 +69,13 @@ pub struct World<R: Rules = Sound> {
     hosts: Vec<Host<R>>,
     process: Option<Process<R>>,
     target_alarm: Option<Instant>,
-    disk: Disk,
-    history: History,
+    /// The exports, by index.
+    volumes: Vec<Volume>,
     trace: Trace,
     random: Random,
-    exported: Exported,
     out: Outgoing,
     jobs: u64,
     sessions: u64,
-    /// The session that was the last to modify the disk, and those that did before others.
-    last_writer: Option<Uuid>,
-    former_writers: BTreeSet<Uuid>,
     /// The cookie of the frame that the target handles.
     handled: Option<Cookie>,
     /// Which operation hosts have sent by which request: stamps, by the cookie of the channel's
@@ -87,9 +87,12 @@ pub struct World<R: Rules = Sound> {
     dies_unanswered: bool,
     /// What the target's machine may be restored from.
     snapshot: Option<Snapshot>,
+    breaker: Option<Breaker>,
     /// The target can keep nothing.
     state_full: bool,
     frames_in_flight: usize,
+    /// Memory of channels that are closed, for others.
+    pages: Vec<Box<[u8]>>,
     spins: u32,
     /// Operations that busy hosts may still submit.
     allowance: u32,
@@ -106,37 +109,34 @@ impl<R: Rules> World<R> {
     /// `verbose` is told everything that happens.
     pub fn new(plan: Plan, verbose: Option<Box<dyn Write>>) -> Self {
         let mut random = Random::new(plan.seed ^ 0x7479_6368_6500);
-        let exported = Exported {
-            boot: 1,
-            size: plan.disk.size,
-            block_size: plan.disk.block_size,
-            write_cache: plan.disk.write_cache,
-            last_writer: None,
-        };
         let host =
             |(index, host): (usize, &HostPlan)| Host::new(index, host.clone(), random.fork());
         let hosts: Vec<_> = plan.hosts.iter().enumerate().map(host).collect();
+        let network = Network::new(&plan, random.fork());
+        let exports = plan.exports().enumerate();
+        let exports = exports.map(|(index, export)| Exported::new(index, &export));
+        let process = Some(Process::new(&plan.target, exports, &mut random));
+        let volumes = Volume::all(&plan, random.fork());
         let mut world = Self {
             now: Instant(1_000_000),
             schedule: Schedule::new(),
-            network: Network::new(&plan, random.fork()),
-            process: Some(Process::new(&plan.target, exported, &mut random)),
+            network,
+            process,
+            volumes,
             target_alarm: None,
-            disk: Disk::new(plan.disk.clone(), random.fork()),
-            history: History::new(&plan.disk, plan.promises),
             trace: Trace::new(verbose),
             out: Outgoing::new(),
             jobs: 0,
             sessions: 0,
-            last_writer: None,
-            former_writers: BTreeSet::new(),
             handled: None,
             sent: HashMap::new(),
             freezer: Freezer::default(),
             dies_unanswered: false,
             snapshot: None,
+            breaker: plan.breaker.clone().map(|breaker| Breaker::new(breaker, plan.seed)),
             state_full: false,
             frames_in_flight: 0,
+            pages: Vec::new(),
             spins: 0,
             allowance: plan.operations,
             calm: false,
@@ -146,13 +146,13 @@ impl<R: Rules> World<R> {
             past_stats: ChannelStats::default(),
             hosts,
             random,
-            exported,
             plan,
         };
         for host in 0..world.hosts.len() {
             world.plan_in(Duration::ZERO, Event::Start(host));
         }
         world.plan_incidents();
+        world.plan_breaker();
         world
     }
 
@@ -191,6 +191,7 @@ impl<R: Rules> World<R> {
             Event::Start(host) => self.start(host)?,
             Event::Thought(host) => self.drive_host(host, &[])?,
             Event::Incident(incident) => self.incident(incident)?,
+            Event::Breaker => self.tick_breaker()?,
         }
         Ok(true)
     }
@@ -204,7 +205,7 @@ impl<R: Rules> World<R> {
             }
             Event::TargetAlarm => Some(Part::Station(Station::Target)),
             Event::DiskMid(_) | Event::DiskDone(_) => Some(Part::Disk),
-            Event::Start(_) | Event::Incident(_) => None,
+            Event::Start(_) | Event::Incident(_) | Event::Breaker => None,
         }
     }
 
@@ -217,11 +218,12 @@ impl<R: Rules> World<R> {
         match place.station {
             Station::Target => self.target_frame(place.link, delivery),
             Station::Host(host) => self.host_frame(host, place.link, delivery),
+            Station::Breaker => self.breaker_frame(delivery),
         }
     }
 
     /// Hands a frame to the network.
-    fn send(&mut self, from: Port, frame: &[u8]) -> Result<(), String> {
+    fn send(&mut self, from: Port, frame: Vec<u8>) -> Result<(), String> {
         let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
         let header = Header::parse(head).map_err(|reject| format!("sent a bad frame: {reject}"))?;
         if matches!(header.kind, Kind::Fence | Kind::Fenced) {
@@ -281,7 +283,7 @@ impl<R: Rules> World<R> {
 
     /// Operations in progress.
     pub fn in_progress(&self) -> usize {
-        self.history.open()
+        self.volumes.iter().map(|volume| volume.history.open()).sum()
     }
 
     /// What happened to the sessions of a host, but for data and completions.
@@ -364,13 +366,20 @@ impl<R: Rules> World<R> {
         self.hosts[host].running.as_ref().is_some_and(|running| running.session.is_live())
     }
 
-    /// Bytes of the disk.
+    /// Bytes of the first export's disk.
     pub fn disk_size(&self) -> u64 {
-        self.disk.size()
+        self.volumes[0].disk.size()
     }
 
-    /// The last check: what the disk holds at the end.
+    /// The exports whose content is known, by index, and their bytes.
+    pub(crate) fn exports(&self) -> Vec<(usize, u64)> {
+        let known = self.volumes.iter().enumerate().filter(|(_, it)| !it.exported.wild);
+        known.map(|(index, volume)| (index, volume.disk.size())).collect()
+    }
+
+    /// The last check: what the disks hold at the end.
     pub(crate) fn check_end(&mut self) -> Result<(), String> {
-        self.history.check_disk(&self.disk)
+        let mut known = self.volumes.iter_mut().filter(|volume| !volume.exported.wild);
+        known.try_for_each(|volume| volume.history.check_disk(&volume.disk))
     }
 }

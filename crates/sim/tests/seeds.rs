@@ -48,6 +48,7 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.hangs) > 0);
     assert!(total(|report| report.torn) > SEEDS);
     assert!(total(|report| report.rotten) > SEEDS);
+    assert!(total(|report| report.broken) > SEEDS * 20);
     for report in &reports {
         assert!(report.retransmissions <= report.frames, "{report}");
         assert!(report.succeeded + report.failed + report.vanished >= report.operations);

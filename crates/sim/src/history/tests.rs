@@ -18,9 +18,13 @@ struct Bench {
 impl Bench {
     /// With a cache: nothing is compared with what is durable.
     fn new() -> Self {
+        Self::of(false)
+    }
+
+    fn of(shared: bool) -> Self {
         let plan = DiskPlan { size: SIZE, write_cache: true, ..Plan::clean(1).disk };
         let promises = Promises { outcomes: true, ..Promises::KEPT };
-        let history = History::new(&plan, promises);
+        let history = History::new(&plan, promises, 0, shared);
         Self { history, disk: Disk::new(plan, Random::new(1)), ops: 0 }
     }
 
@@ -211,4 +215,50 @@ fn an_answer_that_was_on_its_way_says_nothing_of_what_was_torn_meanwhile() {
     bench.end(write);
     bench.sees(torn).unwrap();
     bench.sees(write.1).unwrap_err();
+}
+
+#[test]
+fn what_a_session_leaves_on_a_shared_export_may_take_effect_until_the_target_dies() {
+    for shared in [false, true] {
+        let mut bench = Bench::of(shared);
+        let left = bench.begin(Opcode::Write);
+        bench.history.abandon(HOST, left.0).unwrap();
+        let write = bench.done(Opcode::Write);
+        bench.sees(write).unwrap();
+        assert_eq!(bench.sees(left.1).is_ok(), shared);
+        let write = bench.done(Opcode::Write);
+        bench.history.lose_target(false);
+        bench.sees(write).unwrap();
+        bench.sees(left.1).unwrap_err();
+    }
+}
+
+#[test]
+fn who_knows_of_a_lost_cache_has_done_again_what_it_answers() {
+    for knows in [false, true] {
+        let mut bench = Bench::new();
+        let write = bench.begin(Opcode::Write);
+        bench.history.lose_target(true);
+        if knows {
+            bench.history.learn(HOST);
+        }
+        // The disk of the bench has neither: what was in its cache is gone.
+        bench.end(write);
+        assert_eq!(bench.sees(0).is_err(), knows, "of zeroes, which were there before");
+    }
+}
+
+#[test]
+fn whoever_has_flushed_everything_need_not_be_told_of_a_restored_target() {
+    for flushed in [false, true] {
+        let mut bench = Bench::new();
+        bench.done(Opcode::Write);
+        if flushed {
+            bench.history.forgive(HOST, Step::MAX);
+        }
+        bench.history.restore(&bench.disk, [HOST].into_iter());
+        let flush = bench.begin(Opcode::Flush);
+        let told = bench.history.complete(HOST, flush.0, Status::Success, &[], &bench.disk);
+        assert_eq!(told.is_ok(), flushed);
+    }
 }

@@ -38,6 +38,9 @@ pub(super) struct Value {
     pub(super) durable: bool,
     /// When it ceased to be live.
     died: Step,
+    /// Its session is gone, and nobody has waited for its channels to be closed: it may take
+    /// effect as long as the target lives.
+    lingers: bool,
 }
 
 impl Value {
@@ -57,6 +60,7 @@ impl Value {
             live: true,
             durable: true,
             died: NEVER,
+            lingers: false,
         }
     }
 
@@ -74,7 +78,12 @@ impl Value {
 
     /// Whether its operation is in progress.
     pub(super) fn is_open(&self) -> bool {
-        self.ended == NEVER
+        self.ended == NEVER && !self.lingers
+    }
+
+    /// Its session is gone; others may be let in before its channels are closed.
+    pub(super) fn linger(&mut self) {
+        self.lingers = true;
     }
 
     fn may_come_back(&self) -> bool {
@@ -103,6 +112,9 @@ impl Value {
             (self.repeats, self.live, self.durable, self.died) = (true, true, true, NEVER);
             self.forget_sightings();
         } else if is_target {
+            if std::mem::take(&mut self.lingers) {
+                self.ended = now;
+            }
             self.close(now, false);
         }
     }

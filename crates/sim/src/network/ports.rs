@@ -18,6 +18,8 @@ pub enum Station {
     Target,
     /// The host of that index.
     Host(usize),
+    /// The host that breaks the protocol.
+    Breaker,
 }
 
 /// A link, as the trace names it.
@@ -33,6 +35,7 @@ impl std::fmt::Display for Place {
         match self.station {
             Station::Target => write!(f, "target link {}", self.link),
             Station::Host(host) => write!(f, "host {host} link {}", self.link),
+            Station::Breaker => write!(f, "breaker link {}", self.link),
         }
     }
 }
@@ -51,7 +54,7 @@ pub(super) struct Interface {
     /// How much is lost of what is sent to it.
     pub(super) deaf: f64,
     /// Copies of frames to it, by channel, for its next channel of that index.
-    pub(super) late: VecDeque<(u16, Box<[u8]>)>,
+    pub(super) late: VecDeque<(u16, Vec<u8>)>,
 }
 
 impl Interface {
@@ -86,6 +89,7 @@ fn address(place: Place, life: u8) -> Mac {
     let station = match place.station {
         Station::Target => 0,
         Station::Host(host) => host as u8 + 1,
+        Station::Breaker => u8::MAX,
     };
     Mac([2, 0, 0, life, station, place.link as u8])
 }
@@ -102,6 +106,9 @@ impl Ports {
         ports.plug(Station::Target, &plan.target.links);
         for (host, plan) in plan.hosts.iter().enumerate() {
             ports.plug(Station::Host(host), &plan.links);
+        }
+        if let Some(breaker) = &plan.breaker {
+            ports.plug(Station::Breaker, &breaker.links);
         }
         ports
     }
@@ -132,14 +139,16 @@ impl Ports {
         self.list.iter().position(|interface| interface.place == place)
     }
 
-    /// The other ports of the port's segment that take frames to `destination`.
-    pub(super) fn receivers(&self, from: Port, destination: Mac) -> impl Iterator<Item = Port> {
+    /// The next of the other ports of the port's segment, not before `first`, that takes frames to
+    /// `destination`.
+    pub(super) fn receiver(&self, from: Port, destination: Mac, first: Port) -> Option<Port> {
         let segment = self.list[from].plan.segment;
-        self.iter().filter_map(move |(port, interface)| {
-            let near = port != from && interface.plan.segment == segment;
-            let meant = destination == Mac::BROADCAST || destination == interface.mac;
-            (near && meant).then_some(port)
-        })
+        let mut others = self.list.iter().enumerate().skip(first);
+        let takes = |(port, interface): &(Port, &Interface)| {
+            let near = *port != from && interface.plan.segment == segment;
+            near && (destination == Mac::BROADCAST || destination == interface.mac)
+        };
+        others.find(takes).map(|(port, _)| port)
     }
 
     /// The target's links get other addresses, and each is plugged in where its neighbour was if

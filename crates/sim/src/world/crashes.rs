@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use tyche_proto::Rules;
 
+use super::exports::Volume;
 use super::incidents::Incident;
 use super::{Event, World};
 use crate::content::Content;
 use crate::host::{Left, Running};
-use crate::target::Process;
+use crate::target::{Memory, Process};
 use crate::trace::Happening;
 
 impl<R: Rules> World<R> {
@@ -22,10 +23,12 @@ impl<R: Rules> World<R> {
         self.note(Happening::Incident(format!("host {index} dies")));
         self.report.host_crashes += 1;
         if let Some(running) = running {
-            self.end_session(&running);
+            self.end_session(index, &running);
         }
         if let Some(left) = left {
-            self.report.vanished += self.history.vanish(left.session) as u64;
+            let export = self.hosts[index].plan.export;
+            let vanished = self.volumes[export].history.vanish(left.session);
+            self.report.vanished += vanished as u64;
         }
     }
 
@@ -48,13 +51,14 @@ impl<R: Rules> World<R> {
         let Left { session, mut pending, .. } = left;
         let (now, host) = (self.now, &mut self.hosts[index]);
         let running = host.running.as_mut().ok_or("nobody is there to issue anything again")?;
-        self.history.succeed(session, running.number);
+        let history = &mut self.volumes[host.plan.export].history;
+        history.succeed(session, running.number);
         while !pending.is_empty() {
             let next = host.random.below(pending.len() as u64) as usize;
             let (former, pending) = pending.swap_remove(next);
             let op = running.session.submit(now, pending.operation);
             let op = op.map_err(|error| format!("nothing can be issued again: {error:?}"))?;
-            self.history.reissue((session, former), (running.number, op))?;
+            history.reissue((session, former), (running.number, op))?;
             running.pending.insert(op, pending);
             self.report.reissued += 1;
         }
@@ -80,37 +84,46 @@ impl<R: Rules> World<R> {
         for mut job in jobs.into_values() {
             if let Some(memory) = memory.get_mut(&(job.link, job.channel)) {
                 let data = memory.data(job.command.tag.slot);
-                self.disk.advance(&job.command, &mut job.progress, data);
-                torn.extend(job.progress.left().filter(|_| lossy && self.disk.tears()));
+                let disk = &mut self.volumes[job.export].disk;
+                disk.advance(&job.command, &mut job.progress, data);
+                let left = job.progress.left().filter(|_| lossy && disk.tears());
+                torn.extend(left.map(|(sector, content)| (job.export, sector, content)));
             }
         }
+        self.pages.extend(memory.into_values().map(Memory::into_pages));
         for listener in &listeners {
             self.past_stats += listener.stats();
         }
-        let lossy = lossy && self.exported.write_cache;
-        self.history.lose_target(lossy);
-        if lossy {
-            let sectors = self.disk.lose_cache();
-            torn.extend(sectors.into_iter().map(|sector| (sector, self.disk.seen(sector))));
-            self.report.caches_lost += 1;
+        let mut is_lost = false;
+        for (export, volume) in self.volumes.iter_mut().enumerate() {
+            let lossy = lossy && volume.exported.write_cache;
+            volume.history.lose_target(lossy);
+            if lossy {
+                let sectors = volume.disk.lose_cache().into_iter();
+                torn.extend(sectors.map(|sector| (export, sector, volume.disk.seen(sector))));
+            }
+            if volume.disk.end_run() || lossy {
+                volume.exported.boot += 1;
+                volume.history.renew();
+            }
+            is_lost |= lossy;
         }
-        if self.disk.end_run() || lossy {
-            self.exported.boot += 1;
-        }
+        self.report.caches_lost += u64::from(is_lost);
         self.tear(torn);
         self.target_alarm = None;
         self.dies_unanswered = false;
         self.report.target_crashes += 1;
-        let loss = if lossy { ", and its disk's cache is lost" } else { "" };
+        let loss = if is_lost { ", and its disk's cache is lost" } else { "" };
         self.note(Happening::Incident(format!("the target dies{loss}")));
     }
 
     /// Sectors that were being written when the machine went down hold neither what they were to
     /// hold nor what they held.
-    fn tear(&mut self, torn: Vec<(u64, Content)>) {
-        for (sector, content) in torn {
-            let Some(stamp) = self.history.tear(sector, content) else { continue };
-            self.disk.spoil(sector, stamp);
+    fn tear(&mut self, torn: Vec<(usize, u64, Content)>) {
+        for (export, sector, content) in torn {
+            let Volume { history, disk, .. } = &mut self.volumes[export];
+            let Some(stamp) = history.tear(sector, content) else { continue };
+            disk.spoil(sector, stamp);
             self.report.torn += 1;
             self.note(Happening::Incident(format!("sector {sector} is torn, to stamp {stamp}")));
         }
@@ -121,9 +134,10 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         self.note(Happening::Incident("the target is back".into()));
-        self.exported.size = self.disk.size();
-        let Self { plan, exported, random, .. } = self;
-        self.process = Some(Process::new(&plan.target, *exported, random));
+        self.volumes.iter_mut().for_each(|it| it.exported.size = it.disk.size());
+        let Self { plan, volumes, random, .. } = self;
+        let exports = volumes.iter().map(|volume| volume.exported);
+        self.process = Some(Process::new(&plan.target, exports, random));
         self.drive_target(&[])
     }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tyche_proto::{
     Exchange, Failure, Instant, OpId, Operation, Outgoing, Rules, SessionEvent, SubmitError, Writer,
 };
-use tyche_wire::{ChannelId, Command, Data, Entry, Kind, Mac, Opcode, Reason, Status};
+use tyche_wire::{ChannelId, Command, Data, Entry, Mac, Opcode, Reason, Status};
 
+use super::exports::Volume;
 use super::{Event, World};
 use crate::frame::seal;
 use crate::host::{Host, Pending, Running};
@@ -47,7 +48,7 @@ impl<R: Rules> World<R> {
         let Some(port) = running.port_of(link) else { return Ok(()) };
         running.session.handle_frame(now, port, frame.head(), frame.payload());
         self.drive_host(index, frame.payload())?;
-        if frame.kind() == Some(Kind::Accept) {
+        if frame.is_accept() {
             self.network.release_late(now, frame.to, None);
             self.plan_deliveries()?;
         }
@@ -90,7 +91,8 @@ impl<R: Rules> World<R> {
         event: SessionEvent,
         payload: &[u8],
     ) -> Result<(), String> {
-        let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
+        let host = &mut self.hosts[index];
+        let Some(running) = &mut host.running else { return Ok(()) };
         match event {
             SessionEvent::Data { op, offset, len, source } => {
                 let pending = running.pending.get_mut(&op).ok_or("data of no operation")?;
@@ -106,9 +108,17 @@ impl<R: Rules> World<R> {
             SessionEvent::FormerChanged => self.hosts[index].keep(self.now),
             other => {
                 running.connected |= other == SessionEvent::Connected;
+                if matches!(other, SessionEvent::Joined(..)) {
+                    let Volume { history, exported, .. } = &mut self.volumes[host.plan.export];
+                    let boot = running.session.export().map(|export| export.boot);
+                    if boot == Some(exported.boot()) {
+                        history.learn(running.number);
+                    }
+                }
                 let lost = Failure::Rejected(Reason::SessionLost);
                 if other == SessionEvent::Failed(lost) {
-                    check_lost(running, self.exported.last_writer)?;
+                    let export = host.plan.export;
+                    check_lost(running, self.volumes[export].exported.last_writer)?;
                     self.report.shut_out += 1;
                 }
                 self.report.note(&other);
@@ -127,10 +137,11 @@ impl<R: Rules> World<R> {
         let exchange = running.session.exchange(op);
         let is_over = running.session.is_over();
         if is_over && status != Status::Success {
-            self.history.abandon(running.number, op)?;
+            self.volumes[host.plan.export].history.abandon(running.number, op)?;
         } else {
             let data = &pending.memory;
-            let done = self.history.complete(running.number, op, status, data, &self.disk)?;
+            let Volume { history, disk, .. } = &mut self.volumes[host.plan.export];
+            let done = history.complete(running.number, op, status, data, disk)?;
             self.check_not_executing(done.stamp)?;
         }
         if status == Status::Success {
@@ -171,7 +182,7 @@ impl<R: Rules> World<R> {
         if !running.pending.is_empty() {
             return Err(format!("a session ended with {} unanswered", running.pending.len()));
         }
-        self.end_session(&running);
+        self.end_session(index, &running);
         let pause = Duration::from_millis(self.hosts[index].random.between(1, 1000));
         if self.hosts[index].plan.busy && !self.calm {
             self.plan_in(pause, Event::Start(index));
@@ -180,9 +191,10 @@ impl<R: Rules> World<R> {
     }
 
     /// Nothing of a session is known any more, neither to its host nor to the checker.
-    pub(super) fn end_session(&mut self, running: &Running<R>) {
+    pub(super) fn end_session(&mut self, host: usize, running: &Running<R>) {
         self.past_stats += running.session.stats();
-        self.report.vanished += self.history.vanish(running.number) as u64;
+        let history = &mut self.volumes[self.hosts[host].plan.export].history;
+        self.report.vanished += history.vanish(running.number) as u64;
     }
 
     /// Submits what the host wants next; says whether it did.
@@ -207,15 +219,17 @@ impl<R: Rules> World<R> {
     /// Submits an operation of a host's session and remembers it.
     pub(super) fn submit(&mut self, index: usize, operation: Operation) -> Result<OpId, String> {
         let now = self.now;
-        let running = self.hosts[index].running.as_mut().ok_or("the host has no session")?;
+        let host = &mut self.hosts[index];
+        let running = host.running.as_mut().ok_or("the host has no session")?;
+        let history = &mut self.volumes[host.plan.export].history;
         let op = match running.session.submit(now, operation) {
             Ok(op) => op,
             Err(SubmitError::Full) => return Err("a session is full before its limit".into()),
             Err(SubmitError::Over) => return Err("a session is over and says nothing".into()),
         };
         let Operation { opcode, flags, offset, len } = operation;
-        let stamp = if opcode.modifies() { self.history.stamp() } else { 0 };
-        self.history.submit(running.number, op, (opcode, flags), (offset, len), stamp)?;
+        let stamp = if opcode.modifies() { history.stamp() } else { 0 };
+        history.submit(running.number, op, (opcode, flags), (offset, len), stamp)?;
         let outages = self.report.outages();
         running.pending.insert(op, Pending::new(operation, stamp, now, outages));
         self.report.operations += 1;
@@ -256,7 +270,7 @@ impl<R: Rules> World<R> {
                     Ok(())
                 };
                 let frame = seal(self.network.mac(from), &self.out, append)?;
-                self.send(from, &frame)?;
+                self.send(from, frame)?;
             }
         }
         Ok(())

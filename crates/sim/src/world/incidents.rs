@@ -5,6 +5,7 @@ use std::time::Duration;
 use tyche_proto::Rules;
 use tyche_wire::{Event as ExportEvent, SECTOR_LEN};
 
+use super::exports::Volume;
 use super::freezer::Part;
 use super::{Event, World};
 use crate::network::Station;
@@ -178,8 +179,9 @@ impl<R: Rules> World<R> {
     /// network has damaged, which must not be read. To the checker it is a write of nobody's.
     fn rot(&mut self) {
         let sector = self.random.below(self.plan.disk.size / SECTOR_LEN);
-        let stamp = self.history.rot(sector);
-        self.disk.spoil(sector, stamp);
+        let Volume { history, disk, .. } = &mut self.volumes[0];
+        let stamp = history.rot(sector);
+        disk.spoil(sector, stamp);
         self.report.rotten += 1;
         self.note(Happening::Incident(format!("sector {sector} rots, to stamp {stamp}")));
     }
@@ -192,7 +194,7 @@ impl<R: Rules> World<R> {
 
     pub(super) fn resize_disk(&mut self, size: u64) -> Result<(), String> {
         self.note(Happening::Incident(format!("the disk has {size} bytes now")));
-        self.disk.resize(size);
+        self.volumes[0].disk.resize(size);
         let Some(process) = &mut self.process else { return Ok(()) };
         process.registry.resize(0, size);
         for listener in &mut process.listeners {

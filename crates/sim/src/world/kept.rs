@@ -10,8 +10,7 @@ use crate::trace::Happening;
 
 /// The target's machine at one moment.
 pub(super) struct Snapshot {
-    disk: Box<[u8]>,
-    exported: Exported,
+    volumes: Vec<(Box<[u8]>, Exported)>,
 }
 
 impl<R: Rules> World<R> {
@@ -24,32 +23,39 @@ impl<R: Rules> World<R> {
 
     pub(super) fn take_snapshot(&mut self) {
         self.note(Happening::Incident("a snapshot of the target's machine".into()));
-        self.snapshot = Some(Snapshot { disk: self.disk.image(), exported: self.exported });
+        let volumes = self.volumes.iter().map(|it| (it.disk.image(), it.exported)).collect();
+        self.snapshot = Some(Snapshot { volumes });
     }
 
     /// The target's machine begins anew from its last snapshot. It has an identity of its own for
     /// that, which the generation of what is served follows from.
     pub(super) fn restore_target(&mut self) {
-        let Some(Snapshot { disk, exported }) = self.snapshot.take() else { return };
+        let Some(Snapshot { volumes }) = self.snapshot.take() else { return };
         self.crash_target(true);
-        self.disk.restore(disk);
+        for (index, (image, exported)) in volumes.into_iter().enumerate() {
+            self.restore_volume(index, image, exported);
+        }
+        self.report.restores += 1;
+        self.note(Happening::Incident("the target's machine is restored".into()));
+        self.plan_restart();
+    }
+
+    fn restore_volume(&mut self, index: usize, image: Box<[u8]>, exported: Exported) {
+        let volume = &mut self.volumes[index];
+        volume.disk.restore(image);
         // Who wrote last since then is not known any more: nobody is believed who says so.
         let nobody = Some(Writer { session: Uuid::max(), device: Uuid::max() });
-        let boot = self.exported.boot + 1;
-        self.exported = if self.plan.restores_unnoticed {
+        let boot = volume.exported.boot + 1;
+        volume.exported = if self.plan.restores_unnoticed {
             exported
         } else {
             Exported { boot, last_writer: nobody, ..exported }
         };
-        let running = self.hosts.iter().filter_map(|host| host.running.as_ref());
+        let hosts = || self.hosts.iter().filter(|host| host.plan.export == index);
+        let running = hosts().filter_map(|host| host.running.as_ref());
         let running = running.filter(|it| it.connected).map(|running| running.number);
-        let left = self.hosts.iter().filter_map(|host| host.left.as_ref().map(|it| it.session));
-        self.history.restore(&self.disk, running.chain(left));
-        // Who followed whom since has been forgotten.
-        self.last_writer = None;
-        self.former_writers.clear();
-        self.report.restores += 1;
-        self.note(Happening::Incident("the target's machine is restored".into()));
-        self.plan_restart();
+        let left = hosts().filter_map(|host| host.left.as_ref().map(|it| it.session));
+        volume.history.restore(&volume.disk, running.chain(left));
+        volume.forget_writers();
     }
 }

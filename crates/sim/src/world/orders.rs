@@ -103,7 +103,7 @@ impl<R: Rules> World<R> {
 
     /// Changes how often a flush or a write with FUA fails, and loses what was to be written back.
     pub fn set_sync_errors(&mut self, probability: f64) {
-        self.disk.set_sync_errors(probability);
+        self.volumes[0].disk.set_sync_errors(probability);
     }
 
     /// Changes how many frames are lost on a segment.

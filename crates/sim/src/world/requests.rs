@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tyche_proto::{Action, ListenerEvent, Rules};
-use tyche_wire::{ChannelId, Command, Data, Opcode, SECTOR_LEN, Status, Times};
+use tyche_wire::{ChannelId, Command, Data, Opcode, PAGE_LEN, SECTOR_LEN, Status, Times};
 
 use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
@@ -27,7 +27,7 @@ impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
-        self.handled = frame.cookie();
+        self.handled = Some(frame.cookie());
         process.listeners[link].handle_frame(now, frame.head(), frame.payload());
         self.drive_target(frame.payload())
     }
@@ -81,7 +81,7 @@ impl<R: Rules> World<R> {
             let result = if self.state_full { Err("no space is left") } else { Ok(()) };
             registry.kept(export, writer, result);
             if result.is_ok() {
-                self.exported.last_writer = Some(writer);
+                self.volumes[export].exported.last_writer = Some(writer);
             }
         }
         Ok(asked)
@@ -95,8 +95,14 @@ impl<R: Rules> World<R> {
     ) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         match event {
-            ListenerEvent::Opened { channel, damq_pages, queue_size, .. } => {
-                let memory = Memory::new(damq_pages, queue_size);
+            ListenerEvent::Opened { channel, export, damq_pages, queue_size, .. } => {
+                let most = &self.plan.target;
+                if damq_pages > most.damq_pages_max || queue_size > most.queue_size_max {
+                    return Err(format!("a channel has {queue_size} slots, {damq_pages} pages"));
+                }
+                let len = self.plan.target.damq_pages_max as usize * PAGE_LEN;
+                let pages = self.pages.pop().unwrap_or_else(|| vec![0; len].into());
+                let memory = Memory::new(pages, damq_pages, queue_size, export);
                 if process.memory.insert((link, channel), memory).is_some() {
                     return Err(format!("channel {} of link {link} opened twice", channel.0));
                 }
@@ -108,7 +114,9 @@ impl<R: Rules> World<R> {
             }
             ListenerEvent::Closed { channel } => {
                 let memory = process.memory.remove(&(link, channel));
-                memory.map(drop).ok_or_else(|| "a channel closed that was not open".into())
+                let memory = memory.ok_or("a channel closed that was not open")?;
+                self.pages.push(memory.into_pages());
+                Ok(())
             }
             ListenerEvent::Action { channel, action } => {
                 let memory = process.memory.get_mut(&(link, channel));
@@ -135,7 +143,14 @@ impl<R: Rules> World<R> {
         let Some(process) = &self.process else { return Ok(()) };
         let owner = process.owner(link, channel).filter(|owner| owner.writer);
         let Some(owner) = owner else { return Ok(()) };
-        let others = |job: &&Job| job.command.opcode.modifies() && job.session != owner.session;
+        let export = process.memory[&(link, channel)].export;
+        if self.volumes[export].exported.shared {
+            return Ok(());
+        }
+        let others = |job: &&Job| {
+            let other = job.export == export && job.session != owner.session;
+            other && job.command.opcode.modifies()
+        };
         match process.jobs.values().find(others) {
             Some(job) => Err(format!("a takeover was granted while {:?} is executed", job.command)),
             None => Ok(()),
@@ -152,6 +167,12 @@ impl<R: Rules> World<R> {
             return Err(format!("{command:?} is executed for a session that may only read"));
         }
         let memory = process.memory.get_mut(&(link, channel)).ok_or("a request of no channel")?;
+        if let (Some(breaker), Some(cookie)) = (&self.breaker, self.handled)
+            && breaker.forbids(cookie, command.tag)
+        {
+            return Err(format!("{command:?} is executed, and its frame had to be dropped"));
+        }
+        memory.use_slot(command.tag)?;
         let mut stamp = 0;
         if command.opcode.modifies() {
             let sent =
@@ -162,25 +183,29 @@ impl<R: Rules> World<R> {
         if command.opcode == Opcode::Write {
             check_data(&command, stamp, memory.data(command.tag.slot))?;
         }
-        let refused = (!self.disk.takes(&command)).then_some(Status::Invalid);
+        let export = memory.export;
+        let disk = &self.volumes[export].disk;
+        let refused = (!disk.takes(&command)).then_some(Status::Invalid);
         self.jobs += 1;
         let id = self.jobs;
-        let progress = self.disk.begin(&command, stamp);
+        let progress = disk.begin(&command, stamp);
         let begun = self.now;
-        process.jobs.insert(id, Job { link, channel, session, command, begun, progress, stamp });
+        let job = Job { link, channel, session, export, command, begun, progress, stamp };
+        process.jobs.insert(id, job);
         self.note(Happening::Execute { link, channel: channel.0, command, stamp });
         if let Some(status) = refused {
             return self.end_job(id, status);
         }
         self.check_begin(id)?;
         self.check_load()?;
-        let hiccup = self.random.chance(self.disk.plan().hiccups);
+        let plan = self.volumes[export].disk.plan();
+        let hiccup = self.random.chance(plan.hiccups);
         let mean = if hiccup {
             Duration::from_millis(self.random.pick(&HICCUPS_MS))
         } else {
-            self.disk.plan().latency
+            plan.latency
         };
-        let hang = !self.calm && self.random.hits(self.disk.plan().hangs);
+        let hang = !self.calm && self.random.hits(plan.hangs);
         self.report.hangs += u64::from(hang);
         let time = self.random.around(if hang { HANG } else { mean });
         if self.random.chance(0.5) {
@@ -196,27 +221,24 @@ impl<R: Rules> World<R> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let modifies = process.jobs[&id].command.opcode.modifies();
         let again = modifies && process.is_repeated(id);
-        let Job { command, session, stamp, .. } = &process.jobs[&id];
-        if self.history.is_acknowledged(*stamp) {
+        let Job { command, session, stamp, export, .. } = &process.jobs[&id];
+        let volume = &mut self.volumes[*export];
+        if volume.history.is_acknowledged(*stamp) {
             return Err(format!("{command:?} is executed, but was answered before"));
         }
-        if again && self.plan.promises.outcomes && !self.history.is_done_again(*stamp) {
+        if again && self.plan.promises.outcomes && !volume.history.is_done_again(*stamp) {
             return Err(format!("{command:?} of stamp {stamp} is executed twice"));
         }
         if !modifies {
             return Ok(());
         }
-        let mut writers = process.registry.sessions(0).iter().filter(|session| session.writer);
-        if writers.any(|writer| writer.session != *session) {
+        let sessions = process.registry.sessions(*export).iter();
+        let mut writers = sessions.filter(|session| session.writer);
+        if !volume.exported.shared && writers.any(|writer| writer.session != *session) {
             return Err(format!("{command:?} is executed while another session writes"));
         }
-        if self.former_writers.contains(session) {
-            return Err(format!("{command:?} is executed for a session that another followed"));
-        }
-        if self.last_writer != Some(*session) {
-            self.former_writers.extend(self.last_writer.replace(*session));
-        }
-        Ok(())
+        let noted = volume.note_writer(*session);
+        noted.map_err(|why| format!("{command:?} is executed {why}"))
     }
 
     /// A channel has no more requests at the disk than it has slots.
@@ -236,7 +258,7 @@ impl<R: Rules> World<R> {
         let Some(job) = process.jobs.get_mut(&id) else { return };
         let Some(memory) = process.memory.get_mut(&(job.link, job.channel)) else { return };
         let data = memory.data(job.command.tag.slot);
-        self.disk.advance(&job.command, &mut job.progress, data);
+        self.volumes[job.export].disk.advance(&job.command, &mut job.progress, data);
     }
 
     /// The disk has done a request, unless the process has died meanwhile.
@@ -246,16 +268,17 @@ impl<R: Rules> World<R> {
         let memory = process.memory.get_mut(&(job.link, job.channel));
         let memory = memory.ok_or("a channel closed with requests at the disk")?;
         let data = memory.data(job.command.tag.slot);
-        if !self.calm && self.random.chance(self.disk.plan().errors) {
+        let disk = &mut self.volumes[job.export].disk;
+        if !self.calm && self.random.chance(disk.plan().errors) {
             self.report.disk_errors += 1;
-            self.disk.advance(&job.command, &mut job.progress, data);
+            disk.advance(&job.command, &mut job.progress, data);
             self.end_job(id, Status::Io)?;
         } else {
             if job.command.opcode == Opcode::Read {
-                self.disk.read(&job.command, data);
+                disk.read(&job.command, data);
             }
             let progress = std::mem::take(&mut job.progress);
-            let status = self.disk.finish(&job.command, progress, data, !self.calm);
+            let status = disk.finish(&job.command, progress, data, !self.calm);
             self.report.sync_errors += u64::from(status != Status::Success);
             if self.dies_unanswered && job.command.opcode.modifies() {
                 self.report.unanswered += 1;
@@ -300,6 +323,9 @@ impl<R: Rules> World<R> {
                 }
                 sent = true;
                 let channel = self.out.channel;
+                if let Some(memory) = channel.and_then(|it| memory.get_mut(&(link, it))) {
+                    memory.note_answers(&self.out.entries);
+                }
                 let append = |data: &Data, frame: &mut Vec<u8>| {
                     let channel = channel.ok_or("data of no channel")?;
                     let memory = memory.get_mut(&(link, channel)).ok_or("data of no channel")?;
@@ -309,7 +335,7 @@ impl<R: Rules> World<R> {
                     Ok(())
                 };
                 let frame = seal(source, &self.out, append)?;
-                self.send(port, &frame)?;
+                self.send(port, frame)?;
             }
         }
         Ok(sent)

@@ -41,6 +41,7 @@ pub(crate) fn submit_many(world: &mut World, count: u64) -> usize {
     count as usize
 }
 
+#[allow(dead_code, reason = "not every test asks for events")]
 pub(crate) fn has(world: &World, host: usize, event: &SessionEvent) -> bool {
     world.events(host).any(|other| other == event)
 }
