@@ -116,11 +116,7 @@ impl<'a> Disk<'a> {
         block(&self.device).join("loop/backing_file").exists()
     }
 
-<<<<<<< HEAD
     /// The log of its daemon, with the file before it.
-=======
-    /// The log of its daemon.
->>>>>>> words2
     pub(super) fn log(&self) -> String {
         let logs = fs::read_dir(self.runtime.join("log")).into_iter().flatten().flatten();
         let logs = logs.map(|it| fs::read_to_string(it.path()));
