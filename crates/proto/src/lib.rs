@@ -28,6 +28,7 @@ mod channel;
 mod congestion;
 mod damq;
 mod echo;
+mod generation;
 mod initiator;
 mod listener;
 mod load;
@@ -48,6 +49,7 @@ mod turns;
 
 pub use batching::BatchPolicy;
 pub use echo::OutgoingEcho;
+pub use generation::Loss;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
 pub use operation::{OpId, Operation};
 pub use outgoing::Outgoing;

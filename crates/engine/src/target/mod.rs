@@ -24,7 +24,7 @@ use tyche_block::Geometry;
 use tyche_link::Link;
 use tyche_numa::Placement;
 use tyche_proto::wire::{Event, Name, Uuid};
-use tyche_proto::{ExportConfig, Registry, TargetConfig, Writer};
+use tyche_proto::{ExportConfig, Loss, Registry, TargetConfig, Writer};
 use tyche_store::{ResizeError, Store};
 
 use exported::Exported;
@@ -77,9 +77,9 @@ impl TargetExport {
 /// text, which names a remedy, in 120 bytes at most.
 pub type RememberWriter = Box<dyn FnMut(usize, Writer) -> Result<(), String> + Send>;
 
-/// Gives an export (by index) a new generation and stores it durably. Called before any host learns
-/// that writes may be lost, and may wait for a disk.
-pub type RenewGeneration = Box<dyn FnMut(usize) -> Uuid + Send>;
+/// Gives an export (by index) a new generation after a loss and stores it durably. Called before any
+/// host learns that writes may be lost, and may wait for a disk.
+pub type RenewGeneration = Box<dyn FnMut(usize, Loss) -> Uuid + Send>;
 
 /// Options to run a target with.
 pub struct TargetOptions {

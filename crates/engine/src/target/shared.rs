@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_proto::wire::Uuid;
-use tyche_proto::{Registry, Writer};
+use tyche_proto::{Loss, Registry, Writer};
 use tyche_wake::Doorbell;
 
 use super::exported::Exported;
@@ -51,9 +51,14 @@ impl Admissions {
     /// Gives an export a new generation if it has lost more than the present one accounts for. A
     /// caller that has counted fewer losses than another gets the newest one.
     fn renew(&mut self, export: usize, losses: u64) -> Uuid {
+        let has_cache = self.registry.export(export).write_cache;
+        self.renew_after(export, losses, if has_cache { Loss::Cache } else { Loss::Content })
+    }
+
+    fn renew_after(&mut self, export: usize, losses: u64, loss: Loss) -> Uuid {
         if self.losses[export] < losses {
             self.losses[export] = losses;
-            self.registry.renew(export, (self.renew_generation)(export));
+            self.registry.renew(export, (self.renew_generation)(export, loss));
         }
         self.registry.export(export).boot
     }
@@ -101,11 +106,12 @@ impl Shared {
 
     /// See [`Target::distrust`](super::Target::distrust).
     pub(super) fn distrust(&self, nobody: Writer) {
-        self.distrusts.fetch_add(1, Ordering::AcqRel);
         let mut admissions = self.lock();
+        // Under the lock: whoever counts this one finds the generation renewed.
+        self.distrusts.fetch_add(1, Ordering::AcqRel);
         for export in 0..self.exports.len() {
             admissions.forget_writer(export, nobody);
-            admissions.renew(export, self.losses(export));
+            admissions.renew_after(export, self.losses(export), Loss::Content);
         }
     }
 
@@ -170,7 +176,8 @@ mod tests {
         Admissions {
             registry,
             remember_writer: Box::new(|_, _| Ok(())),
-            renew_generation: Box::new(move |_| {
+            renew_generation: Box::new(move |_, loss| {
+                assert_eq!(loss, Loss::Cache);
                 generations += 1;
                 Uuid::from_u128(generations)
             }),

@@ -59,8 +59,8 @@ pub enum Failure {
     ExportRemoved,
     /// Several targets offer what is wanted.
     Ambiguous([OfferedBy; 2]),
-    /// The target has lost completed writes, or may have, though it has no cache to lose: it was
-    /// restored from a snapshot, or its memory is gone.
+    /// The target has lost completed writes, or may have, beyond those in a cache: it was restored
+    /// from a snapshot, or its memory is gone.
     WritesLost,
     /// The target lives, but has not answered a request in time.
     NoProgress,

@@ -17,6 +17,7 @@ use super::path::Path;
 use super::port::Port;
 use super::quest::Heard;
 use super::{ExportState, Failure, PortConfig, Problem, Session, SessionEvent, State};
+use crate::generation::Loss;
 use crate::initiator::{Initiator, Piece};
 use crate::rules::Rules;
 use crate::time::{Instant, earliest};
@@ -186,11 +187,11 @@ impl<R: Rules> Session<R> {
             if before.uuid != state.uuid || before.block_size != state.block_size {
                 return self.fail(Failure::ExportChanged);
             }
-            if before.boot != state.boot && before.write_cache {
-                self.lose_cache(before.boot);
-            } else if before.boot != state.boot && !before.read_only {
+            match Loss::between(before.boot, state.boot) {
+                Some(Loss::Cache) if before.write_cache => self.lose_cache(before.boot),
                 // There is no flush that could tell.
-                return self.fail(Failure::WritesLost);
+                Some(_) if !before.read_only => return self.fail(Failure::WritesLost),
+                _ => {}
             }
             if before.size != state.size {
                 self.events.push_back(SessionEvent::Resized(state.size));

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tyche_engine::{RememberWriter, RenewGeneration, identity};
-use tyche_proto::Writer;
+use tyche_proto::{Loss, Writer};
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
@@ -167,7 +167,7 @@ impl State {
         let also = Arc::clone(&state);
         (
             Box::new(move |export, writer| locked(&state).remember(export, writer)),
-            Box::new(move |export| locked(&also).renew(export)),
+            Box::new(move |export, loss| locked(&also).renew(export, loss)),
         )
     }
 
@@ -188,9 +188,10 @@ impl State {
     }
 
     /// Records a new generation for an export whose completed writes may be lost.
-    pub(super) fn renew(&mut self, export: usize) -> Uuid {
-        let generation = Uuid::new_v4();
-        let Some(kept) = &mut self.exports[export] else { return generation };
+    pub(super) fn renew(&mut self, export: usize, loss: Loss) -> Uuid {
+        let random = Uuid::new_v4();
+        let Some(kept) = &mut self.exports[export] else { return random };
+        let generation = loss.renew(kept.record.generation, random);
         kept.record.generation = generation;
         kept.record.vm = machine::vm_generation();
         if let Err(error) = kept.save() {
@@ -233,11 +234,11 @@ impl Kept {
             kept.record = Record { cached, ..record.clone() };
             kept.record.disk = disk.identity.map(str::to_owned);
             changed = kept.record.disk != record.disk || record.cached != cached;
-            if let Some((why, forgets)) = doubt {
+            if let Some((why, loss)) = doubt {
                 tracing::warn!("{about}: {why}: hosts are told that writes may be lost");
                 kept.record = Record {
-                    generation: Uuid::new_v4(),
-                    writer: if forgets { nobody() } else { record.writer },
+                    generation: loss.renew(record.generation, Uuid::new_v4()),
+                    writer: if loss == Loss::Content { nobody() } else { record.writer },
                     boot: machine::boot(),
                     vm: machine::vm_generation(),
                     ..kept.record
@@ -251,24 +252,24 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Why completed writes may be lost since the record was written, if so, and whether another
-    /// session may have written since.
+    /// Why completed writes may be lost since the record was written, if so, and which. If any may
+    /// be, then another session may have written since.
     fn doubt(
         &self,
         (record, place): (&Record, Place),
         disk: &Disk<'_>,
         vm: Option<Uuid>,
-    ) -> Option<(&'static str, bool)> {
+    ) -> Option<(&'static str, Loss)> {
         if disk.is_another(record) {
-            Some(("another disk has taken its place", true))
+            Some(("another disk has taken its place", Loss::Content))
         } else if vm.is_some() && record.vm.is_some() && vm != record.vm {
-            Some(("this virtual machine was put back to an earlier state", true))
+            Some(("this virtual machine was put back to an earlier state", Loss::Content))
         } else if record.place != Some(place) {
-            Some(("what is known of it is a copy, of whatever age", true))
+            Some(("what is known of it is a copy, of whatever age", Loss::Content))
         } else if self.noted().is_some_and(|last| !last.contains(&record.version)) {
-            Some(("what is known of it is older than it should be", true))
+            Some(("what is known of it is older than it should be", Loss::Content))
         } else if (record.cached || disk.cached) && record.boot != machine::boot() {
-            Some(("the machine was started anew", false))
+            Some(("the machine was started anew", Loss::Cache))
         } else {
             None
         }

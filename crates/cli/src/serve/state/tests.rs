@@ -101,7 +101,7 @@ fn a_reboot_loses_a_cache_and_nothing_else() {
     state.remember(0, writer).unwrap();
     home.reboot();
     let (_, after) = home.start(&DISK);
-    assert_ne!(after.generation, before.generation);
+    assert_eq!(Loss::between(before.generation, after.generation), Some(Loss::Cache));
     assert_eq!((after.uuid, after.writer), (before.uuid, Some(writer)));
     assert_eq!(home.start(&DISK).1.generation, after.generation, "once");
 
@@ -122,14 +122,14 @@ fn a_reboot_loses_a_cache_and_nothing_else() {
 fn a_loss_outlives_the_process_even_if_it_can_t_be_written() {
     let home = Home::new();
     let (mut state, before) = home.start(&DISK);
-    let generation = state.renew(0);
-    assert_ne!(generation, before.generation);
+    let generation = state.renew(0, Loss::Cache);
+    assert_eq!(Loss::between(before.generation, generation), Some(Loss::Cache));
     assert_eq!(home.start(&DISK).1.generation, generation);
     home.obstruct();
     state = home.start(&DISK).0;
-    state.renew(0);
+    state.renew(0, Loss::Cache);
     let after = home.start(&DISK).1.generation;
-    assert!(after != generation && after != before.generation);
+    assert_eq!(Loss::between(generation, after), Some(Loss::Content), "nobody knows what it was");
 }
 
 /// However the record came back: the last writer and the losses in it are out of date.
@@ -149,7 +149,8 @@ fn a_record_from_the_past_is_not_believed() {
         fs::rename(&saved, home.record()).unwrap();
         let (_, after) = home.start(&DISK);
         assert_ne!(after.writer, Some(stale), "{way}: it must not get back in");
-        assert_ne!(after.generation, before.generation, "{way}");
+        let loss = Loss::between(before.generation, after.generation);
+        assert_eq!(loss, Some(Loss::Content), "{way}");
         assert_eq!(after.uuid, before.uuid);
         assert_eq!(home.start(&DISK).1.generation, after.generation, "once");
     }
@@ -263,6 +264,6 @@ fn what_is_gone_with_the_process_is_another_each_time() {
     assert_ne!(state.add_passing(uuid, true).generation, memory.generation);
     let null = state.add_passing(uuid, false).generation;
     assert_eq!(state.add_passing(uuid, false).generation, null, "nothing can be lost");
-    assert_ne!(state.renew(1), memory.generation);
+    assert_ne!(state.renew(1, Loss::Content), memory.generation);
     state.remember(1, nobody()).unwrap();
 }
