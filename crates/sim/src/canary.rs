@@ -58,9 +58,15 @@ broken! {
     ForgetsFormerBoot: REMEMBER_FORMER_BOOT;
     IgnoresOutcomes: USE_OUTCOMES;
     AdmitsFollowed: REFUSE_FOLLOWED;
+    IgnoresTickets: CHECK_TICKET;
+    IgnoresOrder: CHECK_ORDER;
+    AsksNobody: PROBE_HOLDER;
+    ReissuesAfterReset: FENCE_AFTER_RESET;
+    ReissuesAfterLostCache: FENCE_AFTER_LOST_CACHE;
+    ForgetsHolder: NOTE_HOLDER;
 }
 
-const CANARIES: [&str; 15] = [
+const CANARIES: [&str; 21] = [
     "duplicates",
     "completions",
     "cookie",
@@ -76,6 +82,12 @@ const CANARIES: [&str; 15] = [
     "outcomes",
     "generation",
     "followed",
+    "ticket",
+    "order",
+    "holder-asked",
+    "fence-after-reset",
+    "fence-after-lost-cache",
+    "holder-noted",
 ];
 
 /// The names of all canaries.
@@ -101,6 +113,12 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "former-boot" => run_with::<ForgetsFormerBoot>,
         "outcomes" => run_with::<IgnoresOutcomes>,
         "followed" => run_with::<AdmitsFollowed>,
+        "ticket" => run_with::<IgnoresTickets>,
+        "order" => run_with::<IgnoresOrder>,
+        "holder-asked" => run_with::<AsksNobody>,
+        "fence-after-reset" => run_with::<ReissuesAfterReset>,
+        "fence-after-lost-cache" => run_with::<ReissuesAfterLostCache>,
+        "holder-noted" => run_with::<ForgetsHolder>,
         "flush" | "sync-error" | "generation" => run_with::<Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),
     };

@@ -75,6 +75,8 @@ pub(crate) struct History {
     unflushed: BTreeSet<u64>,
     /// When the cache was last lost.
     lost: Step,
+    /// When what is served became another generation while the target lived.
+    renewed: Step,
     /// Sessions that have not been told that the disk has become another.
     untold: BTreeSet<u64>,
 }
@@ -92,6 +94,7 @@ impl History {
             acknowledged: BTreeSet::new(),
             unflushed: BTreeSet::new(),
             lost: 0,
+            renewed: 0,
             untold: BTreeSet::new(),
         }
     }
@@ -315,7 +318,8 @@ impl History {
     /// Whether the operation of that stamp was in progress when the target lost its cache: what was
     /// done of it may be done again.
     pub(crate) fn is_done_again(&self, stamp: u64) -> bool {
-        self.open.values().any(|open| open.stamp == stamp && open.began < self.lost)
+        let lost = self.lost.max(self.renewed);
+        self.open.values().any(|open| open.stamp == stamp && open.began < lost)
     }
 
     /// A session takes the place of another of its host: what that one is owed, it is owed.
@@ -353,6 +357,19 @@ impl History {
             self.end_unknown(&gone, now);
         }
         keys.len()
+    }
+
+    /// The target does not know any more what it has executed of that which is in progress.
+    pub(crate) fn forget_outcomes(&mut self) {
+        let now = self.tick();
+        self.sectors.iter_mut().flatten().for_each(|value| value.lose_memory(now, false));
+    }
+
+    /// What was completed may not last though the target lives: what is in progress may be done
+    /// again.
+    pub(crate) fn renew(&mut self) {
+        self.forget_outcomes();
+        self.renewed = self.step;
     }
 
     /// The target has died, with the cache of its disk or without.

@@ -79,6 +79,10 @@ pub(crate) struct Host<R> {
     pub(crate) thinking_until: Instant,
     pub(crate) sessions: u64,
     pub(crate) random: Random,
+    /// Each of its sessions opens the first of its channels for reading only.
+    pub(crate) reads_first: bool,
+    /// The target that it wants.
+    pub(crate) target: TargetId,
     uuid: Uuid,
     name: Name,
 }
@@ -100,9 +104,20 @@ impl<R: Rules> Host<R> {
             thinking_until: Instant(0),
             sessions: 0,
             random,
+            reads_first: false,
+            target: TargetId::Any,
             uuid: uuid(1, index as u64),
             name: Name::new(&format!("host-{index}")).expect("a name"),
         }
+    }
+
+    /// It has the UUID of another: its machine is a copy of that one's.
+    pub(crate) fn like(self, other: usize) -> Self {
+        Self { uuid: uuid(1, other as u64), ..self }
+    }
+
+    pub(crate) fn uuid(&self) -> Uuid {
+        self.uuid
     }
 
     /// A new session begins to look for the target, in the place of a `former` one if there is any.
@@ -117,7 +132,7 @@ impl<R: Rules> Host<R> {
             device: former.map_or(uuid(2, number), |former| former.device),
             resumes: former.map(|former| former.export),
             export: ExportId::Name(export_name()),
-            target: TargetId::Any,
+            target: self.target,
             queue_size: plan.queue_size,
             damq_pages: 512,
             operations_max: plan.depth,

@@ -37,8 +37,8 @@ mod world;
 pub use canary::{Caught, canaries, hunt};
 pub use network::Station;
 pub use plan::{
-    DiskPlan, Faults, HostPlan, Incidents, LinkPlan, Mix, Plan, Profile, Promises, SegmentPlan,
-    TargetPlan,
+    ClonePlan, DiskPlan, Faults, ForgerPlan, HostPlan, Incidents, LinkPlan, Mix, Plan, Profile,
+    Promises, SegmentPlan, StrangerPlan, Strangers, TargetPlan,
 };
 pub use report::{Report, Violation};
 pub use run::{Options, run};

@@ -20,14 +20,17 @@ pub(crate) const CHANNELS_MAX: usize = 64;
 
 /// The pages of a channel's data queue.
 pub(crate) struct Memory {
+    /// The generation that its host was told.
+    pub(crate) boot: Uuid,
     pages: Vec<u8>,
     /// Where each slot's data begin, and how many bytes they are.
     slots: Vec<Option<(u32, u32)>>,
 }
 
 impl Memory {
-    pub(crate) fn new(pages: u32, slots: u16) -> Self {
-        Self { pages: vec![0; pages as usize * PAGE_LEN], slots: vec![None; usize::from(slots)] }
+    pub(crate) fn new(boot: Uuid, pages: u32, slots: u16) -> Self {
+        let pages = vec![0; pages as usize * PAGE_LEN];
+        Self { boot, pages, slots: vec![None; usize::from(slots)] }
     }
 
     pub(crate) fn claim(&mut self, slot: u16, page: u32, len: u32) -> Result<(), String> {
@@ -139,6 +142,11 @@ impl<R: Rules> Process<R> {
         let again = executed.iter().any(|it| it.start < range.end && range.start < it.end);
         executed.push(range);
         again
+    }
+
+    /// What a session has in progress may be executed again.
+    pub(crate) fn forget(&mut self, session: Uuid) {
+        self.executed.retain(|(of, _), _| *of != session);
     }
 
     /// When a listener has something to do if nothing happens before.

@@ -5,6 +5,8 @@
 //! contract says, and what they ask for is checked against what may be asked at all.
 
 mod crashes;
+mod forgeries;
+mod forger;
 mod freezer;
 mod hosts;
 mod incidents;
@@ -12,6 +14,8 @@ mod kept;
 mod orders;
 mod outages;
 mod requests;
+mod strangers;
+mod witness;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -23,7 +27,7 @@ use tyche_wire::{Cookie, HEAD_LEN, Header, Kind, Status, Uuid};
 use crate::disk::Disk;
 use crate::history::History;
 use crate::host::Host;
-use crate::network::{Delivery, Network, Port, Station};
+use crate::network::{Delivery, Fate, Network, Port, Station};
 use crate::plan::{HostPlan, Plan};
 use crate::random::Random;
 use crate::report::{Report, Violation};
@@ -34,6 +38,7 @@ use crate::trace::{Happening, Trace};
 use freezer::{Freezer, Part};
 use incidents::Incident;
 use kept::Snapshot;
+use strangers::{Other, Others};
 
 /// Frames in flight at once, beyond which somebody floods the network.
 const FRAMES_MAX: usize = 200_000;
@@ -54,6 +59,7 @@ enum Event {
     /// A host has thought.
     Thought(usize),
     Incident(Incident),
+    Other(Other),
 }
 
 /// See the module.
@@ -89,6 +95,8 @@ pub struct World<R: Rules = Sound> {
     snapshot: Option<Snapshot>,
     /// The target can keep nothing.
     state_full: bool,
+    /// Who else is there.
+    others: Others<R>,
     frames_in_flight: usize,
     spins: u32,
     /// Operations that busy hosts may still submit.
@@ -116,10 +124,14 @@ impl<R: Rules> World<R> {
         let host =
             |(index, host): (usize, &HostPlan)| Host::new(index, host.clone(), random.fork());
         let hosts: Vec<_> = plan.hosts.iter().enumerate().map(host).collect();
+        let now = Instant(1_000_000);
+        let mut network = Network::new(&plan, random.fork());
+        let others = Others::new(&plan, now, &mut network);
         let mut world = Self {
-            now: Instant(1_000_000),
+            now,
             schedule: Schedule::new(),
-            network: Network::new(&plan, random.fork()),
+            network,
+            others,
             process: Some(Process::new(&plan.target, exported, &mut random)),
             target_alarm: None,
             disk: Disk::new(plan.disk.clone(), random.fork()),
@@ -153,6 +165,7 @@ impl<R: Rules> World<R> {
             world.plan_in(Duration::ZERO, Event::Start(host));
         }
         world.plan_incidents();
+        world.plan_others();
         world
     }
 
@@ -191,6 +204,7 @@ impl<R: Rules> World<R> {
             Event::Start(host) => self.start(host)?,
             Event::Thought(host) => self.drive_host(host, &[])?,
             Event::Incident(incident) => self.incident(incident)?,
+            Event::Other(other) => self.other(other)?,
         }
         Ok(true)
     }
@@ -204,7 +218,7 @@ impl<R: Rules> World<R> {
             }
             Event::TargetAlarm => Some(Part::Station(Station::Target)),
             Event::DiskMid(_) | Event::DiskDone(_) => Some(Part::Disk),
-            Event::Start(_) | Event::Incident(_) => None,
+            Event::Start(_) | Event::Incident(_) | Event::Other(_) => None,
         }
     }
 
@@ -217,6 +231,8 @@ impl<R: Rules> World<R> {
         match place.station {
             Station::Target => self.target_frame(place.link, delivery),
             Station::Host(host) => self.host_frame(host, place.link, delivery),
+            Station::Stranger => self.stranger_frame(place.link, delivery),
+            Station::Guest => self.guest_frame(delivery),
         }
     }
 
@@ -228,9 +244,17 @@ impl<R: Rules> World<R> {
             self.report.fences += 1;
             self.cut_fence(from);
         }
-        let len = frame.len();
+        let (len, place) = (frame.len(), self.network.place(from));
+        self.overhear(from, frame, header);
+        if place.station == Station::Target {
+            self.witness_answer(frame, &header);
+        }
+        if self.hold(from, frame, &header)? {
+            let fate = Fate::Delayed;
+            self.note(Happening::Frame { port: from, from: place, len, fate, header });
+            return Ok(());
+        }
         let fate = self.network.send(self.now, from, frame);
-        let place = self.network.place(from);
         self.note(Happening::Frame { port: from, from: place, len, fate, header });
         self.plan_deliveries()
     }

@@ -18,6 +18,10 @@ pub enum Station {
     Target,
     /// The host of that index.
     Host(usize),
+    /// A target of other people.
+    Stranger,
+    /// A host of that target.
+    Guest,
 }
 
 /// A link, as the trace names it.
@@ -33,6 +37,8 @@ impl std::fmt::Display for Place {
         match self.station {
             Station::Target => write!(f, "target link {}", self.link),
             Station::Host(host) => write!(f, "host {host} link {}", self.link),
+            Station::Stranger => write!(f, "stranger link {}", self.link),
+            Station::Guest => write!(f, "guest link {}", self.link),
         }
     }
 }
@@ -50,6 +56,10 @@ pub(super) struct Interface {
     pub(super) mute: f64,
     /// How much is lost of what is sent to it.
     pub(super) deaf: f64,
+    /// It takes frames for others, too.
+    pub(super) hears_all: bool,
+    /// It is given each frame twice.
+    pub(super) twice: bool,
     /// Copies of frames to it, by channel, for its next channel of that index.
     pub(super) late: VecDeque<(u16, Box<[u8]>)>,
 }
@@ -64,8 +74,15 @@ impl Interface {
             takes_until: Instant(0),
             mute: 0.0,
             deaf: 0.0,
+            hears_all: false,
+            twice: false,
             late: VecDeque::new(),
         }
+    }
+
+    /// Whether it takes frames to `destination`.
+    pub(super) fn takes(&self, destination: Mac) -> bool {
+        self.hears_all || destination == Mac::BROADCAST || destination == self.mac
     }
 
     /// Time that a frame takes on the wire: the preamble, the checksum and the gap between two
@@ -86,6 +103,8 @@ fn address(place: Place, life: u8) -> Mac {
     let station = match place.station {
         Station::Target => 0,
         Station::Host(host) => host as u8 + 1,
+        Station::Stranger => 0xf0,
+        Station::Guest => 0xf1,
     };
     Mac([2, 0, 0, life, station, place.link as u8])
 }
@@ -135,10 +154,14 @@ impl Ports {
     /// The other ports of the port's segment that take frames to `destination`.
     pub(super) fn receivers(&self, from: Port, destination: Mac) -> impl Iterator<Item = Port> {
         let segment = self.list[from].plan.segment;
+        self.takers(segment, destination).filter(move |&port| port != from)
+    }
+
+    /// The ports of a segment that take frames to `destination`.
+    pub(super) fn takers(&self, segment: usize, destination: Mac) -> impl Iterator<Item = Port> {
         self.iter().filter_map(move |(port, interface)| {
-            let near = port != from && interface.plan.segment == segment;
-            let meant = destination == Mac::BROADCAST || destination == interface.mac;
-            (near && meant).then_some(port)
+            let near = interface.plan.segment == segment;
+            (near && interface.takes(destination)).then_some(port)
         })
     }
 

@@ -38,6 +38,7 @@ impl<R: Rules> World<R> {
         let former = host.find_kept(now).expect("what has to be kept comes before connected");
         let pending = running.pending.into_iter().collect();
         host.left = Some(Left { session: running.number, former, pending });
+        self.others.witness.end(self.now, running.number);
         self.past_stats += running.session.stats();
         self.report.daemon_deaths += 1;
         self.note(Happening::Incident(format!("the program of host {index} dies")));
@@ -76,6 +77,7 @@ impl<R: Rules> World<R> {
     pub(super) fn crash_target(&mut self, lossy: bool) {
         let Some(process) = self.process.take() else { return };
         let Process { listeners, mut memory, jobs, .. } = process;
+        self.others.witness.lose_target();
         let mut torn = Vec::new();
         for mut job in jobs.into_values() {
             if let Some(memory) = memory.get_mut(&(job.link, job.channel)) {
@@ -121,6 +123,7 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         self.note(Happening::Incident("the target is back".into()));
+        self.begin_anew();
         self.exported.size = self.disk.size();
         let Self { plan, exported, random, .. } = self;
         self.process = Some(Process::new(&plan.target, *exported, random));

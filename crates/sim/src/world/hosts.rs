@@ -8,9 +8,10 @@ use tyche_proto::{
 };
 use tyche_wire::{ChannelId, Command, Data, Entry, Kind, Mac, Opcode, Reason, Status};
 
+use super::strangers::{reads_all, reads_first};
 use super::{Event, World};
 use crate::frame::seal;
-use crate::host::{Host, Pending, Running};
+use crate::host::{Host, Pending, Running, uuid};
 use crate::network::{Delivery, Station};
 use crate::plan::HostPlan;
 use crate::trace::Happening;
@@ -26,8 +27,11 @@ impl<R: Rules> World<R> {
         self.sessions += 1;
         let left = self.hosts[index].left.take();
         self.hosts[index].start(self.now, self.sessions, left.as_ref().map(|left| left.former));
+        let (host, session) = (self.hosts[index].uuid(), uuid(2, self.sessions));
+        self.others.witness.begin(self.now, host, session);
         let event = format!("begins session {}", self.sessions);
         self.note(Happening::Host { host: index, event });
+        self.begin_anew();
         if let Some(left) = left {
             self.reissue(index, left)?;
         }
@@ -41,10 +45,12 @@ impl<R: Rules> World<R> {
         frame: &Delivery,
     ) -> Result<(), String> {
         let now = self.now;
-        let Some(running) = self.hosts.get_mut(index).and_then(|host| host.running.as_mut()) else {
-            return Ok(());
-        };
+        let Some(host) = self.hosts.get_mut(index) else { return Ok(()) };
+        let reads_first = host.reads_first;
+        let Some(running) = &mut host.running else { return Ok(()) };
         let Some(port) = running.port_of(link) else { return Ok(()) };
+        let other = if reads_first { reads_all(frame) } else { None };
+        let frame = other.as_ref().unwrap_or(frame);
         running.session.handle_frame(now, port, frame.head(), frame.payload());
         self.drive_host(index, frame.payload())?;
         if frame.kind() == Some(Kind::Accept) {
@@ -111,6 +117,7 @@ impl<R: Rules> World<R> {
                     check_lost(running, self.exported.last_writer)?;
                     self.report.shut_out += 1;
                 }
+                self.check_event(index, &other)?;
                 self.report.note(&other);
                 self.note(Happening::Host { host: index, event: format!("{other:?}") });
                 self.log.push((index, other));
@@ -181,6 +188,7 @@ impl<R: Rules> World<R> {
 
     /// Nothing of a session is known any more, neither to its host nor to the checker.
     pub(super) fn end_session(&mut self, running: &Running<R>) {
+        self.others.witness.end(self.now, running.number);
         self.past_stats += running.session.stats();
         self.report.vanished += self.history.vanish(running.number) as u64;
     }
@@ -233,10 +241,14 @@ impl<R: Rules> World<R> {
         let ports = self.hosts[index].running.as_ref().map_or(0, |running| running.ports.len());
         for port in 0..ports {
             loop {
-                let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
+                let Host { running, reads_first: is_other, .. } = &mut self.hosts[index];
+                let Some(running) = running else { return Ok(()) };
                 let Some(link) = running.ports[port] else { break };
                 if !running.session.poll_transmit(self.now, port, &mut self.out) {
                     break;
+                }
+                if *is_other {
+                    reads_first(&mut self.out);
                 }
                 let from = self.network.port(Station::Host(index), link);
                 let channel = self.out.channel.unwrap_or(ChannelId::NONE);
@@ -284,6 +296,7 @@ impl<R: Rules> World<R> {
         self.network.plug(index, &plan.links);
         let random = self.random.fork();
         self.hosts.push(Host::new(index, plan, random));
+        self.hosts[index].target = self.wanted_target();
         self.start(index)?;
         Ok(index)
     }

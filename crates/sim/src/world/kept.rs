@@ -5,6 +5,7 @@ use tyche_proto::{Rules, Writer};
 use tyche_wire::Uuid;
 
 use super::World;
+use crate::host::uuid;
 use crate::target::Exported;
 use crate::trace::Happening;
 
@@ -20,6 +21,21 @@ impl<R: Rules> World<R> {
         let what = if full { "cannot keep" } else { "keeps" };
         self.note(Happening::Incident(format!("the target {what} who writes")));
         self.state_full = full;
+    }
+
+    /// If something was lost, what the target serves is of another generation from now on, in this
+    /// run already.
+    pub(super) fn renew_generation(&mut self) {
+        let Some(process) = self.process.as_mut().filter(|_| self.plan.target.renews) else { return };
+        if !self.disk.end_run() {
+            return;
+        }
+        self.exported.boot += 1;
+        process.registry.renew(0, uuid(5, self.exported.boot));
+        self.history.renew();
+        self.report.renewals += 1;
+        let what = format!("generation {}", self.exported.boot);
+        self.note(Happening::Incident(what));
     }
 
     pub(super) fn take_snapshot(&mut self) {

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use tyche_proto::{Action, ListenerEvent, Rules};
-use tyche_wire::{ChannelId, Command, Data, Opcode, SECTOR_LEN, Status, Times};
+use tyche_wire::{ChannelId, Command, CommandFlags, Data, Opcode, SECTOR_LEN, Status, Times};
 
 use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
 use crate::frame::seal;
+use crate::host::uuid;
 use crate::network::{Delivery, Station};
 use crate::target::{CHANNELS_MAX, Job, Memory, Process};
 use crate::trace::Happening;
@@ -28,7 +29,11 @@ impl<R: Rules> World<R> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
         self.handled = frame.cookie();
+        let dropped = process.listeners[link].rejects().total();
         process.listeners[link].handle_frame(now, frame.head(), frame.payload());
+        if process.listeners[link].rejects().total() == dropped {
+            self.witness_frame(link, frame);
+        }
         self.drive_target(frame.payload())
     }
 
@@ -41,6 +46,7 @@ impl<R: Rules> World<R> {
         for listener in self.process.iter_mut().flat_map(|process| &mut process.listeners) {
             listener.handle_timeout(now);
         }
+        self.witness_silence();
         self.drive_target(&[])
     }
 
@@ -81,7 +87,8 @@ impl<R: Rules> World<R> {
             let result = if self.state_full { Err("no space is left") } else { Ok(()) };
             registry.kept(export, writer, result);
             if result.is_ok() {
-                self.exported.last_writer = Some(writer);
+                let last = self.exported.last_writer.replace(writer);
+                self.others.witness.let_in(self.now, writer, last)?;
             }
         }
         Ok(asked)
@@ -95,8 +102,8 @@ impl<R: Rules> World<R> {
     ) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         match event {
-            ListenerEvent::Opened { channel, damq_pages, queue_size, .. } => {
-                let memory = Memory::new(damq_pages, queue_size);
+            ListenerEvent::Opened { channel, boot, damq_pages, queue_size, .. } => {
+                let memory = Memory::new(boot, damq_pages, queue_size);
                 if process.memory.insert((link, channel), memory).is_some() {
                     return Err(format!("channel {} of link {link} opened twice", channel.0));
                 }
@@ -245,6 +252,7 @@ impl<R: Rules> World<R> {
         let Some(job) = process.jobs.get_mut(&id) else { return Ok(()) };
         let memory = process.memory.get_mut(&(job.link, job.channel));
         let memory = memory.ok_or("a channel closed with requests at the disk")?;
+        let outdated = memory.boot != uuid(5, self.exported.boot);
         let data = memory.data(job.command.tag.slot);
         if !self.calm && self.random.chance(self.disk.plan().errors) {
             self.report.disk_errors += 1;
@@ -255,9 +263,16 @@ impl<R: Rules> World<R> {
                 self.disk.read(&job.command, data);
             }
             let progress = std::mem::take(&mut job.progress);
-            let status = self.disk.finish(&job.command, progress, data, !self.calm);
+            let mut status = self.disk.finish(&job.command, progress, data, !self.calm);
+            // Its host does not know of a loss that another has been told of.
+            let is_outdated = self.plan.target.renews && outdated;
+            if is_outdated && is_durable(&job.command) {
+                status = Status::Io;
+            }
             self.report.sync_errors += u64::from(status != Status::Success);
-            if self.dies_unanswered && job.command.opcode.modifies() {
+            let modifies = job.command.opcode.modifies();
+            self.renew_generation();
+            if self.dies_unanswered && modifies {
                 self.report.unanswered += 1;
                 return self.die_unanswered(id);
             }
@@ -314,6 +329,11 @@ impl<R: Rules> World<R> {
         }
         Ok(sent)
     }
+}
+
+/// Whether a request says that what completed before lasts.
+fn is_durable(command: &Command) -> bool {
+    command.opcode == Opcode::Flush || command.flags.contains(CommandFlags::FUA)
 }
 
 /// A write is executed with its own data, and with all of them.
