@@ -75,8 +75,8 @@ pub(crate) struct History {
     unflushed: BTreeSet<u64>,
     /// When the cache was last lost.
     lost: Step,
-    /// When what is served became another generation while the target lived.
-    renewed: Step,
+    /// When a session was last told of another generation of what is served.
+    told: BTreeMap<u64, Step>,
     /// Sessions that have not been told that the disk has become another.
     untold: BTreeSet<u64>,
 }
@@ -94,7 +94,7 @@ impl History {
             acknowledged: BTreeSet::new(),
             unflushed: BTreeSet::new(),
             lost: 0,
-            renewed: 0,
+            told: BTreeMap::new(),
             untold: BTreeSet::new(),
         }
     }
@@ -318,8 +318,11 @@ impl History {
     /// Whether the operation of that stamp was in progress when the target lost its cache: what was
     /// done of it may be done again.
     pub(crate) fn is_done_again(&self, stamp: u64) -> bool {
-        let lost = self.lost.max(self.renewed);
-        self.open.values().any(|open| open.stamp == stamp && open.began < lost)
+        let mut open = self.open.values().filter(|open| open.stamp == stamp);
+        open.any(|open| {
+            let told = self.told.get(&open.session).copied().unwrap_or_default();
+            open.began < self.lost.max(told)
+        })
     }
 
     /// A session takes the place of another of its host: what that one is owed, it is owed.
@@ -365,11 +368,11 @@ impl History {
         self.sectors.iter_mut().flatten().for_each(|value| value.lose_memory(now, false));
     }
 
-    /// What was completed may not last though the target lives: what is in progress may be done
-    /// again.
-    pub(crate) fn renew(&mut self) {
+    /// A session learns that what was completed may not last, though the target may have lived:
+    /// what it has in progress may be done again.
+    pub(crate) fn tell(&mut self, session: u64) {
         self.forget_outcomes();
-        self.renewed = self.step;
+        self.told.insert(session, self.step);
     }
 
     /// The target has died, with the cache of its disk or without.

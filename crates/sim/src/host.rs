@@ -79,8 +79,12 @@ pub(crate) struct Host<R> {
     pub(crate) thinking_until: Instant,
     pub(crate) sessions: u64,
     pub(crate) random: Random,
-    /// Each of its sessions opens the first of its channels for reading only.
+    /// It opens the first of its channels for reading only.
     pub(crate) reads_first: bool,
+    /// Its last session that was let in for writing, if it does so.
+    pub(crate) writes: u64,
+    /// The generation that it was told last.
+    pub(crate) boot: Option<Uuid>,
     /// The target that it wants.
     pub(crate) target: TargetId,
     uuid: Uuid,
@@ -105,6 +109,8 @@ impl<R: Rules> Host<R> {
             sessions: 0,
             random,
             reads_first: false,
+            writes: 0,
+            boot: None,
             target: TargetId::Any,
             uuid: uuid(1, index as u64),
             name: Name::new(&format!("host-{index}")).expect("a name"),

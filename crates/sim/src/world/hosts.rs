@@ -50,7 +50,10 @@ impl<R: Rules> World<R> {
         let Some(running) = &mut host.running else { return Ok(()) };
         let Some(port) = running.port_of(link) else { return Ok(()) };
         let other = if reads_first { reads_all(frame) } else { None };
-        let frame = other.as_ref().unwrap_or(frame);
+        if other.as_ref().is_some_and(|(_, writes)| *writes) {
+            host.writes = running.number;
+        }
+        let frame = other.as_ref().map_or(frame, |(other, _)| other);
         running.session.handle_frame(now, port, frame.head(), frame.payload());
         self.drive_host(index, frame.payload())?;
         if frame.kind() == Some(Kind::Accept) {
@@ -241,14 +244,14 @@ impl<R: Rules> World<R> {
         let ports = self.hosts[index].running.as_ref().map_or(0, |running| running.ports.len());
         for port in 0..ports {
             loop {
-                let Host { running, reads_first: is_other, .. } = &mut self.hosts[index];
+                let Host { running, reads_first: is_other, writes, .. } = &mut self.hosts[index];
                 let Some(running) = running else { return Ok(()) };
                 let Some(link) = running.ports[port] else { break };
                 if !running.session.poll_transmit(self.now, port, &mut self.out) {
                     break;
                 }
                 if *is_other {
-                    reads_first(&mut self.out);
+                    reads_first(&mut self.out, *writes == running.number);
                 }
                 let from = self.network.port(Station::Host(index), link);
                 let channel = self.out.channel.unwrap_or(ChannelId::NONE);

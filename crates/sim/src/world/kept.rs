@@ -32,7 +32,6 @@ impl<R: Rules> World<R> {
         }
         self.exported.boot += 1;
         process.registry.renew(0, uuid(5, self.exported.boot));
-        self.history.renew();
         self.report.renewals += 1;
         let what = format!("generation {}", self.exported.boot);
         self.note(Happening::Incident(what));

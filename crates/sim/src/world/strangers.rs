@@ -37,6 +37,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 const REQUESTS: u32 = 100;
 const FRAME_LEN_MAX: usize = 1514;
 const RINGS: [u16; 2] = [64, 64];
+/// What a connect asks for, but for RESUME.
+const CONNECT_FLAGS: [ConnectFlags; 3] =
+    [ConnectFlags::READ_ONLY, ConnectFlags::CHECKSUM, ConnectFlags::STAGES];
 /// What an accept says of a channel, but for READ_ONLY.
 const ACCEPT_FLAGS: [AcceptFlags; 5] = [
     AcceptFlags::CHECKSUM,
@@ -353,23 +356,27 @@ impl<R: Rules> World<R> {
 
 /// A host of another make, which opens the first of its channels for reading only, and knows that
 /// it does. Ours opens all alike; so it is told otherwise, and what it writes there is refused.
-pub(super) fn reads_first(out: &mut Outgoing) {
-    if let Some(Control::Connect(connect)) = &mut out.control
-        && connect.channel == ChannelId(0)
-    {
+/// What it has read does not make it one that wrote before: `writes` if it does.
+pub(super) fn reads_first(out: &mut Outgoing, writes: bool) {
+    let Some(Control::Connect(connect)) = &mut out.control else { return };
+    if connect.channel == ChannelId(0) {
         connect.flags.set(ConnectFlags::READ_ONLY, true);
+    } else if !writes {
+        let others = CONNECT_FLAGS.into_iter().filter(|flag| connect.flags.contains(*flag));
+        connect.flags = others.fold(ConnectFlags::NONE, |flags, flag| flags | flag);
     }
 }
 
-/// The answer that such a host gets, as ours takes it.
-pub(super) fn reads_all(delivery: &Delivery) -> Option<Delivery> {
+/// The answer that such a host gets, as ours takes it, and whether it may write.
+pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, bool)> {
     let header = Header::parse(delivery.head()).ok().filter(|it| it.kind == Kind::Accept)?;
     let Ok(Body::Control(pdu)) = Body::parse(&header, delivery.payload()) else { return None };
     let Control::Accept(mut accept) = pdu.decode() else { return None };
+    let writes = !accept.flags.contains(AcceptFlags::READ_ONLY);
     let others = ACCEPT_FLAGS.into_iter().filter(|flag| accept.flags.contains(*flag));
     accept.flags = others.fold(AcceptFlags::NONE, |flags, flag| flags | flag);
     let (destination, source) =
         (Mac::destination(delivery.head()), Mac::source(delivery.head()));
     let frame = outside((destination, source), header.flags, Control::Accept(accept));
-    Some(Delivery { to: delivery.to, frame: frame.into() })
+    Some((Delivery { to: delivery.to, frame: frame.into() }, writes))
 }

@@ -109,13 +109,13 @@ impl<R: Rules> World<R> {
     }
 
     /// What happened to a session has its cause.
-    pub(super) fn check_event(&self, index: usize, event: &SessionEvent) -> Result<(), String> {
+    pub(super) fn check_event(&mut self, index: usize, event: &SessionEvent) -> Result<(), String> {
         match event {
             SessionEvent::Rejected(rejection) => {
                 self.check_refused(rejection.attempt, rejection.reason)
             }
             SessionEvent::Failed(failure) => check_failure(*failure),
-            SessionEvent::Joined(..) => self.check_generation(index),
+            SessionEvent::Joined(..) => self.note_generation(index),
             _ => Ok(()),
         }
     }
@@ -128,15 +128,19 @@ impl<R: Rules> World<R> {
         Err(format!("a session was refused for {reason}, but not by the target"))
     }
 
-    /// A session believes no generation that the target never had.
-    fn check_generation(&self, index: usize) -> Result<(), String> {
-        let running = self.hosts[index].running.as_ref();
-        let boot = running.and_then(|running| running.session.export()).map(|export| export.boot);
-        let known = |boot: Uuid| (1..=self.exported.boot).any(|it| uuid(5, it) == boot);
-        match boot.filter(|&boot| !known(boot)) {
-            Some(boot) => Err(format!("host {index} believes in {boot}, which never was")),
-            None => Ok(()),
+    /// A session is told a generation of what is served; it believes in none that never was.
+    fn note_generation(&mut self, index: usize) -> Result<(), String> {
+        let Some(running) = &self.hosts[index].running else { return Ok(()) };
+        let Some(boot) = running.session.export().map(|export| export.boot) else { return Ok(()) };
+        if !(1..=self.exported.boot).any(|it| uuid(5, it) == boot) {
+            return Err(format!("host {index} believes in {boot}, which never was"));
         }
+        let number = running.number;
+        let before = self.hosts[index].boot.replace(boot);
+        if before.is_some_and(|before| before != boot) {
+            self.history.tell(number);
+        }
+        Ok(())
     }
 
     /// The target has taken a frame with nothing wrong: its session lives.
