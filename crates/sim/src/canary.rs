@@ -9,13 +9,15 @@
 //! | a write is executed with its own data | payload |
 //! | nothing is executed that was answered | completions, cookie |
 //! | nothing is answered while it is executed | fence, fenced-open, fenced-busy |
-//! | nothing is executed twice in a run of the target | outcomes |
-//! | one session writes, until another does | former-channels |
+//! | the same, across generations of what is served | fence-after-lost-cache |
+//! | nothing is executed twice in a run of the target | outcomes, fence-after-reset |
+//! | one session writes, until another does | former-channels, holder-noted |
 //! | who was followed is not let in again | followed |
+//! | who has ended is not let in late, nor after another: `world::witness` | ticket, order |
+//! | a living session is not displaced by a clone: the same | holder-asked |
 //!
-//! Rules without a canary here (tickets, order, signs of life, frames taken whole, ..) need worlds
-//! that the simulator does not have yet: clones, forgers and hosts that break the protocol. The
-//! tests of `tyche-proto` look after them until then.
+//! Rules without a canary here (frames taken whole, ranges, ..) need hosts that break the protocol.
+//! The tests of `tyche-proto` look after them.
 
 use tyche_proto::{Rules, Sound};
 

@@ -10,7 +10,8 @@
 //!   hosts   ├ sessions, memory of operations, workload
 //!   network ├ segments, who is plugged in to them, frames in flight
 //!   target  ├ listeners, registry, data queues
-//!   disk    └ two images: what is seen, and what would survive
+//!   disk    ├ two images: what is seen, and what would survive
+//!   others  └ strangers, clones, frames of former lives, and a forger who hears the segments
 //! history   the checker: what every sector may hold
 //! run       faults, then calm, then reading back
 //! canary    the same with one rule broken: the checker must notice

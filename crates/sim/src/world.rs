@@ -5,8 +5,8 @@
 //! contract says, and what they ask for is checked against what may be asked at all.
 
 mod crashes;
-mod forgeries;
 mod forger;
+mod forgeries;
 mod freezer;
 mod hosts;
 mod incidents;

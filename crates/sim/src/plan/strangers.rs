@@ -73,7 +73,11 @@ pub struct ForgerPlan {
 
 impl Strangers {
     /// What a seed draws. `steady`: nothing that could stop a host.
-    pub(super) fn draw(random: &mut Random, (segments, hosts): (usize, usize), steady: bool) -> Self {
+    pub(super) fn draw(
+        random: &mut Random,
+        (segments, hosts): (usize, usize),
+        steady: bool,
+    ) -> Self {
         let of = |random: &mut Random, count: usize| random.below(count as u64) as usize;
         let target = random.chance(0.25).then(|| StrangerPlan {
             segments: (0..segments).filter(|_| random.chance(0.7)).collect(),

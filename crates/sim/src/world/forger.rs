@@ -17,7 +17,7 @@ use crate::trace::Happening;
 /// Frames of channels, and frames outside of channels, that are kept.
 const RECORDED_MAX: usize = 256;
 /// One of so many frames of channels is kept.
-const RECORDED_OF: u64 = 4;
+const RECORDED_OF: u64 = 16;
 /// Frames of a former life.
 const FORMER_FRAMES: u64 = 24;
 /// How long frames of a former life, and held ones, are on their way at most.
@@ -108,7 +108,8 @@ impl<R: Rules> World<R> {
             return;
         }
         let others = &mut self.others;
-        let recorded = || Recorded { at: self.now, segment, kind: header.kind, frame: frame.into() };
+        let recorded =
+            || Recorded { at: self.now, segment, kind: header.kind, frame: frame.into() };
         if !header.kind.on_channel() {
             return Recorder::push(&mut others.recorder.controls, recorded());
         }
@@ -128,7 +129,12 @@ impl<R: Rules> World<R> {
     }
 
     /// Whether all Connects of an attempt are on their way for long; then so is this one.
-    pub(super) fn hold(&mut self, from: Port, frame: &[u8], header: &Header) -> Result<bool, String> {
+    pub(super) fn hold(
+        &mut self,
+        from: Port,
+        frame: &[u8],
+        header: &Header,
+    ) -> Result<bool, String> {
         let held = self.plan.strangers.held;
         if header.kind != Kind::Connect || held == 0.0 || self.calm {
             return Ok(false);

@@ -18,13 +18,8 @@ const STALE: Duration = Duration::from_secs(5);
 /// Nobody awaits the answer to a question or an attempt after that, even if it was frozen.
 const FORGOTTEN: Duration = Duration::from_secs(8);
 /// Why a forged answer refuses.
-const REASONS: [Reason; 5] = [
-    Reason::SessionLost,
-    Reason::Held,
-    Reason::ReadOnly,
-    Reason::UnknownExport,
-    Reason::Cloned,
-];
+const REASONS: [Reason; 5] =
+    [Reason::SessionLost, Reason::Held, Reason::ReadOnly, Reason::UnknownExport, Reason::Cloned];
 
 /// What is forged.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,9 @@ impl<R: Rules> World<R> {
     /// If something was lost, what the target serves is of another generation from now on, in this
     /// run already.
     pub(super) fn renew_generation(&mut self) {
-        let Some(process) = self.process.as_mut().filter(|_| self.plan.target.renews) else { return };
+        let Some(process) = self.process.as_mut().filter(|_| self.plan.target.renews) else {
+            return;
+        };
         if !self.disk.end_run() {
             return;
         }

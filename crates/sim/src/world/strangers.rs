@@ -13,8 +13,8 @@ use tyche_proto::{
     TargetId,
 };
 use tyche_wire::{
-    AcceptFlags, Body, ChannelId, CommandFlags, ConnectFlags, Control, Data, Header, Kind, Mac, Name,
-    Opcode, Status,
+    AcceptFlags, Body, ChannelId, CommandFlags, ConnectFlags, Control, Data, Header, Kind, Mac,
+    Name, Opcode, Status,
 };
 
 use super::forger::Recorder;
@@ -322,8 +322,8 @@ impl<R: Rules> World<R> {
             while let Some((export, writer)) = registry.unkept() {
                 registry.kept(export, writer, Ok(()));
             }
-            let sends =
-                (0..listeners.len()).find(|&link| listeners[link].poll_transmit(now, &mut self.out));
+            let sends = (0..listeners.len())
+                .find(|&link| listeners[link].poll_transmit(now, &mut self.out));
             if let Some(link) = sends {
                 self.send_zeroes(Station::Stranger, link)?;
             } else if !busy {
@@ -375,8 +375,7 @@ pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, bool)> {
     let writes = !accept.flags.contains(AcceptFlags::READ_ONLY);
     let others = ACCEPT_FLAGS.into_iter().filter(|flag| accept.flags.contains(*flag));
     accept.flags = others.fold(AcceptFlags::NONE, |flags, flag| flags | flag);
-    let (destination, source) =
-        (Mac::destination(delivery.head()), Mac::source(delivery.head()));
+    let (destination, source) = (Mac::destination(delivery.head()), Mac::source(delivery.head()));
     let frame = outside((destination, source), header.flags, Control::Accept(accept));
     Some((Delivery { to: delivery.to, frame: frame.into() }, writes))
 }

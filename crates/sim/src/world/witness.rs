@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tyche_proto::{Failure, Instant, Rules, SessionEvent, Writer};
+use tyche_proto::{Failure, Instant, Rules, SessionEvent, SessionInfo, Writer};
 use tyche_wire::{Body, Control, HEAD_LEN, Header, Kind, Reason, Uuid};
 
 use super::World;
@@ -28,14 +28,14 @@ struct Life {
     host: Uuid,
     began: Instant,
     ended: Option<Instant>,
-    /// When the target last took a frame of it, while it has channels there.
-    heard: Option<Instant>,
 }
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Witness {
     lives: BTreeMap<Uuid, Life>,
+    /// When the target last took a frame of those that have channels there, if that matters.
+    heard: BTreeMap<Uuid, Instant>,
     /// When the latest session began that was let in for writing.
     newest: Instant,
     /// Attempts that the target has refused.
@@ -51,8 +51,7 @@ impl Witness {
 
     /// A host begins a session.
     pub(super) fn begin(&mut self, now: Instant, host: Uuid, session: Uuid) {
-        let life = Life { host, began: now, ended: None, heard: None };
-        self.lives.insert(session, life);
+        self.lives.insert(session, Life { host, began: now, ended: None });
     }
 
     /// Nothing more is sent for a session.
@@ -63,7 +62,12 @@ impl Witness {
     }
 
     /// The target is about to let a session in for writing; `last`: who was let in before.
-    pub(super) fn let_in(&mut self, now: Instant, writer: Writer, last: Option<Writer>) -> Result<(), String> {
+    pub(super) fn let_in(
+        &mut self,
+        now: Instant,
+        writer: Writer,
+        last: Option<Writer>,
+    ) -> Result<(), String> {
         let life = self.lives.get(&writer.session);
         let life = *life.ok_or_else(|| format!("{writer:?} is let in, and nobody is that"))?;
         let number = writer.session.as_u128() as u64;
@@ -81,7 +85,7 @@ impl Witness {
         let Some(last) = last.filter(|last| last.device != writer.device) else { return Ok(()) };
         let displaced = self.lives.get(&last.session).filter(|it| it.ended.is_none());
         let Some(displaced) = displaced else { return Ok(()) };
-        let lately = displaced.heard.map(|heard| now.since(heard));
+        let lately = self.heard.get(&last.session).map(|&heard| now.since(heard));
         if displaced.host != life.host || lately.is_none_or(|lately| lately >= SIGN_OF_LIFE) {
             return Ok(());
         }
@@ -91,7 +95,7 @@ impl Witness {
 
     /// The target has died, and its channels with it.
     pub(super) fn lose_target(&mut self) {
-        self.lives.values_mut().for_each(|life| life.heard = None);
+        self.heard.clear();
     }
 }
 
@@ -156,28 +160,25 @@ impl<R: Rules> World<R> {
         if header.kind == Kind::Disconnect {
             return self.witness_silence();
         }
-        if let Some(life) = self.others.witness.lives.get_mut(&session) {
-            life.heard = Some(now);
-        }
+        self.others.witness.heard.insert(session, now);
     }
 
     /// Channels may have been closed by themselves: whose last one it was does not live there.
     pub(super) fn witness_silence(&mut self) {
         let witness = &mut self.others.witness;
-        let Some(process) = self.process.as_ref().filter(|_| witness.has_clones) else { return };
+        let Some(process) = self.process.as_ref().filter(|_| !witness.heard.is_empty()) else {
+            return;
+        };
         let open = |link: usize, channel| {
             process.listeners[link].channels().any(|report| report.channel == channel)
         };
-        let lives = |info: &tyche_proto::SessionInfo| {
+        let lives = |info: &SessionInfo| {
             info.channels().any(|(channel, _)| open(channel.link, channel.channel))
         };
         let living = process.registry.sessions(0).iter().filter(|info| lives(info));
         let living: BTreeSet<_> = living.map(|info| info.session).collect();
-        for (session, life) in &mut witness.lives {
-            life.heard = life.heard.filter(|_| living.contains(session));
-        }
+        witness.heard.retain(|session, _| living.contains(session));
     }
-
 }
 
 /// The target is always there, and always the same.
