@@ -308,7 +308,8 @@ impl<R: Rules> World<R> {
     /// could use and does not; by station.
     pub(crate) fn idle_link(&self) -> Option<(Station, usize)> {
         self.hosts.iter().enumerate().find_map(|(index, host)| {
-            let running = host.running.as_ref().filter(|running| !running.closing)?;
+            // Who only reads while another writes has no channels for writing.
+            let running = host.running.as_ref().filter(|it| !it.closing && !host.reads_first)?;
             let live: Vec<_> = running.session.paths().filter(|path| path.live).collect();
             let pairs = self.network.pairs(index);
             pairs.iter().find_map(|&(link, (other, mac))| {

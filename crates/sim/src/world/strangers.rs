@@ -305,8 +305,7 @@ impl<R: Rules> World<R> {
             let Some(stranger) = &mut self.others.stranger else { return Ok(()) };
             let Stranger { listeners, registry, .. } = stranger;
             let mut busy = false;
-            for link in 0..listeners.len() {
-                let listener = &mut listeners[link];
+            for (link, listener) in listeners.iter_mut().enumerate() {
                 while let Some(event) = listener.poll_event() {
                     busy = true;
                     let ListenerEvent::Action { channel, action } = event else { continue };
