@@ -50,8 +50,8 @@ impl<R: Rules> World<R> {
         let Some(running) = &mut host.running else { return Ok(()) };
         let Some(port) = running.port_of(link) else { return Ok(()) };
         let other = if reads_first { reads_all(frame) } else { None };
-        if other.as_ref().is_some_and(|(_, writes)| *writes) {
-            host.writes = running.number;
+        if let Some((_, attempt)) = &other {
+            host.writes |= host.attempts.contains(attempt);
         }
         let frame = other.as_ref().map_or(frame, |(other, _)| other);
         running.session.handle_frame(now, port, frame.head(), frame.payload());
@@ -244,14 +244,15 @@ impl<R: Rules> World<R> {
         let ports = self.hosts[index].running.as_ref().map_or(0, |running| running.ports.len());
         for port in 0..ports {
             loop {
-                let Host { running, reads_first: is_other, writes, .. } = &mut self.hosts[index];
+                let Host { running, reads_first: is_other, writes, attempts, .. } =
+                    &mut self.hosts[index];
                 let Some(running) = running else { return Ok(()) };
                 let Some(link) = running.ports[port] else { break };
                 if !running.session.poll_transmit(self.now, port, &mut self.out) {
                     break;
                 }
                 if *is_other {
-                    reads_first(&mut self.out, *writes == running.number);
+                    attempts.extend(reads_first(&mut self.out, *writes));
                 }
                 let from = self.network.port(Station::Host(index), link);
                 let channel = self.out.channel.unwrap_or(ChannelId::NONE);

@@ -355,26 +355,30 @@ impl<R: Rules> World<R> {
 
 /// A host of another make, which opens the first of its channels for reading only, and knows that
 /// it does. Ours opens all alike; so it is told otherwise, and what it writes there is refused.
-/// What it has read does not make it one that wrote before: `writes` if it does.
-pub(super) fn reads_first(out: &mut Outgoing, writes: bool) {
-    let Some(Control::Connect(connect)) = &mut out.control else { return };
+/// What it has read does not make it one that wrote before: `writes` if it does. Returns an attempt
+/// to be let in for writing.
+pub(super) fn reads_first(out: &mut Outgoing, writes: bool) -> Option<u64> {
+    let Some(Control::Connect(connect)) = &mut out.control else { return None };
     if connect.channel == ChannelId(0) {
         connect.flags.set(ConnectFlags::READ_ONLY, true);
-    } else if !writes {
+        return None;
+    }
+    if !writes {
         let others = CONNECT_FLAGS.into_iter().filter(|flag| connect.flags.contains(*flag));
         connect.flags = others.fold(ConnectFlags::NONE, |flags, flag| flags | flag);
     }
+    Some(connect.attempt)
 }
 
-/// The answer that such a host gets, as ours takes it, and whether it may write.
-pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, bool)> {
+/// The answer that such a host gets, as ours takes it, and the attempt that it is for.
+pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, u64)> {
     let header = Header::parse(delivery.head()).ok().filter(|it| it.kind == Kind::Accept)?;
     let Ok(Body::Control(pdu)) = Body::parse(&header, delivery.payload()) else { return None };
     let Control::Accept(mut accept) = pdu.decode() else { return None };
-    let writes = !accept.flags.contains(AcceptFlags::READ_ONLY);
+    let attempt = accept.attempt;
     let others = ACCEPT_FLAGS.into_iter().filter(|flag| accept.flags.contains(*flag));
     accept.flags = others.fold(AcceptFlags::NONE, |flags, flag| flags | flag);
     let (destination, source) = (Mac::destination(delivery.head()), Mac::source(delivery.head()));
     let frame = outside((destination, source), header.flags, Control::Accept(accept));
-    Some((Delivery { to: delivery.to, frame: frame.into() }, writes))
+    Some((Delivery { to: delivery.to, frame: frame.into() }, attempt))
 }
