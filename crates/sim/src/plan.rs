@@ -265,7 +265,7 @@ impl Plan {
         let mut of_strangers = Random::new(seed ^ STRANGERS);
         let counts = (segments.len(), hosts.len());
         let strangers = Strangers::draw(&mut of_strangers, counts, steady);
-        target.renews = of_strangers.chance(0.5);
+        target.renews = of_strangers.chance(0.8);
         if let Some(host) = strangers.reads_first {
             hosts[host].channels = 2;
         }
