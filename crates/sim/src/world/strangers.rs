@@ -2,8 +2,8 @@
 //!
 //! A frame that is received twice comes twice at the same link here, as from a mirrored port. That
 //! two links of a station do not both take a frame is promised by the filter of the socket, which
-//! keeps out what belongs to another interface of the machine (PROTOCOL.md, "Frames"); it is no part
-//! of the state machines.
+//! keeps out what belongs to another interface of the machine (PROTOCOL.md, "Frames"). It is no
+//! part of the state machines.
 
 use std::time::Duration;
 
