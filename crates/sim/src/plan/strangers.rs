@@ -9,7 +9,8 @@
 //! | not forged | would be |
 //! |---|---|
 //! | Connect with a good ticket, from the ticket's address | somebody who connects on purpose |
-//! | Accept, Reject that answer a fresh attempt, from the right address | everything that a target can do; an end |
+//! | Accept that answers a fresh attempt, from the right address | everything that a target can do |
+//! | Reject of such a kind | the end of the session |
 //! | Offer of another disk or target, with a fresh nonce | somebody who offers a disk on purpose |
 //! | Command, Data, Void, Ack, Fenced with all that the receiver expects | requests, answers |
 //! | packet numbers far ahead | the channel is lost |

@@ -3,8 +3,8 @@
 //! - Who has ended is not let in once a session that began later was: what is late of the former,
 //!   and what somebody repeats of it, takes nothing from the other. Nor is anybody let in later
 //!   than a ticket is good for.
-//! - A living session that the target has just heard is not displaced by another of a host with the same
-//!   UUID, unless it is the same device that goes on.
+//! - A living session that the target has just heard is not displaced by another of a host with
+//!   the same UUID, unless it is the same device that goes on.
 //! - A session is refused only by the target, and gets no other reasons to end than there are.
 
 use std::collections::{BTreeMap, BTreeSet};
