@@ -19,6 +19,8 @@ use crate::output::{Format, show};
 /// the worlds have a single link, others up to six links at each side, on segments of their own or
 /// on one switch, of different speeds, MTUs and quality; links flap, lose frames in one direction,
 /// or are cut just when one of them is fenced, and targets die, freeze, or move to other addresses.
+/// On some segments are strangers: another target with a host of its own, a clone of a host, frames
+/// from before a restart, and somebody who repeats and forges what needs no key.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     /// How many seeds to run.

@@ -406,6 +406,10 @@ impl Registry {
         if let Some(session) = known {
             session.writer |= grant.writer && R::NOTE_HOLDER;
             session.channels.push(member);
+            // A sign of life may come on any of its channels, also on one that is new.
+            if session.contest.is_some() {
+                self.ask(channel);
+            }
             return;
         }
         export.sessions.push(SessionInfo {

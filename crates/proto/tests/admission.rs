@@ -93,6 +93,30 @@ fn a_session_that_lives_is_not_displaced_by_a_clone() {
 }
 
 #[test]
+fn a_session_shows_life_on_channels_that_are_half_open_or_new() {
+    for is_new in [false, true] {
+        let mut door = Door::new(false);
+        let connect = door.connect(100, session(100), WRITER);
+        let mut accept = door.insist(&connect).unwrap().unwrap();
+        let clone = door.connect(101, session(101), WRITER);
+        assert!(door.knock(HOST, &clone).is_none(), "nothing was heard of the holder so far");
+        if is_new {
+            let other = door.connect(100, session(100), RESUME);
+            let other = Connect { channel: ChannelId(1), ..other };
+            accept = door.insist(&other).unwrap().unwrap();
+        }
+        door.wait(Duration::from_millis(20));
+        door.give(HOST, Door::keepalive(&accept, 1), None);
+        // The clone is heard again only now: it was cut off meanwhile.
+        door.wait(Duration::from_millis(300));
+        let clone = door.connect(101, session(101), WRITER);
+        let refusal = door.knock(HOST, &clone).unwrap().unwrap_err();
+        assert_eq!(refusal.reason, Reason::Cloned);
+        assert_eq!(door.sessions(), [session(100)]);
+    }
+}
+
+#[test]
 fn the_holder_is_noted_on_every_way_in() {
     let mut door = Door::new(false);
     assert_eq!(door.ask(100, session(100), door::READER), Ok(()));

@@ -9,16 +9,16 @@
 //! | a write is executed with its own data | payload |
 //! | nothing is executed that was answered | completions, cookie |
 //! | nothing is answered while it is executed | fence, fenced-open, fenced-busy |
-//! | nothing is executed twice in a run of the target | outcomes |
-//! | one session writes, until another does | former-channels |
+//! | the same, across generations of what is served | fence-after-lost-cache |
+//! | nothing is executed twice in a run of the target | outcomes, fence-after-reset |
+//! | one session writes, until another does | former-channels, holder-noted |
 //! | who was followed is not let in again | followed, writer |
-//! | what was told to be done after a loss is there: the same | redo |
+//! | who has ended is not let in late, nor after another: `world::witness` | ticket, order |
+//! | a living session is not displaced by a clone: the same | holder-asked |
+//! | what was told to be done after a loss is there: the history | redo |
 //! | what must be dropped is not executed | stale, whole-frames, ranges |
 //! | a slot is used again only when it was answered | slots |
 //! | nothing is modified for who may only read | read-only |
-//!
-//! Rules without a canary here (tickets, order, signs of life, ..) need worlds that the simulator
-//! does not have yet: clones and forgers. The tests of `tyche-proto` look after them until then.
 
 use tyche_proto::{Rules, Sound};
 
@@ -68,9 +68,15 @@ broken! {
     CountsBytes: TRACK_RANGES;
     ForgetsLostParts: REDO_LOST;
     ForgetsWriter: KEEP_WRITER;
+    IgnoresTickets: CHECK_TICKET;
+    IgnoresOrder: CHECK_ORDER;
+    AsksNobody: PROBE_HOLDER;
+    ReissuesAfterReset: FENCE_AFTER_RESET;
+    ReissuesAfterLostCache: FENCE_AFTER_LOST_CACHE;
+    ForgetsHolder: NOTE_HOLDER;
 }
 
-const CANARIES: [&str; 22] = [
+const CANARIES: [&str; 28] = [
     "duplicates",
     "completions",
     "cookie",
@@ -93,6 +99,12 @@ const CANARIES: [&str; 22] = [
     "ranges",
     "redo",
     "writer",
+    "ticket",
+    "order",
+    "holder-asked",
+    "fence-after-reset",
+    "fence-after-lost-cache",
+    "holder-noted",
 ];
 
 /// The names of all canaries.
@@ -125,6 +137,12 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "ranges" => run_with::<CountsBytes>,
         "redo" => run_with::<ForgetsLostParts>,
         "writer" => run_with::<ForgetsWriter>,
+        "ticket" => run_with::<IgnoresTickets>,
+        "order" => run_with::<IgnoresOrder>,
+        "holder-asked" => run_with::<AsksNobody>,
+        "fence-after-reset" => run_with::<ReissuesAfterReset>,
+        "fence-after-lost-cache" => run_with::<ReissuesAfterLostCache>,
+        "holder-noted" => run_with::<ForgetsHolder>,
         "flush" | "sync-error" | "generation" => run_with::<Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),
     };

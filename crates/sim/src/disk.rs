@@ -183,7 +183,8 @@ impl Disk {
         }
     }
 
-    /// The target's process has ended; says whether what it served has to get another generation.
+    /// A generation of what is served ends, with the target's process or before; says whether there
+    /// has to be another one.
     pub(crate) fn end_run(&mut self) -> bool {
         std::mem::take(&mut self.failed) && !self.plan.errors_forgotten
     }

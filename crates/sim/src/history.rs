@@ -80,6 +80,8 @@ pub(crate) struct History {
     restored: Step,
     /// When the target's export got another generation.
     renewed: Step,
+    /// When a session was last told of another generation of what is served.
+    told: BTreeMap<u64, Step>,
     /// When sessions have learned that the target has begun anew.
     learned: BTreeMap<u64, Step>,
     /// Sessions that were told of a modification that it is done.
@@ -105,6 +107,7 @@ impl History {
             lost: 0,
             restored: 0,
             renewed: 0,
+            told: BTreeMap::new(),
             learned: BTreeMap::new(),
             wrote: BTreeSet::new(),
             untold: BTreeSet::new(),
@@ -340,8 +343,11 @@ impl History {
     /// Whether the operation of that stamp was in progress when the target may have lost its cache:
     /// what was done of it may be done again.
     pub(crate) fn is_done_again(&self, stamp: u64) -> bool {
-        let last = self.lost.max(self.renewed);
-        self.open.values().any(|open| open.stamp == stamp && open.began < last)
+        let mut open = self.open.values().filter(|open| open.stamp == stamp);
+        open.any(|open| {
+            let told = self.told.get(&open.session).copied().unwrap_or_default();
+            open.began < self.lost.max(self.renewed).max(told)
+        })
     }
 
     /// The export gets another generation: hosts must take its cache for lost.
@@ -395,6 +401,19 @@ impl History {
         self.learned.insert(session, now);
     }
 
+    /// The target does not know any more what it has executed of that which is in progress.
+    pub(crate) fn forget_outcomes(&mut self) {
+        let now = self.tick();
+        self.sectors.iter_mut().flatten().for_each(|value| value.lose_memory(now, false));
+    }
+
+    /// A session learns that what was completed may not last, though the target may have lived:
+    /// what it has in progress may be done again.
+    pub(crate) fn tell(&mut self, session: u64) {
+        self.forget_outcomes();
+        self.told.insert(session, self.step);
+    }
+
     /// The target has died, with the cache of its disk or without.
     pub(crate) fn lose_target(&mut self, with_cache: bool) {
         let now = self.tick();
@@ -414,14 +433,7 @@ impl History {
     pub(crate) fn restore(&mut self, disk: &Disk, sessions: impl Iterator<Item = u64>) {
         let now = self.tick();
         (self.lost, self.restored) = (now, now);
-        // With a cache only those are told that have something in it: PROTOCOL.md, "Lost writes".
-        let of_session = |&sector: &u64| {
-            let values = self.sectors[sector as usize].iter().filter(|value| value.owed);
-            values.map(|value| value.session)
-        };
-        let unflushed: BTreeSet<_> = self.unflushed.iter().flat_map(of_session).collect();
-        let concerned = if self.write_cache { &unflushed } else { &self.wrote };
-        self.untold.extend(sessions.filter(|session| concerned.contains(session)));
+        self.untold.extend(sessions.filter(|session| self.wrote.contains(session)));
         self.unflushed.clear();
         for (sector, values) in (0..).zip(&mut self.sectors) {
             let content = disk.seen(sector);

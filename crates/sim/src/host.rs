@@ -79,6 +79,15 @@ pub(crate) struct Host<R> {
     pub(crate) thinking_until: Instant,
     pub(crate) sessions: u64,
     pub(crate) random: Random,
+    /// It opens the first of its channels for reading only.
+    pub(crate) reads_first: bool,
+    /// Then: the attempts of its session to be let in for writing, and whether one was.
+    pub(crate) attempts: BTreeSet<u64>,
+    pub(crate) writes: bool,
+    /// The generation that it was told last.
+    pub(crate) boot: Option<Uuid>,
+    /// The target that it wants.
+    pub(crate) target: TargetId,
     uuid: Uuid,
     name: Name,
 }
@@ -100,14 +109,29 @@ impl<R: Rules> Host<R> {
             thinking_until: Instant(0),
             sessions: 0,
             random,
+            reads_first: false,
+            attempts: BTreeSet::new(),
+            writes: false,
+            boot: None,
+            target: TargetId::Any,
             uuid: uuid(1, index as u64),
             name: Name::new(&format!("host-{index}")).expect("a name"),
         }
     }
 
+    /// It has the UUID of another: its machine is a copy of that one's.
+    pub(crate) fn like(self, other: usize) -> Self {
+        Self { uuid: uuid(1, other as u64), ..self }
+    }
+
+    pub(crate) fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
     /// A new session begins to look for the target, in the place of a `former` one if there is any.
     pub(crate) fn start(&mut self, now: Instant, number: u64, former: Option<Former>) {
         assert!(self.running.is_none(), "one session at a time");
+        (self.attempts, self.writes) = (BTreeSet::new(), false);
         self.kept = former.map(|former| Kept { newest: former, since: now, older: former });
         let plan = &self.plan;
         let config = SessionConfig {
@@ -117,7 +141,7 @@ impl<R: Rules> Host<R> {
             device: former.map_or(uuid(2, number), |former| former.device),
             resumes: former.map(|former| former.export),
             export: ExportId::Name(export_name(plan.export)),
-            target: TargetId::Any,
+            target: self.target,
             queue_size: plan.queue_size,
             damq_pages: 512,
             operations_max: plan.depth,

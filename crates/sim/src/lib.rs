@@ -13,7 +13,8 @@
 //!   breaker ├ a host that breaks the protocol
 //!   network ├ segments, who is plugged in to them, frames in flight
 //!   target  ├ listeners, registry, data queues
-//!   disk    └ two images: what is seen, and what would survive
+//!   disk    ├ two images: what is seen, and what would survive
+//!   others  └ strangers, clones, frames of former lives, and a forger who hears the segments
 //! history   the checker: what every sector may hold
 //! run       faults, then calm, then reading back
 //! canary    the same with one rule broken: the checker must notice
@@ -40,8 +41,8 @@ mod world;
 pub use canary::{Caught, canaries, hunt};
 pub use network::Station;
 pub use plan::{
-    BreakerPlan, DiskPlan, ExportPlan, Faults, HostPlan, Incidents, LinkPlan, Mix, Plan, Profile,
-    Promises, SegmentPlan, TargetPlan,
+    BreakerPlan, ClonePlan, DiskPlan, ExportPlan, Faults, ForgerPlan, HostPlan, Incidents,
+    LinkPlan, Mix, Plan, Profile, Promises, SegmentPlan, StrangerPlan, Strangers, TargetPlan,
 };
 pub use report::{Report, Violation};
 pub use run::{Options, run};

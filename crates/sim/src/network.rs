@@ -147,6 +147,29 @@ impl Network {
         self.ports.plug(Station::Host(host), links);
     }
 
+    /// Plugs in the links of others.
+    pub(crate) fn plug_others(&mut self, station: Station, links: &[LinkPlan], hears_all: bool) {
+        self.ports.plug(station, links);
+        for interface in self.ports.iter_mut().filter(|it| it.place.station == station) {
+            interface.hears_all = hears_all;
+        }
+    }
+
+    /// Each link that `draw` says is given each frame twice.
+    pub(crate) fn receive_twice(&mut self, mut draw: impl FnMut() -> bool) {
+        self.ports.iter_mut().for_each(|interface| interface.twice = draw());
+    }
+
+    /// A frame that no port has sent arrives at those that it is for.
+    pub(crate) fn inject(&mut self, at: Instant, segment: usize, frame: &[u8]) {
+        let destination = Mac::destination(frame.first_chunk().expect("a head"));
+        let fits = |port: &Port| frame.len() <= self.ports.get(*port).plan.frame_len_max;
+        let down = self.segments[segment].down;
+        for to in self.ports.takers(segment, destination, 0).filter(|to| !down && fits(to)) {
+            self.deliveries.push((at, Delivery { to, frame: frame.into() }));
+        }
+    }
+
     /// Each link of a host with each link of the target that it reaches, and its address.
     pub(crate) fn pairs(&self, host: usize) -> Vec<(usize, (usize, Mac))> {
         let of = |station| {
@@ -330,6 +353,10 @@ impl Network {
             jitter => Duration::from_nanos(self.random.below(jitter)),
         };
         let at = receiver.takes_until + jitter + delay;
+        if receiver.twice && !self.calm {
+            self.counts.duplicated += 1;
+            self.deliveries.push((at, Delivery { to, frame: frame.clone() }));
+        }
         self.deliveries.push((at, Delivery { to, frame }));
     }
 
@@ -370,7 +397,6 @@ impl Network {
 
     /// Whether a frame that has arrived is for the link that is there now.
     pub(crate) fn is_meant(&self, delivery: &Delivery) -> bool {
-        let destination = Mac::destination(delivery.head());
-        destination == Mac::BROADCAST || destination == self.ports.get(delivery.to).mac
+        self.ports.get(delivery.to).takes(Mac::destination(delivery.head()))
     }
 }

@@ -5,6 +5,7 @@
 mod edges;
 mod incidents;
 mod promises;
+mod strangers;
 mod topology;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::random::Random;
 pub use edges::{BreakerPlan, ExportPlan};
 pub use incidents::Incidents;
 pub use promises::Promises;
+pub use strangers::{ClonePlan, ForgerPlan, StrangerPlan, Strangers};
 use topology::Topology;
 pub use topology::{Faults, LinkPlan, SegmentPlan};
 
@@ -33,6 +35,9 @@ const CHOICE: [ChannelChoice; 3] =
 
 /// Makes another stream of chance of a seed, for what the disk does wrong.
 const FAULTS_OF_DISK: u64 = 0x6469_736b;
+
+/// The same for who else is on the segments.
+const STRANGERS: u64 = 0x666f_7267_6572;
 
 /// Which worlds seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +76,8 @@ pub struct Plan {
     pub segments: Vec<SegmentPlan>,
     /// What happens besides.
     pub incidents: Incidents,
+    /// Who else is there.
+    pub strangers: Strangers,
     /// The longest time that an operation may take for each outage that it meets, if there is such
     /// a limit.
     pub stall_max: Option<Duration>,
@@ -93,6 +100,9 @@ pub struct TargetPlan {
     pub damq_pages_max: u32,
     /// How its answers share frames.
     pub batch: BatchPolicy,
+    /// The generation of what it serves is another one as soon as something was lost, and not only
+    /// in its next run.
+    pub renews: bool,
 }
 
 /// A disk.
@@ -191,6 +201,7 @@ impl Plan {
                 queue_size_max: 128,
                 damq_pages_max: 1024,
                 batch: BatchPolicy::default(),
+                renews: false,
             },
             disk: DiskPlan {
                 size: 4 << 20,
@@ -212,6 +223,7 @@ impl Plan {
             hosts: vec![HostPlan::quiet()],
             segments: Vec::new(),
             incidents: Incidents::default(),
+            strangers: Strangers::default(),
             stall_max: None,
             promises: Promises::KEPT,
             restores_unnoticed: false,
@@ -254,7 +266,7 @@ impl Plan {
             (disk.hiccups, disk.latency) = (0.0, Duration::from_micros(100));
         }
         let mut links = topology.links.into_iter();
-        let target = TargetPlan::draw(random, links.next().unwrap_or_default());
+        let mut target = TargetPlan::draw(random, links.next().unwrap_or_default());
         let host = |(index, links)| HostPlan::draw(random, index, links, &disk);
         let mut hosts: Vec<_> = (0..).zip(links).map(host).collect();
         let stall_max = steady.then_some(STALL_MAX);
@@ -266,6 +278,13 @@ impl Plan {
         let mut of_disk = Random::new(seed ^ FAULTS_OF_DISK);
         disk.draw_faults(&mut of_disk, steady);
         incidents.draw_faults(&mut of_disk);
+        let mut of_strangers = Random::new(seed ^ STRANGERS);
+        let counts = (segments.len(), hosts.len());
+        let strangers = Strangers::draw(&mut of_strangers, counts, steady);
+        target.renews = of_strangers.chance(0.8);
+        if let Some(host) = strangers.reads_first {
+            hosts[host].channels = 2;
+        }
         let promises = Promises::KEPT;
         let mut plan = Self {
             seed,
@@ -280,6 +299,7 @@ impl Plan {
             hosts,
             segments,
             incidents,
+            strangers,
             stall_max,
             promises,
             restores_unnoticed: false,
@@ -297,6 +317,7 @@ impl TargetPlan {
             queue_size_max: random.pick(&[1, 4, 32, 128, 1024]),
             damq_pages_max: random.pick(&[256, 300, 1024]),
             batch: random.pick(&BATCH),
+            renews: false,
         }
     }
 }

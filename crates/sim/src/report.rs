@@ -65,6 +65,8 @@ pub struct Report {
     pub torn: u64,
     /// Sectors that changed by themselves.
     pub rotten: u64,
+    /// Times that what the target served became another generation in the same run.
+    pub renewals: u64,
     /// Times that the target's machine was restored from a snapshot.
     pub restores: u64,
     /// Deaths of the target between the execution of a request and its answer.
@@ -95,6 +97,12 @@ pub struct Report {
     pub rejoined: Duration,
     /// Time that passed in the simulated world.
     pub virtual_time: Duration,
+    /// Frames that were sent again by others, on purpose or because they were late.
+    pub repeated: u64,
+    /// Frames that were forged.
+    pub forged: u64,
+    /// Connects that were on their way for seconds.
+    pub held: u64,
     /// Hash of everything that happened: the same for the same seed.
     pub trace_hash: u64,
 }
@@ -153,6 +161,7 @@ impl std::ops::AddAssign for Report {
         self.hangs += other.hangs;
         self.torn += other.torn;
         self.rotten += other.rotten;
+        self.renewals += other.renewals;
         self.restores += other.restores;
         self.unanswered += other.unanswered;
         self.moves += other.moves;
@@ -168,6 +177,9 @@ impl std::ops::AddAssign for Report {
         self.slowest = self.slowest.max(other.slowest);
         self.rejoined = self.rejoined.max(other.rejoined);
         self.virtual_time += other.virtual_time;
+        self.repeated += other.repeated;
+        self.forged += other.forged;
+        self.held += other.held;
         self.trace_hash ^= other.trace_hash;
     }
 }

@@ -20,6 +20,8 @@ pub(crate) const CHANNELS_MAX: usize = 128;
 
 /// The pages of a channel's data queue.
 pub(crate) struct Memory {
+    /// The generation that its host was told.
+    pub(crate) boot: Uuid,
     pages: Box<[u8]>,
     /// How many of them the channel has.
     count: u32,
@@ -34,9 +36,14 @@ pub(crate) struct Memory {
 impl Memory {
     /// That of a channel which has `count` of the pages. Whatever they hold, nothing of it may be
     /// seen: they may have been another channel's.
-    pub(crate) fn new(pages: Box<[u8]>, count: u32, slots: u16, export: usize) -> Self {
+    pub(crate) fn new(
+        (pages, count): (Box<[u8]>, u32),
+        slots: u16,
+        export: usize,
+        boot: Uuid,
+    ) -> Self {
         let (slots, unanswered) = (vec![None; slots.into()], vec![None; slots.into()]);
-        Self { pages, count, slots, unanswered, export }
+        Self { boot, pages, count, slots, unanswered, export }
     }
 
     /// The disk gets a request.
@@ -119,7 +126,9 @@ pub(crate) struct Exported {
     pub(crate) shared: bool,
     /// It is the breaker's.
     pub(crate) wild: bool,
-    pub(crate) boot: u64,
+    /// The halves of its generation.
+    pub(crate) content: u64,
+    pub(crate) cache: u64,
     pub(crate) size: u64,
     pub(crate) block_size: u32,
     pub(crate) write_cache: bool,
@@ -131,12 +140,13 @@ impl Exported {
     pub(crate) fn new(index: usize, plan: &ExportPlan) -> Self {
         let DiskPlan { size, block_size, write_cache, .. } = plan.disk;
         let (shared, wild) = (plan.shared, plan.wild);
-        Self { index, shared, wild, boot: 1, size, block_size, write_cache, last_writer: None }
+        let (content, cache, last_writer) = (1, 1, None);
+        Self { index, shared, wild, content, cache, size, block_size, write_cache, last_writer }
     }
 
     /// The generation that hosts are told.
     pub(crate) fn boot(&self) -> Uuid {
-        uuid(5, self.boot)
+        Uuid::from_u64_pair(self.content, self.cache)
     }
 
     fn config(&self) -> ExportConfig {
@@ -208,6 +218,11 @@ impl<R: Rules> Process<R> {
         let again = executed.iter().any(|it| it.start < range.end && range.start < it.end);
         executed.push(range);
         again
+    }
+
+    /// What a session has in progress may be executed again.
+    pub(crate) fn forget(&mut self, session: Uuid) {
+        self.executed.retain(|(of, _), _| *of != session);
     }
 
     /// When a listener has something to do if nothing happens before.

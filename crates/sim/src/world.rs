@@ -7,6 +7,8 @@
 mod breaker;
 mod crashes;
 mod exports;
+mod forger;
+mod forgeries;
 mod freezer;
 mod hosts;
 mod incidents;
@@ -14,6 +16,8 @@ mod kept;
 mod orders;
 mod outages;
 mod requests;
+mod strangers;
+mod witness;
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -23,7 +27,7 @@ use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionE
 use tyche_wire::{Cookie, HEAD_LEN, Header, Kind, Status};
 
 use crate::host::Host;
-use crate::network::{Delivery, Network, Port, Station};
+use crate::network::{Delivery, Fate, Network, Port, Station};
 use crate::plan::{HostPlan, Plan};
 use crate::random::Random;
 use crate::report::{Report, Violation};
@@ -36,6 +40,7 @@ use exports::Volume;
 use freezer::{Freezer, Part};
 use incidents::Incident;
 use kept::Snapshot;
+use strangers::{Other, Others};
 
 /// Frames in flight at once, beyond which somebody floods the network.
 const FRAMES_MAX: usize = 200_000;
@@ -58,6 +63,7 @@ enum Event {
     Incident(Incident),
     /// The breaker sends something.
     Breaker,
+    Other(Other),
 }
 
 /// See the module.
@@ -90,6 +96,8 @@ pub struct World<R: Rules = Sound> {
     breaker: Option<Breaker>,
     /// The target can keep nothing.
     state_full: bool,
+    /// Who else is there.
+    others: Others<R>,
     frames_in_flight: usize,
     /// Memory of channels that are closed, for others.
     pages: Vec<Box<[u8]>>,
@@ -112,17 +120,20 @@ impl<R: Rules> World<R> {
         let host =
             |(index, host): (usize, &HostPlan)| Host::new(index, host.clone(), random.fork());
         let hosts: Vec<_> = plan.hosts.iter().enumerate().map(host).collect();
-        let network = Network::new(&plan, random.fork());
+        let now = Instant(1_000_000);
+        let mut network = Network::new(&plan, random.fork());
+        let others = Others::new(&plan, now, &mut network);
         let exports = plan.exports().enumerate();
         let exports = exports.map(|(index, export)| Exported::new(index, &export));
         let process = Some(Process::new(&plan.target, exports, &mut random));
         let volumes = Volume::all(&plan, random.fork());
         let mut world = Self {
-            now: Instant(1_000_000),
+            now,
             schedule: Schedule::new(),
             network,
             process,
             volumes,
+            others,
             target_alarm: None,
             trace: Trace::new(verbose),
             out: Outgoing::new(),
@@ -153,6 +164,7 @@ impl<R: Rules> World<R> {
         }
         world.plan_incidents();
         world.plan_breaker();
+        world.plan_others();
         world
     }
 
@@ -192,6 +204,7 @@ impl<R: Rules> World<R> {
             Event::Thought(host) => self.drive_host(host, &[])?,
             Event::Incident(incident) => self.incident(incident)?,
             Event::Breaker => self.tick_breaker()?,
+            Event::Other(other) => self.other(other)?,
         }
         Ok(true)
     }
@@ -205,7 +218,7 @@ impl<R: Rules> World<R> {
             }
             Event::TargetAlarm => Some(Part::Station(Station::Target)),
             Event::DiskMid(_) | Event::DiskDone(_) => Some(Part::Disk),
-            Event::Start(_) | Event::Incident(_) | Event::Breaker => None,
+            Event::Start(_) | Event::Incident(_) | Event::Breaker | Event::Other(_) => None,
         }
     }
 
@@ -219,6 +232,8 @@ impl<R: Rules> World<R> {
             Station::Target => self.target_frame(place.link, delivery),
             Station::Host(host) => self.host_frame(host, place.link, delivery),
             Station::Breaker => self.breaker_frame(delivery),
+            Station::Stranger => self.stranger_frame(place.link, delivery),
+            Station::Guest => self.guest_frame(delivery),
         }
     }
 
@@ -230,9 +245,17 @@ impl<R: Rules> World<R> {
             self.report.fences += 1;
             self.cut_fence(from);
         }
-        let len = frame.len();
+        let (len, place) = (frame.len(), self.network.place(from));
+        self.overhear(from, &frame, header);
+        if place.station == Station::Target {
+            self.witness_answer(&frame, &header);
+        }
+        if self.hold(from, &frame, &header)? {
+            let fate = Fate::Delayed;
+            self.note(Happening::Frame { port: from, from: place, len, fate, header });
+            return Ok(());
+        }
         let fate = self.network.send(self.now, from, frame);
-        let place = self.network.place(from);
         self.note(Happening::Frame { port: from, from: place, len, fate, header });
         self.plan_deliveries()
     }

@@ -49,6 +49,10 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.torn) > SEEDS);
     assert!(total(|report| report.rotten) > SEEDS);
     assert!(total(|report| report.broken) > SEEDS * 20);
+    assert!(total(|report| report.repeated) > SEEDS * 50);
+    assert!(total(|report| report.forged) > SEEDS * 20);
+    assert!(total(|report| report.held) > SEEDS);
+    assert!(total(|report| report.renewals) > SEEDS / 10);
     for report in &reports {
         assert!(report.retransmissions <= report.frames, "{report}");
         assert!(report.succeeded + report.failed + report.vanished >= report.operations);

@@ -90,8 +90,9 @@ impl<R: Rules> Listener<R> {
         for channel in registry.take_asking(self.config.link) {
             let open = self.channels.get_mut(usize::from(channel.0)).and_then(Option::as_mut);
             let Some(open) = open.filter(|open| !open.closing) else { continue };
+            // The first frame of a half-open channel is a sign of life, too.
+            open.asked_at.get_or_insert(now);
             if let Some(target) = &mut open.target {
-                open.asked_at.get_or_insert(now);
                 target.channel.ask_for_life(now);
             }
         }

@@ -20,6 +20,10 @@ pub enum Station {
     Host(usize),
     /// The host that breaks the protocol.
     Breaker,
+    /// A target of other people.
+    Stranger,
+    /// A host of that target.
+    Guest,
 }
 
 /// A link, as the trace names it.
@@ -36,6 +40,8 @@ impl std::fmt::Display for Place {
             Station::Target => write!(f, "target link {}", self.link),
             Station::Host(host) => write!(f, "host {host} link {}", self.link),
             Station::Breaker => write!(f, "breaker link {}", self.link),
+            Station::Stranger => write!(f, "stranger link {}", self.link),
+            Station::Guest => write!(f, "guest link {}", self.link),
         }
     }
 }
@@ -53,6 +59,10 @@ pub(super) struct Interface {
     pub(super) mute: f64,
     /// How much is lost of what is sent to it.
     pub(super) deaf: f64,
+    /// It takes frames for others, too.
+    pub(super) hears_all: bool,
+    /// It is given each frame twice.
+    pub(super) twice: bool,
     /// Copies of frames to it, by channel, for its next channel of that index.
     pub(super) late: VecDeque<(u16, Vec<u8>)>,
 }
@@ -67,8 +77,15 @@ impl Interface {
             takes_until: Instant(0),
             mute: 0.0,
             deaf: 0.0,
+            hears_all: false,
+            twice: false,
             late: VecDeque::new(),
         }
+    }
+
+    /// Whether it takes frames to `destination`.
+    pub(super) fn takes(&self, destination: Mac) -> bool {
+        self.hears_all || destination == Mac::BROADCAST || destination == self.mac
     }
 
     /// Time that a frame takes on the wire: the preamble, the checksum and the gap between two
@@ -90,6 +107,8 @@ fn address(place: Place, life: u8) -> Mac {
         Station::Target => 0,
         Station::Host(host) => host as u8 + 1,
         Station::Breaker => u8::MAX,
+        Station::Stranger => 0xf0,
+        Station::Guest => 0xf1,
     };
     Mac([2, 0, 0, life, station, place.link as u8])
 }
@@ -143,12 +162,20 @@ impl Ports {
     /// `destination`.
     pub(super) fn receiver(&self, from: Port, destination: Mac, first: Port) -> Option<Port> {
         let segment = self.list[from].plan.segment;
-        let mut others = self.list.iter().enumerate().skip(first);
-        let takes = |(port, interface): &(Port, &Interface)| {
-            let near = *port != from && interface.plan.segment == segment;
-            near && (destination == Mac::BROADCAST || destination == interface.mac)
-        };
-        others.find(takes).map(|(port, _)| port)
+        self.takers(segment, destination, first).find(|&port| port != from)
+    }
+
+    /// The ports of a segment, from `first` on, that take frames to `destination`.
+    pub(super) fn takers(
+        &self,
+        segment: usize,
+        destination: Mac,
+        first: Port,
+    ) -> impl Iterator<Item = Port> {
+        self.iter().skip(first).filter_map(move |(port, interface)| {
+            let near = interface.plan.segment == segment;
+            (near && interface.takes(destination)).then_some(port)
+        })
     }
 
     /// The target's links get other addresses, and each is plugged in where its neighbour was if

@@ -9,7 +9,7 @@ pub struct Promises {
     pub outcomes: bool,
     /// The generation of what a target serves is that of its machine: a session that lives on when
     /// the target was restored from a snapshot learns of it before it is told again that anything
-    /// lasts, unless the export has a cache and the session nothing in it.
+    /// lasts, also if a flush has covered everything.
     pub generations: bool,
     /// A target that cannot keep who writes lets nobody else in to write.
     pub writers: bool,

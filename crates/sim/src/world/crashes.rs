@@ -41,6 +41,7 @@ impl<R: Rules> World<R> {
         let former = host.find_kept(now).expect("what has to be kept comes before connected");
         let pending = running.pending.into_iter().collect();
         host.left = Some(Left { session: running.number, former, pending });
+        self.others.witness.end(self.now, running.number);
         self.past_stats += running.session.stats();
         self.report.daemon_deaths += 1;
         self.note(Happening::Incident(format!("the program of host {index} dies")));
@@ -80,6 +81,7 @@ impl<R: Rules> World<R> {
     pub(super) fn crash_target(&mut self, lossy: bool) {
         let Some(process) = self.process.take() else { return };
         let Process { listeners, mut memory, jobs, .. } = process;
+        self.others.witness.lose_target();
         let mut torn = Vec::new();
         for mut job in jobs.into_values() {
             if let Some(memory) = memory.get_mut(&(job.link, job.channel)) {
@@ -103,7 +105,7 @@ impl<R: Rules> World<R> {
                 torn.extend(sectors.map(|sector| (export, sector, volume.disk.seen(sector))));
             }
             if volume.disk.end_run() || lossy {
-                volume.exported.boot += 1;
+                volume.exported.cache += 1;
                 volume.history.renew();
             }
             is_lost |= lossy;
@@ -134,6 +136,7 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         self.note(Happening::Incident("the target is back".into()));
+        self.begin_anew();
         self.volumes.iter_mut().for_each(|it| it.exported.size = it.disk.size());
         let Self { plan, volumes, random, .. } = self;
         let exports = volumes.iter().map(|volume| volume.exported);

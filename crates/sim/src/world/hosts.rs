@@ -9,9 +9,10 @@ use tyche_proto::{
 use tyche_wire::{ChannelId, Command, Data, Entry, Mac, Opcode, Reason, Status};
 
 use super::exports::Volume;
+use super::strangers::{reads_all, reads_first};
 use super::{Event, World};
 use crate::frame::seal;
-use crate::host::{Host, Pending, Running};
+use crate::host::{Host, Pending, Running, uuid};
 use crate::network::{Delivery, Station};
 use crate::plan::HostPlan;
 use crate::trace::Happening;
@@ -27,8 +28,11 @@ impl<R: Rules> World<R> {
         self.sessions += 1;
         let left = self.hosts[index].left.take();
         self.hosts[index].start(self.now, self.sessions, left.as_ref().map(|left| left.former));
+        let (host, session) = (self.hosts[index].uuid(), uuid(2, self.sessions));
+        self.others.witness.begin(self.now, host, session);
         let event = format!("begins session {}", self.sessions);
         self.note(Happening::Host { host: index, event });
+        self.begin_anew();
         if let Some(left) = left {
             self.reissue(index, left)?;
         }
@@ -42,10 +46,15 @@ impl<R: Rules> World<R> {
         frame: &Delivery,
     ) -> Result<(), String> {
         let now = self.now;
-        let Some(running) = self.hosts.get_mut(index).and_then(|host| host.running.as_mut()) else {
-            return Ok(());
-        };
+        let Some(host) = self.hosts.get_mut(index) else { return Ok(()) };
+        let reads_first = host.reads_first;
+        let Some(running) = &mut host.running else { return Ok(()) };
         let Some(port) = running.port_of(link) else { return Ok(()) };
+        let other = if reads_first { reads_all(frame) } else { None };
+        if let Some((_, attempt)) = &other {
+            host.writes |= host.attempts.contains(attempt);
+        }
+        let frame = other.as_ref().map_or(frame, |(other, _)| other);
         running.session.handle_frame(now, port, frame.head(), frame.payload());
         self.drive_host(index, frame.payload())?;
         if frame.is_accept() {
@@ -121,6 +130,7 @@ impl<R: Rules> World<R> {
                     check_lost(running, self.volumes[export].exported.last_writer)?;
                     self.report.shut_out += 1;
                 }
+                self.check_event(index, &other)?;
                 self.report.note(&other);
                 self.note(Happening::Host { host: index, event: format!("{other:?}") });
                 self.log.push((index, other));
@@ -192,6 +202,7 @@ impl<R: Rules> World<R> {
 
     /// Nothing of a session is known any more, neither to its host nor to the checker.
     pub(super) fn end_session(&mut self, host: usize, running: &Running<R>) {
+        self.others.witness.end(self.now, running.number);
         self.past_stats += running.session.stats();
         let history = &mut self.volumes[self.hosts[host].plan.export].history;
         self.report.vanished += history.vanish(running.number) as u64;
@@ -247,10 +258,15 @@ impl<R: Rules> World<R> {
         let ports = self.hosts[index].running.as_ref().map_or(0, |running| running.ports.len());
         for port in 0..ports {
             loop {
-                let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
+                let Host { running, reads_first: is_other, writes, attempts, .. } =
+                    &mut self.hosts[index];
+                let Some(running) = running else { return Ok(()) };
                 let Some(link) = running.ports[port] else { break };
                 if !running.session.poll_transmit(self.now, port, &mut self.out) {
                     break;
+                }
+                if *is_other {
+                    attempts.extend(reads_first(&mut self.out, *writes));
                 }
                 let from = self.network.port(Station::Host(index), link);
                 let channel = self.out.channel.unwrap_or(ChannelId::NONE);
@@ -298,6 +314,7 @@ impl<R: Rules> World<R> {
         self.network.plug(index, &plan.links);
         let random = self.random.fork();
         self.hosts.push(Host::new(index, plan, random));
+        self.hosts[index].target = self.wanted_target();
         self.start(index)?;
         Ok(index)
     }
@@ -306,7 +323,8 @@ impl<R: Rules> World<R> {
     /// could use and does not; by station.
     pub(crate) fn idle_link(&self) -> Option<(Station, usize)> {
         self.hosts.iter().enumerate().find_map(|(index, host)| {
-            let running = host.running.as_ref().filter(|running| !running.closing)?;
+            // Who only reads while another writes has no channels for writing.
+            let running = host.running.as_ref().filter(|it| !it.closing && !host.reads_first)?;
             let live: Vec<_> = running.session.paths().filter(|path| path.live).collect();
             let pairs = self.network.pairs(index);
             pairs.iter().find_map(|&(link, (other, mac))| {

@@ -21,6 +21,23 @@ impl<R: Rules> World<R> {
         self.state_full = full;
     }
 
+    /// If something was lost, what the target serves is of another generation from now on, in this
+    /// run already.
+    pub(super) fn renew_generation(&mut self, export: usize) {
+        let Some(process) = self.process.as_mut().filter(|_| self.plan.target.renews) else {
+            return;
+        };
+        let volume = &mut self.volumes[export];
+        if !volume.disk.end_run() {
+            return;
+        }
+        volume.exported.cache += 1;
+        process.registry.renew(export, volume.exported.boot());
+        self.report.renewals += 1;
+        let what = format!("generation {} of export {export}", volume.exported.boot());
+        self.note(Happening::Incident(what));
+    }
+
     pub(super) fn take_snapshot(&mut self) {
         self.note(Happening::Incident("a snapshot of the target's machine".into()));
         let volumes = self.volumes.iter().map(|it| (it.disk.image(), it.exported)).collect();
@@ -45,11 +62,11 @@ impl<R: Rules> World<R> {
         volume.disk.restore(image);
         // Who wrote last since then is not known any more: nobody is believed who says so.
         let nobody = Some(Writer { session: Uuid::max(), device: Uuid::max() });
-        let boot = volume.exported.boot + 1;
+        let (content, cache) = (volume.exported.content + 1, volume.exported.cache + 1);
         volume.exported = if self.plan.restores_unnoticed {
             exported
         } else {
-            Exported { boot, last_writer: nobody, ..exported }
+            Exported { content, cache, last_writer: nobody, ..exported }
         };
         let hosts = || self.hosts.iter().filter(|host| host.plan.export == index);
         let running = hosts().filter_map(|host| host.running.as_ref());

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use tyche_proto::{Action, ListenerEvent, Rules};
-use tyche_wire::{ChannelId, Command, Data, Opcode, PAGE_LEN, SECTOR_LEN, Status, Times};
+use tyche_wire::{
+    ChannelId, Command, CommandFlags, Data, Opcode, PAGE_LEN, SECTOR_LEN, Status, Times,
+};
 
 use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
@@ -28,7 +30,11 @@ impl<R: Rules> World<R> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
         self.handled = Some(frame.cookie());
+        let dropped = process.listeners[link].rejects().total();
         process.listeners[link].handle_frame(now, frame.head(), frame.payload());
+        if process.listeners[link].rejects().total() == dropped {
+            self.witness_frame(link, frame);
+        }
         self.drive_target(frame.payload())
     }
 
@@ -41,6 +47,7 @@ impl<R: Rules> World<R> {
         for listener in self.process.iter_mut().flat_map(|process| &mut process.listeners) {
             listener.handle_timeout(now);
         }
+        self.witness_silence();
         self.drive_target(&[])
     }
 
@@ -81,7 +88,11 @@ impl<R: Rules> World<R> {
             let result = if self.state_full { Err("no space is left") } else { Ok(()) };
             registry.kept(export, writer, result);
             if result.is_ok() {
-                self.volumes[export].exported.last_writer = Some(writer);
+                let exported = &mut self.volumes[export].exported;
+                let last = exported.last_writer.replace(writer);
+                if !exported.wild {
+                    self.others.witness.let_in(self.now, export, (writer, last))?;
+                }
             }
         }
         Ok(asked)
@@ -95,14 +106,14 @@ impl<R: Rules> World<R> {
     ) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         match event {
-            ListenerEvent::Opened { channel, export, damq_pages, queue_size, .. } => {
+            ListenerEvent::Opened { channel, export, boot, damq_pages, queue_size, .. } => {
                 let most = &self.plan.target;
                 if damq_pages > most.damq_pages_max || queue_size > most.queue_size_max {
                     return Err(format!("a channel has {queue_size} slots, {damq_pages} pages"));
                 }
                 let len = self.plan.target.damq_pages_max as usize * PAGE_LEN;
                 let pages = self.pages.pop().unwrap_or_else(|| vec![0; len].into());
-                let memory = Memory::new(pages, damq_pages, queue_size, export);
+                let memory = Memory::new((pages, damq_pages), queue_size, export, boot);
                 if process.memory.insert((link, channel), memory).is_some() {
                     return Err(format!("channel {} of link {link} opened twice", channel.0));
                 }
@@ -267,6 +278,8 @@ impl<R: Rules> World<R> {
         let Some(job) = process.jobs.get_mut(&id) else { return Ok(()) };
         let memory = process.memory.get_mut(&(job.link, job.channel));
         let memory = memory.ok_or("a channel closed with requests at the disk")?;
+        let (outdated, export) =
+            (memory.boot != self.volumes[job.export].exported.boot(), job.export);
         let data = memory.data(job.command.tag.slot);
         let disk = &mut self.volumes[job.export].disk;
         if !self.calm && self.random.chance(disk.plan().errors) {
@@ -278,9 +291,16 @@ impl<R: Rules> World<R> {
                 disk.read(&job.command, data);
             }
             let progress = std::mem::take(&mut job.progress);
-            let status = disk.finish(&job.command, progress, data, !self.calm);
+            let mut status = disk.finish(&job.command, progress, data, !self.calm);
+            // Its host does not know of a loss that another has been told of.
+            let is_outdated = self.plan.target.renews && outdated;
+            if is_outdated && is_durable(&job.command) {
+                status = Status::Io;
+            }
             self.report.sync_errors += u64::from(status != Status::Success);
-            if self.dies_unanswered && job.command.opcode.modifies() {
+            let modifies = job.command.opcode.modifies();
+            self.renew_generation(export);
+            if self.dies_unanswered && modifies {
                 self.report.unanswered += 1;
                 return self.die_unanswered(id);
             }
@@ -340,6 +360,11 @@ impl<R: Rules> World<R> {
         }
         Ok(sent)
     }
+}
+
+/// Whether a request says that what completed before lasts.
+fn is_durable(command: &Command) -> bool {
+    command.opcode == Opcode::Flush || command.flags.contains(CommandFlags::FUA)
 }
 
 /// A write is executed with its own data, and with all of them.

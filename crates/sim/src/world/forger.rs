@@ -1,0 +1,224 @@
+//! Frames that nobody has sent just now: copies of earlier ones, and forged ones. The plan's module
+//! says what is forged, and what is not.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use tyche_proto::{Instant, Rules};
+use tyche_wire::{Body, Connect, Control, HEAD_LEN, Header, Kind, Mac};
+
+use super::forgeries::Forgery;
+use super::strangers::Other;
+use super::{Event, World};
+use crate::network::{Port, Station};
+use crate::random::{Random, mix};
+use crate::trace::Happening;
+
+/// Frames of channels, and frames outside of channels, that are kept.
+const RECORDED_MAX: usize = 256;
+/// One of so many frames of channels is kept.
+const RECORDED_OF: u64 = 16;
+/// Frames of a former life.
+const FORMER_FRAMES: u64 = 24;
+/// How long frames of a former life, and held ones, are on their way at most.
+const LATE_US: u64 = 2_000_000;
+const HELD_US: u64 = 6_000_000;
+
+/// A frame that was on a segment.
+pub(super) struct Recorded {
+    pub(super) at: Instant,
+    pub(super) segment: usize,
+    pub(super) kind: Kind,
+    pub(super) frame: Box<[u8]>,
+}
+
+impl Recorded {
+    pub(super) fn head(&self) -> &[u8; HEAD_LEN] {
+        self.frame.first_chunk().expect("frames are at least a head long")
+    }
+
+    fn control(&self) -> Option<Control> {
+        let header = Header::parse(self.head()).ok()?;
+        match Body::parse(&header, &self.frame[HEAD_LEN..]) {
+            Ok(Body::Control(pdu)) => Some(pdu.decode()),
+            _ => None,
+        }
+    }
+}
+
+/// One direction of a channel, as its frames tell.
+#[derive(Clone, Copy)]
+pub(super) struct Flow {
+    pub(super) segment: usize,
+    pub(super) to_target: bool,
+    pub(super) source: Mac,
+    pub(super) destination: Mac,
+    /// Of the newest frame.
+    pub(super) header: Header,
+}
+
+/// All that somebody knows who hears the segments.
+#[derive(Default)]
+pub(super) struct Recorder {
+    frames: VecDeque<Recorded>,
+    controls: VecDeque<Recorded>,
+    flows: BTreeMap<u64, Flow>,
+    /// Farewells that were forged and have not arrived.
+    pub(super) farewells: BTreeSet<(u64, u64)>,
+}
+
+impl Recorder {
+    fn push(list: &mut VecDeque<Recorded>, recorded: Recorded) {
+        if list.len() == RECORDED_MAX {
+            list.pop_front();
+        }
+        list.push_back(recorded);
+    }
+
+    /// A frame drawn by chance that was sent before; half of the draws are among those outside of
+    /// channels.
+    pub(super) fn draw(&self, random: &mut Random, before: Instant) -> Option<&Recorded> {
+        let lists = [&self.frames, &self.controls];
+        let list = lists[usize::from(random.chance(0.5))];
+        let old = list.partition_point(|it| it.at <= before);
+        (old > 0).then(|| &list[random.below(old as u64) as usize])
+    }
+
+    /// A frame of that kind drawn by chance, with its body.
+    pub(super) fn control(&self, random: &mut Random, kind: Kind) -> Option<(&Recorded, Control)> {
+        let found: Vec<_> = self.controls.iter().filter(|it| it.kind == kind).collect();
+        let found = (!found.is_empty()).then(|| random.pick(&found))?;
+        Some((found, found.control()?))
+    }
+
+    pub(super) fn flow(&self, random: &mut Random) -> Option<Flow> {
+        let index = (!self.flows.is_empty()).then(|| random.below(self.flows.len() as u64))?;
+        self.flows.values().nth(index as usize).copied()
+    }
+}
+
+impl<R: Rules> World<R> {
+    /// Whoever hears the segments hears a frame that is sent.
+    pub(super) fn overhear(&mut self, from: Port, frame: &[u8], header: Header) {
+        let strangers = &self.plan.strangers;
+        let segment = self.network.segment(from);
+        let forger = strangers.forger.as_ref();
+        let hears = forger.is_some_and(|it| it.segment.is_none_or(|it| it == segment));
+        if self.calm || !(hears || strangers.former_lives) {
+            return;
+        }
+        let others = &mut self.others;
+        let recorded =
+            || Recorded { at: self.now, segment, kind: header.kind, frame: frame.into() };
+        if !header.kind.on_channel() {
+            return Recorder::push(&mut others.recorder.controls, recorded());
+        }
+        let head = frame.first_chunk().expect("a head");
+        let (source, destination) = (Mac::source(head), Mac::destination(head));
+        let station = self.network.place(from).station;
+        if matches!(station, Station::Target | Station::Host(_)) {
+            let to_target = station != Station::Target;
+            let flow = Flow { segment, to_target, source, destination, header };
+            others.recorder.flows.insert(header.cookie.0, flow);
+        }
+        if matches!(header.kind, Kind::Fence | Kind::Fenced | Kind::Disconnect) {
+            Recorder::push(&mut others.recorder.controls, recorded());
+        } else if others.random.below(RECORDED_OF) == 0 {
+            Recorder::push(&mut others.recorder.frames, recorded());
+        }
+    }
+
+    /// Whether all Connects of an attempt are on their way for long; then so is this one.
+    pub(super) fn hold(
+        &mut self,
+        from: Port,
+        frame: &[u8],
+        header: &Header,
+    ) -> Result<bool, String> {
+        let held = self.plan.strangers.held;
+        if header.kind != Kind::Connect || held == 0.0 || self.calm {
+            return Ok(false);
+        }
+        let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..]) else {
+            return Ok(false);
+        };
+        let Control::Connect(Connect { attempt, .. }) = pdu.decode() else { return Ok(false) };
+        if !Random::new(mix(attempt ^ self.plan.seed)).chance(held) {
+            return Ok(false);
+        }
+        self.report.held += 1;
+        let late = Duration::from_micros(self.others.random.below(HELD_US));
+        let segment = self.network.segment(from);
+        self.network.inject(self.now + late, segment, frame);
+        self.plan_deliveries()?;
+        Ok(true)
+    }
+
+    /// The target or a host begins anew: frames from before are on their way.
+    pub(super) fn begin_anew(&mut self) {
+        if !self.plan.strangers.former_lives || self.calm {
+            return;
+        }
+        let before = self.now;
+        for _ in 0..FORMER_FRAMES {
+            let late = Duration::from_micros(self.others.random.below(LATE_US));
+            self.plan_in(late, Event::Other(Other::Former { before }));
+        }
+    }
+
+    /// A frame from before comes again, where it was.
+    pub(super) fn repeat_former(&mut self, before: Instant) -> Result<(), String> {
+        let others = &mut self.others;
+        let Some(found) = others.recorder.draw(&mut others.random, before) else { return Ok(()) };
+        let (segment, frame) = (found.segment, found.frame.to_vec());
+        self.report.repeated += 1;
+        self.inject("late", segment, &frame)
+    }
+
+    fn inject(&mut self, what: &str, segment: usize, frame: &[u8]) -> Result<(), String> {
+        let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
+        let (source, destination) = (Mac::source(head), Mac::destination(head));
+        let header = Header::parse(head).map(|header| header.to_string()).unwrap_or_default();
+        let what = format!("{what} on segment {segment}, {source} to {destination}: {header}");
+        self.note(Happening::Incident(what));
+        self.network.inject(self.now, segment, frame);
+        self.plan_deliveries()
+    }
+
+    /// The forger sends something.
+    pub(super) fn forge(&mut self) -> Result<(), String> {
+        let Some(plan) = self.plan.strangers.forger.clone() else { return Ok(()) };
+        if self.calm {
+            return Ok(());
+        }
+        let pause = self.others.random.around(plan.pause);
+        self.plan_in(pause, Event::Other(Other::Forge));
+        let kinds = if plan.repeats_only { &Forgery::REPEATS[..] } else { &Forgery::ALL };
+        let forgery = self.others.random.pick(kinds);
+        let Some((segment, frame)) = self.compose(forgery) else { return Ok(()) };
+        if plan.segment.is_some_and(|own| own != segment) {
+            return Ok(());
+        }
+        match forgery {
+            Forgery::Repeat | Forgery::RepeatElsewhere => self.report.repeated += 1,
+            _ => self.report.forged += 1,
+        }
+        self.inject(&format!("{forgery:?}"), segment, &frame)
+    }
+
+    /// The target takes a frame. If it is a forged farewell, it believes that its host knows all
+    /// the answers, and remembers none: what was in progress may be executed again, as after a
+    /// restart.
+    pub(super) fn believe_farewell(&mut self, link: usize, header: &Header) {
+        let name = (header.cookie.0, header.packet.0);
+        if header.kind != Kind::Disconnect || !self.others.recorder.farewells.remove(&name) {
+            return;
+        }
+        let Some(process) = &mut self.process else { return };
+        let Some(owner) = process.owner(link, header.channel) else { return };
+        let session = owner.session;
+        process.forget(session);
+        let Some(memory) = process.memory.get(&(link, header.channel)) else { return };
+        self.volumes[memory.export].history.forget_outcomes();
+    }
+}

@@ -1,0 +1,344 @@
+//! Frames that are made up, of what somebody has heard on the segments.
+
+use std::time::Duration;
+
+use tyche_proto::Rules;
+use tyche_wire::{
+    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, ETHERTYPE,
+    Fence, Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reason, Rejection, Reset, Tag, Text,
+    Ticket, Versions,
+};
+
+use super::World;
+use super::forger::{Flow, Recorded};
+use crate::host::uuid;
+
+/// A ticket is out of date after that.
+const STALE: Duration = Duration::from_secs(5);
+/// Nobody awaits the answer to a question or an attempt after that, even if it was frozen.
+const FORGOTTEN: Duration = Duration::from_secs(8);
+/// Why a forged answer refuses.
+const REASONS: [Reason; 5] =
+    [Reason::SessionLost, Reason::Held, Reason::ReadOnly, Reason::UnknownExport, Reason::Cloned];
+
+/// What is forged.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Forgery {
+    /// Nothing: an exact copy.
+    Repeat,
+    /// A copy from another source, or to another destination.
+    RepeatElsewhere,
+    Reset,
+    Disconnect,
+    Fence,
+    Keepalive,
+    /// A frame of a channel, all right but for the source, the cookie or the link.
+    Alien,
+    Connect,
+    Accept,
+    Reject,
+    Hello,
+    Discover,
+    Offer,
+}
+
+impl Forgery {
+    pub(super) const ALL: [Self; 16] = [
+        Self::Repeat,
+        Self::Repeat,
+        Self::RepeatElsewhere,
+        Self::Reset,
+        Self::Disconnect,
+        Self::Fence,
+        Self::Keepalive,
+        Self::Alien,
+        Self::Alien,
+        Self::Connect,
+        Self::Connect,
+        Self::Accept,
+        Self::Reject,
+        Self::Hello,
+        Self::Discover,
+        Self::Offer,
+    ];
+    pub(super) const REPEATS: [Self; 3] = [Self::Repeat, Self::Repeat, Self::RepeatElsewhere];
+}
+
+/// A frame, and the segment that it is for.
+pub(super) type Forged = (usize, Vec<u8>);
+
+/// From one address to another: destination and source.
+pub(super) type Route = (Mac, Mac);
+
+fn make(route: Route, header: Header, control: Option<Control>) -> Vec<u8> {
+    let mut body = [0; Control::LEN_MAX];
+    let padding = control.as_ref().map_or(0, Control::padding_len);
+    let len = control.map_or(0, |control| control.emit(&mut body));
+    let body = [&body[..len], &vec![0; padding]].concat();
+    let mut head = [0; HEAD_LEN];
+    header.seal((route.0, route.1, ETHERTYPE), [&body[..]], &[], &mut head);
+    [&head[..], &body].concat()
+}
+
+pub(super) fn outside(route: Route, flags: Flags, control: Control) -> Vec<u8> {
+    make(route, Header { flags, ..Header::new(control.kind()) }, Some(control))
+}
+
+/// The forger's own address.
+fn own(segment: usize) -> Mac {
+    Mac([2, 0, 0, 0xfe, 0, segment as u8])
+}
+
+fn route(recorded: &Recorded) -> Route {
+    (Mac::destination(recorded.head()), Mac::source(recorded.head()))
+}
+
+/// The header of another frame of a channel, out of its rings.
+fn next(flow: &Flow, kind: Kind) -> Header {
+    let mut header = Header { kind, flags: Flags::NONE, ..flow.header };
+    header.packet.0 += 1;
+    header.position.0 = 0;
+    header
+}
+
+impl<R: Rules> World<R> {
+    pub(super) fn compose(&mut self, forgery: Forgery) -> Option<Forged> {
+        match forgery {
+            Forgery::Repeat => self.repeat(),
+            Forgery::RepeatElsewhere => self.repeat_elsewhere(),
+            Forgery::Reset => self.forge_reset(),
+            Forgery::Disconnect => self.forge_farewell(),
+            Forgery::Fence => self.forge_fence(),
+            Forgery::Keepalive => {
+                let flow = self.draw_flow()?;
+                let header = Header { flags: Flags::ACK_REQUEST, ..next(&flow, Kind::Keepalive) };
+                Some((flow.segment, make((flow.destination, flow.source), header, None)))
+            }
+            Forgery::Alien => self.forge_alien(),
+            Forgery::Connect => self.forge_connect(),
+            Forgery::Accept | Forgery::Reject => self.forge_answer(forgery),
+            Forgery::Hello => self.forge_hello(),
+            Forgery::Discover => self.forge_discover(),
+            Forgery::Offer => self.forge_offer(),
+        }
+    }
+
+    fn draw_flow(&mut self) -> Option<Flow> {
+        self.others.recorder.flow(&mut self.others.random)
+    }
+
+    /// An interface, by segment and address.
+    fn draw_interface(&mut self) -> Option<(usize, Mac)> {
+        let port = self.network.draw_port(&mut self.others.random, None)?;
+        Some((self.network.segment(port), self.network.mac(port)))
+    }
+
+    fn repeat(&mut self) -> Option<Forged> {
+        let found = self.others.recorder.draw(&mut self.others.random, self.now)?;
+        Some((found.segment, found.frame.to_vec()))
+    }
+
+    fn repeat_elsewhere(&mut self) -> Option<Forged> {
+        let (mut segment, mut frame) = self.repeat()?;
+        let (there, mac) = self.draw_interface()?;
+        match self.others.random.below(3) {
+            0 => frame[6..12].copy_from_slice(&own(segment).0),
+            1 => {
+                segment = there;
+                frame[..6].copy_from_slice(&mac.0);
+            }
+            _ => segment = there,
+        }
+        Some((segment, frame))
+    }
+
+    fn forge_reset(&mut self) -> Option<Forged> {
+        let flow = self.draw_flow().filter(|flow| flow.to_target)?;
+        let Header { cookie, channel, .. } = flow.header;
+        let reset = Control::Reset(Reset { cookie, channel, target: uuid(3, 0) });
+        Some((flow.segment, outside((flow.source, flow.destination), Flags::NONE, reset)))
+    }
+
+    fn forge_farewell(&mut self) -> Option<Forged> {
+        let flow = self.draw_flow()?;
+        let header = next(&flow, Kind::Disconnect);
+        if flow.to_target {
+            self.others.recorder.farewells.insert((header.cookie.0, header.packet.0));
+        }
+        Some((flow.segment, make((flow.destination, flow.source), header, None)))
+    }
+
+    fn forge_fence(&mut self) -> Option<Forged> {
+        let flow = self.draw_flow().filter(|flow| flow.to_target)?;
+        let other = self.draw_flow().filter(|flow| flow.to_target)?;
+        let random = &mut self.others.random;
+        let tags = random.below(4);
+        let mut tag = || Tag { slot: random.below(4) as u16, generation: random.below(8) as u16 };
+        let tags = (0..tags).map(|_| tag()).collect();
+        let Header { cookie, channel, .. } = other.header;
+        let fence = Control::Fence(Fence { cookie, channel, tags });
+        let route = (flow.destination, flow.source);
+        Some((flow.segment, make(route, next(&flow, Kind::Fence), Some(fence))))
+    }
+
+    /// A frame of a channel as if it were the next, but for one thing.
+    fn forge_alien(&mut self) -> Option<Forged> {
+        let flow = self.draw_flow()?;
+        let place = self.draw_interface()?;
+        let (_, mut frame) = self.repeat_of_channel()?;
+        let (mut segment, mut destination, mut source) =
+            (flow.segment, flow.destination, flow.source);
+        let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
+        let mut header = Header::parse(head).ok()?;
+        (header.channel, header.cookie) = (flow.header.channel, flow.header.cookie);
+        header.packet.0 = flow.header.packet.0 + 1;
+        (header.acks, header.window) = (flow.header.acks, flow.header.window);
+        if header.ring().is_some() {
+            header.position.0 = header.position.0.wrapping_add(1);
+        }
+        match self.others.random.below(3) {
+            0 => source = own(segment),
+            1 => header.cookie = Cookie(self.others.random.next()),
+            _ if place == (segment, destination) => return None,
+            _ => (segment, destination) = place,
+        }
+        frame[..6].copy_from_slice(&destination.0);
+        frame[6..12].copy_from_slice(&source.0);
+        header.emit(frame.first_chunk_mut().expect("a head"));
+        Some((segment, frame))
+    }
+
+    fn repeat_of_channel(&mut self) -> Option<Forged> {
+        let (segment, frame) = self.repeat()?;
+        let header = Header::parse(frame.first_chunk().expect("a head")).ok()?;
+        header.kind.on_channel().then_some((segment, frame))
+    }
+
+    /// A connect with a ticket that is not good, or not for where it comes from.
+    fn forge_connect(&mut self) -> Option<Forged> {
+        let place = self.draw_interface();
+        let (now, others) = (self.now, &mut self.others);
+        let random = &mut others.random;
+        let (recorded, control) = others.recorder.control(random, Kind::Connect)?;
+        let Control::Connect(mut connect) = control else { return None };
+        let (mut segment, (mut destination, mut source)) = (recorded.segment, route(recorded));
+        let is_stale = now.since(recorded.at) > STALE;
+        match random.below(4) {
+            0 => source = own(segment),
+            1 => {
+                let (there, mac) = place.filter(|&place| place != (segment, destination))?;
+                (segment, destination) = (there, mac);
+            }
+            2 => connect.ticket.0[random.below(Ticket::LEN as u64) as usize] ^= 1,
+            _ if is_stale => {}
+            _ => return None,
+        }
+        if random.chance(0.7) {
+            connect.attempt = random.next();
+        }
+        match random.below(5) {
+            0 => connect.session = uuid(2, random.next() | 1 << 63),
+            1 => connect.flags.set(ConnectFlags::RESUME, random.chance(0.5)),
+            2 => connect.cookie = Cookie(random.next() | 1),
+            3 => connect.channel = ChannelId(random.below(4) as u16),
+            _ => {}
+        }
+        Some((segment, outside((destination, source), Flags::NONE, Control::Connect(connect))))
+    }
+
+    /// An answer to an attempt that nobody makes any more, or from somewhere else.
+    fn forge_answer(&mut self, forgery: Forgery) -> Option<Forged> {
+        let (now, others) = (self.now, &mut self.others);
+        let random = &mut others.random;
+        let (recorded, control) = others.recorder.control(random, Kind::Connect)?;
+        let Control::Connect(connect) = control else { return None };
+        let (mut source, destination) = route(recorded);
+        let mut attempt = connect.attempt;
+        match random.below(3) {
+            0 => source = own(recorded.segment),
+            1 => attempt = random.next(),
+            _ if now.since(recorded.at) > FORGOTTEN => {}
+            _ => return None,
+        }
+        let (versions, detail) = (Versions::OURS, Text::EMPTY);
+        let reason = random.pick(&REASONS);
+        let rejection = Rejection { attempt, versions, reason, target: connect.target, detail };
+        let answer = match forgery {
+            Forgery::Reject => Control::Reject(rejection),
+            _ => Control::Accept(accept(&connect, attempt, random.next())),
+        };
+        let segment = recorded.segment;
+        Some((segment, outside((destination, source), Flags::NONE, answer)))
+    }
+
+    fn forge_hello(&mut self) -> Option<Forged> {
+        let others = &mut self.others;
+        let random = &mut others.random;
+        let (recorded, control) = others.recorder.control(random, Kind::Hello)?;
+        let Control::Hello(hello) = control else { return None };
+        let (segment, (destination, mut source)) = (recorded.segment, route(recorded));
+        let is_answer = hello.ticket != Ticket::NONE;
+        let flags = if is_answer { Flags::REPLY } else { Flags::NONE };
+        let nonce = if random.chance(0.5) { hello.nonce } else { random.next() };
+        let mut ticket = hello.ticket;
+        if is_answer {
+            ticket.0[random.below(Ticket::LEN as u64) as usize] ^= 1;
+        } else if random.chance(0.5) {
+            source = own(segment);
+        }
+        let hello = Control::Hello(Hello { nonce, ticket, ..hello });
+        Some((segment, outside((destination, source), flags, hello)))
+    }
+
+    fn forge_discover(&mut self) -> Option<Forged> {
+        let others = &mut self.others;
+        let random = &mut others.random;
+        let (recorded, control) = others.recorder.control(random, Kind::Discover)?;
+        let Control::Discover(discover) = control else { return None };
+        let (segment, (destination, mut source)) = (recorded.segment, route(recorded));
+        if random.chance(0.5) {
+            source = own(segment);
+        }
+        let first = random.below(2) as u16;
+        let discover = Control::Discover(Discover { first, ..discover });
+        Some((segment, outside((destination, source), Flags::NONE, discover)))
+    }
+
+    /// An offer that nobody asked for, or of the right disk at a false address.
+    fn forge_offer(&mut self) -> Option<Forged> {
+        let others = &mut self.others;
+        let random = &mut others.random;
+        let (recorded, control) = others.recorder.control(random, Kind::Offer)?;
+        let Control::Offer(offer) = control else { return None };
+        let (segment, (destination, mut source)) = (recorded.segment, route(recorded));
+        let offer = if random.chance(0.5) {
+            let mut offer = Offer { nonce: random.next(), target: uuid(3, 66), ..offer };
+            offer.exports.iter_mut().for_each(|export| export.uuid = uuid(4, 66));
+            offer
+        } else {
+            source = own(segment);
+            offer
+        };
+        Some((segment, outside((destination, source), Flags::NONE, Control::Offer(offer))))
+    }
+}
+
+/// What a target that never was would grant.
+fn accept(connect: &Connect, attempt: u64, random: u64) -> Accept {
+    Accept {
+        attempt,
+        target: connect.target,
+        boot: uuid(9, random),
+        export: connect.export,
+        size: 1 << 20,
+        cookie: Cookie(random),
+        channel: ChannelId(random as u16 & 3),
+        queue_size: connect.queue_size,
+        rings: connect.rings,
+        frame_len: connect.frame_len,
+        damq_pages: connect.damq_pages.max(256),
+        block_size: 512,
+        flags: AcceptFlags::NONE,
+        keep_alive_ms: connect.keep_alive_ms,
+    }
+}

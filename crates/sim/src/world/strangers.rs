@@ -1,0 +1,386 @@
+//! Others on the segments: a target of other people with a host of its own, and copies of hosts.
+//!
+//! A frame that is received twice comes twice at the same link here, as from a mirrored port. That
+//! two links of a station do not both take a frame is promised by the filter of the socket, which
+//! keeps out what belongs to another interface of the machine (PROTOCOL.md, "Frames"). It is no
+//! part of the state machines.
+
+use std::time::Duration;
+
+use tyche_proto::{
+    Action, ExportConfig, ExportId, Instant, Listener, ListenerConfig, ListenerEvent, Operation,
+    Outgoing, PortConfig, Registry, Rules, Session, SessionConfig, SessionEvent, TargetConfig,
+    TargetId,
+};
+use tyche_wire::{
+    AcceptFlags, Body, ChannelId, CommandFlags, ConnectFlags, Control, Data, Header, Kind, Mac,
+    Name, Opcode, Status, Uuid,
+};
+
+use super::forger::Recorder;
+use super::forgeries::outside;
+use super::witness::Witness;
+use super::{Event, World};
+use crate::frame::seal;
+use crate::host::{Host, export_name, uuid};
+use crate::network::{Delivery, Network, Station};
+use crate::plan::{LinkPlan, Plan, StrangerPlan};
+use crate::random::Random;
+
+/// A deadline that has passed already is served after that long.
+const ALARM_DELAY: Duration = Duration::from_micros(1);
+/// Bytes of the stranger's disk, and of a request of its host.
+/// The stranger's export, which is none of the target's.
+const EXPORT: Uuid = Uuid::from_u64_pair(4, 0x100);
+const DISK_LEN: u64 = 1 << 20;
+const REQUEST_LEN: u32 = 16 << 10;
+/// Mean time between two requests, and how many there are.
+const PAUSE: Duration = Duration::from_millis(10);
+const REQUESTS: u32 = 100;
+const FRAME_LEN_MAX: usize = 1514;
+const RINGS: [u16; 2] = [64, 64];
+/// What a connect asks for, but for RESUME.
+const CONNECT_FLAGS: [ConnectFlags; 3] =
+    [ConnectFlags::READ_ONLY, ConnectFlags::CHECKSUM, ConnectFlags::STAGES];
+/// What an accept says of a channel, but for READ_ONLY.
+const ACCEPT_FLAGS: [AcceptFlags; 5] = [
+    AcceptFlags::CHECKSUM,
+    AcceptFlags::WRITE_CACHE,
+    AcceptFlags::DISCARD,
+    AcceptFlags::STAGES,
+    AcceptFlags::ROTATIONAL,
+];
+
+/// What happens to others.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Other {
+    Forge,
+    /// A frame from before that comes late.
+    Former {
+        before: Instant,
+    },
+    StrangerAlarm,
+    GuestAlarm,
+    /// The guest asks for something.
+    Request,
+}
+
+/// See the module.
+pub(super) struct Others<R> {
+    pub(super) random: Random,
+    pub(super) recorder: Recorder,
+    pub(super) witness: Witness,
+    stranger: Option<Stranger<R>>,
+}
+
+/// A target whose disk keeps nothing, and a session of a host of its own.
+struct Stranger<R> {
+    listeners: Vec<Listener<R>>,
+    registry: Registry,
+    alarm: Option<Instant>,
+    guest: Option<Guest<R>>,
+}
+
+struct Guest<R> {
+    session: Session<R>,
+    alarm: Option<Instant>,
+    left: u32,
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+impl<R: Rules> Stranger<R> {
+    fn new(plan: &StrangerPlan, now: Instant, random: &mut Random) -> Self {
+        let target = TargetConfig {
+            uuid: uuid(3, 1),
+            name: name("stranger"),
+            queue_size_max: 16,
+            damq_pages_max: 256,
+            channels_max: 16,
+            batch: Default::default(),
+        };
+        let listener = |link: usize| {
+            let mut random = random.fork();
+            let config = ListenerConfig { link, frame_len_max: FRAME_LEN_MAX, rings: RINGS };
+            Listener::new(config, target.uuid, Box::new(move || random.next()))
+        };
+        let listeners = (0..plan.segments.len()).map(listener).collect();
+        let mut registry = Registry::new(target);
+        registry.add_export(ExportConfig {
+            name: if plan.namesake { export_name(0) } else { name("another") },
+            uuid: EXPORT,
+            boot: uuid(5, 0),
+            size: DISK_LEN,
+            block_size: 512,
+            read_only: false,
+            write_cache: false,
+            discard: false,
+            rotational: false,
+            shared: false,
+            hosts: Vec::new(),
+        });
+        let guest = (!plan.segments.is_empty()).then(|| Guest::new(now, random.fork()));
+        Self { listeners, registry, alarm: None, guest }
+    }
+}
+
+impl<R: Rules> Guest<R> {
+    fn new(now: Instant, mut random: Random) -> Self {
+        let config = SessionConfig {
+            host: uuid(1, 0xffff),
+            host_name: name("guest"),
+            session: uuid(2, 0xffff_0000),
+            device: uuid(2, 0xffff_0000),
+            resumes: None,
+            export: ExportId::Uuid(EXPORT),
+            target: TargetId::Uuid(uuid(3, 1)),
+            queue_size: 8,
+            damq_pages: 256,
+            operations_max: 8,
+            read_only: false,
+            checksum: true,
+            stages: false,
+            keep_alive: Duration::from_millis(500),
+            reconnect_delay: Duration::from_millis(100),
+            ctrl_loss_tmo: None,
+            batch: Default::default(),
+            channels: 1,
+            choice: Default::default(),
+        };
+        let port =
+            PortConfig { frame_len_max: FRAME_LEN_MAX, rings: RINGS, target: None, node: None };
+        let session = Session::new(config, &[port], Box::new(move || random.next()), now);
+        Self { session, alarm: None, left: REQUESTS }
+    }
+}
+
+impl<R: Rules> Others<R> {
+    /// The others of a plan, with their links plugged in.
+    pub(super) fn new(plan: &Plan, now: Instant, network: &mut Network) -> Self {
+        let mut random = Random::new(plan.seed ^ 0x6f74_6865_7273);
+        let strangers = &plan.strangers;
+        let stranger = strangers.target.as_ref().map(|stranger| {
+            let links: Vec<_> =
+                stranger.segments.iter().map(|&segment| LinkPlan::clean(segment, 1500)).collect();
+            network.plug_others(Station::Stranger, &links, stranger.hears_all);
+            network.plug_others(Station::Guest, &links[..links.len().min(1)], false);
+            Stranger::new(stranger, now, &mut random)
+        });
+        if strangers.twice > 0.0 {
+            network.receive_twice(|| random.chance(strangers.twice));
+        }
+        let witness = Witness::new(strangers.clone.is_some());
+        Self { random, recorder: Recorder::default(), witness, stranger }
+    }
+}
+
+impl<R: Rules> World<R> {
+    /// The target that hosts want.
+    pub(super) fn wanted_target(&self) -> TargetId {
+        match &self.plan.strangers.target {
+            Some(stranger) if stranger.namesake => TargetId::Name(name("target")),
+            _ => TargetId::Any,
+        }
+    }
+
+    /// All others begin.
+    pub(super) fn plan_others(&mut self) {
+        if let Some(clone) = self.plan.strangers.clone.clone() {
+            let (index, mut plan) = (self.hosts.len(), self.plan.hosts[clone.of].clone());
+            plan.read_only = false;
+            self.network.plug(index, &plan.links);
+            let random = self.others.random.fork();
+            self.hosts.push(Host::new(index, plan, random).like(clone.of));
+            self.plan_in(clone.begins, Event::Start(index));
+        }
+        if let Some(host) = self.plan.strangers.reads_first {
+            self.hosts[host].reads_first = true;
+        }
+        let wanted = self.wanted_target();
+        self.hosts.iter_mut().for_each(|host| host.target = wanted);
+        if let Some(forger) = &self.plan.strangers.forger {
+            let pause = forger.pause;
+            self.plan_in(pause, Event::Other(Other::Forge));
+        }
+        if self.others.stranger.as_ref().is_some_and(|stranger| stranger.guest.is_some()) {
+            self.plan_in(Duration::ZERO, Event::Other(Other::GuestAlarm));
+            self.plan_in(PAUSE, Event::Other(Other::Request));
+        }
+    }
+
+    pub(super) fn other(&mut self, other: Other) -> Result<(), String> {
+        let now = self.now;
+        match other {
+            Other::Forge => self.forge(),
+            Other::Former { .. } if self.calm => Ok(()),
+            Other::Former { before } => self.repeat_former(before),
+            Other::StrangerAlarm => {
+                let Some(stranger) = &mut self.others.stranger else { return Ok(()) };
+                stranger.alarm = None;
+                stranger.listeners.iter_mut().for_each(|it| it.handle_timeout(now));
+                self.drive_stranger()
+            }
+            Other::GuestAlarm => {
+                let stranger = self.others.stranger.as_mut();
+                let Some(guest) = stranger.and_then(|it| it.guest.as_mut()) else { return Ok(()) };
+                guest.alarm = None;
+                guest.session.handle_timeout(now);
+                self.drive_guest()
+            }
+            Other::Request => self.guest_request(),
+        }
+    }
+
+    pub(super) fn stranger_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
+        let now = self.now;
+        let Some(stranger) = &mut self.others.stranger else { return Ok(()) };
+        stranger.listeners[link].handle_frame(now, frame.head(), frame.payload());
+        self.drive_stranger()
+    }
+
+    pub(super) fn guest_frame(&mut self, frame: &Delivery) -> Result<(), String> {
+        let now = self.now;
+        let stranger = self.others.stranger.as_mut();
+        let Some(guest) = stranger.and_then(|it| it.guest.as_mut()) else { return Ok(()) };
+        guest.session.handle_frame(now, 0, frame.head(), frame.payload());
+        self.drive_guest()
+    }
+
+    /// The guest reads or writes what nobody keeps.
+    fn guest_request(&mut self) -> Result<(), String> {
+        let (now, calm) = (self.now, self.calm);
+        let Others { random, stranger, .. } = &mut self.others;
+        let Some(guest) = stranger.as_mut().and_then(|it| it.guest.as_mut()) else { return Ok(()) };
+        if calm || guest.left == 0 {
+            return Ok(());
+        }
+        let pause = random.around(PAUSE);
+        let opcode = random.pick(&[Opcode::Read, Opcode::Write, Opcode::Flush]);
+        let is_flush = opcode == Opcode::Flush;
+        let offset = if is_flush { 0 } else { random.below(32) * u64::from(REQUEST_LEN) };
+        let len = if is_flush { 0 } else { REQUEST_LEN };
+        let operation = Operation { opcode, flags: CommandFlags::NONE, offset, len };
+        if guest.session.is_live() && guest.session.operations() < 8 {
+            guest.left -= 1;
+            let _ = guest.session.submit(now, operation);
+        }
+        self.plan_in(pause, Event::Other(Other::Request));
+        self.drive_guest()
+    }
+
+    fn drive_guest(&mut self) -> Result<(), String> {
+        let now = self.now;
+        loop {
+            let stranger = self.others.stranger.as_mut();
+            let Some(guest) = stranger.and_then(|it| it.guest.as_mut()) else { return Ok(()) };
+            while let Some(event) = guest.session.poll_event() {
+                match event {
+                    SessionEvent::Failed(failure) => {
+                        return Err(format!("the stranger's session has failed: {failure}"));
+                    }
+                    SessionEvent::Completed { status, .. } if status != Status::Success => {
+                        return Err(format!("a request of the stranger's host ends: {status:?}"));
+                    }
+                    _ => {}
+                }
+            }
+            if !guest.session.poll_transmit(now, 0, &mut self.out) {
+                if let Some(at) = guest.session.poll_timeout().map(|at| at.max(now + ALARM_DELAY))
+                    && guest.alarm.is_none_or(|alarm| alarm > at)
+                {
+                    guest.alarm = Some(at);
+                    self.schedule.plan(at, Event::Other(Other::GuestAlarm));
+                }
+                return Ok(());
+            }
+            self.send_zeroes(Station::Guest, 0)?;
+        }
+    }
+
+    /// Serves what the stranger's listeners ask for: its disk does everything at once, and keeps
+    /// nothing.
+    fn drive_stranger(&mut self) -> Result<(), String> {
+        let now = self.now;
+        loop {
+            let Some(stranger) = &mut self.others.stranger else { return Ok(()) };
+            let Stranger { listeners, registry, .. } = stranger;
+            let mut busy = false;
+            for (link, listener) in listeners.iter_mut().enumerate() {
+                while let Some(event) = listener.poll_event() {
+                    busy = true;
+                    let ListenerEvent::Action { channel, action } = event else { continue };
+                    if let Action::Execute { command } = action {
+                        listener.complete(channel, command.tag, Status::Success);
+                    }
+                }
+                if listener.has_requests() || registry.called_links().any(|it| it == link) {
+                    busy = true;
+                    listener.serve_requests(now, registry);
+                }
+            }
+            while let Some((export, writer)) = registry.unkept() {
+                registry.kept(export, writer, Ok(()));
+            }
+            let sends = (0..listeners.len())
+                .find(|&link| listeners[link].poll_transmit(now, &mut self.out));
+            if let Some(link) = sends {
+                self.send_zeroes(Station::Stranger, link)?;
+            } else if !busy {
+                break;
+            }
+        }
+        let Some(stranger) = &mut self.others.stranger else { return Ok(()) };
+        let deadline = stranger.listeners.iter().filter_map(Listener::poll_timeout).min();
+        if let Some(at) = deadline.map(|at| at.max(now + ALARM_DELAY))
+            && stranger.alarm.is_none_or(|alarm| alarm > at)
+        {
+            stranger.alarm = Some(at);
+            self.schedule.plan(at, Event::Other(Other::StrangerAlarm));
+        }
+        Ok(())
+    }
+
+    /// Sends the frame that was composed; all its data are zero.
+    fn send_zeroes(&mut self, station: Station, link: usize) -> Result<(), String> {
+        let port = self.network.port(station, link);
+        let append = |data: &Data, frame: &mut Vec<u8>| {
+            frame.resize(frame.len() + data.len as usize, 0);
+            Ok(())
+        };
+        let out: &Outgoing = &self.out;
+        let frame = seal(self.network.mac(port), out, append)?;
+        self.send(port, frame)
+    }
+}
+
+/// A host of another make, which opens the first of its channels for reading only, and knows that
+/// it does. Ours opens all alike; so it is told otherwise, and what it writes there is refused.
+/// What it has read does not make it one that wrote before: `writes` if it does. Returns an attempt
+/// to be let in for writing.
+pub(super) fn reads_first(out: &mut Outgoing, writes: bool) -> Option<u64> {
+    let Some(Control::Connect(connect)) = &mut out.control else { return None };
+    if connect.channel == ChannelId(0) {
+        connect.flags.set(ConnectFlags::READ_ONLY, true);
+        return None;
+    }
+    if !writes {
+        let others = CONNECT_FLAGS.into_iter().filter(|flag| connect.flags.contains(*flag));
+        connect.flags = others.fold(ConnectFlags::NONE, |flags, flag| flags | flag);
+    }
+    Some(connect.attempt)
+}
+
+/// The answer that such a host gets, as ours takes it, and the attempt that it is for.
+pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, u64)> {
+    let header = Header::parse(delivery.head()).ok().filter(|it| it.kind == Kind::Accept)?;
+    let Ok(Body::Control(pdu)) = Body::parse(&header, delivery.payload()) else { return None };
+    let Control::Accept(mut accept) = pdu.decode() else { return None };
+    let attempt = accept.attempt;
+    let others = ACCEPT_FLAGS.into_iter().filter(|flag| accept.flags.contains(*flag));
+    accept.flags = others.fold(AcceptFlags::NONE, |flags, flag| flags | flag);
+    let (destination, source) = (Mac::destination(delivery.head()), Mac::source(delivery.head()));
+    let frame = outside((destination, source), header.flags, Control::Accept(accept));
+    Some((Delivery { to: delivery.to, frame: frame.into() }, attempt))
+}
