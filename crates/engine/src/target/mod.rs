@@ -77,8 +77,8 @@ impl TargetExport {
 /// text, which names a remedy, in 120 bytes at most.
 pub type RememberWriter = Box<dyn FnMut(usize, Writer) -> Result<(), String> + Send>;
 
-/// Gives an export (by index) a new generation after a loss and stores it durably. Called before any
-/// host learns that writes may be lost, and may wait for a disk.
+/// Gives an export (by index) a new generation after a loss and stores it durably. Called before
+/// any host learns that writes may be lost, and may wait for a disk.
 pub type RenewGeneration = Box<dyn FnMut(usize, Loss) -> Uuid + Send>;
 
 /// Options to run a target with.

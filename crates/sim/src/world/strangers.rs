@@ -382,5 +382,5 @@ pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, u64)> {
     accept.flags = others.fold(AcceptFlags::NONE, |flags, flag| flags | flag);
     let (destination, source) = (Mac::destination(delivery.head()), Mac::source(delivery.head()));
     let frame = outside((destination, source), header.flags, Control::Accept(accept));
-    Some((Delivery { to: delivery.to, frame: frame.into() }, attempt))
+    Some((Delivery { to: delivery.to, frame }, attempt))
 }
