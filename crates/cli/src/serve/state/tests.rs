@@ -167,8 +167,8 @@ fn a_virtual_machine_that_was_put_back_is_noticed() {
     let doubt = |vm| kept.doubt((&record, place), &THROUGH, vm);
     assert_eq!(doubt(one), None);
     assert_eq!(doubt(None), None, "nobody can know");
-    let (why, forgets) = doubt(other).unwrap();
-    assert!(forgets, "{why}: another may have written since");
+    let (why, loss) = doubt(other).unwrap();
+    assert_eq!(loss, Loss::Content, "{why}: another may have written since");
 }
 
 #[test]
