@@ -35,7 +35,7 @@ impl Kept {
         let mut options = options_of_target(link, store);
         options.exports[0].generation = self.generation();
         let kept = self.clone();
-        options.renew_generation = Box::new(move |_| {
+        options.renew_generation = Box::new(move |_, _| {
             kept.0.fetch_add(1, Ordering::SeqCst);
             kept.generation()
         });

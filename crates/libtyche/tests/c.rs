@@ -96,7 +96,7 @@ fn target(interface: &str) -> Target {
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
         remember_writer: Box::new(|_, _| Ok(())),
-        renew_generation: Box::new(|_| Uuid::from_u128(9)),
+        renew_generation: Box::new(|_, _| Uuid::from_u128(9)),
     })
     .unwrap()
 }

@@ -49,7 +49,7 @@ fn target(link: Box<dyn Link>) -> Target {
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,
         remember_writer: Box::new(|_, _| Ok(())),
-        renew_generation: Box::new(|_| Uuid::from_u128(9)),
+        renew_generation: Box::new(|_, _| Uuid::from_u128(9)),
     })
     .unwrap()
 }

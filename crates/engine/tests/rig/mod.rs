@@ -66,7 +66,7 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
             *kept.lock().unwrap() = Some(writer);
             Ok(())
         }),
-        renew_generation: Box::new(|_| Uuid::from_u128(9)),
+        renew_generation: Box::new(|_, _| Uuid::from_u128(9)),
     }
 }
 

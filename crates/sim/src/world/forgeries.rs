@@ -255,7 +255,8 @@ impl<R: Rules> World<R> {
         let (mut source, destination) = route(recorded);
         let mut attempt = connect.attempt;
         match random.below(3) {
-            0 => source = own(recorded.segment),
+            // Who is asked, after a forged offer, could answer.
+            0 if source != own(recorded.segment) => source = own(recorded.segment),
             1 => attempt = random.next(),
             _ if now.since(recorded.at) > FORGOTTEN => {}
             _ => return None,
