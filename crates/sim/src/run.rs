@@ -21,8 +21,9 @@ const CALM_MAX: Duration = Duration::from_secs(120);
 /// Every link that is whole must be live that long after everything is over. A link on which the
 /// target was never heard is asked on every 30 s, one that flapped is left alone for 64 times the
 /// pause between two attempts at most, which is half a second in plans, and then some of the
-/// frames of an attempt may have to be sent again.
-const REJOIN_MAX: Duration = Duration::from_secs(40);
+/// frames of an attempt may have to be sent again. Before all that, a request that hangs at the
+/// disk may keep the former channel from being closed, for 45 s.
+const REJOIN_MAX: Duration = Duration::from_secs(90);
 /// Bytes of one read when all of the disk is read back.
 const READ_BACK_LEN: u64 = 256 << 10;
 
