@@ -301,7 +301,8 @@ int tyche_options_set_hand_over(struct tyche_options *options,
  * The batching of requests in frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
  * TYCHE_BATCH_NONE.
  */
-int tyche_options_set_batch(struct tyche_options *options, int policy);
+int tyche_options_set_batch(struct tyche_options *options,
+                            int policy);
 
 /**
  * Whether checksums cover data; they do by default. Headers and commands are always covered.
