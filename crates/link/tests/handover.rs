@@ -22,10 +22,13 @@ use tyche_link::{HEAD, Link, Mac, Receiver, RxBatch, TxBatch};
 const NOW: Duration = Duration::ZERO;
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Threads and descriptors belong to the whole process: one test at a time.
+/// Threads and descriptors belong to the whole process: one test at a time, and none before the
+/// threads of the last one have ended.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    await_threads(0);
+    alone
 }
 
 /// Receive threads of this process.
