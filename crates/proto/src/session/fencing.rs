@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use tyche_wire::{ChannelId, Cookie, Fate, Fence, Fenced, TAGS_MAX, Tag};
+use tyche_wire::{
+    ChannelId, CommandFlags, Cookie, Fate, Fence, Fenced, Status, TAGS_MAX, Tag,
+};
 
 use crate::initiator::Piece;
 use crate::time::Instant;
@@ -26,6 +28,8 @@ struct Lost {
     pause: Duration,
     /// The path that was asked through last.
     asked: Option<usize>,
+    /// The target's cache was lost since: what it has executed may be gone.
+    outdated: bool,
 }
 
 /// See the module.
@@ -40,7 +44,14 @@ impl Fences {
         (cookie, channel): (Cookie, ChannelId),
         pieces: Vec<(Tag, Piece)>,
     ) {
-        self.0.push(Lost { cookie, channel, pieces, next: now, pause: INTERVAL, asked: None });
+        let (pause, asked, outdated) = (INTERVAL, None, false);
+        self.0.push(Lost { cookie, channel, pieces, next: now, pause, asked, outdated });
+    }
+
+    /// The target's cache is lost, and with it the writes of these channels that it has executed
+    /// without FUA.
+    pub(super) fn lose_cache(&mut self) {
+        self.0.iter_mut().for_each(|lost| lost.outdated = true);
     }
 
     /// Takes what waited for that confirmation, with what became of it. A confirmation of a channel
@@ -52,7 +63,13 @@ impl Fences {
         let mut confirmed = Vec::new();
         for outcome in &fenced.outcomes {
             if let Some(at) = lost.pieces.iter().position(|(tag, _)| *tag == outcome.tag) {
-                confirmed.push((lost.pieces.remove(at).1, outcome.fate));
+                let (_, piece) = lost.pieces.remove(at);
+                let may_be_gone = lost.outdated && !piece.flags.contains(CommandFlags::FUA);
+                let fate = match outcome.fate {
+                    Fate::Executed(Status::Success) if may_be_gone => Fate::Unknown,
+                    fate => fate,
+                };
+                confirmed.push((piece, fate));
             }
         }
         // More requests than one fence has room for.
@@ -141,6 +158,29 @@ mod tests {
         let confirmed = fences.confirmed(Instant(6), &fenced(&second, Fate::Unknown));
         assert_eq!(confirmed[0], (piece(TAGS_MAX as u32), Fate::Unknown));
         assert!(fences.is_empty());
+    }
+
+    #[test]
+    fn what_was_executed_before_a_lost_cache_is_not_known_to_be_there() {
+        let executed = Fate::Executed(Status::Success);
+        let failed = Fate::Executed(Status::Io);
+        let durable = Piece { flags: CommandFlags::FUA, ..piece(2) };
+        for (piece, fate, after) in [
+            (piece(1), executed, Fate::Unknown),
+            (piece(1), failed, failed),
+            (durable, executed, executed),
+        ] {
+            for (lost, wanted) in [(false, fate), (true, after)] {
+                let mut fences = Fences::default();
+                fences.add(Instant(0), (Cookie(7), ChannelId(3)), vec![(tag(1), piece)]);
+                if lost {
+                    fences.lose_cache();
+                }
+                let (_, fence) = fences.poll(Instant(0), &(4..5), true).expect("it is due");
+                let confirmed = fences.confirmed(Instant(5), &fenced(&fence, fate));
+                assert_eq!(confirmed, [(piece, wanted)]);
+            }
+        }
     }
 
     #[test]

@@ -216,6 +216,9 @@ impl<R: Rules> Session<R> {
         for op in &mut self.ops {
             op.redo |= std::mem::take(&mut op.volatile) && R::REDO_LOST;
         }
+        if R::REDO_LOST {
+            self.fences.lose_cache();
+        }
         if self.cache.is_dirty() {
             self.cache.forget();
             if R::LOST_CACHE_FAILS_FLUSH {
