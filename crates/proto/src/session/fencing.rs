@@ -4,9 +4,7 @@
 
 use std::time::Duration;
 
-use tyche_wire::{
-    ChannelId, CommandFlags, Cookie, Fate, Fence, Fenced, Status, TAGS_MAX, Tag,
-};
+use tyche_wire::{ChannelId, CommandFlags, Cookie, Fate, Fence, Fenced, Status, TAGS_MAX, Tag};
 
 use crate::initiator::Piece;
 use crate::time::Instant;
