@@ -32,6 +32,10 @@ use crate::time::{Instant, earliest};
 /// Requests of hosts without a channel that wait to be served, and fences of those with one; more
 /// are dropped and asked again.
 const REQUESTS_MAX: usize = 64;
+/// The least time between two Connects that are taken, on average, and how many may come at once.
+/// Lower: in a flood sessions get less of the link's thread. Higher: new hosts wait longer in one.
+const CONNECT_INTERVAL: Duration = Duration::from_micros(200);
+const CONNECTS_AT_ONCE: u32 = 64;
 /// Frames outside of channels, or of channels that are gone, that wait to be sent.
 const OUTBOX_MAX: usize = 256;
 /// Fences of a channel that wait to be answered.
@@ -129,6 +133,8 @@ pub struct Listener<R = Sound> {
     farewells: Farewells,
     events: VecDeque<ListenerEvent>,
     reset_after: Instant,
+    /// When the Connects that were taken have used up their time.
+    connects_until: Instant,
     /// The target.
     identity: Uuid,
     /// Bits by which the target knows cookies of its own, also of a former run.
@@ -158,6 +164,7 @@ impl<R: Rules> Listener<R> {
             farewells: Farewells::default(),
             events: VecDeque::new(),
             reset_after: Instant(0),
+            connects_until: Instant(0),
             mark: Checksum::of(target.as_bytes()) as u16,
             rejects: RejectCounts::default(),
             past: ChannelStats::default(),
@@ -229,7 +236,11 @@ impl<R: Rules> Listener<R> {
                     Err(_) if !R::CHECK_TICKET => now,
                     checked => checked?,
                 };
-                self.ask(Question::Connect(src, issued, Box::new(connect)));
+                let until = self.connects_until.max(now);
+                if until.since(now) < CONNECT_INTERVAL * CONNECTS_AT_ONCE {
+                    self.connects_until = until + CONNECT_INTERVAL;
+                    self.ask(Question::Connect(src, issued, Box::new(connect)));
+                }
                 Ok(())
             }
             _ => Err(Reject::Unexpected),
