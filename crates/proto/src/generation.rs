@@ -7,7 +7,7 @@
 
 use tyche_wire::Uuid;
 
-/// What a target may have lost of the writes that it has completed.
+/// The completed writes that a target may have lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Writes that no flush has covered: a cache is gone, or a flush has failed.

@@ -66,7 +66,7 @@ pub(crate) struct History {
     step: Step,
     stamps: u64,
     write_cache: bool,
-    /// Nobody waits for what sessions have left behind.
+    /// The export is shared: requests of a session that is gone may still take effect.
     shared: bool,
     promises: Promises,
     /// Operations in progress, by session and name.
@@ -91,7 +91,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// That of a disk, whose stamps begin behind `stamps`.
+    /// The history of a disk, with stamps above `stamps`.
     pub(crate) fn new(disk: &DiskPlan, promises: Promises, stamps: u64, shared: bool) -> Self {
         let zero = Value::found(Content::Zero, 0);
         Self {

@@ -96,7 +96,7 @@ pub struct World<R: Rules = Sound> {
     breaker: Option<Breaker>,
     /// The target can keep nothing.
     state_full: bool,
-    /// Who else is there.
+    /// Strangers, clones and the forger.
     others: Others<R>,
     frames_in_flight: usize,
     /// Memory of channels that are closed, for others.
