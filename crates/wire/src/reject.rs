@@ -57,6 +57,8 @@ rejects! {
     Target = "target",
     /// A ticket that this target has not issued to this address recently, or that was used.
     Ticket = "ticket",
+    /// More Discovers, Hellos or Connects than the target takes at the time.
+    Busy = "busy",
     /// No channel with that index is open.
     Channel = "channel",
     /// The cookie is not the channel's; or a connect's cookie is that of another living channel.

@@ -332,10 +332,11 @@ const ENTRIES: &[Bad] = &[
 ];
 
 /// The reasons that depend on the receiver's state.
-const OF_STATE: [Reject; 13] = [
+const OF_STATE: [Reject; 14] = [
     Reject::Destination,
     Reject::Target,
     Reject::Ticket,
+    Reject::Busy,
     Reject::Channel,
     Reject::Cookie,
     Reject::Source,

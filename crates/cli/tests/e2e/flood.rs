@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tyche_block::{Completion, Operation, Request};
 use tyche_engine::InlineHost;
 use tyche_proto::SessionConfig;
@@ -27,6 +28,8 @@ const DEPTH: u64 = 32;
 const PER_TICKET: usize = 4;
 /// Discovers; as many Hellos, and Connects without a valid ticket, go with them.
 const QUESTIONS: usize = 4096;
+/// How long new hosts try to get in, at most.
+const NEWCOMERS_TIME: Duration = Duration::from_secs(15);
 /// Frames sent at once.
 const BATCH: usize = 64;
 /// Number of made-up addresses.
@@ -195,6 +198,19 @@ fn newcomers(rig: &Rig, over: &AtomicBool) -> Vec<Duration> {
     waits
 }
 
+/// The first and the last core that this thread may run on: one for the flood and the session's
+/// host, the other for the target, which a flood from another machine leaves to it as well.
+fn cores() -> [CpuSet; 2] {
+    let allowed = sched_getaffinity(None).unwrap();
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let first = cpus.next().expect("a thread has a core");
+    [first, cpus.last().unwrap_or(first)].map(|cpu| {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        set
+    })
+}
+
 /// The least, the median, the 90th percentile and the greatest of times that are sorted.
 fn summary(times: &[Duration]) -> [Duration; 4] {
     let last = times.len() - 1;
@@ -225,7 +241,11 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     let ends = [(Side::Target, "tye-t"), (Side::Host, "tye-h"), (Side::Host, "tye-s")];
     rig.cable.lay_hub("hub", &ends);
     let exports = ["--export", "disk=mem:16M", "--export", "free=mem:16M"];
+    let [ours, targets] = cores();
+    // What a thread begins runs where it does.
+    sched_setaffinity(None, &targets).unwrap();
     let mut target = rig.serve(&exports);
+    sched_setaffinity(None, &ours).unwrap();
     let mut host = rig.inline_host(&["tye-h"], |_| {});
     let (identity, exports) = discovered(&rig);
     let mac = Mac::parse(&rig.cable.mac(Side::Target, "tye-t")).unwrap();
@@ -241,10 +261,20 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     };
     let (quiet, before) = measure(&mut host, &target, time.min(Duration::from_secs(10)));
     let over = AtomicBool::new(false);
+    // What is left to a session that shares its core with whatever else.
+    let (shared, _) = thread::scope(|scope| {
+        scope.spawn(|| while !over.load(Relaxed) {});
+        let measured = measure(&mut host, &target, time.min(Duration::from_secs(10)));
+        over.store(true, Relaxed);
+        measured
+    });
+    over.store(false, Relaxed);
     let ((disturbed, peak), mut waits) = thread::scope(|scope| {
         scope.spawn(|| flood.run(&over));
-        let newcomers = scope.spawn(|| newcomers(&rig, &over));
         let measured = measure(&mut host, &target, time);
+        // Not beside the measurement: they take of its core themselves.
+        let newcomers = scope.spawn(|| newcomers(&rig, &over));
+        let _ = measure(&mut host, &target, time.min(NEWCOMERS_TIME));
         over.store(true, Relaxed);
         (measured, newcomers.join().unwrap())
     });
@@ -255,12 +285,13 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
         waits.len(),
         summary(&waits)
     );
-    let (growth, share) = (peak.saturating_sub(before), disturbed / quiet);
+    let growth = peak.saturating_sub(before);
+    let [share, of_core] = [quiet, shared].map(|rate| disturbed / rate);
     let Flood { sent, accepted, refused, .. } = flood;
     println!(
         "{sent} frames in {seconds} s, {accepted} accepted, {refused} refused; the target grew by \
          {} KiB from {} KiB; {disturbed:.0} reads per second beside it, {quiet:.0} without: \
-         {share:.2}",
+         {share:.2}; {shared:.0} beside a loop on the flood's core that sends nothing: {of_core:.2}",
         growth >> 10,
         before >> 10,
     );

@@ -6,6 +6,7 @@
 mod farewells;
 mod handshake;
 mod open;
+mod pace;
 mod stalls;
 
 use std::collections::VecDeque;
@@ -19,6 +20,7 @@ use tyche_wire::{
 use farewells::Farewells;
 use handshake::Question;
 use open::Open;
+use pace::Pace;
 
 use crate::attempts::Attempts;
 use crate::channel::parse_body;
@@ -32,10 +34,14 @@ use crate::time::{Instant, earliest};
 /// Requests of hosts without a channel that wait to be served, and fences of those with one; more
 /// are dropped and asked again.
 const REQUESTS_MAX: usize = 64;
-/// The least time between two Connects that are taken, on average, and how many may come at once.
-/// Lower: in a flood sessions get less of the link's thread. Higher: new hosts wait longer in one.
+/// The least time between two frames of a kind that are taken, on average. Lower: in a flood
+/// sessions get less of the link's thread. Higher: new hosts wait longer in one. A Connect costs
+/// most, a Hello takes no look at the registry.
+const DISCOVER_INTERVAL: Duration = Duration::from_micros(100);
+const HELLO_INTERVAL: Duration = Duration::from_micros(50);
 const CONNECT_INTERVAL: Duration = Duration::from_micros(200);
-const CONNECTS_AT_ONCE: u32 = 64;
+/// How many of a kind may come at once.
+const BURST: u32 = 64;
 /// Frames outside of channels, or of channels that are gone, that wait to be sent.
 const OUTBOX_MAX: usize = 256;
 /// Fences of a channel that wait to be answered.
@@ -133,8 +139,9 @@ pub struct Listener<R = Sound> {
     farewells: Farewells,
     events: VecDeque<ListenerEvent>,
     reset_after: Instant,
-    /// When the Connects that were taken have used up their time.
-    connects_until: Instant,
+    discovers: Pace,
+    hellos: Pace,
+    connects: Pace,
     /// The target.
     identity: Uuid,
     /// Bits by which the target knows cookies of its own, also of a former run.
@@ -164,7 +171,9 @@ impl<R: Rules> Listener<R> {
             farewells: Farewells::default(),
             events: VecDeque::new(),
             reset_after: Instant(0),
-            connects_until: Instant(0),
+            discovers: Pace::new(DISCOVER_INTERVAL, BURST),
+            hellos: Pace::new(HELLO_INTERVAL, BURST),
+            connects: Pace::new(CONNECT_INTERVAL, BURST),
             mark: Checksum::of(target.as_bytes()) as u16,
             rejects: RejectCounts::default(),
             past: ChannelStats::default(),
@@ -193,8 +202,17 @@ impl<R: Rules> Listener<R> {
         if header.kind != Kind::Discover && Mac::destination(head).is_group() {
             return Err(Reject::Destination);
         }
-        if header.kind.on_channel() {
-            return self.handle_channel_frame(now, src, &header, payload);
+        // Before a look at the rest, so that a flood costs as little as can be.
+        let is_taken = match header.kind {
+            Kind::Discover => self.discovers.takes(now),
+            Kind::Hello => self.hellos.takes(now),
+            kind if kind.on_channel() => {
+                return self.handle_channel_frame(now, src, &header, payload);
+            }
+            _ => true,
+        };
+        if !is_taken {
+            return Err(Reject::Busy);
         }
         let Body::Control(pdu) = Body::parse(&header, payload)? else {
             return Err(Reject::Unexpected);
@@ -224,7 +242,7 @@ impl<R: Rules> Listener<R> {
             Control::Hello(hello) => self.handle_hello(now, src, header, &hello),
             Control::Discover(discover) => {
                 if discover.target.is_nil() || discover.target == self.identity {
-                    self.ask(Question::Discover(src, discover));
+                    self.ask(Question::Discover(src, discover))?;
                 }
                 Ok(())
             }
@@ -236,12 +254,11 @@ impl<R: Rules> Listener<R> {
                     Err(_) if !R::CHECK_TICKET => now,
                     checked => checked?,
                 };
-                let until = self.connects_until.max(now);
-                if until.since(now) < CONNECT_INTERVAL * CONNECTS_AT_ONCE {
-                    self.connects_until = until + CONNECT_INTERVAL;
-                    self.ask(Question::Connect(src, issued, Box::new(connect)));
+                // After the ticket: only those that can receive an answer take of the time.
+                if !self.connects.takes(now) {
+                    return Err(Reject::Busy);
                 }
-                Ok(())
+                self.ask(Question::Connect(src, issued, Box::new(connect)))
             }
             _ => Err(Reject::Unexpected),
         }
@@ -249,12 +266,17 @@ impl<R: Rules> Listener<R> {
 
     /// Takes a question if there is room. Those who have no channel take none of the room for
     /// fences, which writes wait for.
-    fn ask(&mut self, question: Question) {
+    ///
+    /// # Errors
+    /// `Busy` if there is none.
+    fn ask(&mut self, question: Question) -> Result<(), Reject> {
         let of_channel = |it: &Question| matches!(it, Question::Fence(..));
         let alike = self.questions.iter().filter(|it| of_channel(it) == of_channel(&question));
-        if alike.count() < REQUESTS_MAX {
-            self.questions.push_back(question);
+        if alike.count() >= REQUESTS_MAX {
+            return Err(Reject::Busy);
         }
+        self.questions.push_back(question);
+        Ok(())
     }
 
     fn handle_channel_frame(
@@ -293,7 +315,7 @@ impl<R: Rules> Listener<R> {
             }
             (Kind::Fence, Body::Control(pdu)) => {
                 if let Control::Fence(fence) = pdu.decode() {
-                    self.ask(Question::Fence(channel, Box::new(fence)));
+                    self.ask(Question::Fence(channel, Box::new(fence)))?;
                 }
             }
             _ => {}

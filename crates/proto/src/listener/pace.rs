@@ -1,0 +1,48 @@
+//! How many frames of one kind from hosts without a channel a link takes.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// One frame in each interval, on average. More are dropped, and their hosts send them again: what
+/// a flood of them costs is bounded, and the sessions of the link go on.
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval: Duration,
+    /// How many may come at once.
+    burst: u32,
+    /// When the time of the frames that were taken is used up.
+    until: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(interval: Duration, burst: u32) -> Self {
+        Self { interval, burst, until: Instant(0) }
+    }
+
+    /// Whether a frame that has come now is taken.
+    pub(super) fn takes(&mut self, now: Instant) -> bool {
+        let until = self.until.max(now);
+        let taken = until.since(now) < self.interval * self.burst;
+        if taken {
+            self.until = until + self.interval;
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_a_burst_and_then_one_in_each_interval() {
+        let mut pace = Pace::new(Duration::from_micros(200), 3);
+        let mut taken = |at: u64| (0..8).filter(|_| pace.takes(Instant(at))).count();
+        assert_eq!(taken(1_000_000), 3, "at once");
+        assert_eq!(taken(1_100_000), 0, "half an interval later");
+        assert_eq!(taken(1_200_000), 1);
+        assert_eq!(taken(1_600_000), 2);
+        assert_eq!(taken(900_000_000), 3, "silence does not save up more");
+    }
+}
