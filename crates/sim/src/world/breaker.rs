@@ -11,13 +11,12 @@ use std::collections::BTreeSet;
 
 use tyche_proto::{Outgoing, Rules};
 use tyche_wire::{
-    Accept, Body, ChannelId, Connect, ConnectFlags, Control, Cookie, Data, Entry, FRAME_LEN_MAX,
+    Accept, Body, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Entry, FRAME_LEN_MAX,
     Frame, Header, Hello, Kind, Mac, Name, SECTOR_LEN, Tag, Ticket,
 };
 
 use super::{Event, World};
 use crate::content::fill;
-use crate::frame::seal;
 use crate::host::uuid;
 use crate::network::{Delivery, Station};
 use crate::plan::BreakerPlan;
@@ -130,7 +129,7 @@ impl Breaker {
 /// The frame that asks for something outside of channels.
 fn control(destination: Mac, control: Control) -> Outgoing {
     let header = Header::new(control.kind());
-    Outgoing { destination, header, control: Some(control), ..Outgoing::new() }
+    Outgoing { destination, header, content: Content::Control(control), ..Outgoing::new() }
 }
 
 impl<R: Rules> World<R> {
@@ -208,16 +207,17 @@ impl<R: Rules> World<R> {
                     Entry::Command(command) if command.tag == tag => Some(command.offset),
                     _ => None,
                 };
-                out.entries.iter().find_map(command).unwrap_or(Line::place(tag))
+                out.content.entries().iter().find_map(command).unwrap_or(Line::place(tag))
             };
-            let append = |data: &Data, frame: &mut Vec<u8>| {
+            let mut section = Vec::new();
+            for entry in out.content.entries() {
+                let Entry::Data(data) = entry else { continue };
                 let stamp = sent.get(&(cookie.0, data.tag.to_bits())).copied().unwrap_or_default();
                 let mut bytes = vec![0; data.total as usize];
                 fill(&mut bytes, stamp, place(data.tag) / SECTOR_LEN);
-                frame.extend_from_slice(&bytes[data.offset as usize..][..data.len as usize]);
-                Ok(())
-            };
-            let frame = seal(self.network.mac(port), &out, append)?;
+                section.extend_from_slice(&bytes[data.offset as usize..][..data.len as usize]);
+            }
+            let frame = out.to_bytes(self.network.mac(port), &section);
             self.report.broken += 1;
             self.send(port, frame)?;
         }

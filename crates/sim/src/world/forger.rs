@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tyche_proto::{Instant, Rules};
-use tyche_wire::{Body, Connect, Control, HEAD_LEN, Header, Kind, Mac};
+use tyche_wire::{Body, Checksums, Connect, Control, HEAD_LEN, Header, Kind, Mac};
 
 use super::forgeries::Forgery;
 use super::strangers::Other;
@@ -39,7 +39,7 @@ impl Recorded {
 
     fn control(&self) -> Option<Control> {
         let header = Header::parse(self.head()).ok()?;
-        match Body::parse(&header, &self.frame[HEAD_LEN..]) {
+        match Body::parse(&header, &self.frame[HEAD_LEN..], &Checksums) {
             Ok(Body::Control(pdu)) => Some(pdu.decode()),
             _ => None,
         }
@@ -139,7 +139,7 @@ impl<R: Rules> World<R> {
         if header.kind != Kind::Connect || held == 0.0 || self.calm {
             return Ok(false);
         }
-        let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..]) else {
+        let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums) else {
             return Ok(false);
         };
         let Control::Connect(Connect { attempt, .. }) = pdu.decode() else { return Ok(false) };

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tyche_proto::Rules;
+use tyche_proto::{Outgoing, Rules};
 use tyche_wire::{
-    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, ETHERTYPE,
+    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Discover,
     Fence, Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reason, Rejection, Reset, Tag, Text,
     Ticket, Versions,
 };
@@ -71,13 +71,8 @@ pub(super) type Forged = (usize, Vec<u8>);
 pub(super) type Route = (Mac, Mac);
 
 fn make(route: Route, header: Header, control: Option<Control>) -> Vec<u8> {
-    let mut body = [0; Control::LEN_MAX];
-    let padding = control.as_ref().map_or(0, Control::padding_len);
-    let len = control.map_or(0, |control| control.emit(&mut body));
-    let body = [&body[..len], &vec![0; padding]].concat();
-    let mut head = [0; HEAD_LEN];
-    header.seal((route.0, route.1, ETHERTYPE), [&body[..]], &[], &mut head);
-    [&head[..], &body].concat()
+    let content = control.map_or(Content::Empty, Content::Control);
+    Outgoing { destination: route.0, header, content, ..Outgoing::new() }.to_bytes(route.1, &[])
 }
 
 pub(super) fn outside(route: Route, flags: Flags, control: Control) -> Vec<u8> {

@@ -6,12 +6,11 @@ use std::time::Duration;
 use tyche_proto::{
     Exchange, Failure, Instant, OpId, Operation, Outgoing, Rules, SessionEvent, SubmitError, Writer,
 };
-use tyche_wire::{ChannelId, Command, Data, Entry, Mac, Opcode, Reason, Status};
+use tyche_wire::{ChannelId, Command, Entry, Mac, Opcode, Reason, Status};
 
 use super::exports::Volume;
 use super::strangers::{reads_all, reads_first};
 use super::{Event, World};
-use crate::frame::seal;
 use crate::host::{Host, Pending, Running, uuid};
 use crate::network::{Delivery, Station};
 use crate::plan::HostPlan;
@@ -266,7 +265,8 @@ impl<R: Rules> World<R> {
                     break;
                 }
                 if *is_other {
-                    attempts.extend(reads_first(&mut self.out, *writes));
+                    let is_lost = running.session.lost_since().is_some();
+                    attempts.extend(reads_first(&mut self.out, *writes, is_lost));
                 }
                 let from = self.network.port(Station::Host(index), link);
                 let channel = self.out.channel.unwrap_or(ChannelId::NONE);
@@ -277,15 +277,13 @@ impl<R: Rules> World<R> {
                     let sent = (self.out.header.cookie.0, command.tag.to_bits());
                     self.sent.insert(sent, pending.stamp);
                 }
-                let append = |data: &Data, frame: &mut Vec<u8>| {
-                    let found = running.session.locate(channel, data.tag.slot);
-                    let (op, base) = found.ok_or("data of a slot that carries nothing")?;
-                    let pending = running.pending.get(&op).ok_or("data of no operation")?;
-                    let first = (base + data.offset) as usize;
-                    frame.extend_from_slice(&pending.memory[first..first + data.len as usize]);
-                    Ok(())
-                };
-                let frame = seal(self.network.mac(from), &self.out, append)?;
+                let mut data = Vec::new();
+                for part in &self.out.parts {
+                    let pending = running.pending.get(&OpId(part.request));
+                    let memory = &pending.ok_or("data of no operation")?.memory;
+                    data.extend_from_slice(&memory[part.offset as usize..][..part.len as usize]);
+                }
+                let frame = self.out.to_bytes(self.network.mac(from), &data);
                 self.send(from, frame)?;
             }
         }
@@ -358,7 +356,7 @@ impl<R: Rules> World<R> {
 
 /// The requests of a frame.
 fn commands(out: &Outgoing) -> impl Iterator<Item = &Command> {
-    out.entries.iter().filter_map(|entry| match entry {
+    out.content.entries().iter().filter_map(|entry| match entry {
         Entry::Command(command) => Some(command),
         _ => None,
     })

@@ -4,13 +4,10 @@
 use std::time::Duration;
 
 use tyche_proto::{Action, ListenerEvent, Rules};
-use tyche_wire::{
-    ChannelId, Command, CommandFlags, Data, Opcode, PAGE_LEN, SECTOR_LEN, Status, Times,
-};
+use tyche_wire::{ChannelId, Command, CommandFlags, Opcode, PAGE_LEN, SECTOR_LEN, Status, Times};
 
 use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
-use crate::frame::seal;
 use crate::network::{Delivery, Station};
 use crate::target::{CHANNELS_MAX, Job, Memory, Process};
 use crate::trace::Happening;
@@ -344,17 +341,17 @@ impl<R: Rules> World<R> {
                 sent = true;
                 let channel = self.out.channel;
                 if let Some(memory) = channel.and_then(|it| memory.get_mut(&(link, it))) {
-                    memory.note_answers(&self.out.entries);
+                    memory.note_answers(self.out.content.entries());
                 }
-                let append = |data: &Data, frame: &mut Vec<u8>| {
+                let mut data = Vec::new();
+                for part in &self.out.parts {
                     let channel = channel.ok_or("data of no channel")?;
                     let memory = memory.get_mut(&(link, channel)).ok_or("data of no channel")?;
-                    let (first, len) = (data.offset as usize, data.len as usize);
-                    let bytes = memory.data(data.tag.slot).get(first..first + len);
-                    frame.extend_from_slice(bytes.ok_or("data of a slot that has none")?);
-                    Ok(())
-                };
-                let frame = seal(source, &self.out, append)?;
+                    let (first, len) = (part.offset as usize, part.len as usize);
+                    let bytes = memory.data(part.request as u16).get(first..first + len);
+                    data.extend_from_slice(bytes.ok_or("data of a slot that has none")?);
+                }
+                let frame = self.out.to_bytes(source, &data);
                 self.send(port, frame)?;
             }
         }

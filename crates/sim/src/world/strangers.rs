@@ -13,15 +13,14 @@ use tyche_proto::{
     TargetId,
 };
 use tyche_wire::{
-    AcceptFlags, Body, ChannelId, CommandFlags, ConnectFlags, Control, Data, Header, Kind, Mac,
-    Name, Opcode, Status, Uuid,
+    AcceptFlags, Body, ChannelId, Checksums, CommandFlags, ConnectFlags, Content, Control, Header,
+    Kind, Mac, Name, Opcode, Status, Uuid,
 };
 
 use super::forger::Recorder;
 use super::forgeries::outside;
 use super::witness::Witness;
 use super::{Event, World};
-use crate::frame::seal;
 use crate::host::{Host, export_name, uuid};
 use crate::network::{Delivery, Network, Station};
 use crate::plan::{LinkPlan, Plan, StrangerPlan};
@@ -345,12 +344,8 @@ impl<R: Rules> World<R> {
     /// Sends the frame that was composed; all its data are zero.
     fn send_zeroes(&mut self, station: Station, link: usize) -> Result<(), String> {
         let port = self.network.port(station, link);
-        let append = |data: &Data, frame: &mut Vec<u8>| {
-            frame.resize(frame.len() + data.len as usize, 0);
-            Ok(())
-        };
-        let out: &Outgoing = &self.out;
-        let frame = seal(self.network.mac(port), out, append)?;
+        let len: u32 = self.out.parts.iter().map(|part| part.len).sum();
+        let frame = self.out.to_bytes(self.network.mac(port), &vec![0; len as usize]);
         self.send(port, frame)
     }
 }
@@ -359,9 +354,12 @@ impl<R: Rules> World<R> {
 /// it does. Ours opens all alike; so it is told otherwise, and what it writes there is refused.
 /// What it has read does not make it one that wrote before: `writes` if it does. Returns an attempt
 /// to be let in for writing.
-pub(super) fn reads_first(out: &mut Outgoing, writes: bool) -> Option<u64> {
-    let Some(Control::Connect(connect)) = &mut out.control else { return None };
-    if connect.channel == ChannelId(0) {
+///
+/// `is_lost`: it has no channel at all, and opens whichever comes first for reading only. It may be
+/// refused for writing for as long as another host writes, and what it reads must end.
+pub(super) fn reads_first(out: &mut Outgoing, writes: bool, is_lost: bool) -> Option<u64> {
+    let Content::Control(Control::Connect(connect)) = &mut out.content else { return None };
+    if connect.channel == ChannelId(0) || is_lost {
         connect.flags.set(ConnectFlags::READ_ONLY, true);
         return None;
     }
@@ -375,7 +373,9 @@ pub(super) fn reads_first(out: &mut Outgoing, writes: bool) -> Option<u64> {
 /// The answer that such a host gets, as ours takes it, and the attempt that it is for.
 pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, u64)> {
     let header = Header::parse(delivery.head()).ok().filter(|it| it.kind == Kind::Accept)?;
-    let Ok(Body::Control(pdu)) = Body::parse(&header, delivery.payload()) else { return None };
+    let Ok(Body::Control(pdu)) = Body::parse(&header, delivery.payload(), &Checksums) else {
+        return None;
+    };
     let Control::Accept(mut accept) = pdu.decode() else { return None };
     let attempt = accept.attempt;
     let others = ACCEPT_FLAGS.into_iter().filter(|flag| accept.flags.contains(*flag));

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_proto::{Failure, Instant, Rules, SessionEvent, SessionInfo, Writer};
-use tyche_wire::{Body, Control, HEAD_LEN, Header, Kind, Reason, Uuid};
+use tyche_wire::{Body, Checksums, Control, HEAD_LEN, Header, Kind, Reason, Uuid};
 
 use super::World;
 use crate::host::uuid;
@@ -106,7 +106,7 @@ impl<R: Rules> World<R> {
         if header.kind != Kind::Reject {
             return;
         }
-        if let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..])
+        if let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums)
             && let Control::Reject(rejection) = pdu.decode()
         {
             self.others.witness.refused.insert(rejection.attempt);

@@ -2,8 +2,9 @@
 
 use tyche_proto::{Outgoing, Rules};
 use tyche_wire::{
-    Accept, ChannelId, Command, CommandFlags, Completion, Connect, Cookie, Data, Entry, Flags,
-    Header, Kind, Mac, Opcode, PAGE_LEN, PacketNumber, Position, Ring, Status, Tag, Times,
+    Accept, ChannelId, Command, CommandFlags, Completion, Connect, Content, Cookie, Data, Entry,
+    EntryList, Flags, Header, Kind, Mac, Opcode, PAGE_LEN, PacketNumber, Position, Ring, Status,
+    Tag, Times,
 };
 
 use crate::random::Random;
@@ -184,13 +185,15 @@ impl Line {
     }
 
     /// A frame with these entries, in the next position of their ring.
-    fn frame(&mut self, entries: Vec<Entry>) -> Outgoing {
+    fn frame(&mut self, entries: impl IntoIterator<Item = Entry>) -> Outgoing {
+        let entries: EntryList = entries.into_iter().collect();
         let has_data = entries.iter().any(|entry| matches!(entry, Entry::Data(_)));
         let kind = if has_data { Kind::Data } else { Kind::Command };
         let mut header = self.header(kind);
         header.flags.set(Flags::CHECKSUMMED, has_data);
         header.position = self.next[usize::from(has_data)];
-        Outgoing { destination: self.peer, header, entries, ..Outgoing::new() }
+        let content = Content::Entries(entries);
+        Outgoing { destination: self.peer, header, content, ..Outgoing::new() }
     }
 
     /// The position of a frame is used up.
