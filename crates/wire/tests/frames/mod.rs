@@ -23,7 +23,7 @@ pub(crate) const DATA_LEN: usize = 52;
 pub(crate) const PAYLOAD_CRC: usize = 56;
 pub(crate) const HEADER_CRC: usize = 60;
 
-/// Every golden frame, in the order of PROTOCOL.md.
+/// Every golden frame, in the order of docs/golden-frames.md.
 pub(crate) const GOLDEN: [&str; 26] = [
     "discover",
     "offer",
