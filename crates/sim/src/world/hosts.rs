@@ -51,7 +51,7 @@ impl<R: Rules> World<R> {
         let Some(port) = running.port_of(link) else { return Ok(()) };
         let other = if reads_first { reads_all(frame) } else { None };
         if let Some((_, attempt)) = &other {
-            host.writes |= host.attempts.contains(attempt);
+            host.writes |= host.attempts.get(attempt) == Some(&true);
         }
         let frame = other.as_ref().map_or(frame, |(other, _)| other);
         running.session.handle_frame(now, port, frame.head(), frame.payload());
@@ -266,7 +266,7 @@ impl<R: Rules> World<R> {
                 }
                 if *is_other {
                     let is_lost = running.session.lost_since().is_some();
-                    attempts.extend(reads_first(&mut self.out, *writes, is_lost));
+                    reads_first(&mut self.out, *writes, is_lost, attempts);
                 }
                 let from = self.network.port(Station::Host(index), link);
                 let channel = self.out.channel.unwrap_or(ChannelId::NONE);

@@ -4,6 +4,7 @@
 //! never comes to two links of one station: the filter of the socket keeps out frames for another
 //! interface of the machine (PROTOCOL.md, "Frames"), and is no part of the state machines.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tyche_proto::{
@@ -352,21 +353,25 @@ impl<R: Rules> World<R> {
 /// Turns the Connect of a host into that of another implementation, which opens the first of its
 /// channels for reading only, and knows it. Ours opens all alike, and does not learn of it, so its
 /// writes there are refused. A host that has only read is not one that wrote before: `writes` if it
-/// is one. Returns an attempt to be admitted for writing.
+/// is one. `attempts`: those of the session, with whether each is to be admitted for writing.
 ///
-/// `is_lost`: the host has no channel left, and opens whichever comes first for reading only. It may
-/// be refused for writing for as long as another host writes, and its reads must end.
-pub(super) fn reads_first(out: &mut Outgoing, writes: bool, is_lost: bool) -> Option<u64> {
-    let Content::Control(Control::Connect(connect)) = &mut out.content else { return None };
-    if connect.channel == ChannelId(0) || is_lost {
+/// `is_lost`: the host has lost all channels, and opens whichever comes first for reading only. It
+/// may be refused for writing for as long as another host writes, and its reads must end.
+pub(super) fn reads_first(
+    out: &mut Outgoing,
+    writes: bool,
+    is_lost: bool,
+    attempts: &mut BTreeMap<u64, bool>,
+) {
+    let Content::Control(Control::Connect(connect)) = &mut out.content else { return };
+    let for_writing = connect.channel != ChannelId(0) && !is_lost;
+    // A Connect that is sent again asks for the same.
+    if !*attempts.entry(connect.attempt).or_insert(for_writing) {
         connect.flags.set(ConnectFlags::READ_ONLY, true);
-        return None;
-    }
-    if !writes {
+    } else if !writes {
         let others = CONNECT_FLAGS.into_iter().filter(|flag| connect.flags.contains(*flag));
         connect.flags = others.fold(ConnectFlags::NONE, |flags, flag| flags | flag);
     }
-    Some(connect.attempt)
 }
 
 /// Turns the answer to such a host into one that ours takes; returns it with its attempt.
