@@ -8,7 +8,7 @@ use tyche_numa::Node;
 use tyche_proto::wire::{ChannelId, Data, Uuid};
 use tyche_store::Loan;
 
-use crate::stages::TargetStages;
+use super::stages::TargetStages;
 
 /// The data of a request.
 #[derive(Default)]
