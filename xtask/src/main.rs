@@ -12,6 +12,7 @@ mod lint;
 mod numa;
 mod packages;
 mod soak;
+mod structure;
 mod suite;
 mod tidy;
 mod vm;
