@@ -2,9 +2,9 @@
 //!
 //! Each folder is looked at on its own: its modules are the nodes, each with all that lies below
 //! it. A module depends on its sibling if a file of the one names something that a file of the
-//! other defines, by a `use` or by a path that begins with `crate`, `super` or `self`. A name that a
-//! module in between only passes on (`pub use`) counts where it is defined. These dependencies must
-//! not form a circle.
+//! other defines, by a `use` or by a path that begins with `crate`, `super` or `self`. A name that
+//! a module in between only passes on (`pub use`) counts where it is defined. These dependencies
+//! must not form a circle.
 //!
 //! A parent may use its children, and they may use what it defines itself: that is how Rust folders
 //! are written, and no dependency between siblings. Tests don't count.
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use super::source::Source;
 use crate::{Result, root};
 
-/// Known circles, which are to be broken: the folder and its modules. One that is no more must leave
-/// this list.
+/// Known circles, which are to be broken: the folder and its modules. One that is no more must
+/// leave this list.
 const KNOWN: [&str; 9] = [
     "crates/cli/src/connect: daemon, signals",
     "crates/cli/src/demo: net, session, stage, target",

@@ -231,7 +231,8 @@ mod tests {
     #[test]
     fn imports_are_taken_apart() {
         let source = Source::parse(
-            "mod a;\nmod b { x }\npub use a::{B, c::{self, D as E}};\nuse super::f::*;\nuse std::io;",
+            "mod a;\nmod b { x }\npub use a::{B, c::{self, D as E}};\nuse super::f::*;\n\
+             use std::io;",
         );
         assert_eq!(source.modules, ["a"]);
         let imports: Vec<_> =
@@ -249,7 +250,8 @@ mod tests {
             /* /* crate::inner */ crate::outer */
             fn f<'a>(x: &'a super::T) -> impl Fn() + use<'a> {
                 let (quote, c) = ('"', 'x');
-                say("crate::text \" crate::more", r#"crate::raw "x" crate::raw"#, b'"', b"crate::b");
+                say("crate::text \" crate::more", r#"crate::raw "x" crate::raw"#);
+                say(b'"', b"crate::b");
                 for x in crate::list() { crate::call::<u8>(x, r"\"); }
                 self.x; self::y()
             }
