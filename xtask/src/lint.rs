@@ -1,8 +1,6 @@
 //! Format, lints and house rules: shows all findings, not only the first.
 
-use std::process::Stdio;
-
-use crate::{Result, cargo, structure, succeeds, tidy};
+use crate::{Result, cargo, deny, structure, succeeds, tidy};
 
 /// Runs all checks; false if any found something.
 pub(crate) fn run() -> Result<bool> {
@@ -14,17 +12,9 @@ pub(crate) fn run() -> Result<bool> {
     clean &= check("clippy of the library", &library)?;
     clean &= show("house rules", &tidy::check()?);
     clean &= show("structure", &structure::check()?);
-    let has_deny = cargo()
-        .args(["deny", "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if has_deny {
-        clean &= check("dependencies", &["deny", "--log-level", "error", "check"])?;
-    } else {
-        println!("lint: dependencies not checked: cargo-deny is not installed");
-    }
+    let has_allowed_dependencies = deny::run()?;
+    say("dependencies", has_allowed_dependencies);
+    clean &= has_allowed_dependencies;
     Ok(clean)
 }
 

@@ -5,6 +5,7 @@
 mod bench;
 mod conformance;
 mod deb;
+mod deny;
 mod fio;
 mod instructions;
 mod library;
