@@ -12,6 +12,7 @@ mod library;
 mod lint;
 mod numa;
 mod packages;
+mod rust_version;
 mod soak;
 mod structure;
 mod suite;
