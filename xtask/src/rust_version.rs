@@ -1,5 +1,5 @@
-//! The stated `rust-version` is not below what the dependencies state. What our own code uses of the
-//! standard library is compared with it by clippy (`incompatible_msrv`).
+//! The stated `rust-version` is not below what the dependencies state. What our own code uses of
+//! the standard library is compared with it by clippy (`incompatible_msrv`).
 
 use std::fs;
 
