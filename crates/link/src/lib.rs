@@ -27,7 +27,7 @@ use std::os::fd::BorrowedFd;
 
 use tyche_numa::Node;
 
-pub use batch::{FRAMES_MAX, Refused, RxBatch, RxFrame, TAIL_MAX, TxBatch, TxFrame, TxVectors};
+pub use batch::{COPIED_MAX, FRAMES_MAX, Refused, RxBatch, RxFrame, TxBatch, TxFrame, TxVectors};
 
 /// Bytes of Ethernet and Tyche header together; the payload starts after them.
 pub const HEAD: usize = 64;

@@ -109,7 +109,8 @@ impl<L: Link> FaultLink<L> {
         loop {
             let mut batch = self.vectors.batch();
             for frame in self.outgoing.due(now).take(FLUSH) {
-                let (head, data) = frame.split_first_chunk().expect("every frame has a head");
+                let (head, data) =
+                    frame.split_first_chunk::<HEAD>().expect("every frame has a head");
                 batch.push(head, [data], &[]);
             }
             if batch.is_empty() {

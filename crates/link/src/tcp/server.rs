@@ -157,7 +157,7 @@ impl TcpServer {
     fn route(&mut self, batch: &TxBatch<'_>, count: usize) {
         self.routes.clear();
         for frame in batch.frames().take(count) {
-            let destination: &Mac = frame.head().first_chunk().expect("a head");
+            let destination: &Mac = frame.front().first_chunk().expect("a head");
             let slot = usize::from(destination[1]);
             let known = self.slots.get(slot).and_then(Option::as_ref);
             self.routes.push(if *destination == BROADCAST {
