@@ -295,7 +295,8 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     println!(
         "{sent} frames in {seconds} s, {accepted} accepted, {refused} refused; the target grew by \
          {} KiB from {} KiB; {disturbed:.0} reads per second beside it, {quiet:.0} without: \
-         {share:.2}; {shared:.0} beside a loop on the flood's core that sends nothing: {of_core:.2}",
+         {share:.2}; {shared:.0} beside a loop on the flood's core that sends nothing: \
+         {of_core:.2}",
         growth >> 10,
         before >> 10,
     );

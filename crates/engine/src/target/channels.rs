@@ -9,7 +9,7 @@ use tyche_proto::Part;
 use tyche_proto::wire::{ChannelId, Uuid};
 use tyche_store::Loan;
 
-use crate::stages::TargetStages;
+use super::stages::TargetStages;
 
 /// The data of a request.
 #[derive(Default)]

@@ -16,11 +16,11 @@ use tyche_wake::Spin;
 
 use super::TargetLinkReport;
 use super::channels::{Channel, Channels};
+use super::conversion::{block_operation, status};
 use super::disk::{DEPTH, Disk};
 use super::exported::Exported;
 use super::shared::Shared;
 use crate::clock::{self, now};
-use crate::conversion::{block_operation, status};
 use crate::placed::{self, LinkNodes, Residence};
 use crate::port::Port;
 use crate::random::secrets;
