@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tyche_link::{Link, RxBatch, TxBatch, TxVectors};
 use tyche_numa::{Home, Node};
-use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
+use tyche_proto::wire::{
+    COOKIE_AT, Content, Control, ENTRIES_MAX, Encoded, Encoder, HEAD_LEN, Mac,
+};
 use tyche_proto::{Instant, Outgoing, Part, Problem};
 
 use crate::placed;
@@ -217,10 +219,13 @@ impl Port {
                     self.link.narrow(COOKIE_AT, connect.cookie.first_bytes());
                 }
                 let sender = (src, self.ethertype);
-                let frame = out.encode(&mut self.encoder, sender, |part| data(out, part));
-                if !is_probe || frame.len() <= self.link.frame_len_max() {
-                    batch.push(frame.front, frame.data, frame.entries);
-                }
+                let link = &*self.link;
+                let push = |frame: &Encoded<'_, 'a>| {
+                    if !is_probe || frame.len() <= link.frame_len_max() {
+                        batch.push(frame.front, frame.data.iter().copied(), frame.entries);
+                    }
+                };
+                out.encode(&mut self.encoder, sender, |part| data(out, part), push);
                 pending = poll(out);
                 if is_probe {
                     break;

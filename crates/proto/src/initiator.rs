@@ -428,12 +428,15 @@ impl<R: Rules> Initiator<R> {
         };
         (out.destination, out.channel) = (self.channel.peer(), Some(self.channel.id()));
         out.header = header;
-        let place = |data: &Data| {
-            let piece = self.slots[usize::from(data.tag.slot)].piece;
-            let piece = piece.expect("data are sent while their request is in progress");
-            (piece.op, piece.base)
-        };
-        out.place_data(place);
+        if header.kind == Kind::Data {
+            out.place_data(|data| {
+                let piece = self.slots[usize::from(data.tag.slot)].piece;
+                let piece = piece.expect("data are sent while their request is in progress");
+                (piece.op, piece.base)
+            });
+        } else {
+            out.parts.clear();
+        }
         true
     }
 

@@ -46,16 +46,17 @@ impl Outgoing {
         }
     }
 
-    /// Writes the frame. `data` finds the bytes of a part; `src` and `ethertype` are those of the
-    /// link.
-    pub fn encode<'e, 'd>(
+    /// Writes the frame, and returns what `take` makes of it. `data` finds the bytes of a part;
+    /// `src` and `ethertype` are those of the link.
+    pub fn encode<'d, T>(
         &self,
-        encoder: &'e mut Encoder,
+        encoder: &mut Encoder,
         (src, ethertype): (Mac, u16),
         data: impl FnMut(&Part) -> &'d [u8],
-    ) -> Encoded<'e, 'd> {
+        take: impl FnOnce(&Encoded<'_, 'd>) -> T,
+    ) -> T {
         let (ethernet, data) = ((self.destination, src, ethertype), self.parts.iter().map(data));
-        encoder.encode(ethernet, &self.header, &self.content, &Checksums, data)
+        encoder.encode(ethernet, &self.header, &self.content, &Checksums, data, take)
     }
 
     /// The bytes of the frame with this data section, for those who keep frames: simulations,
@@ -63,7 +64,8 @@ impl Outgoing {
     pub fn to_bytes(&self, src: Mac, data: &[u8]) -> Vec<u8> {
         let (mut encoder, ethernet) = (Encoder::new(), (self.destination, src, ETHERTYPE));
         let data = (!data.is_empty()).then_some(data);
-        encoder.encode(ethernet, &self.header, &self.content, &Checksums, data).bytes().collect()
+        let take = |frame: &Encoded<'_, '_>| frame.bytes().collect();
+        encoder.encode(ethernet, &self.header, &self.content, &Checksums, data, take)
     }
 
     /// Makes it a frame without data.

@@ -67,7 +67,7 @@ pub struct Encoded<'e, 'd> {
     /// The Ethernet header, the Tyche header, and the body of kinds that have one.
     pub front: &'e [u8],
     /// The pieces of the data section, where they lie; or the padding of a body.
-    pub data: ArrayVec<&'d [u8], ENTRIES_MAX>,
+    pub data: &'e [&'d [u8]],
     /// The entries.
     pub entries: &'e [u8],
 }
@@ -79,21 +79,24 @@ impl Encoder {
     }
 
     /// Writes a frame: fills in what the header says of the payload, and seals it. `ethernet`:
-    /// destination, source and EtherType; `data`: the pieces of the data section.
+    /// destination, source and EtherType; `data`: the pieces of the data section. Returns what
+    /// `take` makes of the bytes, which are passed on rather than returned, as they are not small.
     ///
     /// # Panics
     /// If there are more than [`ENTRIES_MAX`] pieces.
-    pub fn encode<'e, 'd>(
-        &'e mut self,
+    pub fn encode<'d, T>(
+        &mut self,
         ethernet: (Mac, Mac, u16),
         header: &Header,
         content: &Content,
         protection: &impl Protection,
         data: impl IntoIterator<Item = &'d [u8]>,
-    ) -> Encoded<'e, 'd> {
+        take: impl FnOnce(&Encoded<'_, 'd>) -> T,
+    ) -> T {
         let (head, body) = self.front.split_first_chunk_mut().expect("longer than a head");
         let (mut body_len, mut entries_len) = (0, 0);
-        let mut pieces: ArrayVec<&'d [u8], ENTRIES_MAX> = data.into_iter().collect();
+        let mut pieces = ArrayVec::<&'d [u8], ENTRIES_MAX>::new();
+        pieces.extend(data);
         match content {
             Content::Empty => {}
             Content::Entries(entries) => {
@@ -122,7 +125,7 @@ impl Encoder {
         header.payload_crc = protection.seal(&header, covered, entries);
         ethernet::emit(ethernet.0, ethernet.1, ethernet.2, head);
         header.emit(head);
-        Encoded { front: &self.front[..HEAD_LEN + body_len], data: pieces, entries }
+        take(&Encoded { front: &self.front[..HEAD_LEN + body_len], data: &pieces, entries })
     }
 }
 
@@ -132,7 +135,7 @@ impl Default for Encoder {
     }
 }
 
-impl<'e, 'd: 'e> Encoded<'e, 'd> {
+impl Encoded<'_, '_> {
     /// Bytes of the frame.
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty: it has a head")]
     pub fn len(&self) -> usize {
@@ -140,12 +143,12 @@ impl<'e, 'd: 'e> Encoded<'e, 'd> {
     }
 
     /// The whole frame, piece by piece.
-    pub fn pieces(&self) -> impl Iterator<Item = &'e [u8]> {
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         [self.front].into_iter().chain(self.data.iter().copied()).chain([self.entries])
     }
 
     /// The whole frame, byte by byte: for those who keep it.
-    pub fn bytes(&self) -> impl Iterator<Item = u8> {
+    pub fn bytes(&self) -> impl Iterator<Item = u8> + use<'_> {
         self.pieces().flatten().copied()
     }
 }

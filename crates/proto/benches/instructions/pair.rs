@@ -65,13 +65,15 @@ impl Lane {
     fn seal<'a>(&mut self, data: impl Fn(&Part) -> &'a [u8]) {
         for (out, frame) in self.composed.iter().zip(&mut self.sealed).take(self.len) {
             frame.payload.clear();
-            let encoded = out.encode(&mut self.encoder, (self.src, ETHERTYPE), &data);
-            let (head, body) = encoded.front.split_first_chunk().expect("a frame has a head");
-            frame.head = *head;
-            // What the kernel and the card do.
-            for piece in [body].into_iter().chain(encoded.data).chain([encoded.entries]) {
-                frame.payload.extend_from_slice(piece);
-            }
+            out.encode(&mut self.encoder, (self.src, ETHERTYPE), &data, |encoded| {
+                let (head, body) = encoded.front.split_first_chunk().expect("a frame has a head");
+                frame.head = *head;
+                // What the kernel and the card do.
+                let data = encoded.data.iter().copied();
+                for piece in [body].into_iter().chain(data).chain([encoded.entries]) {
+                    frame.payload.extend_from_slice(piece);
+                }
+            });
         }
     }
 

@@ -421,8 +421,11 @@ impl<R: Rules> TargetChannel<R> {
         };
         (out.destination, out.channel) = (self.channel.peer(), Some(self.channel.id()));
         out.header = header;
-        let place = |data: &Data| (u32::from(data.tag.slot), 0);
-        out.place_data(place);
+        if header.kind == Kind::Data {
+            out.place_data(|data| (u32::from(data.tag.slot), 0));
+        } else {
+            out.parts.clear();
+        }
         true
     }
 

@@ -143,7 +143,8 @@ pub(crate) fn emit(header: &Header, payload: &Payload, ethernet: &[u8; HEAD_LEN]
     let ethernet = (Mac::destination(ethernet), Mac::source(ethernet), ethertype);
     let Payload { content, data } = payload;
     let pieces = data.chunks(data.len().div_ceil(20).max(1));
-    Encoder::new().encode(ethernet, header, content, &Checksums, pieces).bytes().collect()
+    Encoder::new()
+        .encode(ethernet, header, content, &Checksums, pieces, |frame| frame.bytes().collect())
 }
 
 /// Whether the payload's checksum excludes the data section.
