@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use tyche_proto::wire::{
     ChannelId, CommandFlags, ETHERTYPE, Encoder, HEAD_LEN, Mac, Name, Opcode, PAGE_LEN, Status,
     Tag, Uuid,
