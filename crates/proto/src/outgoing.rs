@@ -7,7 +7,7 @@ use tyche_wire::{
 };
 
 /// One frame to be sent. The caller owns it and passes it to `poll_transmit` again and again, so
-/// that nothing is allocated per frame; an [`Encoder`](tyche_wire::Encoder) writes its bytes.
+/// that nothing is allocated per frame; an [`Encoder`] writes its bytes.
 #[derive(Debug)]
 pub struct Outgoing {
     /// The address that the frame goes to.

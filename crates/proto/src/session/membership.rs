@@ -354,9 +354,9 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Gives up the channels of a port with frames of `frame_len` or more, which did not get through
-    /// on one of them, if a channel of another port is fine. A request would wait for an ack on one
-    /// after the other; probes find out what gets through now.
+    /// Gives up the channels of a port with frames of `frame_len` or more, which did not get
+    /// through on one of them, if a channel of another port is fine. A request would wait for an
+    /// ack on one after the other; probes find out what gets through now.
     fn lose_alike(&mut self, now: Instant, port: usize, frame_len: usize) {
         let fine = |path: &Path<R>| path.live().is_some_and(|it| is_fine(it, now));
         if !self.paths.iter().any(|path| path.port != port && fine(path)) {
