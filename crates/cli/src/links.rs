@@ -12,7 +12,7 @@ use tyche_numa::Placement;
 use tyche_proto::BatchPolicy;
 use tyche_proto::wire::{ETHERTYPE, Mac};
 
-use crate::error::{Code, Context, Error, Result};
+use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::fault::{self, Fault};
 
 /// The end of a session that a command is at: over TCP, the target listens and the host connects.
@@ -94,11 +94,11 @@ impl LinkArgs {
     /// Opens a link on an interface, or over TCP. The kernel's memory for it is placed on its NUMA
     /// node.
     fn open(&self, interface: &str, end: End, placement: &Placement) -> Result<Box<dyn Link>> {
-        let home = placement.home(interface)?;
+        let home = placement.home(interface).coded()?;
         if placement.is_active() && home.node().is_none() {
             tracing::warn!(interface, "is on no NUMA node: --affinity does nothing for it");
         }
-        let _near = home.near()?;
+        let _near = home.near().coded()?;
         // A target may use port 0: the kernel chooses a port, and the target reports it.
         let port_min = u16::from(end == End::Host);
         let place = Place::parse(interface, port_min);
@@ -108,7 +108,7 @@ impl LinkArgs {
         let mut options = PacketOptions::new(interface);
         options.ethertype = self.ethertype;
         options.qdisc_bypass = !self.qdisc;
-        let link = PacketLink::open(&options)?;
+        let link = PacketLink::open(&options).coded()?;
         if let Some(shortfall) = link.shortfall() {
             tracing::warn!(interface, "{shortfall}");
         }
@@ -232,7 +232,7 @@ fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>> {
         found.context(Code::Unreachable, format_args!("find the address of {}", place.host()))?;
     let options = TcpOptions::default();
     Ok(match end {
-        End::Host => Box::new(TcpClient::connect(&addresses, &options)?),
-        End::Target => Box::new(TcpServer::listen(&addresses, &options)?),
+        End::Host => Box::new(TcpClient::connect(&addresses, &options).coded()?),
+        End::Target => Box::new(TcpServer::listen(&addresses, &options).coded()?),
     })
 }

@@ -8,7 +8,6 @@ mod complete;
 mod connect;
 mod connect_all;
 mod control;
-mod demo;
 mod discover;
 mod error;
 mod export;
@@ -21,14 +20,12 @@ mod link;
 mod links;
 mod log;
 mod manual;
-mod output;
 mod placement;
 mod presence;
 mod report;
 mod runtime;
 mod serve;
 mod sessions;
-mod sim;
 mod state;
 mod stats;
 mod tab;
@@ -37,10 +34,11 @@ mod units;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use output::Format;
 use tracing_subscriber::EnvFilter;
+use tyche_console::{output, size};
 
-use crate::error::Error;
+use crate::error::finish;
+use crate::output::Format;
 
 /// Remote disks over plain Ethernet.
 ///
@@ -84,8 +82,6 @@ enum Command {
     List(sessions::ListArgs),
     Stats(stats::StatsArgs),
     Bench(bench::BenchArgs),
-    Sim(sim::SimArgs),
-    Demo(demo::DemoArgs),
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
     Man(manual::ManArgs),
@@ -106,8 +102,6 @@ impl Command {
             Self::List(args) => sessions::list(args),
             Self::Stats(args) => stats::stats(args),
             Self::Bench(args) => bench::run(args),
-            Self::Sim(args) => sim::run(args),
-            Self::Demo(args) => demo::run(args),
             Self::Completions(args) => manual::completions(args),
             Self::Man(args) => manual::write(args, Cli::command()),
             Self::GenerateUnits(args) => units::generate(args),
@@ -128,8 +122,6 @@ impl Command {
             Self::List(args) => args.output,
             Self::Stats(args) => args.output,
             Self::Bench(args) => args.output,
-            Self::Sim(args) => args.output,
-            Self::Demo(args) => args.output,
         }
     }
 }
@@ -147,22 +139,5 @@ fn main() -> ExitCode {
     log.with_ansi(false).with_timer(log::Clock).with_writer(log::Log).init();
     let result = cli.command.run();
     log::flush();
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&error, cli.command.output());
-            ExitCode::from(error.code as u8)
-        }
-    }
-}
-
-fn complain(error: &Error, format: Format) {
-    if error.message.is_empty() {
-        // The process that waits for it has the message already.
-        return;
-    }
-    if format == Format::Json {
-        println!("{}", error.json());
-    }
-    eprintln!("tyche: {error}");
+    finish("tyche", &result, cli.command.output())
 }

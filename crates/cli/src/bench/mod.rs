@@ -30,8 +30,8 @@ use crate::connect::{SessionArgs, positive};
 use crate::error::{Code, Context, Error, Result};
 use crate::links::{End, log_warnings};
 use crate::output::{Format, bytes, show};
-use crate::serve::binary;
 use crate::sessions::refuse_twice;
+use crate::size;
 
 /// Warm-up before the measurement.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -98,10 +98,8 @@ pub(crate) struct BenchArgs {
 }
 
 fn size(text: &str) -> Result<u32, String> {
-    match binary(text).parse::<bytesize::ByteSize>() {
-        Ok(size) if (512..=1 << 20).contains(&size.as_u64()) && size.as_u64() % 512 == 0 => {
-            Ok(size.as_u64() as u32)
-        }
+    match size::parse(text) {
+        Ok(size) if (512..=1 << 20).contains(&size) && size % 512 == 0 => Ok(size as u32),
         _ => Err("a multiple of 512 up to 1M".to_owned()),
     }
 }

@@ -23,7 +23,7 @@ use clap::Args;
 use serde_json::Value;
 
 pub(crate) use device_name::forget_device;
-pub(crate) use session::{SessionArgs, ctrl_loss_tmo, positive};
+pub(crate) use session::{SessionArgs, positive};
 
 use crate::attach::Kind;
 use crate::error::{Code, Context, Error, Result};

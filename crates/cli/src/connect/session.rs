@@ -140,7 +140,7 @@ fn keep_alive(text: &str) -> Result<f64, String> {
 }
 
 /// Seconds, or -1: for ever.
-pub(crate) fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
+fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(seconds) if (-1..=1_000_000_000).contains(&seconds) => Ok(seconds),
         _ => Err("0 to 1000000000 seconds, or -1: for ever".into()),

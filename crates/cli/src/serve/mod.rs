@@ -24,7 +24,7 @@ use tyche_store::null::NullStore;
 
 use crate::complete;
 use crate::control;
-use crate::error::{Code, Context, Error, Result};
+use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::handover::HandOverArgs;
 use crate::identity;
 use crate::links::{End, LinkArgs};
@@ -34,8 +34,6 @@ use crate::runtime::{self, RuntimeDir};
 use answers::Answers;
 use config::{Config, Export, Source};
 use state::{Disk, State};
-
-pub(crate) use config::binary;
 
 /// Minimum time of populating a store's memory that is worth a line in the log.
 const POPULATE_QUIET: Duration = Duration::from_secs(1);
@@ -287,7 +285,7 @@ fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option
                 block_size: export.block_size,
                 ..FileOptions::default()
             };
-            let store = FileStore::open(path, &options)?;
+            let store = FileStore::open(path, &options).coded()?;
             let identity = store.identity().map(str::to_owned);
             (Arc::new(store), identity)
         }

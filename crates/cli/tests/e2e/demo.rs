@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +15,23 @@ use serde_json::Value;
 use crate::files::Files;
 use crate::rig::{PATIENCE, finish, rig, wait_until};
 
+/// Time limit for building the demo.
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+
+/// The program of the demo. Cargo builds only those of the package under test, so it is built here,
+/// beside `tyche`.
+static LAB: LazyLock<PathBuf> = LazyLock::new(|| {
+    let programs = Path::new(env!("CARGO_BIN_EXE_tyche")).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "tyche-lab", "--target-dir"]);
+    build
+        .arg(programs.parent().unwrap())
+        .args(programs.ends_with("release").then_some("--release"));
+    let done = finish(&mut build, BUILD_LIMIT);
+    assert!(done.success(), "{}", done.stderr);
+    programs.join("tyche-lab")
+});
+
 /// A tree that takes a moment to copy, but no longer.
 fn tree(path: PathBuf) -> PathBuf {
     fs::create_dir(&path).unwrap();
@@ -22,7 +40,7 @@ fn tree(path: PathBuf) -> PathBuf {
 }
 
 fn demo(tree: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tyche"));
+    let mut command = Command::new(&*LAB);
     command.arg("demo").arg("--tree").arg(tree).args(["-o", "json"]).args(args);
     command
 }
