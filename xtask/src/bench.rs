@@ -32,7 +32,7 @@ pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     }
     if !args.iter().any(|arg| IDLE.iter().any(|idle| arg == idle)) {
         packages::install(NEEDS)?;
-        if !build(&["tyche"])? || !fio::build()? {
+        if !build(&["tyche", "tyche-lab"])? || !fio::build()? {
             return Ok(false);
         }
     }
@@ -40,6 +40,7 @@ pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     let program = target.join("release/comparison");
     let mut compare = Command::new(&program);
     compare.arg("--tyche").arg(target.join("release/tyche"));
+    compare.arg("--lab").arg(target.join("release/tyche-lab"));
     compare.arg("--engine").arg(fio::engine());
     compare.arg("--scratch").arg(target.join("bench")).args(args);
     // The comparison replaces this process, so that Ctrl-C reaches it alone: it cleans up.

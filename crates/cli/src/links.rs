@@ -1,5 +1,6 @@
 //! The options of every command that uses network interfaces, and the links that they open.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -13,7 +14,7 @@ use tyche_proto::BatchPolicy;
 use tyche_proto::wire::{ETHERTYPE, Mac};
 
 use crate::error::{Code, CodedResult, Context, Error, Result};
-use crate::fault::{self, Fault};
+use crate::wrap::Wrapper;
 
 /// The end of a session that a command is at: over TCP, the target listens and the host connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +44,9 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     batch: Batch,
 
-    /// For tests: what links do wrong on purpose, such as eth1:delay=5ms,drop=0.5%; without an
-    /// interface, all of them. There are drop, duplicate, reorder and corrupt (percent of the
-    /// frames), delay (us, ms or s), side (send, receive or both; default: both), and the seed of
-    /// the random numbers. May be repeated: what is said last holds.
-    #[arg(long = "fault", value_name = "[INTERFACE:]FAULT=..,..", value_parser = Fault::parse)]
-    faults: Vec<Fault>,
+    /// A laboratory's wrapper around links and stores.
+    #[arg(skip)]
+    pub(crate) wrapper: Option<Arc<dyn Wrapper>>,
 }
 
 /// How requests or answers share frames.
@@ -132,10 +130,13 @@ impl LinkArgs {
             Opened { links: links.collect::<Result<_>>()?, warnings: Vec::new() }
         };
         opened.warnings.extend(twins(&opened.links));
-        let own = opened.links.iter().map(|link| link.name().to_owned()).collect();
-        let names = if named.is_empty() { own } else { named.to_vec() };
-        let links = names.into_iter().zip(opened.links).collect();
-        Ok(Opened { links: fault::wrap(links, &self.faults)?, warnings: opened.warnings })
+        if let Some(wrapper) = &self.wrapper {
+            let own = opened.links.iter().map(|link| link.name().to_owned()).collect();
+            let names = if named.is_empty() { own } else { named.to_vec() };
+            let links = names.into_iter().zip(opened.links).collect();
+            opened.links = wrapper.links(links, self.spin())?;
+        }
+        Ok(opened)
     }
 
     /// Opens a link on each interface that is running and not part of another. Failures are

@@ -1,45 +1,53 @@
-//! The `tyche-lab` command: what has no user, but shows and checks what `tyche` does.
+//! The `tyche-lab` command: what has no user, but shows, checks and measures what `tyche` does.
 
 #![forbid(unsafe_code)]
 
 mod demo;
+mod fault;
+mod handover;
 mod sim;
+mod wrapped;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tyche_console::error::{Result, finish};
+use tyche_cli::{BenchArgs, ConnectArgs, DiscoverArgs, ServeArgs};
+use tyche_console::error::Result;
 use tyche_console::output::Format;
 
-/// The laboratory of Tyche: the protocol in a simulated world, and all of it on this machine alone.
+use crate::wrapped::Wrapped;
+
+/// The laboratory of Tyche: the protocol in a simulated world, all of it on this machine alone, and
+/// the commands that use links with wrappers that lose frames or hand work over.
 ///
-/// Nothing here is needed to use Tyche; that is the program `tyche`.
+/// Nothing here is needed to use Tyche; that is the program `tyche`. Exit codes are those of
+/// `tyche`.
 #[derive(Parser, Debug)]
-#[command(version, max_term_width = 100, after_long_help = EXIT_CODES)]
+#[command(version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  done
-  1  none of the others
-  2  the command line makes no sense
-  4  a privilege is missing (root)
-  9  the disk cannot be used";
-
 #[derive(Subcommand, Debug)]
 enum Command {
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
+    Serve(Wrapped<ServeArgs>),
+    Connect(Wrapped<ConnectArgs>),
+    Discover(Wrapped<DiscoverArgs>),
+    Bench(Wrapped<BenchArgs>),
 }
 
 impl Command {
-    fn run(&self) -> Result<()> {
+    fn run(&mut self) -> Result<()> {
         match self {
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),
+            Self::Serve(wrapped) => wrapped.run(),
+            Self::Connect(wrapped) => wrapped.run(),
+            Self::Discover(wrapped) => wrapped.run(),
+            Self::Bench(wrapped) => wrapped.run(),
         }
     }
 
@@ -47,13 +55,19 @@ impl Command {
         match self {
             Self::Sim(args) => args.output,
             Self::Demo(args) => args.output,
+            Self::Serve(wrapped) => wrapped.output(),
+            Self::Connect(wrapped) => wrapped.output(),
+            Self::Discover(wrapped) => wrapped.output(),
+            Self::Bench(wrapped) => wrapped.output(),
         }
     }
 }
 
 fn main() -> ExitCode {
-    let Cli { command } = Cli::parse();
-    finish("tyche-lab", &command.run(), command.output())
+    tyche_cli::serve_claims();
+    let Cli { mut command } = Cli::parse();
+    let runs_long = matches!(command, Command::Serve(_) | Command::Connect(_));
+    tyche_cli::run("tyche-lab", runs_long, command.output(), || command.run())
 }
 
 #[cfg(test)]

@@ -49,6 +49,18 @@ fn a_canary_is_caught_and_an_unknown_one_is_an_error() {
 }
 
 #[test]
+fn commands_with_links_have_the_options_of_wrappers_besides_their_own() {
+    for (command, about) in [("serve", "Export disks"), ("bench", "Measure an export")] {
+        let help = lab(&[command, "--help"]);
+        let said = text(&help.stdout);
+        assert!(said.starts_with(about), "{said}");
+        for option in ["--link", "--fault", "--hand-over"] {
+            assert!(said.contains(option), "{option}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_demo_needs_root_and_the_program_beside_it() {
     let dir = tempfile::tempdir().unwrap();
     let alone = dir.path().join("tyche-lab");

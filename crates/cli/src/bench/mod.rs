@@ -46,9 +46,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// target's store is measured. All but `read` and `randread` OVERWRITE THE EXPORT'S CONTENT. Those
 /// two connect read-only, and get in beside a host that writes.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct BenchArgs {
+pub struct BenchArgs {
     #[command(flatten)]
-    session: SessionArgs,
+    pub(crate) session: SessionArgs,
 
     /// What to do.
     #[arg(long, value_enum, default_value_t = Pattern::Randread)]

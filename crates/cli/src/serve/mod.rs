@@ -25,7 +25,6 @@ use tyche_store::null::NullStore;
 use crate::complete;
 use crate::control;
 use crate::error::{Code, CodedResult, Context, Error, Result};
-use crate::handover::HandOverArgs;
 use crate::identity;
 use crate::links::{End, LinkArgs};
 use crate::output::bytes;
@@ -59,7 +58,7 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 /// makes one larger.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct ServeArgs {
+pub struct ServeArgs {
     /// A disk to export: NAME=PATH for a file or block device; NAME=mem:SIZE for memory that is
     /// gone when the target stops, taken at the start, or NAME=sparse:SIZE, taken as it is written;
     /// NAME=null:SIZE for nothing at all. May be repeated.
@@ -98,13 +97,10 @@ pub(crate) struct ServeArgs {
     accepted: Vec<String>,
 
     #[command(flatten)]
-    link: LinkArgs,
+    pub(crate) link: LinkArgs,
 
     #[command(flatten)]
     placement: PlacementArgs,
-
-    #[command(flatten)]
-    hand_over: HandOverArgs,
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
@@ -142,8 +138,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (ethertype, spin) = (args.link.ethertype, args.link.spin());
     let mut exports = open_exports(&config.export, &args.accepted, &mut state)?;
-    for export in &mut exports {
-        export.store = args.hand_over.store(Arc::clone(&export.store), spin);
+    if let Some(wrapper) = &args.link.wrapper {
+        for export in &mut exports {
+            export.store = wrapper.store(Arc::clone(&export.store), spin);
+        }
     }
     let sizes: Vec<_> = exports
         .iter()
@@ -151,7 +149,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .collect();
     let placement = args.placement.placement()?;
     let links = args.link.open_all(&config.link, End::Target, &placement)?.logged();
-    let links = args.hand_over.links(links, spin)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
     let (remember_writer, renew_generation) = state.into_callbacks();
     let options = TargetOptions {
@@ -175,20 +172,25 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    await_stop(&mut signals, &target, &config.export);
+    tracing::info!("stopping");
+    drop(target);
+    drop(dir);
+    Ok(())
+}
+
+/// Waits for the signal to stop; on SIGHUP looks again at how large the disks are.
+fn await_stop(signals: &mut Signals, target: &Target, exports: &[Export]) {
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;
         }
-        for (index, export) in config.export.iter().enumerate() {
+        for (index, export) in exports.iter().enumerate() {
             if let Err(error) = target.resize(index, None) {
                 tracing::warn!("export {}: {error}", export.name);
             }
         }
     }
-    tracing::info!("stopping");
-    drop(target);
-    drop(dir);
-    Ok(())
 }
 
 fn checked_name(name: &str) -> Result<Name> {

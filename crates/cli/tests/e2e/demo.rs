@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -13,24 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::files::Files;
-use crate::rig::{PATIENCE, finish, rig, wait_until};
-
-/// Time limit for building the demo.
-const BUILD_LIMIT: Duration = Duration::from_secs(900);
-
-/// The program of the demo. Cargo builds only those of the package under test, so it is built here,
-/// beside `tyche`.
-static LAB: LazyLock<PathBuf> = LazyLock::new(|| {
-    let programs = Path::new(env!("CARGO_BIN_EXE_tyche")).parent().unwrap();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "tyche-lab", "--target-dir"]);
-    build
-        .arg(programs.parent().unwrap())
-        .args(programs.ends_with("release").then_some("--release"));
-    let done = finish(&mut build, BUILD_LIMIT);
-    assert!(done.success(), "{}", done.stderr);
-    programs.join("tyche-lab")
-});
+use crate::rig::{LAB, PATIENCE, finish, rig, wait_until};
 
 /// A tree that takes a moment to copy, but no longer.
 fn tree(path: PathBuf) -> PathBuf {
