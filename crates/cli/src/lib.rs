@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
-mod bench;
+pub mod bench;
 mod complete;
 mod connect;
 mod connect_all;
@@ -37,13 +37,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 use tyche_console::{output, size};
 
-pub use crate::bench::BenchArgs;
 pub use crate::connect::ConnectArgs;
 pub use crate::discover::DiscoverArgs;
 pub use crate::serve::ServeArgs;
 pub use crate::wrap::{LinkCommand, Wrapper};
 pub use tyche_attach::serve_claims;
 
+use crate::bench::BenchArgs;
 use crate::error::{Result, finish};
 use crate::output::Format;
 

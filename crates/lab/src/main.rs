@@ -4,6 +4,7 @@
 
 mod demo;
 mod fault;
+mod floor;
 mod handover;
 mod sim;
 mod wrapped;
@@ -11,14 +12,16 @@ mod wrapped;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tyche_cli::{BenchArgs, ConnectArgs, DiscoverArgs, ServeArgs};
+use tyche_cli::bench::BenchArgs;
+use tyche_cli::{ConnectArgs, DiscoverArgs, ServeArgs};
 use tyche_console::error::Result;
 use tyche_console::output::Format;
 
 use crate::wrapped::Wrapped;
 
-/// The laboratory of Tyche: the protocol in a simulated world, all of it on this machine alone, and
-/// the commands that use links with wrappers that lose frames or hand work over.
+/// The laboratory of Tyche: the protocol in a simulated world, all of it on this machine alone, the
+/// floor under a load, and the commands that use links with wrappers: links that lose frames, or
+/// threads that hand work over.
 ///
 /// Nothing here is needed to use Tyche; that is the program `tyche`. Exit codes are those of
 /// `tyche`.
@@ -33,6 +36,7 @@ struct Cli {
 enum Command {
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
+    Floor(floor::FloorArgs),
     Serve(Wrapped<ServeArgs>),
     Connect(Wrapped<ConnectArgs>),
     Discover(Wrapped<DiscoverArgs>),
@@ -44,6 +48,7 @@ impl Command {
         match self {
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),
+            Self::Floor(args) => floor::run(args),
             Self::Serve(wrapped) => wrapped.run(),
             Self::Connect(wrapped) => wrapped.run(),
             Self::Discover(wrapped) => wrapped.run(),
@@ -55,6 +60,7 @@ impl Command {
         match self {
             Self::Sim(args) => args.output,
             Self::Demo(args) => args.output,
+            Self::Floor(args) => args.output(),
             Self::Serve(wrapped) => wrapped.output(),
             Self::Connect(wrapped) => wrapped.output(),
             Self::Discover(wrapped) => wrapped.output(),

@@ -10,8 +10,8 @@ use super::process::finish;
 
 /// Time limit for building it.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
-/// Options that only the laboratory's commands have.
-const OPTIONS: [&str; 2] = ["--fault", "--hand-over"];
+/// Commands, and options of commands, that only the laboratory has.
+const ONLY_HERE: [&str; 3] = ["floor", "--fault", "--hand-over"];
 
 /// `tyche-lab`.
 pub(crate) static LAB: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -28,6 +28,6 @@ pub(crate) static LAB: LazyLock<PathBuf> = LazyLock::new(|| {
 
 /// The program that has a command with these arguments.
 pub(super) fn program(args: &[&str]) -> &'static Path {
-    let is_option = |arg: &&str| OPTIONS.contains(&arg.split('=').next().unwrap_or(arg));
-    if args.iter().any(is_option) { &LAB } else { Path::new(env!("CARGO_BIN_EXE_tyche")) }
+    let is_only_here = |arg: &&str| ONLY_HERE.contains(&arg.split('=').next().unwrap_or(arg));
+    if args.iter().any(is_only_here) { &LAB } else { Path::new(env!("CARGO_BIN_EXE_tyche")) }
 }

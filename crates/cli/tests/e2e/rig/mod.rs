@@ -114,7 +114,7 @@ impl Rig {
         path
     }
 
-    /// One of our commands at one end of the cable: of `tyche-lab` if an option is only there.
+    /// One of our commands at one end of the cable: of `tyche-lab` if only that has it.
     pub(crate) fn tyche(&self, side: Side, args: &[&str]) -> Command {
         self.at(side, lab::program(args), args)
     }
