@@ -18,7 +18,7 @@ use crate::network::{Network, traffic};
 use crate::peer::PATIENCE;
 use crate::plan::Outage;
 use crate::process::{Doing, Result, Running, Stop, failed};
-use crate::result::Timeline;
+use crate::result::{BUCKET_MS, Timeline};
 
 const USUAL: Duration = Duration::from_millis(1500);
 const CUT: Duration = Duration::from_secs(2);
@@ -29,8 +29,6 @@ pub(crate) const WHOLE: Duration = Duration::from_secs(9);
 const BEGIN_MAX: Duration = Duration::from_secs(10);
 /// More frames than a connect takes.
 const BEGIN_FRAMES: u64 = 1000;
-/// Interval of the throughput figures.
-pub(crate) const BUCKET_MS: u64 = 100;
 /// The job file.
 pub(crate) const JOB: &str = "timeline.fio";
 /// fio's name for its log.

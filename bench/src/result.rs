@@ -9,7 +9,6 @@ use crate::floor::{Floor, Kind, Outcome};
 use crate::job::Job;
 use crate::machine::Machine;
 use crate::network::{Cut, payload_share};
-use crate::outage::BUCKET_MS;
 use crate::plan::Suite;
 use crate::process::{Doing, Result};
 
@@ -83,6 +82,9 @@ pub(crate) struct FloorMeasurement {
     pub(crate) outcome: Outcome,
 }
 
+/// Interval of the throughput figures.
+pub(crate) const BUCKET_MS: u64 = 100;
+
 /// A job during which links were cut and came back. Times are in milliseconds since its first
 /// request was done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -135,6 +137,16 @@ impl Timeline {
         let enough = self.usual() * Self::RETURNED;
         let buckets = rates.into_iter().position(|rate| rate >= enough)?;
         Some(buckets as u64 * BUCKET_MS)
+    }
+
+    /// The outage in words.
+    pub(crate) fn outage(&self) -> String {
+        let how = match self.how {
+            Cut::Down => "interfaces down",
+            Cut::Silent => "silently",
+        };
+        let (cut, links) = (self.links, self.job.bundle().links);
+        format!("{}: {cut} of {links} links cut, {how}", self.job.rw.fio())
     }
 }
 

@@ -1,26 +1,26 @@
 //! Format, lints and house rules: shows all findings, not only the first.
 
-use std::process::Stdio;
-
-use crate::{Result, cargo, succeeds, tidy};
+use crate::{Result, cargo, deny, rust_version, structure, succeeds, tidy};
 
 /// Runs all checks; false if any found something.
 pub(crate) fn run() -> Result<bool> {
     let mut clean = check("format", &["fmt", "--all", "--", "--check"])?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     clean &= check("clippy", &clippy)?;
-    clean &= tidy()?;
-    let has_deny = cargo()
-        .args(["deny", "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if has_deny {
-        clean &= check("dependencies", &["deny", "--log-level", "error", "check"])?;
-    } else {
-        println!("lint: dependencies not checked: cargo-deny is not installed");
-    }
+    // Alone, for it leaves out what the others enable.
+    let library = ["clippy", "--package", "libtyche", "--quiet", "--", "-D", "warnings"];
+    clean &= check("clippy of the library", &library)?;
+    // First, for the command of the same name writes its documentation over it.
+    let library = document(&["--package", "libtyche", "--lib"])?;
+    let documented = library & document(&["--workspace"])?;
+    say("documentation", documented);
+    clean &= documented;
+    clean &= show("house rules", &tidy::check()?);
+    clean &= show("structure", &structure::check()?);
+    clean &= show("rust-version", &rust_version::check()?);
+    let has_allowed_dependencies = deny::run()?;
+    say("dependencies", has_allowed_dependencies);
+    clean &= has_allowed_dependencies;
     Ok(clean)
 }
 
@@ -30,13 +30,19 @@ fn check(name: &str, args: &[&str]) -> Result<bool> {
     Ok(clean)
 }
 
-fn tidy() -> Result<bool> {
-    let untidy = tidy::check()?;
-    for finding in &untidy {
+/// Makes the documentation; false if it has warnings, such as links to nowhere.
+fn document(what: &[&str]) -> Result<bool> {
+    let mut doc = cargo();
+    doc.args(["doc", "--no-deps", "--document-private-items", "--quiet"]).args(what);
+    succeeds(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn show(name: &str, findings: &[String]) -> bool {
+    for finding in findings {
         println!("{finding}");
     }
-    say("house rules", untidy.is_empty());
-    Ok(untidy.is_empty())
+    say(name, findings.is_empty());
+    findings.is_empty()
 }
 
 fn say(name: &str, clean: bool) {

@@ -5,13 +5,16 @@
 mod bench;
 mod conformance;
 mod deb;
+mod deny;
 mod fio;
 mod instructions;
 mod library;
 mod lint;
 mod numa;
 mod packages;
+mod rust_version;
 mod soak;
+mod structure;
 mod suite;
 mod tidy;
 mod vm;

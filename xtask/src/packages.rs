@@ -99,11 +99,16 @@ pub(crate) fn install(needs: &[Need]) -> Result<()> {
     let mut install = apt_get(&["install", "--yes", "--no-install-recommends"]);
     install.args(&packages);
     // A fresh system has no package lists yet.
-    if succeeds(&mut install)? || (succeeds(&mut apt_get(&["update"]))? && succeeds(&mut install)?)
-    {
+    if succeeds(&mut install)? || (update().is_ok() && succeeds(&mut install)?) {
         return Ok(());
     }
     Err(format!("could not install {names}: see above; as root, `apt-get install {names}`"))
+}
+
+/// Renews apt's lists of packages.
+pub(crate) fn update() -> Result<()> {
+    let updated = succeeds(&mut apt_get(&["update"]))?;
+    if updated { Ok(()) } else { Err("apt-get update failed: see above".to_owned()) }
 }
 
 fn apt_get(args: &[&str]) -> Command {

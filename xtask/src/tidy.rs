@@ -97,7 +97,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
             inside = section.trim_end_matches(']').ends_with("dependencies");
         } else if let (true, Some((name, _))) = (inside, line.split_once('=')) {
             let name = name.trim().trim_end_matches(".workspace");
-            if !name.starts_with("tyche-") && !name.starts_with('#') {
+            if name != "tyche" && !name.starts_with("tyche-") && !name.starts_with('#') {
                 names.insert(name.to_owned());
             }
         }

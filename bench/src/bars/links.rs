@@ -4,7 +4,6 @@ use super::{Bar, Figures, Good, MIB, Read, Write, ratio};
 use crate::job::{Bundle, Job};
 use crate::plan::links::{BAD, LINKS_MAX};
 use crate::result::{Measurement, Metric, Timeline};
-use crate::table::outage;
 
 /// Time limit in milliseconds for restored links to be used again.
 const RETURN_MS: f64 = 5000.0;
@@ -55,7 +54,7 @@ fn recovery(figures: &Figures<'_>) -> Vec<Bar> {
         let worst = |of: fn(&Timeline) -> f64| turns.iter().map(|it| of(it)).reduce(f64::max);
         let stall = worst(|it| it.slowest_ms as f64);
         let back = worst(|it| it.returned_ms().map_or(f64::INFINITY, |ms| ms as f64));
-        let what = outage(turns[0]);
+        let what = turns[0].outage();
         bars.push(Bar::new(format!("{what}: slowest request, ms"), stall, Good::Below, STALL_MS));
         let what = format!("{what}: time until they are used again, ms");
         bars.push(Bar::new(what, back, Good::AtMost, RETURN_MS));

@@ -7,13 +7,11 @@ use super::{Chapter, KIB, Pattern, note, panel, plot};
 use crate::floor::Kind;
 use crate::job::{Bundle, Job};
 use crate::network::payload_share;
-use crate::outage::BUCKET_MS;
 use crate::plan::GBIT;
 use crate::plan::links::{BAD, LINKS_MAX, MTU};
 use crate::plot::{Course, CoursePanel, Plot, Series, Shape};
 use crate::process::Result;
-use crate::result::{Results, Spread, Timeline};
-use crate::table::outage;
+use crate::result::{BUCKET_MS, Results, Spread, Timeline};
 
 use Pattern::{Randread, Randwrite, Read, Write};
 
@@ -138,7 +136,7 @@ pub(super) fn draw_recovery(text: &mut String, results: &Results, out: &Path) ->
         let first = turns[0];
         let marks = [(first.cut_ms, "cut"), (first.back_ms, "back")];
         CoursePanel {
-            caption: outage(first),
+            caption: first.outage(),
             turns: turns.iter().map(turn).collect(),
             marks: marks.map(|(ms, what)| (ms as f64 / 1e3, what)).into(),
         }

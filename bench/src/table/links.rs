@@ -2,7 +2,6 @@
 
 use super::{NOTHING, Table, Unit, by_peer, cpu, head, section};
 use crate::job::{Bundle, Job};
-use crate::network::Cut;
 use crate::result::{Measurement, Results, Spread, Timeline};
 
 const MB_PER_S: Unit = Unit::new(Measurement::bytes_per_s, 1e6, 1);
@@ -55,15 +54,6 @@ fn matrices(text: &mut String, results: &Results, set: &str, jobs: &[Job]) {
     }
 }
 
-/// The outage in words.
-pub(crate) fn outage(Timeline { job, links, how, .. }: &Timeline) -> String {
-    let how = match how {
-        Cut::Down => "interfaces down",
-        Cut::Silent => "silently",
-    };
-    format!("{}: {links} of {} links cut, {how}", job.rw.fio(), job.bundle().links)
-}
-
 fn outages(results: &Results, set: &str) -> String {
     let columns =
         ["MB/s before", "while cut", "longest gap, ms", "slowest request, ms", "back after, ms"];
@@ -81,7 +71,7 @@ fn outages(results: &Results, set: &str) -> String {
         let never = timelines.iter().any(|it| it.returned_ms().is_none());
         let back = |it: &Timeline| it.returned_ms().unwrap_or_default() as f64;
         table.row(&[
-            outage(timelines[0]),
+            timelines[0].outage(),
             show(1, &|it| it.usual() / 1e6),
             show(1, &|it| it.during() / 1e6),
             show(0, &|it| it.gap_ms as f64),

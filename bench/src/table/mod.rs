@@ -2,8 +2,6 @@
 
 mod links;
 
-pub(crate) use links::outage;
-
 use std::fmt::Write;
 
 use crate::bars;

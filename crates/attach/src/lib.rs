@@ -23,7 +23,6 @@ mod listener;
 mod loop_attachment;
 mod mapper;
 mod module;
-mod reclaim;
 mod slots;
 
 pub mod fuse;
@@ -39,7 +38,6 @@ pub use claim::serve_claims;
 pub use descriptors::keep_from_children;
 pub use error::Error;
 pub use loop_attachment::LoopAttachment;
-pub use reclaim::{avoid_reclaim_io, lock_memory};
 
 /// The unit of the block layer, ublk and virtio, in bytes.
 const SECTOR: u64 = 512;

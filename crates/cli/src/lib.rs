@@ -16,6 +16,7 @@ mod health;
 mod identity;
 mod leftovers;
 mod link;
+mod link_command;
 mod links;
 mod log;
 mod manual;
@@ -39,8 +40,9 @@ use tyche_console::{output, size};
 
 pub use crate::connect::ConnectArgs;
 pub use crate::discover::DiscoverArgs;
+pub use crate::link_command::LinkCommand;
 pub use crate::serve::ServeArgs;
-pub use crate::wrap::{LinkCommand, Wrapper};
+pub use crate::wrap::Wrapper;
 pub use tyche_attach::serve_claims;
 
 use crate::bench::BenchArgs;

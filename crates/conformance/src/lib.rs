@@ -28,10 +28,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use frame::Mac;
-pub use suite::{Outcome, Role, Suite};
+pub use suite::{Outcome, Suite};
 
 /// The result type, with an error in one line.
 pub type Result<T> = std::result::Result<T, String>;
+
+/// The end under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The target: the suite plays a host.
+    Target,
+    /// The host: the suite plays a target.
+    Host,
+}
 
 /// The implementation under test, at the other end of a link.
 pub trait Subject {

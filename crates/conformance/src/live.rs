@@ -140,7 +140,8 @@ impl Subject for Live {
 
     fn send(&mut self, frame: &[u8]) -> Result<()> {
         let mut vectors = TxVectors::new(1, 1);
-        let (head, payload) = frame.split_first_chunk().ok_or("a frame shorter than 64 bytes")?;
+        let (head, payload) =
+            frame.split_first_chunk::<HEAD>().ok_or("a frame shorter than 64 bytes")?;
         let mut batch = vectors.batch();
         batch.push(head, [payload], &[]);
         let deadline = Instant::now() + PATIENCE;

@@ -6,9 +6,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::exchange::{Exchange, PATIENCE};
-use crate::suite::Role;
 use crate::table::{Table, hex, number, object, shown};
-use crate::{Result, Subject};
+use crate::{Result, Role, Subject};
 
 /// Polling interval for state that no frame reports.
 const POLL: Duration = Duration::from_millis(10);

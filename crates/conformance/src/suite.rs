@@ -7,16 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::run::Run;
 use crate::table::{Table, hex};
-use crate::{Result, Subject};
-
-/// The end under test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The target: the suite plays a host.
-    Target,
-    /// The host: the suite plays a target.
-    Host,
-}
+use crate::{Result, Role, Subject};
 
 /// The result of a vector.
 #[derive(Clone, Debug, PartialEq, Eq)]

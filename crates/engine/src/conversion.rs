@@ -1,7 +1,7 @@
-//! Conversions of requests, results and disks between the protocol and [`tyche_block`].
+//! Conversions of a host's requests, results and disks between the protocol and [`tyche_block`].
 
 use tyche_block::{Errno, Geometry, Operation as BlockOperation, Request};
-use tyche_proto::wire::{Command, CommandFlags, Opcode, Status};
+use tyche_proto::wire::{CommandFlags, Opcode, Status};
 use tyche_proto::{ExportState, Operation};
 
 /// The geometry of an export at its host.
@@ -38,19 +38,6 @@ pub(crate) fn operation(request: &Request) -> Operation {
     Operation { opcode, flags, offset, len }
 }
 
-/// The operation of a target's store for a command.
-pub(crate) fn block_operation(command: &Command) -> BlockOperation {
-    let fua = command.flags.contains(CommandFlags::FUA);
-    let may_unmap = command.flags.contains(CommandFlags::MAY_UNMAP);
-    match command.opcode {
-        Opcode::Read => BlockOperation::Read,
-        Opcode::Write => BlockOperation::Write { fua },
-        Opcode::Flush => BlockOperation::Flush,
-        Opcode::Discard => BlockOperation::Discard,
-        Opcode::WriteZeroes => BlockOperation::WriteZeroes { fua, may_unmap },
-    }
-}
-
 /// The result of a request at the host.
 pub(crate) fn result(status: Status) -> Result<(), Errno> {
     Err(match status {
@@ -62,30 +49,4 @@ pub(crate) fn result(status: Status) -> Result<(), Errno> {
         Status::Unsupported => Errno::OPNOTSUPP,
         Status::NoMemory => Errno::NOMEM,
     })
-}
-
-/// The status on the wire for the result of a target's store.
-pub(crate) fn status(result: Result<(), Errno>) -> Status {
-    let Err(errno) = result else { return Status::Success };
-    match errno {
-        Errno::INVAL => Status::Invalid,
-        Errno::ROFS => Status::ReadOnly,
-        Errno::NOSPC => Status::NoSpace,
-        Errno::OPNOTSUPP => Status::Unsupported,
-        Errno::NOMEM => Status::NoMemory,
-        _ => Status::Io,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_learns_what_the_store_said() {
-        for &end in Status::ALL {
-            assert_eq!(status(result(end)), end);
-        }
-        assert_eq!(status(Err(Errno::PERM)), Status::Io);
-    }
 }

@@ -6,7 +6,7 @@ use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_proto::Outgoing;
 use tyche_proto::wire::{
-    Body, Control, Discover, Frame, Greeting, Header, Kind, Mac, Name, Offer, Uuid, Versions,
+    Body, Control, Discover, Frame, Greeting, Mac, Name, Offer, Uuid, Versions,
 };
 
 use crate::clock::now;
@@ -125,12 +125,12 @@ impl Discovery {
 
 fn post(port: &mut Port, to: Mac, question: Discover) {
     let mut out = Outgoing::new();
-    let mut control = Some(Control::Discover(question));
+    let mut question = Some(question);
     let poll = |out: &mut Outgoing| {
-        out.destination = to;
-        out.header = Header::new(Kind::Discover);
-        out.control = control.take();
-        out.control.is_some()
+        let question = question.take().map(Control::Discover);
+        let is_left = question.is_some();
+        question.into_iter().for_each(|question| out.set_control(to, question));
+        is_left
     };
     port.transmit(now(), &mut out, poll, |_, _| unreachable!("a question carries no data"));
 }

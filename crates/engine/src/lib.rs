@@ -22,6 +22,7 @@ mod placed;
 mod port;
 mod random;
 mod stages;
+#[cfg(feature = "target")]
 mod target;
 mod volume;
 mod wait;
@@ -36,6 +37,7 @@ pub use host::{
 pub use placed::{LinkNodes, SessionNodes};
 pub use port::PortStats;
 pub use stages::{Stage, StageTimes};
+#[cfg(feature = "target")]
 pub use target::{
     ExportReport, RememberWriter, RenewGeneration, SessionReport, Target, TargetExport,
     TargetLinkReport, TargetOptions, TargetReport,

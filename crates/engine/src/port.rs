@@ -4,14 +4,10 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use tyche_link::{Link, RxBatch, TxBatch, TxVectors};
 use tyche_numa::{Home, Node};
-use tyche_proto::wire::{
-    COOKIE_AT, Connect, Control, Data, ENTRIES_MAX, ENTRY_LEN, Entry, FRAME_LEN_MAX, HEAD_LEN,
-    Header, Hello, Mac, emit_entries,
-};
-use tyche_proto::{Instant, Outgoing, OutgoingEcho, Problem};
+use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
+use tyche_proto::{Instant, Outgoing, Part, Problem};
 
 use crate::placed;
 
@@ -46,8 +42,7 @@ pub(crate) struct Port {
     ethertype: u16,
     pub(crate) rx: RxBatch,
     vectors: TxVectors,
-    /// The entries of the frame being added to a batch.
-    tail: [u8; ENTRIES_MAX * ENTRY_LEN],
+    encoder: Encoder,
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
@@ -75,7 +70,7 @@ impl Port {
         Self {
             rx: RxBatch::new(BATCH, payload_max),
             vectors: TxVectors::new(BATCH, ENTRIES_MAX),
-            tail: [0; ENTRIES_MAX * ENTRY_LEN],
+            encoder: Encoder::new(),
             stats: PortStats::default(),
             down_until: None,
             trouble: None,
@@ -198,51 +193,41 @@ impl Port {
     }
 
     /// Sends frames while `poll` composes them; returns their number. `data` finds the bytes of a
-    /// frame's data entry. Frames that the interface refuses are lost, as on the wire.
+    /// part of a frame's data. Frames that the interface refuses are lost, as on the wire.
     pub(crate) fn transmit<'a>(
         &mut self,
         now: Instant,
         out: &mut Outgoing,
         mut poll: impl FnMut(&mut Outgoing) -> bool,
-        data: impl Fn(&Outgoing, &Data) -> &'a [u8],
+        data: impl Fn(&Outgoing, &Part) -> &'a [u8],
     ) -> usize {
         let src = Mac(self.link.mac());
-        let mut frames = 0;
-        loop {
-            let (mut batch, mut more, mut probe) = (self.vectors.batch(), true, None);
-            while more && probe.is_none() && batch.room() > 0 {
-                more = poll(out);
-                let addresses = (out.destination, src, self.ethertype);
-                match &out.control {
-                    _ if !more => {}
-                    _ if out.echo.is_some() => push_echo(&mut batch, out, addresses),
-                    None => push_entries(&mut batch, &mut self.tail, out, addresses, &data),
-                    Some(Control::Hello(hello)) => probe = Some((hello.clone(), addresses)),
-                    Some(control) => {
-                        if let Control::Connect(Connect { cookie, .. }) = control {
-                            // Frames that arrive on the channel carry it.
-                            self.link.narrow(COOKIE_AT, cookie.first_bytes());
-                        }
-                        push_body(&mut batch, &out.header, control, addresses);
-                    }
+        let (mut frames, mut pending) = (0, poll(out));
+        while pending {
+            let mut batch = self.vectors.batch();
+            while pending && batch.room() > 0 {
+                let is_probe = matches!(out.content, Content::Control(Control::Hello(_)));
+                // An interface whose MTU is being lowered refuses longer probes, and with them what
+                // follows in the batch.
+                if is_probe && !batch.is_empty() {
+                    break;
+                }
+                if let Content::Control(Control::Connect(connect)) = &out.content {
+                    // Frames that arrive on the channel carry it.
+                    self.link.narrow(COOKIE_AT, connect.cookie.first_bytes());
+                }
+                let sender = (src, self.ethertype);
+                let frame = out.encode(&mut self.encoder, sender, |part| data(out, part));
+                if !is_probe || frame.len() <= self.link.frame_len_max() {
+                    batch.push(frame.front, frame.data, frame.entries);
+                }
+                pending = poll(out);
+                if is_probe {
+                    break;
                 }
             }
             frames += batch.len();
-            let mut sent = dispatch(&mut *self.link, &mut self.stats, &batch);
-            // An interface whose MTU was lowered refuses longer probes.
-            let fits = |hello: &Hello| hello.frame_len as usize <= self.link.frame_len_max();
-            if let Some((hello, addresses)) = probe.filter(|(hello, _)| fits(hello)) {
-                let hello = Control::Hello(hello);
-                let (mut head, mut body) = ([0; HEAD_LEN], [0; Control::LEN_MAX]);
-                let len = hello.emit(&mut body);
-                let parts = [&body[..len], &PADDING[..hello.padding_len()]];
-                out.header.seal(addresses, parts, &[], &mut head);
-                let mut batch = self.vectors.batch();
-                batch.push(&head, parts, &[]);
-                frames += 1;
-                sent = sent.and(dispatch(&mut *self.link, &mut self.stats, &batch));
-            }
-            match sent {
+            match dispatch(&mut *self.link, &mut self.stats, &batch) {
                 Ok(sent) => {
                     if sent > 0 && self.trouble.as_ref().is_some_and(|it| it.is_with_sending) {
                         self.recovered();
@@ -250,10 +235,8 @@ impl Port {
                 }
                 Err(error) => self.failed(now, &error, true),
             }
-            if !more {
-                return frames;
-            }
         }
+        frames
     }
 }
 
@@ -268,50 +251,4 @@ fn dispatch(link: &mut dyn Link, stats: &mut PortStats, batch: &TxBatch<'_>) -> 
     stats.tx_frames += sent as u64;
     stats.tx_bytes += batch.frames().take(sent).map(|frame| frame.len() as u64).sum::<u64>();
     result
-}
-
-static PADDING: [u8; FRAME_LEN_MAX] = [0; FRAME_LEN_MAX];
-
-/// Adds a frame of entries to the batch: headers, data in place, entries.
-fn push_entries<'b, 'd: 'b>(
-    batch: &mut TxBatch<'b>,
-    tail: &mut [u8; ENTRIES_MAX * ENTRY_LEN],
-    out: &Outgoing,
-    addresses: (Mac, Mac, u16),
-    data: &impl Fn(&Outgoing, &Data) -> &'d [u8],
-) {
-    let mut head = [0; HEAD_LEN];
-    let tail_len = emit_entries(&out.entries, tail);
-    let tail = &tail[..tail_len];
-    let mut parts = ArrayVec::<&'b [u8], ENTRIES_MAX>::new();
-    for entry in &out.entries {
-        if let Entry::Data(part) = entry {
-            parts.push(data(out, part));
-        }
-    }
-    out.header.seal(addresses, parts.iter().copied(), tail, &mut head);
-    batch.push(&head, parts, tail);
-}
-
-/// Adds an echo to the batch: filling in front of its entry.
-fn push_echo(batch: &mut TxBatch<'_>, out: &Outgoing, addresses: (Mac, Mac, u16)) {
-    let OutgoingEcho { echo, filling } = out.echo.expect("the caller has looked");
-    let (mut head, mut tail) = ([0; HEAD_LEN], [0; ENTRY_LEN]);
-    echo.emit(&mut tail);
-    let filling = &PADDING[..filling];
-    out.header.seal(addresses, [filling], &tail, &mut head);
-    batch.push(&head, [filling], &tail);
-}
-
-/// Adds a frame with a body to the batch; the body is copied.
-fn push_body(
-    batch: &mut TxBatch<'_>,
-    header: &Header,
-    control: &Control,
-    addresses: (Mac, Mac, u16),
-) {
-    let (mut head, mut body) = ([0; HEAD_LEN], [0; Control::LEN_MAX]);
-    let len = control.emit(&mut body);
-    header.seal(addresses, [&body[..len]], &[], &mut head);
-    batch.push(&head, [], &body[..len]);
 }

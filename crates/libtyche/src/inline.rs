@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_engine::{HostOptions, HostReport, InlineHost, Notice};
 
+use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Refused, Why};
-use crate::volume::REQUESTS_MAX;
 
 pub(crate) struct Inline {
     state: Mutex<State>,

@@ -12,23 +12,14 @@ use tyche_proto::wire::{ETHERTYPE, Mac, Name};
 use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig, parse_export};
 use uuid::Uuid;
 
+use crate::REQUESTS_MAX;
 use crate::error::OpenError;
-use crate::volume::{REQUESTS_MAX, Volume};
+use crate::volume::{Mode, Volume};
 
 /// Pages wanted for the target's data queue: 32 MiB.
 const DAMQ_PAGES: u32 = (32 << 20) / 4096;
 /// The most memory of a volume for its own buffers.
 const MEMORY_MAX: usize = 64 << 30;
-
-/// The thread that drives the session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// The calling thread: the shortest path, for one thread that polls.
-    #[default]
-    Inline,
-    /// A thread of the volume's own, to which any number of threads submit requests.
-    Queue,
-}
 
 /// Options to open a volume with.
 #[derive(Clone, Debug)]

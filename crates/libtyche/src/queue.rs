@@ -11,8 +11,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
 use tyche_engine::{Host, HostOptions, HostReport, Notice};
 
+use crate::REQUESTS_MAX;
 use crate::error::OpenError;
-use crate::volume::REQUESTS_MAX;
 
 pub(crate) struct Queue {
     host: Host,

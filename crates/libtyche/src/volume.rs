@@ -7,13 +7,20 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_engine::{HostOptions, HostReport};
 
+use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Refused, Why};
 use crate::inline::Inline;
-use crate::options::Mode;
 use crate::queue::Queue;
 
-/// The most requests that a volume takes before one of them has to be picked up.
-pub const REQUESTS_MAX: usize = 1024;
+/// The thread that drives the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The calling thread: the shortest path, for one thread that polls.
+    #[default]
+    Inline,
+    /// A thread of the volume's own, to which any number of threads submit requests.
+    Queue,
+}
 
 /// An open export: takes requests, each with a token of the caller's choice, and returns their
 /// completions in the order in which they end.

@@ -25,10 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tyche_numa::Node;
 use tyche_wake::{Doorbell, Inbox, SOURCES_MAX, Spin, now_ns, sleep};
 
-use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
+use crate::{Link, Receiver, RxBatch, TxBatch};
 
 /// Batches in circulation between the thread and the user of a link, besides the user's own.
 pub const BATCHES: usize = 4;
@@ -78,21 +77,15 @@ impl HandOverLink {
     }
 }
 
-impl Link for HandOverLink {
-    fn name(&self) -> &str {
-        self.inner.name()
+impl crate::Wrapper for HandOverLink {
+    type Inner = Box<dyn Link>;
+
+    fn inner(&self) -> &Box<dyn Link> {
+        &self.inner
     }
 
-    fn mac(&self) -> Mac {
-        self.inner.mac()
-    }
-
-    fn frame_len_max(&self) -> usize {
-        self.inner.frame_len_max()
-    }
-
-    fn receive_capacity(&self, frame_len: usize) -> usize {
-        self.inner.receive_capacity(frame_len)
+    fn inner_mut(&mut self) -> &mut Box<dyn Link> {
+        &mut self.inner
     }
 
     /// # Panics
@@ -119,7 +112,7 @@ impl Link for HandOverLink {
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
         self.belt.filled.awake();
-        self.inner.send(batch)
+        Link::send(&mut *self.inner, batch)
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
@@ -130,22 +123,6 @@ impl Link for HandOverLink {
             self.belt.filled.ring();
         }
         fd
-    }
-
-    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
-        self.inner.narrow(at, bytes);
-    }
-
-    fn overruns(&mut self) -> u64 {
-        self.inner.overruns()
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.inner.counters()
-    }
-
-    fn memory_nodes(&self) -> Vec<Node> {
-        self.inner.memory_nodes()
     }
 }
 

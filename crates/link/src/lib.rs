@@ -21,29 +21,38 @@ pub mod memory;
 pub mod packet;
 pub mod pcap;
 pub mod tcp;
+mod wrapper;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use tyche_numa::Node;
 
-pub use batch::{FRAMES_MAX, Refused, RxBatch, RxFrame, TAIL_MAX, TxBatch, TxFrame, TxVectors};
+pub use batch::{COPIED_MAX, FRAMES_MAX, Refused, RxBatch, RxFrame, TxBatch, TxFrame, TxVectors};
 
 /// Bytes of Ethernet and Tyche header together; the payload starts after them.
 pub const HEAD: usize = 64;
 
+pub use wrapper::Wrapper;
+
 /// An Ethernet address.
 pub type Mac = [u8; 6];
+
+/// What a link is called, and its address.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface<'a> {
+    /// Name for people and logs.
+    pub name: &'a str,
+    /// The source address of its frames.
+    pub mac: Mac,
+}
 
 /// One local interface that sends and receives frames of one EtherType.
 ///
 /// No call waits. To wait, poll [`wait_fd`](Self::wait_fd) for readability.
 pub trait Link: Send {
-    /// Name for people and logs, e.g. the interface's.
-    fn name(&self) -> &str;
-
-    /// The interface's own address.
-    fn mac(&self) -> Mac;
+    /// The name and the own address of the interface.
+    fn interface(&self) -> Interface<'_>;
 
     /// The longest frame that the interface takes now, in bytes from the destination address to
     /// the end of the payload (14 + MTU).
@@ -81,13 +90,22 @@ pub trait Link: Send {
     /// If it was taken before. Afterwards receiving from the link and its
     /// [`wait_fd`](Self::wait_fd) may panic, too.
     fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
-        let message = format!("link {} cannot receive in a thread of its own", self.name());
-        Err(io::Error::new(io::ErrorKind::Unsupported, message))
+        Err(wrapper::no_receiver(self.name()))
     }
 
     /// A descriptor that is readable while frames wait. Ask for it before every sleep: the call may
     /// tell a link that somebody sleeps.
     fn wait_fd(&self) -> BorrowedFd<'_>;
+
+    /// The name for people and logs, e.g. the interface's.
+    fn name(&self) -> &str {
+        self.interface().name
+    }
+
+    /// The interface's own address.
+    fn mac(&self) -> Mac {
+        self.interface().mac
+    }
 
     /// Frames that the kernel dropped for want of room since the link opened; zero where it drops
     /// none.
@@ -117,57 +135,6 @@ pub trait Link: Send {
     /// is no such memory.
     fn memory_nodes(&self) -> Vec<Node> {
         Vec::new()
-    }
-}
-
-/// Lets a wrapper take a link of any kind.
-impl<L: Link + ?Sized> Link for Box<L> {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn mac(&self) -> Mac {
-        (**self).mac()
-    }
-
-    fn frame_len_max(&self) -> usize {
-        (**self).frame_len_max()
-    }
-
-    fn receive_capacity(&self, frame_len: usize) -> usize {
-        (**self).receive_capacity(frame_len)
-    }
-
-    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
-        (**self).receive(batch)
-    }
-
-    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
-        (**self).send(batch)
-    }
-
-    fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
-        (**self).take_receiver()
-    }
-
-    fn wait_fd(&self) -> BorrowedFd<'_> {
-        (**self).wait_fd()
-    }
-
-    fn overruns(&mut self) -> u64 {
-        (**self).overruns()
-    }
-
-    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
-        (**self).narrow(at, bytes);
-    }
-
-    fn stamp_arrivals(&mut self, on: bool) -> bool {
-        (**self).stamp_arrivals(on)
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        (**self).counters()
     }
 }
 

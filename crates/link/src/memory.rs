@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::{HEAD, Link, Mac, Receiver, RxBatch, TxBatch};
+use crate::{HEAD, Interface, Link, Mac, Receiver, RxBatch, TxBatch};
 
 /// The most frames in flight in one direction.
 pub const QUEUE: usize = 1024;
@@ -144,12 +144,8 @@ fn down(name: &str) -> io::Error {
 }
 
 impl Link for MemoryLink {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn mac(&self) -> Mac {
-        self.mac
+    fn interface(&self) -> Interface<'_> {
+        Interface { name: &self.name, mac: self.mac }
     }
 
     fn frame_len_max(&self) -> usize {

@@ -10,13 +10,10 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tyche_numa::Node;
-
-use crate::{HEAD, Link, Mac, RxBatch, TxBatch};
+use crate::{HEAD, Link, RxBatch, TxBatch};
 
 /// The magic number for timestamps in nanoseconds.
 const MAGIC: u32 = 0xA1B2_3C4D;
@@ -71,21 +68,15 @@ impl<L: Link, W: Write> PcapLink<L, W> {
     }
 }
 
-impl<L: Link, W: Write + Send> Link for PcapLink<L, W> {
-    fn name(&self) -> &str {
-        self.inner.name()
+impl<L: Link, W: Write + Send> crate::Wrapper for PcapLink<L, W> {
+    type Inner = L;
+
+    fn inner(&self) -> &L {
+        &self.inner
     }
 
-    fn mac(&self) -> Mac {
-        self.inner.mac()
-    }
-
-    fn frame_len_max(&self) -> usize {
-        self.inner.frame_len_max()
-    }
-
-    fn receive_capacity(&self, frame_len: usize) -> usize {
-        self.inner.receive_capacity(frame_len)
+    fn inner_mut(&mut self) -> &mut L {
+        &mut self.inner
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
@@ -101,30 +92,6 @@ impl<L: Link, W: Write + Send> Link for PcapLink<L, W> {
         let sent = self.inner.send(batch)?;
         self.recorder.record(batch.frames().take(sent).map(|frame| (frame.len(), frame.parts())));
         Ok(sent)
-    }
-
-    fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.inner.wait_fd()
-    }
-
-    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
-        self.inner.narrow(at, bytes);
-    }
-
-    fn overruns(&mut self) -> u64 {
-        self.inner.overruns()
-    }
-
-    fn stamp_arrivals(&mut self, on: bool) -> bool {
-        self.inner.stamp_arrivals(on)
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.inner.counters()
-    }
-
-    fn memory_nodes(&self) -> Vec<Node> {
-        self.inner.memory_nodes()
     }
 }
 

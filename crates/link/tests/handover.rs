@@ -17,7 +17,7 @@ use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::handover::{BATCHES, HandOverLink, hand_over};
 use tyche_link::memory::{self, MemoryLink};
 use tyche_link::tcp::{TcpOptions, TcpServer};
-use tyche_link::{HEAD, Link, Mac, Receiver, RxBatch, TxBatch};
+use tyche_link::{HEAD, Link, Receiver, RxBatch};
 
 const NOW: Duration = Duration::ZERO;
 const SPIN: Duration = Duration::from_micros(50);
@@ -236,37 +236,19 @@ fn batches_of_another_shape_are_not_taken() {
 /// A link whose receiving half has a bug.
 struct Broken(MemoryLink);
 
-impl Link for Broken {
-    fn name(&self) -> &str {
-        self.0.name()
+impl tyche_link::Wrapper for Broken {
+    type Inner = MemoryLink;
+
+    fn inner(&self) -> &MemoryLink {
+        &self.0
     }
 
-    fn mac(&self) -> Mac {
-        self.0.mac()
-    }
-
-    fn frame_len_max(&self) -> usize {
-        self.0.frame_len_max()
-    }
-
-    fn receive_capacity(&self, frame_len: usize) -> usize {
-        self.0.receive_capacity(frame_len)
-    }
-
-    fn receive(&mut self, _: &mut RxBatch) -> io::Result<usize> {
-        unreachable!("the receiver receives")
+    fn inner_mut(&mut self) -> &mut MemoryLink {
+        &mut self.0
     }
 
     fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
         Ok(Box::new(BrokenReceiver(self.0.take_receiver()?)))
-    }
-
-    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
-        self.0.send(batch)
-    }
-
-    fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.0.wait_fd()
     }
 }
 

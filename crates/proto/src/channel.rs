@@ -10,8 +10,8 @@ mod tests;
 use std::time::Duration;
 
 use tyche_wire::{
-    Ack, Body, ChannelId, Control, Cookie, ENTRY_LEN, Entry, Flags, HEAD_LEN, Header, Kind, Mac,
-    PacketNumber, Pdu, Position, Reject, Ring,
+    Ack, Body, ChannelId, Checksums, Content, Control, Cookie, ENTRY_LEN, Entry, EntryList, Flags,
+    HEAD_LEN, Header, Kind, Mac, PacketNumber, Pdu, Position, Reject, Ring,
 };
 
 use crate::batching::{BatchPolicy, Batching};
@@ -20,7 +20,7 @@ use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::{Arrival, RxRing, TxRing};
 use crate::rtt::Rtt;
-use crate::rules::Rules;
+use crate::rules::{Rules, Unchecked};
 use crate::stats::ChannelStats;
 use crate::time::{Instant, earliest};
 
@@ -98,9 +98,9 @@ pub(crate) fn parse_body<'a, R: Rules>(
     payload: &'a [u8],
 ) -> Result<Body<'a>, Reject> {
     if R::CHECK_PAYLOAD {
-        Body::parse(header, payload)
+        Body::parse(header, payload, &Checksums)
     } else {
-        Body::parse_unchecked(header, payload)
+        Body::parse(header, payload, &Unchecked)
     }
 }
 
@@ -192,6 +192,11 @@ impl<R: Rules> Channel<R> {
             rules: std::marker::PhantomData,
             config,
         }
+    }
+
+    /// Our index of the channel.
+    pub(crate) fn id(&self) -> ChannelId {
+        self.config.own.0
     }
 
     /// The peer's address.
@@ -413,7 +418,7 @@ impl<R: Rules> Channel<R> {
     pub(crate) fn resend(
         &mut self,
         now: Instant,
-        entries: &mut Vec<Entry>,
+        entries: &mut EntryList,
         wanted: impl Fn(&Entry) -> bool,
     ) -> Option<Header> {
         if self.in_flight() >= self.congestion.window() {
@@ -485,6 +490,12 @@ impl<R: Rules> Channel<R> {
         Header { packet, flags, ..self.header(now, kind) }
     }
 
+    /// Makes a frame of the channel that carries no data.
+    pub(crate) fn address(&self, out: &mut Outgoing, header: Header, content: Content) {
+        out.set(self.peer(), header, content);
+        out.channel = Some(self.id());
+    }
+
     /// Composes what goes out though no entry does: a nack, an ack, a keepalive, an echo; false if
     /// there is none to send now.
     pub(crate) fn poll_upkeep(&mut self, now: Instant, out: &mut Outgoing) -> bool {
@@ -499,20 +510,20 @@ impl<R: Rules> Channel<R> {
             let nack =
                 Ack { newest: self.newest, bitmaps: [self.rx[0].bitmap(), self.rx[1].bitmap()] };
             let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
-            out.set_control(self.peer(), header, Some(Control::Ack(nack)));
+            self.address(out, header, Content::Control(Control::Ack(nack)));
         } else if ack_due {
             self.stats.acks_sent += 1;
             let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
-            out.set_control(self.peer(), header, None);
+            self.address(out, header, Content::Empty);
         } else if std::mem::take(&mut self.asking) {
             let header = self.unsequenced(now, Kind::Keepalive, Flags::ACK_REQUEST);
-            out.set_control(self.peer(), header, None);
+            self.address(out, header, Content::Empty);
         } else if self.sent_at.plus_ns(self.config.keep_alive_ns / 3) <= now {
             let header = self.unsequenced(now, Kind::Keepalive, Flags::NONE);
-            out.set_control(self.peer(), header, None);
-        } else if let Some((flags, echo)) = self.echoes.next() {
+            self.address(out, header, Content::Empty);
+        } else if let Some((flags, content)) = self.echoes.next() {
             let header = self.unsequenced(now, Kind::Echo, flags);
-            out.set_echo(self.peer(), header, echo);
+            self.address(out, header, content);
         } else {
             return false;
         }

@@ -6,25 +6,25 @@
 
 use std::collections::VecDeque;
 
-use tyche_wire::{ECHO_REPLIES_MAX, Echo, Flags};
+use tyche_wire::{Content, ECHO_REPLIES_MAX, Echo, Flags};
 
 /// Echoes that wait at once: a batch of frames from the link and another one.
 pub(crate) const ECHOES_MAX: usize = 128;
 
-/// An echo to be sent: its entry, and how long the frame shall be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutgoingEcho {
-    /// The entry.
-    pub echo: Echo,
-    /// Bytes of any content before it.
-    pub filling: usize,
+/// A frame to be sent.
+struct Waiting {
+    /// How often.
+    times: u16,
+    flags: Flags,
+    echo: Echo,
+    /// Bytes of any content before the entry.
+    filling: usize,
 }
 
 /// See the module. Takes memory with the first echo only: most channels never see one.
 #[derive(Default)]
 pub(crate) struct Echoes {
-    /// How often each frame is to be sent, and the frame.
-    waiting: VecDeque<(u16, Flags, OutgoingEcho)>,
+    waiting: VecDeque<Waiting>,
     /// Answers to questions that have not come, the lost ones included.
     awaited: u64,
 }
@@ -39,7 +39,7 @@ impl Echoes {
         assert!(echo.reply_len as usize >= Echo::LEN_MIN, "answers of {} bytes", echo.reply_len);
         assert!(frame_len >= Echo::LEN_MIN, "an echo of {frame_len} bytes");
         let filling = frame_len - Echo::LEN_MIN;
-        let taken = self.push(1, Flags::NONE, OutgoingEcho { echo, filling });
+        let taken = self.push(Waiting { times: 1, flags: Flags::NONE, echo, filling });
         self.awaited += if taken { echo.replies.into() } else { 0 };
         taken
     }
@@ -59,22 +59,22 @@ impl Echoes {
     pub(crate) fn answer(&mut self, echo: Echo) {
         if echo.replies > 0 {
             let filling = echo.reply_len as usize - Echo::LEN_MIN;
-            self.push(echo.replies, Flags::REPLY, OutgoingEcho { echo, filling });
+            self.push(Waiting { times: echo.replies, flags: Flags::REPLY, echo, filling });
         }
     }
 
-    fn push(&mut self, times: u16, flags: Flags, echo: OutgoingEcho) -> bool {
+    fn push(&mut self, frame: Waiting) -> bool {
         let fits = self.waiting.len() < ECHOES_MAX;
         if fits {
-            self.waiting.push_back((times, flags, echo));
+            self.waiting.push_back(frame);
         }
         fits
     }
 
-    /// The next frame.
-    pub(crate) fn next(&mut self) -> Option<(Flags, OutgoingEcho)> {
-        let (times, flags, echo) = self.waiting.front_mut()?;
-        let next = (*flags, *echo);
+    /// The flags and contents of the next frame.
+    pub(crate) fn next(&mut self) -> Option<(Flags, Content)> {
+        let Waiting { times, flags, echo, filling } = self.waiting.front_mut()?;
+        let next = (*flags, Content::Echo { echo: *echo, filling: *filling });
         *times -= 1;
         if *times == 0 {
             self.waiting.pop_front();

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Body, Command, CommandFlags, Completion, Data, ENTRIES_MAX, Echo, Entries, Entry, Event, Flags,
-    Header, Kind, Opcode, Position, Reject, Ring, Status, Tag, Times,
+    Body, Command, CommandFlags, Completion, Data, ENTRIES_MAX, Echo, Entries, Entry, EntryList,
+    Event, Flags, Header, Kind, Opcode, Position, Reject, Ring, Status, Tag, Times,
 };
 
 use crate::channel::{Channel, ChannelConfig};
@@ -410,7 +410,6 @@ impl<R: Rules> Initiator<R> {
 
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
-        (out.destination, out.control, out.echo) = (self.channel.peer(), None, None);
         let slots = &self.slots;
         let wanted = |entry: &Entry| match entry {
             Entry::Command(Command { tag, .. }) | Entry::Data(Data { tag, .. }) => {
@@ -419,19 +418,27 @@ impl<R: Rules> Initiator<R> {
             }
             Entry::Completion(_) | Entry::Event(_) => unreachable!("hosts send requests"),
         };
-        if let Some(header) = self.channel.resend(now, &mut out.entries, wanted) {
-            out.header = header;
-            return true;
-        }
-        if let Some(ring) = self.compose(now, &mut out.entries) {
-            out.header = self.channel.send(now, ring, &out.entries);
-            return true;
-        }
-        self.channel.poll_upkeep(now, out)
+        let entries = out.content.begin_entries();
+        let header = match self.channel.resend(now, entries, wanted) {
+            Some(header) => header,
+            None => match self.compose(now, entries) {
+                Some(ring) => self.channel.send(now, ring, entries),
+                None => return self.channel.poll_upkeep(now, out),
+            },
+        };
+        (out.destination, out.channel) = (self.channel.peer(), Some(self.channel.id()));
+        out.header = header;
+        let place = |data: &Data| {
+            let piece = self.slots[usize::from(data.tag.slot)].piece;
+            let piece = piece.expect("data are sent while their request is in progress");
+            (piece.op, piece.base)
+        };
+        out.place_data(place);
+        true
     }
 
     /// Fills a new frame's entries: data of writes as far as they fit, then commands.
-    fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
+    fn compose(&mut self, now: Instant, entries: &mut EntryList) -> Option<Ring> {
         entries.clear();
         if self.is_held(now) {
             return None;
@@ -475,7 +482,7 @@ impl<R: Rules> Initiator<R> {
     }
 
     /// Adds the next part of a write's data, with its command if it is the first part.
-    fn compose_write(&mut self, index: u16, entries: &mut Vec<Entry>, data: usize) -> Option<u32> {
+    fn compose_write(&mut self, index: u16, entries: &mut EntryList, data: usize) -> Option<u32> {
         let command = self.command(index);
         let slot = &mut self.slots[usize::from(index)];
         let first = slot.moved == 0;

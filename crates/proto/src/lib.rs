@@ -48,11 +48,10 @@ mod time;
 mod turns;
 
 pub use batching::BatchPolicy;
-pub use echo::OutgoingEcho;
 pub use generation::Loss;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
 pub use operation::{OpId, Operation};
-pub use outgoing::Outgoing;
+pub use outgoing::{Outgoing, Part};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
 pub use rules::{Rules, Sound};
 pub use session::{

@@ -1,30 +1,37 @@
-//! What the core hands out to be sent, and how much of it fits into a frame.
+//! The frames that the core hands out to be sent, and how much of it fits into one.
 
+use arrayvec::ArrayVec;
 use tyche_wire::{
-    ChannelId, Control, ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, Header, Kind, Mac, PAGE_LEN,
+    ChannelId, Checksums, Content, Control, Data, ENTRIES_MAX, ENTRY_LEN, ETHERTYPE, Encoded,
+    Encoder, Entry, HEAD_LEN, Header, Kind, Mac, PAGE_LEN,
 };
 
-use crate::echo::OutgoingEcho;
-
 /// One frame to be sent. The caller owns it and passes it to `poll_transmit` again and again, so
-/// that nothing is allocated per frame.
-///
-/// The frame's data section consists of the ranges that its [`Entry::Data`] entries name, in
-/// their order; the caller knows where each request's data lie.
+/// that nothing is allocated per frame; an [`Encoder`](tyche_wire::Encoder) writes its bytes.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// Where the frame goes.
+    /// The address that the frame goes to.
     pub destination: Mac,
-    /// Our index of the channel that the frame belongs to, whose requests its entries name.
+    /// Our index of the channel that the frame belongs to, if any.
     pub channel: Option<ChannelId>,
     /// Everything but the lengths and checksums.
     pub header: Header,
-    /// For the kinds that carry entries.
-    pub entries: Vec<Entry>,
-    /// For the kinds that carry a body.
-    pub control: Option<Control>,
-    /// For an echo.
-    pub echo: Option<OutgoingEcho>,
+    /// Everything behind the header but the data.
+    pub content: Content,
+    /// The places of the data section's bytes: one for each [`Entry::Data`], in order.
+    pub parts: ArrayVec<Part, ENTRIES_MAX>,
+}
+
+/// Bytes of a request's data, in memory of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The request: of a session, the number of the operation ([`OpId`](crate::OpId)); of a
+    /// listener, the slot of the channel.
+    pub request: u32,
+    /// First byte within the request's data.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
 }
 
 impl Outgoing {
@@ -34,26 +41,56 @@ impl Outgoing {
             destination: Mac([0; 6]),
             channel: None,
             header: Header::new(Kind::Keepalive),
-            entries: Vec::with_capacity(ENTRIES_MAX),
-            control: None,
-            echo: None,
+            content: Content::Empty,
+            parts: ArrayVec::new(),
         }
     }
 
-    /// Makes it a frame without entries.
-    pub(crate) fn set_control(&mut self, to: Mac, header: Header, control: Option<Control>) {
+    /// Writes the frame. `data` finds the bytes of a part; `src` and `ethertype` are those of the
+    /// link.
+    pub fn encode<'e, 'd>(
+        &self,
+        encoder: &'e mut Encoder,
+        (src, ethertype): (Mac, u16),
+        data: impl FnMut(&Part) -> &'d [u8],
+    ) -> Encoded<'e, 'd> {
+        let (ethernet, data) = ((self.destination, src, ethertype), self.parts.iter().map(data));
+        encoder.encode(ethernet, &self.header, &self.content, &Checksums, data)
+    }
+
+    /// The bytes of the frame with this data section, for those who keep frames: simulations,
+    /// tests.
+    pub fn to_bytes(&self, src: Mac, data: &[u8]) -> Vec<u8> {
+        let (mut encoder, ethernet) = (Encoder::new(), (self.destination, src, ETHERTYPE));
+        let data = (!data.is_empty()).then_some(data);
+        encoder.encode(ethernet, &self.header, &self.content, &Checksums, data).bytes().collect()
+    }
+
+    /// Makes it a frame without data.
+    pub(crate) fn set(&mut self, to: Mac, header: Header, content: Content) {
         self.destination = to;
         self.channel = None;
         self.header = header;
-        self.control = control;
-        self.echo = None;
-        self.entries.clear();
+        self.content = content;
+        self.parts.clear();
     }
 
-    /// Makes it an echo.
-    pub(crate) fn set_echo(&mut self, to: Mac, header: Header, echo: OutgoingEcho) {
-        self.set_control(to, header, None);
-        self.echo = Some(echo);
+    /// Makes it a frame outside of channels, whose header says no more than its kind.
+    pub fn set_control(&mut self, to: Mac, control: Control) {
+        self.set(to, Header::new(control.kind()), Content::Control(control));
+    }
+
+    /// Notes where the data of its entries lie. `place`: the request of a part, and where the data
+    /// of its slot begin in the request.
+    pub(crate) fn place_data(&mut self, place: impl Fn(&Data) -> (u32, u32)) {
+        let Self { content, parts, .. } = self;
+        parts.clear();
+        for entry in content.entries() {
+            if let Entry::Data(data) = entry {
+                let (request, base) = place(data);
+                parts.push(Part { request, offset: base + data.offset, len: data.len });
+            }
+        }
     }
 }
 

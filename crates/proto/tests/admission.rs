@@ -182,9 +182,7 @@ fn frames_for_one_address_are_not_taken_from_broadcast() {
     let mut door = Door::new(false);
     let connect = door.connect(100, session(100), WRITER);
     let mut out = tyche_proto::Outgoing::new();
-    out.destination = Mac::BROADCAST;
-    out.header = Header::new(Kind::Connect);
-    out.control = Some(Control::Connect(connect));
+    out.set_control(Mac::BROADCAST, Control::Connect(connect));
     let frame = pair::seal(&out, HOST);
     let (head, payload) = frame.split_first_chunk().unwrap();
     door.listener.handle_frame(door.now, head, payload);
@@ -202,7 +200,9 @@ fn a_repeated_farewell_is_answered_though_the_channel_is_gone() {
     for packet in 2..5 {
         let keepalive = Door::keepalive(&accept, packet);
         let farewell = Header { kind: Kind::Disconnect, ..keepalive };
-        assert!(door.give(STRANGER, farewell, None).iter().all(|out| out.control.is_some()));
+        assert!(
+            door.give(STRANGER, farewell, None).iter().all(|out| out.content.control().is_some())
+        );
         let sent = door.give(HOST, farewell, None);
         let answer = sent.iter().find(|out| out.header.kind == Kind::Disconnect);
         answers.push(answer.expect("it is answered").header.packet);
@@ -242,9 +242,7 @@ fn a_crowd_without_channels_does_not_keep_a_fence_from_being_answered() {
         name: Name::EMPTY,
     };
     let mut out = tyche_proto::Outgoing::new();
-    out.destination = Mac::BROADCAST;
-    out.header = Header::new(Kind::Discover);
-    out.control = Some(Control::Discover(discover));
+    out.set_control(Mac::BROADCAST, Control::Discover(discover));
     let frame = pair::seal(&out, STRANGER);
     let (head, payload) = frame.split_first_chunk().unwrap();
     for _ in 0..1000 {

@@ -5,10 +5,8 @@
 mod pair;
 
 use pair::{FRAME_LEN, HOST, Pair, TARGET, seal, session};
-use tyche_proto::SessionEvent;
-use tyche_proto::wire::{
-    Cookie, ECHO_REPLIES_MAX, ENTRY_LEN, ETHERTYPE, Echo, Flags, HEAD_LEN, Header, Kind, Reject,
-};
+use tyche_proto::wire::{Content, Cookie, ECHO_REPLIES_MAX, Echo, Flags, Header, Kind, Reject};
+use tyche_proto::{Outgoing, SessionEvent};
 
 /// Echoes that a channel keeps to be answered. PROTOCOL.md, "Echo frames".
 const KEPT_MAX: u64 = 128;
@@ -18,14 +16,14 @@ impl Pair {
     fn exchange(&mut self) -> Vec<usize> {
         let mut answers = Vec::new();
         while let Some(frame) = self.host_sends() {
-            if self.out.echo.is_some() {
+            if matches!(self.out.content, Content::Echo { .. }) {
                 self.asked = Some(self.out.header);
             }
             self.target_takes(&frame);
         }
         while self.listener.poll_event().is_some() {}
         while let Some(frame) = self.target_sends() {
-            if self.out.echo.is_some() {
+            if matches!(self.out.content, Content::Echo { .. }) {
                 assert!(self.out.header.flags.contains(Flags::REPLY));
                 answers.push(frame.len());
             }
@@ -50,12 +48,11 @@ impl Pair {
         let mut header = self.asked.expect("an echo was sent before");
         header.packet.0 += 1000;
         change(&mut header);
-        let (mut tail, mut head) = ([0; ENTRY_LEN], [0; HEAD_LEN]);
-        echo.emit(&mut tail);
         let is_reply = header.flags.contains(Flags::REPLY);
-        let filling = vec![0; if is_reply { echo.reply_len as usize - Echo::LEN_MIN } else { 0 }];
-        header.seal((TARGET, HOST, ETHERTYPE), [&filling[..]], &tail, &mut head);
-        self.target_takes(&[&head[..], &filling, &tail].concat());
+        let filling = if is_reply { echo.reply_len as usize - Echo::LEN_MIN } else { 0 };
+        let content = Content::Echo { echo, filling };
+        let out = Outgoing { destination: TARGET, header, content, ..Outgoing::new() };
+        self.target_takes(&out.to_bytes(HOST, &[]));
     }
 }
 

@@ -6,7 +6,7 @@ mod door;
 mod pair;
 
 use arrayvec::ArrayVec;
-use tyche_proto::wire::{Accept, Control, Cookie, Fence, Header, Kind, Reject};
+use tyche_proto::wire::{Accept, Content, Control, Cookie, Fence, Header, Kind, Reject};
 
 use door::{Door, WRITER, session};
 use pair::HOST;
@@ -24,7 +24,7 @@ fn is_fenced(door: &mut Door, asker: &Accept, packet: u64, closed: (Cookie, &Acc
     let tags = ArrayVec::new();
     let fence = Fence { cookie: closed.0, channel: closed.1.channel, tags };
     let sent = door.give(HOST, header, Some(Control::Fence(fence)));
-    sent.iter().any(|out| matches!(out.control, Some(Control::Fenced(_))))
+    sent.iter().any(|out| matches!(out.content, Content::Control(Control::Fenced(_))))
 }
 
 #[test]

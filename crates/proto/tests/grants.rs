@@ -7,7 +7,7 @@ mod pair;
 use std::time::Duration;
 
 use pair::{FRAME_LEN, Pair, TARGET, random, seal, session};
-use tyche_proto::wire::{Accept, Control, Reject, Uuid};
+use tyche_proto::wire::{Accept, Content, Control, Reject, Uuid};
 use tyche_proto::{PortConfig, Session, SessionConfig};
 
 /// Connects another session to a target whose accepts are changed, and returns the pair when the
@@ -31,7 +31,7 @@ fn connect(channels: usize, mut change: impl FnMut(&mut Accept)) -> Pair {
         }
         pair.serve();
         while pair.listener.poll_transmit(pair.now, &mut pair.out) {
-            if let Some(Control::Accept(accept)) = &mut pair.out.control {
+            if let Content::Control(Control::Accept(accept)) = &mut pair.out.content {
                 change(accept);
                 answers += 1;
             }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use pair::{Pair, TARGET, seal, session};
 use tyche_proto::wire::{
-    ChannelId, CommandFlags, Completion, Entry, Opcode, Reject, Status, Tag, Times,
+    ChannelId, CommandFlags, Completion, Content, Entry, EntryList, Opcode, Reject, Status, Tag,
+    Times,
 };
 use tyche_proto::{
     Action, Exchange, Instant, ListenerEvent, OpId, Operation, SessionConfig, SessionEvent,
@@ -60,8 +61,9 @@ impl Pair {
     }
 
     /// Sends a frame of the target with other entries than it has.
-    fn forge(&mut self, change: impl FnOnce(&mut Vec<Entry>)) {
-        change(&mut self.out.entries);
+    fn forge(&mut self, change: impl FnOnce(&mut EntryList)) {
+        let Content::Entries(entries) = &mut self.out.content else { panic!("it has entries") };
+        change(entries);
         let frame = seal(&self.out, TARGET);
         self.host_takes(&frame);
     }
@@ -97,7 +99,7 @@ fn a_write_in_three_frames() {
     pair.pass(40);
     let frame = pair.target_sends().unwrap();
     let target = Times { transmit_ns: 40, ..SPENT };
-    assert_eq!(times_of(&pair.out.entries), [target]);
+    assert_eq!(times_of(pair.out.content.entries()), [target]);
     pair.pass(3000);
     pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
@@ -124,7 +126,7 @@ fn a_read_in_three_frames() {
         assert_eq!(pair.completed(), None);
         pair.pass(40);
         let frame = pair.target_sends().unwrap();
-        assert_eq!(times_of(&pair.out.entries), times);
+        assert_eq!(times_of(pair.out.content.entries()), times);
         pair.host_takes(&frame);
     }
     assert_eq!(pair.completed(), Some((op, Status::Success)));
@@ -180,8 +182,8 @@ fn what_is_sent_again_says_what_it_said_first() {
         pair.pass(1_000_000);
         pair.listener.handle_timeout(pair.now);
         while let Some(frame) = pair.target_sends() {
-            if !pair.out.entries.is_empty() {
-                again = Some((frame, times_of(&pair.out.entries)));
+            if !pair.out.content.entries().is_empty() {
+                again = Some((frame, times_of(pair.out.content.entries())));
             }
         }
     }
@@ -199,7 +201,7 @@ fn a_host_that_does_not_ask_is_told_nothing() {
     assert!(!pair.is_timed());
     let op = executed_read(&mut pair);
     let frame = pair.target_sends().unwrap();
-    assert_eq!(times_of(&pair.out.entries), [Times::ZERO]);
+    assert_eq!(times_of(pair.out.content.entries()), [Times::ZERO]);
     pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op), None);
@@ -254,8 +256,8 @@ fn a_longer_time_than_fits_is_the_longest() {
     executed_read(&mut pair);
     // The frame is not composed for a while: longer than 32 bits of nanoseconds.
     pair.now = Instant(pair.now.0 + (1 << 33));
-    while times_of(&pair.out.entries).is_empty() {
+    while times_of(pair.out.content.entries()).is_empty() {
         pair.target_sends().unwrap();
     }
-    assert_eq!(times_of(&pair.out.entries), [Times { transmit_ns: u32::MAX, ..SPENT }]);
+    assert_eq!(times_of(pair.out.content.entries()), [Times { transmit_ns: u32::MAX, ..SPENT }]);
 }

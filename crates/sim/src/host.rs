@@ -81,8 +81,9 @@ pub(crate) struct Host<R> {
     pub(crate) random: Random,
     /// It opens the first of its channels for reading only.
     pub(crate) reads_first: bool,
-    /// Then: the attempts of its session to be let in for writing, and whether one was.
-    pub(crate) attempts: BTreeSet<u64>,
+    /// Then: the attempts of its session, each with whether it is to be admitted for writing, and
+    /// whether one of those was.
+    pub(crate) attempts: BTreeMap<u64, bool>,
     pub(crate) writes: bool,
     /// The generation that it was told last.
     pub(crate) boot: Option<Uuid>,
@@ -110,7 +111,7 @@ impl<R: Rules> Host<R> {
             sessions: 0,
             random,
             reads_first: false,
-            attempts: BTreeSet::new(),
+            attempts: BTreeMap::new(),
             writes: false,
             boot: None,
             target: TargetId::Any,
@@ -131,7 +132,7 @@ impl<R: Rules> Host<R> {
     /// A new session begins to look for the target, in the place of a `former` one if there is any.
     pub(crate) fn start(&mut self, now: Instant, number: u64, former: Option<Former>) {
         assert!(self.running.is_none(), "one session at a time");
-        (self.attempts, self.writes) = (BTreeSet::new(), false);
+        (self.attempts, self.writes) = (BTreeMap::new(), false);
         self.kept = former.map(|former| Kept { newest: former, since: now, older: former });
         let plan = &self.plan;
         let config = SessionConfig {

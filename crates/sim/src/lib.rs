@@ -25,7 +25,6 @@
 mod canary;
 mod content;
 mod disk;
-mod frame;
 mod history;
 mod host;
 mod network;

@@ -1,6 +1,6 @@
-//! What a seed decides before a run begins: who takes part, how big everything is, and which
-//! faults there are. Each seed turns some of them on and the others off (swarm testing, Groce et
-//! al. 2012): with everything on at once, some bugs never get far enough to show.
+//! The draws of a seed before a run begins: participants, sizes and faults. Each seed turns some
+//! faults on and the others off (swarm testing, Groce et al. 2012): with everything on at once,
+//! some bugs never get far enough to show.
 
 mod edges;
 mod incidents;
@@ -26,35 +26,35 @@ pub use topology::{Faults, LinkPlan, SegmentPlan};
 /// its host's links is whole and another is cut: for each cut that it meets.
 const STALL_MAX: Duration = Duration::from_secs(1);
 
-/// The most usual one twice.
+/// Batching policies to draw from; the usual one is there twice.
 const BATCH: [BatchPolicy; 4] =
     [BatchPolicy::Adaptive, BatchPolicy::Adaptive, BatchPolicy::None, BatchPolicy::Natural];
 
 const CHOICE: [ChannelChoice; 3] =
     [ChannelChoice::LeastOutstanding, ChannelChoice::LeastOutstanding, ChannelChoice::RoundRobin];
 
-/// Makes another stream of chance of a seed, for what the disk does wrong.
+/// Salt of a seed for the random stream of the disk's faults.
 const FAULTS_OF_DISK: u64 = 0x6469_736b;
 
-/// The same for who else is on the segments.
+/// Salt of a seed for the random stream of the strangers.
 const STRANGERS: u64 = 0x666f_7267_6572;
 
-/// Which worlds seeds stand for.
+/// The kinds of worlds that seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// All there are: every third has many links.
+    /// All kinds: every third world has many links.
     #[default]
     Mixed,
     /// Up to six links at the target and at each host, together with more incidents of links.
     MultiLink,
 }
 
-/// Everything that a run needs to know.
+/// The complete description of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What the run's own chance follows from.
+    /// Seed of the run's own random choices.
     pub seed: u64,
-    /// The worlds that the seed is one of.
+    /// Profile that the seed was drawn with.
     pub profile: Profile,
     /// Operations before the faults stop.
     pub operations: u32,
@@ -74,14 +74,14 @@ pub struct Plan {
     pub hosts: Vec<HostPlan>,
     /// The segments that the links of target and hosts are plugged in to.
     pub segments: Vec<SegmentPlan>,
-    /// What happens besides.
+    /// Incidents besides faults of single frames.
     pub incidents: Incidents,
-    /// Who else is there.
+    /// Strangers on the segments.
     pub strangers: Strangers,
     /// The longest time that an operation may take for each outage that it meets, if there is such
     /// a limit.
     pub stall_max: Option<Duration>,
-    /// What the checker insists on.
+    /// Promises that the checker insists on.
     pub promises: Promises,
     /// A target that was restored from a snapshot goes on as if nothing had happened.
     pub restores_unnoticed: bool,
@@ -98,10 +98,9 @@ pub struct TargetPlan {
     pub queue_size_max: u16,
     /// Pages of a channel's data queue.
     pub damq_pages_max: u32,
-    /// How its answers share frames.
+    /// Batching policy of its answers.
     pub batch: BatchPolicy,
-    /// The generation of what it serves is another one as soon as something was lost, and not only
-    /// in its next run.
+    /// After a loss it gives an export another generation at once, and not only in its next run.
     pub renews: bool,
 }
 
@@ -116,15 +115,16 @@ pub struct DiskPlan {
     pub write_cache: bool,
     /// Mean time of a request.
     pub latency: Duration,
-    /// How often a request fails.
+    /// Probability that a request fails.
     pub errors: f64,
-    /// How often a request takes up to some seconds.
+    /// Probability that a request takes up to some seconds.
     pub hiccups: f64,
-    /// How often a request takes half a minute.
+    /// Probability that a request takes half a minute.
     pub hangs: f64,
-    /// How often a flush or a write with FUA fails, and loses some of what was to be written back.
+    /// Probability that a flush or a write with FUA fails, and loses some of the data to be written
+    /// back.
     pub sync_errors: f64,
-    /// How many of the sectors that are being written when the machine goes down are torn.
+    /// Share of torn sectors among those that are being written when the machine goes down.
     pub tears: f64,
     /// Flushes succeed without doing anything: broken on purpose.
     pub flush_lies: bool,
@@ -139,7 +139,7 @@ pub struct HostPlan {
     pub links: Vec<LinkPlan>,
     /// Index of the export that it wants.
     pub export: usize,
-    /// It never writes.
+    /// Connects for reading only.
     pub read_only: bool,
     /// Requests in flight on a channel.
     pub queue_size: u16,
@@ -153,15 +153,15 @@ pub struct HostPlan {
     pub keep_alive: Duration,
     /// Pause between two attempts to connect.
     pub reconnect_delay: Duration,
-    /// How long the target may be lost.
+    /// Limit for the loss of the target.
     pub ctrl_loss_tmo: Option<Duration>,
-    /// How its requests share frames.
+    /// Batching policy of its requests.
     pub batch: BatchPolicy,
     /// Channels for each pair of its links and the target's.
     pub channels: usize,
-    /// Which channel a request takes.
+    /// Policy that chooses the channel of a request.
     pub choice: ChannelChoice,
-    /// What it asks for.
+    /// Its mix of operations.
     pub mix: Mix,
     /// Whether it submits operations of its own.
     pub busy: bool,
@@ -169,7 +169,7 @@ pub struct HostPlan {
     pub whole: bool,
 }
 
-/// How often which operation is submitted, relative to each other, and how long it is.
+/// Relative frequencies of operations, and their length.
 #[derive(Clone, Debug)]
 pub struct Mix {
     /// Reads.
@@ -189,7 +189,7 @@ pub struct Mix {
 }
 
 impl Plan {
-    /// One host, one target, one clean link, and nothing that happens by itself.
+    /// One host, one target, one clean link, and no incidents.
     pub fn clean(seed: u64) -> Self {
         let mut plan = Self {
             seed,
@@ -232,7 +232,7 @@ impl Plan {
         plan
     }
 
-    /// Another clean segment, on which everybody has another link.
+    /// Adds a clean segment, on which the target and each host have another link.
     pub fn add_segment(&mut self, mtu: usize) {
         let link = LinkPlan::clean(self.segments.len(), mtu);
         self.segments.push(SegmentPlan::clean(mtu));
@@ -240,14 +240,14 @@ impl Plan {
         self.hosts.iter_mut().for_each(|host| host.links.push(link));
     }
 
-    /// All interfaces and segments get that MTU.
+    /// Gives all interfaces and segments this MTU.
     pub fn set_mtu(&mut self, mtu: usize) {
         let links = self.hosts.iter_mut().flat_map(|host| &mut host.links);
         links.chain(&mut self.target.links).for_each(|it| it.frame_len_max = ETHERNET_LEN + mtu);
         self.segments.iter_mut().for_each(|it| it.frame_len_passed = ETHERNET_LEN + mtu);
     }
 
-    /// What the seed draws.
+    /// Draws the plan of a seed.
     pub fn draw(seed: u64, operations: u32, profile: Profile) -> Self {
         let mut random = Random::new(seed);
         let random = &mut random;
@@ -274,7 +274,7 @@ impl Plan {
             hosts.iter_mut().for_each(HostPlan::be_modest);
         }
         let segments = topology.segments;
-        // Chance of its own: what else a seed stands for stays the same.
+        // Random streams of their own: the rest of the seed's plan stays the same.
         let mut of_disk = Random::new(seed ^ FAULTS_OF_DISK);
         disk.draw_faults(&mut of_disk, steady);
         incidents.draw_faults(&mut of_disk);
@@ -339,7 +339,7 @@ impl DiskPlan {
         }
     }
 
-    /// What goes wrong on it, but for single errors.
+    /// Draws its faults, except single errors.
     fn draw_faults(&mut self, random: &mut Random, steady: bool) {
         let mut sometimes = |often, rate| if random.chance(often) { rate } else { 0.0 };
         self.hangs = sometimes(if steady { 0.0 } else { 0.1 }, 0.002);
@@ -349,7 +349,7 @@ impl DiskPlan {
 }
 
 impl HostPlan {
-    /// A host that does only what it is told.
+    /// A host that acts on orders only.
     pub fn quiet() -> Self {
         Self {
             links: Vec::new(),
@@ -379,7 +379,7 @@ impl HostPlan {
         }
     }
 
-    /// It asks for so little at once that no operation waits long for others.
+    /// Limits its requests in progress, so that no operation waits long for others.
     fn be_modest(&mut self) {
         self.depth = self.depth.min(16);
         self.mix.len_max = self.mix.len_max.min(64 << 10);

@@ -42,26 +42,26 @@ use incidents::Incident;
 use kept::Snapshot;
 use strangers::{Other, Others};
 
-/// Frames in flight at once, beyond which somebody floods the network.
+/// Limit of frames in flight: more is a flood.
 const FRAMES_MAX: usize = 200_000;
-/// Inputs in a row without time passing, beyond which somebody is busy with nothing.
+/// Limit of inputs in a row without time passing: more is an endless loop.
 const SPINS_MAX: u32 = 10_000;
 
-/// What may happen next.
+/// A future event.
 enum Event {
     Arrive(Delivery),
     HostAlarm(usize),
     TargetAlarm,
-    /// A request is half done.
+    /// A request is half executed.
     DiskMid(u64),
-    /// A request is done.
+    /// A request is executed.
     DiskDone(u64),
     /// A host begins a session.
     Start(usize),
-    /// A host has thought.
+    /// The pause of a host is over.
     Thought(usize),
     Incident(Incident),
-    /// The breaker sends something.
+    /// The breaker sends a frame.
     Breaker,
     Other(Other),
 }
@@ -84,22 +84,22 @@ pub struct World<R: Rules = Sound> {
     sessions: u64,
     /// The cookie of the frame that the target handles.
     handled: Option<Cookie>,
-    /// Which operation hosts have sent by which request: stamps, by the cookie of the channel's
-    /// frames to the target and the request's tag.
+    /// Stamps of the operations that hosts have sent, by the cookie of the channel's frames to the
+    /// target and the request's tag.
     sent: HashMap<(u64, u32), u64>,
-    /// Who does nothing at the moment.
+    /// Participants that do nothing at the moment.
     freezer: Freezer,
     /// The target dies when its disk has executed another request that modifies.
     dies_unanswered: bool,
-    /// What the target's machine may be restored from.
+    /// State that the target's machine may be restored from.
     snapshot: Option<Snapshot>,
     breaker: Option<Breaker>,
-    /// The target can keep nothing.
+    /// The target cannot store anything.
     state_full: bool,
     /// Strangers, clones and the forger.
     others: Others<R>,
     frames_in_flight: usize,
-    /// Memory of channels that are closed, for others.
+    /// Memory of closed channels, to be used again.
     pages: Vec<Box<[u8]>>,
     spins: u32,
     /// Operations that busy hosts may still submit.
@@ -113,8 +113,8 @@ pub struct World<R: Rules = Sound> {
 }
 
 impl<R: Rules> World<R> {
-    /// The world at its beginning: the target serves, and all hosts begin to look for it.
-    /// `verbose` is told everything that happens.
+    /// A world at its beginning: the target serves, and all hosts begin to look for it. `verbose`
+    /// receives a line for every event.
     pub fn new(plan: Plan, verbose: Option<Box<dyn Write>>) -> Self {
         let mut random = Random::new(plan.seed ^ 0x7479_6368_6500);
         let host =
@@ -176,13 +176,13 @@ impl<R: Rules> World<R> {
         self.trace.note(self.now, happening);
     }
 
-    /// Makes a violation of what went wrong.
+    /// Makes a violation of a finding.
     pub(crate) fn violation(&self, what: String) -> Violation {
         let Plan { seed, profile, .. } = self.plan;
         Violation { seed, profile, at: self.now, what, recent: self.trace.recent() }
     }
 
-    /// Lets the next thing happen; false if nothing is left.
+    /// Handles the next event; false if none is left.
     fn step(&mut self) -> Result<bool, String> {
         let Some((at, event)) = self.schedule.pop() else { return Ok(false) };
         self.spins = if at > self.now { 0 } else { self.spins + 1 };
@@ -209,7 +209,7 @@ impl<R: Rules> World<R> {
         Ok(true)
     }
 
-    /// Whose event it is.
+    /// The part of the world that an event belongs to.
     fn part_of(&self, event: &Event) -> Option<Part> {
         match event {
             Event::Arrive(delivery) => Some(Part::Station(self.network.place(delivery.to).station)),
@@ -271,10 +271,10 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Runs until `done` says so, at most for `limit`; says whether it did.
+    /// Runs until `done` holds, at most for `limit`; returns whether it held.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn run_until(
         &mut self,
         limit: Duration,
@@ -294,7 +294,7 @@ impl<R: Rules> World<R> {
     /// Runs for that long.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn run_for(&mut self, time: Duration) -> Result<(), Box<Violation>> {
         self.run_until(time, |_| false).map(drop)
     }
@@ -309,12 +309,12 @@ impl<R: Rules> World<R> {
         self.volumes.iter().map(|volume| volume.history.open()).sum()
     }
 
-    /// What happened to the sessions of a host, but for data and completions.
+    /// Events of the sessions of a host, except data and completions.
     pub fn events(&self, host: usize) -> impl Iterator<Item = &SessionEvent> {
         self.log.iter().filter(move |(index, _)| *index == host).map(|(_, event)| event)
     }
 
-    /// How the operations of a host ended, in the order of their ends.
+    /// Results of the operations of a host, in the order of their ends.
     pub fn answers(&self, host: usize) -> impl Iterator<Item = Status> {
         self.answers.iter().filter(move |(index, _)| *index == host).map(|&(_, status)| status)
     }
@@ -346,7 +346,7 @@ impl<R: Rules> World<R> {
         hosts.chain(listeners.map(|listener| RejectCounts::total(listener.rejects()))).sum()
     }
 
-    /// What there is to count so far.
+    /// All counters so far.
     pub fn report(&self) -> Report {
         let counts = self.network.counts;
         let stats = self.stats();
@@ -400,7 +400,7 @@ impl<R: Rules> World<R> {
         known.map(|(index, volume)| (index, volume.disk.size())).collect()
     }
 
-    /// The last check: what the disks hold at the end.
+    /// The last check: the content of the disks at the end.
     pub(crate) fn check_end(&mut self) -> Result<(), String> {
         let mut known = self.volumes.iter_mut().filter(|volume| !volume.exported.wild);
         known.try_for_each(|volume| volume.history.check_disk(&volume.disk))

@@ -1,7 +1,7 @@
 //! Waiting for work, and waking the threads that wait.
 //!
 //! A loop without work spins for as long as that has paid off lately ([`Spin`]), and then sleeps in
-//! one wait for all its sources of work ([`sleep`]): sockets, timers, and the [`Doorbell`] that
+//! one wait for all its sources of work ([`sleep()`]): sockets, timers, and the [`Doorbell`] that
 //! other threads ring. An [`Inbox`] is a queue with a doorbell, to hand items from one thread to
 //! another. A [`Poller`] needs no hand-over, for the loop does its work.
 

@@ -4,8 +4,8 @@ use core::fmt;
 
 use crate::body::Writer;
 use crate::{
-    Accept, Ack, Checksum, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, Fence, Fenced,
-    Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reject, Rejection, Reset, ethernet,
+    Accept, Ack, Checksums, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, Fence, Fenced,
+    Flags, HEAD_LEN, Header, Hello, Kind, Offer, Protection, Reject, Rejection, Reset,
 };
 
 /// A body PDU.
@@ -84,31 +84,22 @@ impl<'a> Frame<'a> {
     /// The first fault found. A frame with any fault has no effect at all.
     pub fn parse(head: &[u8; HEAD_LEN], payload: &'a [u8]) -> Result<Self, Reject> {
         let header = Header::parse(head)?;
-        let body = Body::parse(&header, payload)?;
+        let body = Body::parse(&header, payload, &Checksums)?;
         Ok(Self { header, body })
     }
 }
 
 impl<'a> Body<'a> {
     /// Parses the payload of a frame whose header is known: a receiver first checks whether the
-    /// frame is for it.
+    /// frame is for it, and how it is protected.
     ///
     /// # Errors
     /// The first fault found.
-    pub fn parse(header: &Header, payload: &'a [u8]) -> Result<Self, Reject> {
-        Self::parse_with(header, payload, true)
-    }
-
-    /// As [`parse`](Self::parse), but without a check of the payload's checksum: shows in
-    /// simulation that the checksum is needed.
-    ///
-    /// # Errors
-    /// As [`parse`](Self::parse), without `PayloadChecksum`.
-    pub fn parse_unchecked(header: &Header, payload: &'a [u8]) -> Result<Self, Reject> {
-        Self::parse_with(header, payload, false)
-    }
-
-    fn parse_with(header: &Header, payload: &'a [u8], checked: bool) -> Result<Self, Reject> {
+    pub fn parse(
+        header: &Header,
+        payload: &'a [u8],
+        protection: &impl Protection,
+    ) -> Result<Self, Reject> {
         let data_len = header.data_len as usize;
         let entries = usize::from(header.entries);
         if entries > ENTRIES_MAX {
@@ -118,10 +109,7 @@ impl<'a> Body<'a> {
             return Err(Reject::Length);
         }
         let (data, tail) = payload.split_at(data_len);
-        let covered = if header.covers_data() { payload } else { tail };
-        if checked && Checksum::of(covered) != header.payload_crc {
-            return Err(Reject::PayloadChecksum);
-        }
+        protection.open(header, payload, tail.len())?;
         match header.kind {
             Kind::Command if data_len > 0 => Err(Reject::Length),
             Kind::Command | Kind::Data => Self::parse_entries(tail, data),
@@ -259,46 +247,6 @@ impl Control {
             Self::Hello(hello) => hello.padding_len(),
             _ => 0,
         }
-    }
-}
-
-/// Writes entries in sequence; returns their length in bytes.
-///
-/// # Panics
-/// If there are more than [`ENTRIES_MAX`].
-pub fn emit_entries(entries: &[Entry], tail: &mut [u8; ENTRIES_MAX * ENTRY_LEN]) -> usize {
-    assert!(entries.len() <= ENTRIES_MAX, "{} entries in a frame", entries.len());
-    let (chunks, _) = tail.as_chunks_mut::<ENTRY_LEN>();
-    for (entry, bytes) in entries.iter().zip(chunks) {
-        entry.emit(bytes);
-    }
-    entries.len() * ENTRY_LEN
-}
-
-impl Header {
-    /// Finishes a frame: fills in the lengths and the payload's checksum, and writes both headers.
-    /// `data` are the pieces of the data section or body, `tail` the emitted entries.
-    pub fn seal<'a>(
-        mut self,
-        (dst, src, ethertype): (Mac, Mac, u16),
-        data: impl IntoIterator<Item = &'a [u8]>,
-        tail: &[u8],
-        head: &mut [u8; HEAD_LEN],
-    ) {
-        let covers_data = self.covers_data();
-        let mut checksum = Checksum::new();
-        self.data_len = 0;
-        for piece in data {
-            self.data_len += u32::try_from(piece.len()).expect("a frame's worth of bytes");
-            if covers_data {
-                checksum.update(piece);
-            }
-        }
-        checksum.update(tail);
-        self.payload_crc = checksum.finish();
-        self.entries = (tail.len() / ENTRY_LEN) as u16;
-        ethernet::emit(dst, src, ethertype, head);
-        self.emit(head);
     }
 }
 

@@ -13,10 +13,7 @@
 //! so that a peer of another version gets an answer, and can be shown to users.
 
 use crate::body::{Reader, Writer};
-use crate::{
-    Checksum, ENTRY_LEN, ETHERNET_LEN, HEAD_LEN, Header, Kind, Reason, Reject, Rejection, Text,
-    VERSION,
-};
+use crate::{Checksum, ENTRY_LEN, ETHERNET_LEN, HEAD_LEN, Header, Kind, Reject, VERSION};
 
 /// The versions of the protocol that a peer speaks, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,16 +75,5 @@ impl Greeting {
         }
         let (nonce, versions) = prefix(&mut Reader::new(payload)).ok()?;
         Some(Self { kind: header.kind, nonce, versions })
-    }
-
-    /// The answer to a discover of a version that the target does not speak.
-    pub fn refusal(&self, target: uuid::Uuid) -> Rejection {
-        Rejection {
-            attempt: self.nonce,
-            versions: Versions::OURS,
-            reason: Reason::Version,
-            target,
-            detail: Text::EMPTY,
-        }
     }
 }

@@ -16,7 +16,7 @@ use core::fmt;
 use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
-use crate::greeting::{self, Versions};
+use crate::greeting::{self, Greeting, Versions};
 use crate::{Reject, Text};
 
 /// The reason why a target refuses a channel.
@@ -107,6 +107,19 @@ impl Rejection {
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
         greeting::emit_prefix(self.attempt, self.versions, fields);
         fields.u16(self.reason as u16).zeroes::<4>().uuid(&self.target).text(&self.detail);
+    }
+}
+
+impl Greeting {
+    /// The answer to a discover of a version that the target does not speak.
+    pub fn refusal(&self, target: Uuid) -> Rejection {
+        Rejection {
+            attempt: self.nonce,
+            versions: Versions::OURS,
+            reason: Reason::Version,
+            target,
+            detail: Text::EMPTY,
+        }
     }
 }
 

@@ -35,7 +35,7 @@ struct Expected {
 /// A frame outside of any channel. `data_len` and `payload_crc` are literal, for the parser.
 fn control(data_len: u32, payload_crc: u32, control: Control) -> Expected {
     let header = Header { data_len, payload_crc, ..Header::new(control.kind()) };
-    Expected { header, payload: Payload::Control(Box::new(control)) }
+    Expected { header, payload: Payload::control(control) }
 }
 
 /// Header of a frame to the target's channel.
@@ -57,14 +57,14 @@ fn to_host(kind: Kind, packet: u64, acks: [u32; 2]) -> Header {
 }
 
 fn empty(header: Header) -> Expected {
-    Expected { header, payload: Payload::Empty }
+    Expected { header, payload: Payload::empty() }
 }
 
 fn echo(header: Header, filling: Vec<u8>) -> Expected {
     let (entries, data_len) = (1, filling.len() as u32);
     let header = Header { entries, data_len, payload_crc: 0x9705_f968, ..header };
     let echo = Echo { sequence: NONCE, replies: 2, reply_len: 152 };
-    Expected { header, payload: Payload::Echo(filling, echo) }
+    Expected { header, payload: Payload::echo(filling, echo) }
 }
 
 fn with_entries(
@@ -80,7 +80,7 @@ fn with_entries(
         payload_crc,
         ..header
     };
-    Expected { header, payload: Payload::Entries(data, entries) }
+    Expected { header, payload: Payload::entries(data, entries) }
 }
 
 fn tag(slot: u16, generation: u16) -> Tag {
@@ -326,7 +326,7 @@ fn in_data_rings(name: &str) -> Option<Expected> {
 fn on_channel_control(header: Header, payload_crc: u32, control: Control) -> Expected {
     let mut body = [0; Control::LEN_MAX];
     let header = Header { data_len: control.emit(&mut body) as u32, payload_crc, ..header };
-    Expected { header, payload: Payload::Control(Box::new(control)) }
+    Expected { header, payload: Payload::control(control) }
 }
 
 /// Frames on a channel but in no ring.

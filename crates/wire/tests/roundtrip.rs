@@ -317,31 +317,31 @@ fn contents() -> impl Strategy<Value = (Kind, Flags, Payload)> {
         {
             question.ticket = Ticket::NONE;
         }
-        (control.kind(), flags, Payload::Control(Box::new(control)))
+        (control.kind(), flags, Payload::control(control))
     });
     let command = (flags(&[Flags::ACK_REQUEST]), small_entries())
-        .prop_map(|(flags, entries)| (Kind::Command, flags, Payload::Entries(vec![], entries)));
+        .prop_map(|(flags, entries)| (Kind::Command, flags, Payload::entries(vec![], entries)));
     let data = (flags(&[Flags::CHECKSUMMED, Flags::ACK_REQUEST]), data_section())
-        .prop_map(|(flags, (data, entries))| (Kind::Data, flags, Payload::Entries(data, entries)));
+        .prop_map(|(flags, (data, entries))| (Kind::Data, flags, Payload::entries(data, entries)));
     let echo =
         (reply(), any::<u64>(), 1..=ECHO_REPLIES_MAX, vec(any::<u8>(), 0..600), any::<u32>());
     let echo = echo.prop_map(|(reply, sequence, replies, filling, len)| {
         let span = (FRAME_LEN_MAX - Echo::LEN_MIN) as u32 + 1;
         let len = if reply == Flags::NONE { len % span } else { filling.len() as u32 };
         let reply_len = Echo::LEN_MIN as u32 + len;
-        (Kind::Echo, reply, Payload::Echo(filling, Echo { sequence, replies, reply_len }))
+        (Kind::Echo, reply, Payload::echo(filling, Echo { sequence, replies, reply_len }))
     });
     let void = flags(&[Flags::DATA_RING, Flags::ACK_REQUEST])
-        .prop_map(|flags| (Kind::Void, flags, Payload::Empty));
+        .prop_map(|flags| (Kind::Void, flags, Payload::empty()));
     prop_oneof![
         8 => control,
         4 => command,
         4 => data,
         1 => void,
         2 => echo,
-        1 => Just((Kind::Ack, Flags::NONE, Payload::Empty)),
-        1 => Just((Kind::Keepalive, Flags::NONE, Payload::Empty)),
-        1 => reply().prop_map(|flags| (Kind::Disconnect, flags, Payload::Empty)),
+        1 => Just((Kind::Ack, Flags::NONE, Payload::empty())),
+        1 => Just((Kind::Keepalive, Flags::NONE, Payload::empty())),
+        1 => reply().prop_map(|flags| (Kind::Disconnect, flags, Payload::empty())),
     ]
 }
 

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{Result, succeeds};
+use crate::{Result, packages, succeeds};
 
 /// A series of Debian's kernels, by the version in their packages' names.
 #[derive(Clone, Copy)]
@@ -51,11 +51,16 @@ impl Kernel {
         Ok(Some(Self { root, files }))
     }
 
-    /// Finds the kernel as [`find`](Self::find) does; fails if there is none.
+    /// Finds the kernel as [`find`](Self::find) does, with apt's lists renewed if they are missing
+    /// or name a package that is no more; fails if there is none.
     pub(super) fn fetch(dir: &Path, series: Series) -> Result<Self> {
+        if let Ok(Some(kernel)) = Self::find(dir, series) {
+            return Ok(kernel);
+        }
+        packages::update()?;
         Self::find(dir, series)?.ok_or_else(|| {
             let version = series.version();
-            format!("apt knows no kernel {version}: add the suite that has it, `apt-get update`")
+            format!("apt knows no kernel {version}: add the suite that has it")
         })
     }
 

@@ -23,7 +23,7 @@ pub(crate) fn run(filter: Option<&OsString>) -> Result<bool> {
     image::make_if_known(Series::V7)?;
     let began = Instant::now();
     let mut tests = cargo();
-    tests.args(["test", "--package", "tyche", "--test", "vm"]).env("TYCHE_VM", super::dir()?);
+    tests.args(["test", "--workspace", "--test", "vm"]).env("TYCHE_VM", super::dir()?);
     tests.args(["--", "--include-ignored", "--test-threads", "1", "--show-output"]).args(filter);
     // This test is a comparison, which `cargo xtask vm peers` runs.
     tests.args(["--skip", "peers::compare"]);

@@ -3,8 +3,8 @@
 //! They are emulated, so they run anywhere, and are some 15 times as slow as real ones: good for
 //! testing with kernels that this machine does not run, not for measuring.
 //!
-//! There are two kinds. A [script](script) contains all that it needs in its archive, runs, and
-//! ends: the tests of placement use it. The [list](list) boots [guests](image) with the programs of
+//! There are two kinds. A [script] contains all that it needs in its archive, runs, and
+//! ends: the tests of placement use it. The [list] boots [guests](image) with the programs of
 //! this machine. Tests on this machine control them, while they cut links and kill targets outside.
 
 mod archive;

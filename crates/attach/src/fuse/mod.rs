@@ -15,7 +15,8 @@
 //! `/dev/fuse`*, which the kernel does when the process dies. So no program hangs for ever, with
 //! one exception, explained in `descriptors.rs`: threads of this very process. No thread that
 //! shares its file descriptors with others ever touches a file below the mountpoint, or a device on
-//! top of it. Allocating memory is another way to wait for a file system; see [`avoid_reclaim_io`].
+//! top of it. Allocating memory is another way to wait for a file system; see
+//! [`avoid_reclaim_io`](tyche_block::avoid_reclaim_io).
 
 mod filesystem;
 mod inflight;

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use fuser::{Config, Session, SessionACL};
 use tracing::{debug, warn};
-use tyche_block::Disk;
+use tyche_block::{Disk, avoid_reclaim_io};
 
 use super::filesystem::DiskFile;
 use super::inflight::InFlight;
 use super::kernel::{self, Abort};
-use crate::reclaim::avoid_reclaim_io;
 use crate::{Error, slots};
 
 /// The longest read or write, in bytes; the kernel's own limit by default.

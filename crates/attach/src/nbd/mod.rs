@@ -1,7 +1,7 @@
 //! The disk over the NBD protocol, for programs through a [Unix socket](NbdServer), and for the
 //! kernel, which makes it [`/dev/nbdN`](NbdDevice). Both use the same
-//! [connection](self::connection). A program begins with the handshake; for the kernel, the process
-//! that configures the device provides the same facts.
+//! `connection`. A program begins with the handshake; for the kernel, the process that configures
+//! the device provides the same facts.
 
 mod connection;
 mod device;

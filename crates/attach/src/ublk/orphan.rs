@@ -12,8 +12,8 @@ use crate::{Error, Stopped, claim};
 /// The driver's list of devices, as `ublkcN`.
 const DEVICES: &str = "/sys/class/ublk-char";
 
-/// See the [module](self). If it was started and not stopped, its requests wait: for a server that
-/// [takes it over](super::UblkDevice::recover), or for its removal.
+/// A device without a server, see the module. If it was started and not stopped, its requests
+/// wait: for a server that [takes it over](super::UblkDevice::recover), or for its removal.
 pub struct Orphan {
     pub(super) info: DeviceInfo,
     pub(super) path: PathBuf,

@@ -16,7 +16,7 @@ use tyche_wake::{MakePoller, Polled, Poller};
 
 use super::abi::DeviceInfo;
 use super::queue::Queue;
-use crate::{Error, reclaim};
+use crate::Error;
 
 /// The longest wait for the queues' set-up, or for their end after the device was stopped.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -117,7 +117,7 @@ impl Seat {
     /// The body of a thread that only serves the queue.
     fn serve(self) {
         // Without the privilege there is no protection, but the disk works.
-        if let Err(error) = reclaim::avoid_reclaim_io() {
+        if let Err(error) = tyche_block::avoid_reclaim_io() {
             tracing::debug!(%error, "ublk queue without protection from memory reclaim");
         }
         if let Some(Err(error)) = self.queue().map(Queue::run) {

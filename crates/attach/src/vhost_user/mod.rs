@@ -2,11 +2,11 @@
 //! on a Unix socket, for QEMU, Cloud Hypervisor, libblkio and others.
 //!
 //! The front end shares the guest's memory and the eventfds of its virtqueues; requests don't pass
-//! through it. The threads of a [queue] move a request from the guest's [chain](chain) of buffers
-//! to the disk's arena, and back when it has been answered.
+//! through it. The threads of a queue (`queue`) move a request from the guest's chain of buffers
+//! (`chain`) to the disk's arena, and back when it has been answered.
 //!
 //! - One front end is served at a time; the next one waits. It may disconnect and come back, and so
-//!   may we: requests [in flight](inflight) are recorded in memory that the front end keeps, and
+//!   may we: requests in flight are recorded in memory that the front end keeps (`inflight`), and
 //!   the next process serves them (again). A front end without that memory guesses from the used
 //!   ring, and may lose requests that were overtaken by others.
 //! - A guest that does not use flushes gets durable writes.

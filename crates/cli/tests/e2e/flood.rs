@@ -204,7 +204,7 @@ fn cores() -> [CpuSet; 2] {
     let allowed = sched_getaffinity(None).unwrap();
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     let first = cpus.next().expect("a thread has a core");
-    [first, cpus.last().unwrap_or(first)].map(|cpu| {
+    [first, cpus.next_back().unwrap_or(first)].map(|cpu| {
         let mut set = CpuSet::new();
         set.set(cpu);
         set
@@ -263,7 +263,11 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     let over = AtomicBool::new(false);
     // What is left to a session that shares its core with whatever else.
     let (shared, _) = thread::scope(|scope| {
-        scope.spawn(|| while !over.load(Relaxed) {});
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
         let measured = measure(&mut host, &target, time.min(Duration::from_secs(10)));
         over.store(true, Relaxed);
         measured
@@ -291,7 +295,8 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     println!(
         "{sent} frames in {seconds} s, {accepted} accepted, {refused} refused; the target grew by \
          {} KiB from {} KiB; {disturbed:.0} reads per second beside it, {quiet:.0} without: \
-         {share:.2}; {shared:.0} beside a loop on the flood's core that sends nothing: {of_core:.2}",
+         {share:.2}; {shared:.0} beside a loop on the flood's core that sends nothing: \
+         {of_core:.2}",
         growth >> 10,
         before >> 10,
     );

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tyche_conformance::{Mac, Result, Subject};
-use tyche_proto::wire::{CommandFlags, Entry, Name, Opcode, Status, Uuid};
+use tyche_proto::wire::{CommandFlags, Name, Opcode, Status, Uuid};
 use tyche_proto::{
     BatchPolicy, ChannelChoice, ExportId, Instant, OpId, Operation, Outgoing, PortConfig, Rules,
     Session, SessionConfig, SessionEvent, TargetId,
 };
 
-use crate::frames::{FRAME_LEN, PLAYED, seal};
+use crate::frames::{FRAME_LEN, PLAYED, SUBJECT};
 use crate::random;
 
 /// See the module.
@@ -84,18 +84,15 @@ impl<R: Rules> Host<R> {
         let mut out = Outgoing::new();
         while self.session.poll_transmit(self.now, 0, &mut out) {
             let data = self.data_of(&out);
-            self.sent.push_back(seal(&out, data));
+            self.sent.push_back(out.to_bytes(SUBJECT, &data));
         }
     }
 
     fn data_of(&self, out: &Outgoing) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for entry in &out.entries {
-            if let (Entry::Data(data), Some(channel)) = (entry, out.channel) {
-                let (op, base) = self.session.locate(channel, data.tag.slot).unwrap();
-                let from = (base + data.offset) as usize;
-                bytes.extend(&self.operations[&op].1[from..from + data.len as usize]);
-            }
+        for part in &out.parts {
+            let memory = &self.operations[&OpId(part.request)].1;
+            bytes.extend(&memory[part.offset as usize..][..part.len as usize]);
         }
         bytes
     }

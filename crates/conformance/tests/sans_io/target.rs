@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tyche_conformance::{Mac, Result, Subject};
-use tyche_proto::wire::{Command, Entry, Name, Opcode, PAGE_LEN, Status, Uuid};
+use tyche_proto::wire::{Command, Name, Opcode, PAGE_LEN, Status, Uuid};
 use tyche_proto::{
     Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing,
     Registry, Rules, TargetConfig,
 };
 
-use crate::frames::{FRAME_LEN, PLAYED, seal};
+use crate::frames::{FRAME_LEN, PLAYED, SUBJECT};
 use crate::random;
 
 const SIZE: usize = 1 << 20;
@@ -94,18 +94,16 @@ impl<R: Rules> Target<R> {
         let mut out = Outgoing::new();
         while self.listener.poll_transmit(self.now, &mut out) {
             let data = self.data_of(&out);
-            self.sent.push_back(seal(&out, data));
+            self.sent.push_back(out.to_bytes(SUBJECT, &data));
         }
     }
 
     fn data_of(&self, out: &Outgoing) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for entry in &out.entries {
-            if let (Entry::Data(data), Some(channel)) = (entry, out.channel) {
-                let memory = &self.memory[&channel.0];
-                let from = memory.slots[&data.tag.slot] + data.offset as usize;
-                bytes.extend(&memory.pages[from..from + data.len as usize]);
-            }
+        for part in &out.parts {
+            let memory = &self.memory[&out.channel.expect("data belong to a channel").0];
+            let from = memory.slots[&(part.request as u16)] + part.offset as usize;
+            bytes.extend(&memory.pages[from..from + part.len as usize]);
         }
         bytes
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use tyche_block::Operation as BlockOperation;
 use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Request, Sink};
 use tyche_numa::{Home, Placement};
-use tyche_proto::wire::{ChannelId, Data, Echo, Mac, Status};
+use tyche_proto::wire::{Echo, Mac, Status};
 use tyche_proto::{
-    Instant, OpId, Outgoing, PathReport, PortConfig, Problem, Session, SessionEvent, SubmitError,
+    Instant, OpId, Outgoing, Part, PathReport, PortConfig, Problem, Session, SessionEvent,
+    SubmitError,
 };
 
 use super::latency::Latency;
@@ -463,17 +464,12 @@ fn transmit(
     out: &mut Outgoing,
     operations: &[Option<Job>],
 ) -> usize {
-    let session = std::cell::RefCell::new(session);
-    let data = |out: &Outgoing, part: &Data| {
-        let channel: ChannelId = out.channel.expect("data belong to a channel");
-        let session = session.borrow();
-        let located = session.locate(channel, part.tag.slot);
-        let (OpId(op), base) = located.expect("sent while in flight");
-        let job = operations[op as usize].as_ref();
+    let data = |_: &Outgoing, part: &Part| {
+        let job = operations[part.request as usize].as_ref();
         let buffer = job.and_then(|job| job.request.buffer.as_ref());
         let buffer = buffer.expect("a write in progress has a buffer");
-        &buffer[(base + part.offset) as usize..][..part.len as usize]
+        &buffer[part.offset as usize..][..part.len as usize]
     };
-    let poll = |out: &mut Outgoing| session.borrow_mut().poll_transmit(now(), index, out);
+    let poll = |out: &mut Outgoing| session.poll_transmit(now(), index, out);
     port.transmit(now(), out, poll, data)
 }

@@ -183,7 +183,7 @@ struct HostLoop {
 impl HostLoop {
     fn run(mut self) {
         // Without the privilege there is no protection, but the disk works.
-        if let Err(error) = tyche_attach::avoid_reclaim_io() {
+        if let Err(error) = tyche_block::avoid_reclaim_io() {
             tracing::debug!(%error, "session without protection from memory reclaim");
         }
         while !self.closed {

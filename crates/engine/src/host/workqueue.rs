@@ -71,7 +71,7 @@ impl Drop for WorkQueue {
 impl Shared {
     fn run(&self, mut spin: Spin) {
         // The session's thread logs the same.
-        if let Err(error) = tyche_attach::avoid_reclaim_io() {
+        if let Err(error) = tyche_block::avoid_reclaim_io() {
             tracing::debug!(%error, "completions without protection from memory reclaim");
         }
         loop {

@@ -5,10 +5,11 @@ use std::ops::{Index, IndexMut};
 
 use tyche_block::{Arena, Extent};
 use tyche_numa::Node;
-use tyche_proto::wire::{ChannelId, Data, Uuid};
+use tyche_proto::Part;
+use tyche_proto::wire::{ChannelId, Uuid};
 use tyche_store::Loan;
 
-use crate::stages::TargetStages;
+use super::stages::TargetStages;
 
 /// The data of a request.
 #[derive(Default)]
@@ -87,8 +88,8 @@ impl Channel {
     }
 
     /// The data of a read for a frame.
-    pub(super) fn data(&self, part: &Data) -> &[u8] {
-        let Slot { extent, loan } = &self.slots[usize::from(part.tag.slot)];
+    pub(super) fn data(&self, part: &Part) -> &[u8] {
+        let Slot { extent, loan } = &self.slots[part.request as usize];
         let data = loan.as_deref().or(extent.as_deref());
         &data.expect("held until released")[part.offset as usize..][..part.len as usize]
     }

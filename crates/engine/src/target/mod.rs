@@ -10,10 +10,12 @@
 //! Requests take no lock: each thread has memory and store queues of its own.
 
 mod channels;
+mod conversion;
 mod disk;
 mod exported;
 mod report;
 mod shared;
+mod stages;
 mod thread;
 
 use std::io;

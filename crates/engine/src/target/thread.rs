@@ -10,17 +10,17 @@ use std::time::Duration;
 use tyche_block::{Completion, Errno, Operation, Request};
 use tyche_link::Link;
 use tyche_numa::Home;
-use tyche_proto::wire::{self, ChannelId, Data, Event, Mac, Tag, Uuid};
-use tyche_proto::{Action, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing};
+use tyche_proto::wire::{self, ChannelId, Event, Mac, Tag, Uuid};
+use tyche_proto::{Action, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing, Part};
 use tyche_wake::Spin;
 
 use super::TargetLinkReport;
 use super::channels::{Channel, Channels};
+use super::conversion::{block_operation, status};
 use super::disk::{DEPTH, Disk};
 use super::exported::Exported;
 use super::shared::Shared;
 use crate::clock::{self, now};
-use crate::conversion::{block_operation, status};
 use crate::placed::{self, LinkNodes, Residence};
 use crate::port::Port;
 use crate::random::secrets;
@@ -349,7 +349,7 @@ impl TargetLoop {
 
     fn transmit(&mut self, now: Instant) -> bool {
         let (listener, channels) = (&mut self.listener, &self.channels);
-        let data = |out: &Outgoing, part: &Data| {
+        let data = |out: &Outgoing, part: &Part| {
             channels[out.channel.expect("data belong to a channel")].data(part)
         };
         let timed = self.timed;

@@ -278,12 +278,8 @@ impl Shared {
 }
 
 impl Link for Shared {
-    fn name(&self) -> &str {
-        "shared"
-    }
-
-    fn mac(&self) -> tyche_link::Mac {
-        self.link.lock().unwrap().mac()
+    fn interface(&self) -> tyche_link::Interface<'_> {
+        tyche_link::Interface { name: "shared", mac: self.link.lock().unwrap().mac() }
     }
 
     fn frame_len_max(&self) -> usize {

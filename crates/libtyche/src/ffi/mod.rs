@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use tyche_block::{Completion, Errno, Extent, Operation, Request};
 
+use crate::REQUESTS_MAX;
 use crate::error::{Refused, Why};
-use crate::volume::{REQUESTS_MAX, Volume};
+use crate::volume::Volume;
 use buffers::Buffers;
 use options::tyche_options;
 use slots::Slots;

@@ -18,7 +18,7 @@ mod tx;
 
 pub(crate) use rx::Lender;
 pub use rx::{Refused, RxBatch, RxFrame};
-pub use tx::{TAIL_MAX, TxBatch, TxFrame, TxVectors};
+pub use tx::{COPIED_MAX, TxBatch, TxFrame, TxVectors};
 
 /// The most frames in a batch: the kernel silently cuts longer vectors (`UIO_MAXIOV`).
 pub const FRAMES_MAX: usize = 1024;

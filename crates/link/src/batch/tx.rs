@@ -10,8 +10,8 @@ use tyche_numa::Node;
 use super::FRAMES_MAX;
 use crate::HEAD;
 
-/// The longest tail of a frame, in bytes.
-pub const TAIL_MAX: usize = 1280;
+/// The most bytes of a frame that are copied: those before and those behind its data.
+pub const COPIED_MAX: usize = 1344;
 
 /// Length of the `struct virtio_net_hdr` that precedes each frame on a socket with
 /// `PACKET_VNET_HDR`, in the machine's byte order: zeros, and at [`LINEAR_AT`] the least number of
@@ -24,8 +24,8 @@ const LINEAR_AT: std::ops::Range<usize> = 2..4;
 /// finding a larger buffer does, up to here (docs/measurements/packet-rings.md).
 const LINEAR_MAX: usize = 16 << 10;
 
-/// A frame's copied parts one after the other: virtio header, head, tail.
-type Copied = [u8; VIRTIO + HEAD + TAIL_MAX];
+/// A frame's copied parts one after the other: virtio header, front, tail.
+type Copied = [u8; VIRTIO + COPIED_MAX];
 
 /// Persistent storage for batches of frames to send, which the kernel reads. Allocated once, used
 /// for one [`TxBatch`] after the other.
@@ -42,6 +42,7 @@ pub struct TxVectors {
 /// The lengths of a frame and its parts.
 #[derive(Clone, Copy, Default)]
 struct Lengths {
+    front: usize,
     slices: usize,
     tail: usize,
     /// The whole frame.
@@ -81,7 +82,7 @@ impl TxVectors {
             })
             .collect();
         Self {
-            copied: vec![[0; VIRTIO + HEAD + TAIL_MAX]; frames],
+            copied: vec![[0; VIRTIO + COPIED_MAX]; frames],
             lengths: vec![Lengths::default(); frames],
             vectors,
             per_frame,
@@ -134,24 +135,31 @@ pub struct TxBatch<'a> {
 }
 
 impl<'a> TxBatch<'a> {
-    /// Adds the frame `head` ++ `data` ++ `tail`. Head and tail are copied, the data is not.
+    /// Adds the frame `front` ++ `data` ++ `tail`. Front and tail are copied, the data is not.
     ///
     /// # Panics
-    /// If the batch is full, there are more slices than the storage has room for, or the tail is
-    /// longer than [`TAIL_MAX`].
-    pub fn push<I>(&mut self, head: &[u8; HEAD], data: I, tail: &[u8])
+    /// If the batch is full, there are more slices than the storage has room for, the front is
+    /// shorter than [`HEAD`], or front and tail are longer than [`COPIED_MAX`].
+    pub fn push<I>(&mut self, front: &[u8], data: I, tail: &[u8])
     where
         I: IntoIterator<Item = &'a [u8]>,
     {
         assert!(self.room() > 0, "a batch takes {} frames", self.storage.capacity());
-        assert!(tail.len() <= TAIL_MAX, "a tail of {} bytes", tail.len());
+        let both = front.len() + tail.len();
+        assert!(
+            front.len() >= HEAD && both <= COPIED_MAX,
+            "{} + {} bytes",
+            front.len(),
+            tail.len()
+        );
         let TxVectors { copied, lengths, vectors, per_frame, messages } = &mut *self.storage;
         let copied = &mut copied[self.end];
-        copied[VIRTIO..][..HEAD].copy_from_slice(head);
-        copied[VIRTIO + HEAD..][..tail.len()].copy_from_slice(tail);
+        let (before, behind) = (VIRTIO + front.len(), VIRTIO + both);
+        copied[VIRTIO..before].copy_from_slice(front);
+        copied[before..behind].copy_from_slice(tail);
         let vectors = &mut vectors[self.end * *per_frame..][..*per_frame];
 
-        let mut frame = HEAD + tail.len();
+        let mut frame = both;
         let mut slices = 0;
         for slice in data {
             assert!(slices + 2 < *per_frame, "a frame takes {} slices", *per_frame - 2);
@@ -163,15 +171,15 @@ impl<'a> TxBatch<'a> {
         copied[LINEAR_AT].copy_from_slice(&linear.to_ne_bytes());
         // Without data the copied parts are one run of bytes and travel as one vector.
         let used = if slices == 0 {
-            vectors[0] = vector(&copied[..VIRTIO + HEAD + tail.len()]);
+            vectors[0] = vector(&copied[..behind]);
             1
         } else {
-            vectors[0] = vector(&copied[..VIRTIO + HEAD]);
-            vectors[slices + 1] = vector(&copied[VIRTIO + HEAD..][..tail.len()]);
+            vectors[0] = vector(&copied[..before]);
+            vectors[slices + 1] = vector(&copied[before..behind]);
             slices + 1 + usize::from(!tail.is_empty())
         };
         messages[self.end].get_mut().msg_hdr.msg_iovlen = used as _;
-        lengths[self.end] = Lengths { slices, tail: tail.len(), frame };
+        lengths[self.end] = Lengths { front: front.len(), slices, tail: tail.len(), frame };
         self.end += 1;
     }
 
@@ -207,12 +215,12 @@ impl<'a> TxBatch<'a> {
     pub fn frame(&self, index: usize) -> TxFrame<'_> {
         assert!(index < self.len(), "frame {index} of {}", self.len());
         let index = self.first + index;
-        let Lengths { slices, tail, frame } = self.storage.lengths[index];
+        let Lengths { front, slices, tail, frame } = self.storage.lengths[index];
         let copied = &self.storage.copied[index];
         TxFrame {
-            head: copied[VIRTIO..].first_chunk().expect("a head and a tail"),
+            front: &copied[VIRTIO..][..front],
             data: &self.storage.vectors[index * self.storage.per_frame + 1..][..slices],
-            tail: &copied[VIRTIO + HEAD..][..tail],
+            tail: &copied[VIRTIO + front..][..tail],
             len: frame,
         }
     }
@@ -237,7 +245,7 @@ impl std::fmt::Debug for TxBatch<'_> {
 /// One frame of a [`TxBatch`], for links and wrappers that read it.
 #[derive(Clone, Copy)]
 pub struct TxFrame<'a> {
-    head: &'a [u8; HEAD],
+    front: &'a [u8],
     /// Only ever made from `&'a [u8]`, in `TxBatch::push`.
     data: &'a [libc::iovec],
     tail: &'a [u8],
@@ -251,12 +259,12 @@ impl<'a> TxFrame<'a> {
         self.len
     }
 
-    /// The first 64 bytes.
-    pub fn head(&self) -> &'a [u8; HEAD] {
-        self.head
+    /// The bytes before the data, at least the first [`HEAD`] of the frame.
+    pub fn front(&self) -> &'a [u8] {
+        self.front
     }
 
-    /// The slices of data between head and tail.
+    /// The slices of data between front and tail.
     pub fn data(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         self.data.iter().map(|vector| {
             // SAFETY: `push` made the vector from a slice that the batch borrows, and `self`
@@ -265,14 +273,9 @@ impl<'a> TxFrame<'a> {
         })
     }
 
-    /// The last bytes.
-    pub fn tail(&self) -> &'a [u8] {
-        self.tail
-    }
-
-    /// Head, data and tail: the whole frame, in order.
+    /// Front, data and tail: the whole frame, in order.
     pub fn parts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        [self.head.as_slice()].into_iter().chain(self.data()).chain([self.tail])
+        [self.front].into_iter().chain(self.data()).chain([self.tail])
     }
 
     /// Appends the whole frame to `bytes`.
@@ -336,15 +339,15 @@ mod tests {
         let data: Vec<u8> = (0..200).collect();
         let mut vectors = TxVectors::new(4, 3);
         let mut batch = vectors.batch();
-        batch.push(&[1; HEAD], [&data[..7], &data[100..], &data[50..51]], &[9; TAIL_MAX]);
+        batch.push(&[1; HEAD], [&data[..7], &data[100..], &data[50..51]], &[9; COPIED_MAX - HEAD]);
         batch.push(&[2; HEAD], [&data[..]], &[]);
         batch.push(&[3; HEAD], [], &[8; 5]);
-        batch.push(&[4; HEAD], [&data[..0]], &[7]);
+        batch.push(&[4; HEAD + 9], [&data[..0]], &[7]);
         let wanted = [
-            [&[1; HEAD], &data[..7], &data[100..], &data[50..51], &[9; TAIL_MAX]].concat(),
+            [&[1; HEAD], &data[..7], &data[100..], &data[50..51], &[9; COPIED_MAX - HEAD]].concat(),
             [&[2; HEAD], &data[..]].concat(),
             [&[3; HEAD][..], &[8; 5]].concat(),
-            [&[4; HEAD][..], &[7]].concat(),
+            [&[4; HEAD + 9][..], &[7]].concat(),
         ];
         assert_eq!(gather(&batch), wanted);
         assert_eq!(views(&batch), wanted);
@@ -405,8 +408,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a tail of")]
+    #[should_panic(expected = "64 + 1281 bytes")]
     fn a_tail_too_long_panics() {
-        TxVectors::new(1, 1).batch().push(&[0; HEAD], [], &[0; TAIL_MAX + 1]);
+        TxVectors::new(1, 1).batch().push(&[0; HEAD], [], &[0; COPIED_MAX - HEAD + 1]);
     }
 }

@@ -30,9 +30,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use tyche_numa::Node;
-
-use crate::{HEAD, Link, Mac, RxBatch, TxBatch, TxVectors};
+use crate::{HEAD, Link, RxBatch, TxBatch, TxVectors};
 use lane::Lane;
 pub use plan::{FaultCounts, FaultPlan};
 
@@ -94,11 +92,6 @@ impl<L: Link> FaultLink<L> {
         })
     }
 
-    /// The wrapped link.
-    pub fn inner(&self) -> &L {
-        &self.inner
-    }
-
     /// The plan, to change it or to read its counts.
     pub fn plan(&self) -> &FaultPlan {
         &self.plan
@@ -109,7 +102,8 @@ impl<L: Link> FaultLink<L> {
         loop {
             let mut batch = self.vectors.batch();
             for frame in self.outgoing.due(now).take(FLUSH) {
-                let (head, data) = frame.split_first_chunk().expect("every frame has a head");
+                let (head, data) =
+                    frame.split_first_chunk::<HEAD>().expect("every frame has a head");
                 batch.push(head, [data], &[]);
             }
             if batch.is_empty() {
@@ -144,21 +138,15 @@ impl<L: Link> FaultLink<L> {
     }
 }
 
-impl<L: Link> Link for FaultLink<L> {
-    fn name(&self) -> &str {
-        self.inner.name()
+impl<L: Link> crate::Wrapper for FaultLink<L> {
+    type Inner = L;
+
+    fn inner(&self) -> &L {
+        &self.inner
     }
 
-    fn mac(&self) -> Mac {
-        self.inner.mac()
-    }
-
-    fn frame_len_max(&self) -> usize {
-        self.inner.frame_len_max()
-    }
-
-    fn receive_capacity(&self, frame_len: usize) -> usize {
-        self.inner.receive_capacity(frame_len)
+    fn inner_mut(&mut self) -> &mut L {
+        &mut self.inner
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
@@ -227,14 +215,6 @@ impl<L: Link> Link for FaultLink<L> {
         self.both.as_fd()
     }
 
-    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
-        self.inner.narrow(at, bytes);
-    }
-
-    fn overruns(&mut self) -> u64 {
-        self.inner.overruns()
-    }
-
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let FaultCounts { dropped, duplicated, reordered, corrupted, too_long, cut } =
             self.plan.counts();
@@ -248,10 +228,6 @@ impl<L: Link> Link for FaultLink<L> {
             ("fault_cut", cut),
         ]);
         counters
-    }
-
-    fn memory_nodes(&self) -> Vec<Node> {
-        self.inner.memory_nodes()
     }
 }
 

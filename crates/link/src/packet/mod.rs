@@ -46,7 +46,7 @@ use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
 use tyche_numa::Node;
 
-use crate::{Link, Mac, Receiver, RxBatch, TxBatch};
+use crate::{Interface, Link, Receiver, RxBatch, TxBatch};
 
 /// The greatest age of a link's data about its interface. A query costs a system call or two.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(100);
@@ -190,12 +190,8 @@ impl PacketLink {
 }
 
 impl Link for PacketLink {
-    fn name(&self) -> &str {
-        self.endpoint.name()
-    }
-
-    fn mac(&self) -> Mac {
-        self.endpoint.mac()
+    fn interface(&self) -> Interface<'_> {
+        Interface { name: self.endpoint.name(), mac: self.endpoint.mac() }
     }
 
     fn frame_len_max(&self) -> usize {

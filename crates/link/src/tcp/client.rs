@@ -11,7 +11,7 @@ use super::connection::{Broken, Connection};
 use super::readiness::Readiness;
 use super::{CLIENT, FRAME_LEN_MAX, OpenError, SERVER, TcpOptions, TcpStats};
 use super::{capacity, sendable, socket};
-use crate::{Link, Mac, RxBatch, TxBatch};
+use crate::{Interface, Link, RxBatch, TxBatch};
 
 /// The longest wait for one attempt to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -167,12 +167,8 @@ impl TcpClient {
 }
 
 impl Link for TcpClient {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn mac(&self) -> Mac {
-        CLIENT
+    fn interface(&self) -> Interface<'_> {
+        Interface { name: &self.name, mac: CLIENT }
     }
 
     fn frame_len_max(&self) -> usize {

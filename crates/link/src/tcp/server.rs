@@ -8,7 +8,7 @@ use super::connection::{Broken, Connection};
 use super::readiness::{BACKLOG, Readiness};
 use super::{CONNECTION, FRAME_LEN_MAX, OpenError, SERVER, SILENCE_MAX, TcpOptions, TcpStats};
 use super::{capacity, sendable, socket};
-use crate::{FRAMES_MAX, Link, Mac, RxBatch, TxBatch};
+use crate::{FRAMES_MAX, Interface, Link, Mac, RxBatch, TxBatch};
 
 /// The most connections accepted in one call: the others get their turn, too.
 const ACCEPTS_MAX: usize = 16;
@@ -157,7 +157,7 @@ impl TcpServer {
     fn route(&mut self, batch: &TxBatch<'_>, count: usize) {
         self.routes.clear();
         for frame in batch.frames().take(count) {
-            let destination: &Mac = frame.head().first_chunk().expect("a head");
+            let destination: &Mac = frame.front().first_chunk().expect("a head");
             let slot = usize::from(destination[1]);
             let known = self.slots.get(slot).and_then(Option::as_ref);
             self.routes.push(if *destination == BROADCAST {
@@ -172,12 +172,8 @@ impl TcpServer {
 }
 
 impl Link for TcpServer {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn mac(&self) -> Mac {
-        SERVER
+    fn interface(&self) -> Interface<'_> {
+        Interface { name: &self.name, mac: SERVER }
     }
 
     fn frame_len_max(&self) -> usize {

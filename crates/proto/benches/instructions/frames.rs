@@ -3,9 +3,9 @@
 use std::hint::black_box;
 
 use tyche_proto::wire::{
-    Body, ChannelId, Checksum, Command, CommandFlags, Completion, Cookie, Data, ENTRIES_MAX,
-    ENTRY_LEN, ETHERTYPE, Entry, Flags, Frame, HEAD_LEN, Header, Kind, Mac, Opcode, PAGE_LEN,
-    Status, Tag, Times, emit_entries,
+    Body, ChannelId, Checksum, Checksums, Command, CommandFlags, Completion, Content, Cookie, Data,
+    ETHERTYPE, Encoded, Encoder, Entry, Flags, Frame, Header, Kind, Mac, Opcode, PAGE_LEN, Status,
+    Tag, Times,
 };
 
 use crate::{Case, Round, case};
@@ -34,9 +34,9 @@ fn checksum_page() -> Round {
 }
 
 /// What a frame is made of.
-struct Content {
+struct Sample {
     header: Header,
-    entries: Vec<Entry>,
+    content: Content,
     /// The parts of the data section.
     data: Vec<Vec<u8>>,
 }
@@ -49,7 +49,7 @@ fn tag(slot: u16) -> Tag {
     Tag { slot, generation: 7 }
 }
 
-fn commands() -> Content {
+fn commands() -> Sample {
     let command = |slot| {
         Entry::Command(Command {
             opcode: Opcode::Read,
@@ -61,56 +61,53 @@ fn commands() -> Content {
         })
     };
     let entries = (0..16).map(command).collect();
-    Content { header: header(Kind::Command, Flags::NONE), entries, data: Vec::new() }
+    let content = Content::Entries(entries);
+    Sample { header: header(Kind::Command, Flags::NONE), content, data: Vec::new() }
 }
 
 fn completion(slot: u16) -> Entry {
     Entry::Completion(Completion { tag: tag(slot), status: Status::Success, times: Times::ZERO })
 }
 
-fn completions() -> Content {
+fn completions() -> Sample {
     let entries = (0..16).map(completion).collect();
-    Content { header: header(Kind::Command, Flags::NONE), entries, data: Vec::new() }
+    let content = Content::Entries(entries);
+    Sample { header: header(Kind::Command, Flags::NONE), content, data: Vec::new() }
 }
 
 /// The answers to two reads of a page.
-fn pages() -> Content {
+fn pages() -> Sample {
     let (len, total) = (PAGE_LEN as u32, PAGE_LEN as u32);
     let data = |slot| Entry::Data(Data { tag: tag(slot), offset: 0, len, total, damq_page: 0 });
-    Content {
+    let entries = [data(0), data(1), completion(0), completion(1)];
+    Sample {
         header: header(Kind::Data, Flags::CHECKSUMMED),
-        entries: vec![data(0), data(1), completion(0), completion(1)],
+        content: Content::Entries(entries.into_iter().collect()),
         data: vec![vec![0xa5; PAGE_LEN]; 2],
     }
 }
 
-type Head = [u8; HEAD_LEN];
-type Tail = [u8; ENTRIES_MAX * ENTRY_LEN];
-
-/// Writes the frame but for its data section; returns how long the tail is.
-fn write(content: &Content, head: &mut Head, tail: &mut Tail) -> usize {
-    let len = emit_entries(&content.entries, tail);
-    let data = content.data.iter().map(Vec::as_slice);
-    content.header.seal((TARGET, HOST, ETHERTYPE), data, &tail[..len], head);
-    len
+/// Writes the frame; its data stay where they are.
+fn write<'e, 'd>(sample: &'d Sample, encoder: &'e mut Encoder) -> Encoded<'e, 'd> {
+    let data = sample.data.iter().map(Vec::as_slice);
+    encoder.encode((TARGET, HOST, ETHERTYPE), &sample.header, &sample.content, &Checksums, data)
 }
 
-fn emit(content: Content) -> Round {
-    let (mut head, mut tail) = ([0; HEAD_LEN], [0; ENTRIES_MAX * ENTRY_LEN]);
+fn emit(sample: Sample) -> Round {
+    let mut encoder = Encoder::new();
     Box::new(move |count| {
         count(&mut || {
-            black_box(write(black_box(&content), &mut head, &mut tail));
+            black_box(write(black_box(&sample), &mut encoder));
         });
     })
 }
 
-fn parse(content: &Content) -> Round {
-    let (mut head, mut tail) = ([0; HEAD_LEN], [0; ENTRIES_MAX * ENTRY_LEN]);
-    let len = write(content, &mut head, &mut tail);
-    let payload = [content.data.concat(), tail[..len].to_vec()].concat();
+fn parse(sample: &Sample) -> Round {
+    let frame: Vec<u8> = write(sample, &mut Encoder::new()).bytes().collect();
     Box::new(move |count| {
+        let (head, payload) = frame.split_first_chunk().expect("a frame has a head");
         count(&mut || {
-            let frame = Frame::parse(black_box(&head), black_box(&payload));
+            let frame = Frame::parse(black_box(head), black_box(payload));
             let frame = frame.expect("what was emitted can be parsed");
             let Body::Entries { entries, .. } = frame.body else {
                 unreachable!("a frame of a ring carries entries")

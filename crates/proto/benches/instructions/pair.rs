@@ -4,15 +4,14 @@
 
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use tyche_proto::wire::{
-    ChannelId, CommandFlags, Control, Data, ENTRIES_MAX, ENTRY_LEN, ETHERTYPE, Entry, HEAD_LEN,
-    Mac, Name, Opcode, PAGE_LEN, Status, Tag, Uuid, emit_entries,
+    ChannelId, CommandFlags, ETHERTYPE, Encoder, HEAD_LEN, Mac, Name, Opcode, PAGE_LEN, Status,
+    Tag, Uuid,
 };
 use tyche_proto::{
     Action, BatchPolicy, ChannelChoice, ExportConfig, ExportId, Instant, Listener, ListenerConfig,
-    ListenerEvent, Operation, Outgoing, PortConfig, Registry, Session, SessionConfig, SessionEvent,
-    TargetConfig, TargetId,
+    ListenerEvent, Operation, Outgoing, Part, PortConfig, Registry, Session, SessionConfig,
+    SessionEvent, TargetConfig, TargetId,
 };
 
 /// An MTU of 9000.
@@ -37,6 +36,7 @@ struct Frame {
 /// The frames that one end sends in its turn. Their memory is used again in the next.
 struct Lane {
     src: Mac,
+    encoder: Encoder,
     composed: Vec<Outgoing>,
     sealed: Vec<Frame>,
     /// Frames of this turn.
@@ -45,7 +45,7 @@ struct Lane {
 
 impl Lane {
     fn new(src: Mac) -> Self {
-        Self { src, composed: Vec::new(), sealed: Vec::new(), len: 0 }
+        Self { src, encoder: Encoder::new(), composed: Vec::new(), sealed: Vec::new(), len: 0 }
     }
 
     fn compose(&mut self, mut poll: impl FnMut(&mut Outgoing) -> bool) {
@@ -61,31 +61,15 @@ impl Lane {
         }
     }
 
-    /// `data` finds the bytes that an entry names.
-    fn seal<'a>(&mut self, data: impl Fn(&Data) -> &'a [u8]) {
+    /// `data` finds the bytes of a part.
+    fn seal<'a>(&mut self, data: impl Fn(&Part) -> &'a [u8]) {
         for (out, frame) in self.composed.iter().zip(&mut self.sealed).take(self.len) {
             frame.payload.clear();
-            let addresses = (out.destination, self.src, ETHERTYPE);
-            if let Some(control) = &out.control {
-                let mut body = [0; Control::LEN_MAX];
-                let len = control.emit(&mut body);
-                frame.payload.extend_from_slice(&body[..len]);
-                frame.payload.resize(len + control.padding_len(), 0);
-                out.header.seal(addresses, [&frame.payload[..]], &[], &mut frame.head);
-                continue;
-            }
-            let mut tail = [0; ENTRIES_MAX * ENTRY_LEN];
-            let tail_len = emit_entries(&out.entries, &mut tail);
-            let mut parts = ArrayVec::<&[u8], ENTRIES_MAX>::new();
-            for entry in &out.entries {
-                if let Entry::Data(part) = entry {
-                    parts.push(data(part));
-                }
-            }
-            let tail = &tail[..tail_len];
-            out.header.seal(addresses, parts.iter().copied(), tail, &mut frame.head);
+            let encoded = out.encode(&mut self.encoder, (self.src, ETHERTYPE), &data);
+            let (head, body) = encoded.front.split_first_chunk().expect("a frame has a head");
+            frame.head = *head;
             // What the kernel and the card do.
-            for piece in parts.into_iter().chain([tail]) {
+            for piece in [body].into_iter().chain(encoded.data).chain([encoded.entries]) {
                 frame.payload.extend_from_slice(piece);
             }
         }
@@ -222,10 +206,9 @@ impl Host {
     }
 
     pub(crate) fn seal(&mut self) {
-        let (session, memory, stride) = (&self.session, &self.memory, self.len as usize);
+        let (memory, stride) = (&self.memory, self.len as usize);
         self.lane.seal(|part| {
-            let (op, base) = session.locate(ChannelId(0), part.tag.slot).expect("it is being sent");
-            let first = op.0 as usize * stride + (base + part.offset) as usize;
+            let first = part.request as usize * stride + part.offset as usize;
             &memory[first..first + part.len as usize]
         });
     }
@@ -346,7 +329,7 @@ impl Target {
     pub(crate) fn seal(&mut self) {
         let (damq, slots) = (&self.damq, &self.slots);
         self.lane.seal(|part| {
-            let first = slots[usize::from(part.tag.slot)] + part.offset as usize;
+            let first = slots[part.request as usize] + part.offset as usize;
             &damq[first..first + part.len as usize]
         });
     }

@@ -1,4 +1,4 @@
-use tyche_wire::Event;
+use tyche_wire::{EntryList, Event};
 
 use super::*;
 use crate::rules::Sound;
@@ -34,7 +34,7 @@ fn full_flight() -> (Channel<Sound>, u32) {
 fn expire(channel: &mut Channel<Sound>, now: &mut Instant) -> Vec<Header> {
     *now = channel.poll_timeout().max(*now);
     channel.handle_timeout(*now).unwrap();
-    std::iter::from_fn(|| channel.resend(*now, &mut Vec::new(), |_| true)).collect()
+    std::iter::from_fn(|| channel.resend(*now, &mut EntryList::new(), |_| true)).collect()
 }
 
 /// Has the channel take a frame without a body.
@@ -67,7 +67,7 @@ fn a_flight_that_is_lost_whole_is_sent_again_whole() {
     while positions.len() < flight as usize {
         now = channel.poll_timeout().max(now);
         channel.handle_timeout(now).unwrap();
-        while let Some(header) = channel.resend(now, &mut Vec::new(), |_| true) {
+        while let Some(header) = channel.resend(now, &mut EntryList::new(), |_| true) {
             positions.push(header.position);
             // The peer acknowledges each: the window opens again.
             let acks = [header.position.plus(1), Position(0)];

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_wire::{
-    Body, ChannelId, Checksum, Control, Event, Flags, Greeting, HEAD_LEN, Header, Kind, Mac,
-    Reject, Reset, Status, Tag, Times, Uuid,
+    Body, ChannelId, Checksum, Checksums, Content, Control, Event, Flags, Greeting, HEAD_LEN,
+    Header, Kind, Mac, Reject, Reset, Status, Tag, Times, Uuid,
 };
 
 use farewells::Farewells;
@@ -214,7 +214,7 @@ impl<R: Rules> Listener<R> {
         if !is_taken {
             return Err(Reject::Busy);
         }
-        let Body::Control(pdu) = Body::parse(&header, payload)? else {
+        let Body::Control(pdu) = Body::parse(&header, payload, &Checksums)? else {
             return Err(Reject::Unexpected);
         };
         self.handle_control(now, src, &header, pdu.decode())
@@ -432,7 +432,7 @@ impl<R: Rules> Listener<R> {
     /// Composes the next frame; false if there is none to send now.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         if let Some((to, header, control)) = self.outbox.pop_front() {
-            out.set_control(to, header, control);
+            out.set(to, header, control.map_or(Content::Empty, Content::Control));
             return true;
         }
         let count = self.channels.len();
@@ -441,7 +441,7 @@ impl<R: Rules> Listener<R> {
             let Some(open) = &mut self.channels[index] else { continue };
             let Some(target) = &mut open.target else { continue };
             if let Some(header) = target.farewell.take() {
-                out.set_control(target.channel.peer(), header, None);
+                target.channel.address(out, header, Content::Empty);
                 return true;
             }
             if open.closing {
@@ -449,12 +449,11 @@ impl<R: Rules> Listener<R> {
             }
             if let Some(fenced) = open.fenced.pop() {
                 let header = target.channel.unsequenced(now, Kind::Fenced, Flags::NONE);
-                let fenced = Control::Fenced(fenced);
-                out.set_control(target.channel.peer(), header, Some(fenced));
+                let fenced = Content::Control(Control::Fenced(fenced));
+                target.channel.address(out, header, fenced);
                 return true;
             }
             if target.poll_transmit(now, out) {
-                out.channel = Some(ChannelId(index as u16));
                 self.turn = index + 1;
                 return true;
             }

@@ -22,10 +22,10 @@ impl Pace {
 
     /// Whether a frame that has come now is taken.
     pub(super) fn takes(&mut self, now: Instant) -> bool {
-        let until = self.until.max(now);
-        let taken = until.since(now) < self.interval * self.burst;
+        let until = self.until.max(now) + self.interval;
+        let taken = until.since(now) <= self.interval * self.burst;
         if taken {
-            self.until = until + self.interval;
+            self.until = until;
         }
         taken
     }

@@ -38,7 +38,7 @@ pub struct SessionConfig {
     pub read_only: bool,
     /// Cover data with checksums.
     pub checksum: bool,
-    /// Find out where the time of operations goes: [`Session::exchange`].
+    /// Find out where the time of operations goes: [`Session::exchange`](super::Session::exchange).
     pub stages: bool,
     /// Silence after which a channel is dead; at least 100 ms.
     pub keep_alive: Duration,

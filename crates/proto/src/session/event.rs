@@ -121,7 +121,7 @@ pub enum SessionEvent {
     Rejected(Box<Rejection>),
     /// A target at that address, heard on a local link by index, speaks other versions only.
     OtherVersion(usize, Mac, Versions),
-    /// An answer to an [echo](Session::echo) has come.
+    /// An answer to an [echo](super::Session::echo) has come.
     Echoed(Echo),
     /// The export has another size.
     Resized(u64),

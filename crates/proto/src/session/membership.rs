@@ -339,7 +339,11 @@ impl<R: Rules> Session<R> {
             let fine = |other: &Path<R>| other.live().is_some_and(|it| is_fine(it, now));
             let instead = self.others(path).any(fine);
             if let Some(problem) = problem.filter(|_| instead) {
+                let (port, frame_len) = (self.paths[path].port, self.paths[path].frame_len());
                 self.lose(path, problem);
+                if problem == Problem::Stall {
+                    self.lose_alike(now, port, frame_len);
+                }
             }
         }
         if doubtful {
@@ -347,6 +351,22 @@ impl<R: Rules> Session<R> {
                 initiator.channel.ask_for_life(now);
             }
             self.doubt_at = Some(now + DOUBT / 2);
+        }
+    }
+
+    /// Gives up the channels of a port with frames of `frame_len` or more, which did not get through
+    /// on one of them, if a channel of another port is fine. A request would wait for an ack on one
+    /// after the other; probes find out what gets through now.
+    fn lose_alike(&mut self, now: Instant, port: usize, frame_len: usize) {
+        let fine = |path: &Path<R>| path.live().is_some_and(|it| is_fine(it, now));
+        if !self.paths.iter().any(|path| path.port != port && fine(path)) {
+            return;
+        }
+        for path in 0..self.paths.len() {
+            let it = &self.paths[path];
+            if it.port == port && it.live().is_some() && it.frame_len() >= frame_len {
+                self.lose(path, Problem::Stall);
+            }
         }
     }
 

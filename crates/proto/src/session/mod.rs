@@ -37,8 +37,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Body, ChannelId, Control, Cookie, Echo, Event, Fate, Flags, Greeting, HEAD_LEN, Header, Kind,
-    Mac, Reject, Status,
+    Body, ChannelId, Checksums, Content, Control, Cookie, Echo, Event, Fate, Flags, Greeting,
+    HEAD_LEN, Header, Kind, Mac, Reject, Status,
 };
 
 use choice::Chooser;
@@ -266,7 +266,7 @@ impl<R: Rules> Session<R> {
         if header.kind.on_channel() {
             return self.handle_channel_frame((port, src), &header, payload);
         }
-        let Body::Control(pdu) = Body::parse(&header, payload)? else {
+        let Body::Control(pdu) = Body::parse(&header, payload, &Checksums)? else {
             return Err(Reject::Unexpected);
         };
         self.handle_control(port, src, &header, pdu.decode())
@@ -404,7 +404,8 @@ impl<R: Rules> Session<R> {
         };
         let initiator = self.paths[path].live_mut().expect("only live paths are asked");
         let header = initiator.channel.unsequenced(now, Kind::Fence, Flags::NONE);
-        out.set_control(initiator.channel.peer(), header, Some(Control::Fence(fence)));
+        let fence = Content::Control(Control::Fence(fence));
+        initiator.channel.address(out, header, fence);
         true
     }
 
@@ -533,10 +534,7 @@ impl<R: Rules> Session<R> {
         }
         if let State::Closing { round, .. } = self.state {
             let mut paths = self.paths.iter_mut().filter(|path| path.port == port);
-            let farewell = paths.find_map(|path| Some((path.farewell(now, round)?, path.peer)));
-            let Some((header, peer)) = farewell else { return false };
-            out.set_control(peer, header, None);
-            return true;
+            return paths.any(|path| path.poll_farewell(now, round, out));
         }
         if self.poll_fence(now, port, out) {
             return true;

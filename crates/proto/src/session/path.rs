@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, FRAME_LEN_MIN, Flags,
-    Header, Hello, Kind, Mac, PAGE_LEN, REQUEST_LEN_MAX, Reject, Rejection, Reset, Ticket, Uuid,
+    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, FRAME_LEN_MIN,
+    Flags, Header, Hello, Kind, Mac, PAGE_LEN, REQUEST_LEN_MAX, Reject, Rejection, Reset, Ticket,
+    Uuid,
 };
 
 use super::SessionConfig;
@@ -440,12 +441,10 @@ impl<R: Rules> Path<R> {
                 Control::Connect((**connect).clone())
             }
             State::Live { initiator, .. } => {
-                let sent = initiator.poll_transmit(now, out);
-                out.channel = Some(self.id);
-                return sent;
+                return initiator.poll_transmit(now, out);
             }
         };
-        out.set_control(self.peer, Header::new(control.kind()), Some(control));
+        out.set_control(self.peer, control);
         true
     }
 
@@ -491,14 +490,16 @@ impl<R: Rules> Path<R> {
         }
     }
 
-    /// The header of a farewell, if there is a channel to say it on and it was not yet said in
-    /// this round, counted from 1.
-    pub(super) fn farewell(&mut self, now: Instant, round: u32) -> Option<Header> {
-        let State::Live { initiator, .. } = &mut self.state else { return None };
+    /// Composes a farewell, if there is a channel to say it on and it was not yet said in this
+    /// round, counted from 1.
+    pub(super) fn poll_farewell(&mut self, now: Instant, round: u32, out: &mut Outgoing) -> bool {
+        let State::Live { initiator, .. } = &mut self.state else { return false };
         if self.farewells >= round {
-            return None;
+            return false;
         }
         self.farewells = round;
-        Some(initiator.channel.unsequenced(now, Kind::Disconnect, Flags::NONE))
+        let header = initiator.channel.unsequenced(now, Kind::Disconnect, Flags::NONE);
+        initiator.channel.address(out, header, Content::Empty);
+        true
     }
 }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Control, Header, Kind, Mac, Uuid, Versions};
+use tyche_wire::{Control, Mac, Uuid, Versions};
 
 use super::quest::Quest;
 use super::repeat::Repeat;
@@ -191,7 +191,7 @@ impl Port {
         }
         let to = self.config.target.unwrap_or(Mac::BROADCAST);
         let discover = quest.discover(*nonce, host);
-        out.set_control(to, Header::new(Kind::Discover), Some(Control::Discover(discover)));
+        out.set_control(to, Control::Discover(discover));
         true
     }
 

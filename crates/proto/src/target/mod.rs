@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Body, Command, Completion, Data, ENTRIES_MAX, Entries, Entry, Event, Fate, Flags, Header, Kind,
-    Opcode, Reject, Ring, Status, Tag, Times,
+    Body, Command, Completion, Data, ENTRIES_MAX, Entries, Entry, EntryList, Event, Fate, Flags,
+    Header, Kind, Opcode, Reject, Ring, Status, Tag, Times,
 };
 
 use crate::channel::{Channel, ChannelConfig};
@@ -403,7 +403,6 @@ impl<R: Rules> TargetChannel<R> {
 
     /// Composes the next frame; false if there is none to send now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
-        (out.destination, out.control, out.echo) = (self.channel.peer(), None, None);
         let slots = &self.slots;
         let current = |tag: Tag| slots[usize::from(tag.slot)].generation == tag.generation;
         let wanted = |entry: &Entry| match entry {
@@ -412,19 +411,23 @@ impl<R: Rules> TargetChannel<R> {
             Entry::Event(_) => true,
             Entry::Command(_) => unreachable!("targets send answers"),
         };
-        if let Some(header) = self.channel.resend(now, &mut out.entries, wanted) {
-            out.header = header;
-            return true;
-        }
-        if let Some(ring) = self.compose(now, &mut out.entries) {
-            out.header = self.channel.send(now, ring, &out.entries);
-            return true;
-        }
-        self.channel.poll_upkeep(now, out)
+        let entries = out.content.begin_entries();
+        let header = match self.channel.resend(now, entries, wanted) {
+            Some(header) => header,
+            None => match self.compose(now, entries) {
+                Some(ring) => self.channel.send(now, ring, entries),
+                None => return self.channel.poll_upkeep(now, out),
+            },
+        };
+        (out.destination, out.channel) = (self.channel.peer(), Some(self.channel.id()));
+        out.header = header;
+        let place = |data: &Data| (u32::from(data.tag.slot), 0);
+        out.place_data(place);
+        true
     }
 
     /// Fills a new frame's entries: data of reads as far as they fit, then completions.
-    fn compose(&mut self, now: Instant, entries: &mut Vec<Entry>) -> Option<Ring> {
+    fn compose(&mut self, now: Instant, entries: &mut EntryList) -> Option<Ring> {
         entries.clear();
         if self.is_held(now) {
             return None;
@@ -472,7 +475,7 @@ impl<R: Rules> TargetChannel<R> {
 
     /// Adds the next part of a read's data. The last part queues the completion, which rides in
     /// the same frame if there is room.
-    fn compose_read(&mut self, index: u16, entries: &mut Vec<Entry>, data: usize) -> Option<u32> {
+    fn compose_read(&mut self, index: u16, entries: &mut EntryList, data: usize) -> Option<u32> {
         let slot = &mut self.slots[usize::from(index)];
         let len = self.channel.capacity.chunk(entries.len(), data, slot.held - slot.moved)?;
         let tag = Tag { slot: index, generation: slot.generation };

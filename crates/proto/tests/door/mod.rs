@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use tyche_proto::wire::{
-    Accept, ChannelId, Connect, ConnectFlags, Control, Cookie, Flags, Header, Hello, Kind, Mac,
-    PacketNumber, Reason, Rejection, Ticket, Uuid,
+    Accept, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Flags, Header, Hello, Kind,
+    Mac, PacketNumber, Reason, Rejection, Ticket, Uuid,
 };
 use tyche_proto::{Instant, Listener, ListenerConfig, ListenerEvent, Outgoing, Registry};
 
@@ -68,7 +68,8 @@ impl Door {
     /// Has the target take a frame, and returns what it sends.
     pub fn give(&mut self, src: Mac, header: Header, control: Option<Control>) -> Vec<Outgoing> {
         let mut out = Outgoing::new();
-        (out.destination, out.header, out.control) = (TARGET, header, control);
+        let content = control.map_or(Content::Empty, Content::Control);
+        (out.destination, out.header, out.content) = (TARGET, header, content);
         let frame = seal(&out, src);
         let (head, payload) = frame.split_first_chunk().unwrap();
         self.listener.handle_frame(self.now, head, payload);
@@ -86,7 +87,7 @@ impl Door {
         let frame_len = FRAME_LEN as u32;
         let hello = Hello { nonce: 1, target: IDENTITY, ticket: Ticket::NONE, frame_len };
         let sent = self.give(src, Header::new(Kind::Hello), Some(Control::Hello(hello)));
-        let answer = sent.iter().find_map(|out| match &out.control {
+        let answer = sent.iter().find_map(|out| match out.content.control() {
             Some(Control::Hello(hello)) if out.header.flags == Flags::REPLY => Some(hello.ticket),
             _ => None,
         });
@@ -121,9 +122,9 @@ impl Door {
     pub fn knock(&mut self, src: Mac, connect: &Connect) -> Option<Result<Accept, Rejection>> {
         let control = Control::Connect(connect.clone());
         let sent = self.give(src, Header::new(Kind::Connect), Some(control));
-        sent.into_iter().find_map(|out| match out.control {
-            Some(Control::Accept(accept)) => Some(Ok(accept)),
-            Some(Control::Reject(rejection)) => Some(Err(rejection)),
+        sent.into_iter().find_map(|out| match out.content {
+            Content::Control(Control::Accept(accept)) => Some(Ok(accept)),
+            Content::Control(Control::Reject(rejection)) => Some(Err(rejection)),
             _ => None,
         })
     }

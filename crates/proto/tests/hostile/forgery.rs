@@ -1,17 +1,17 @@
 //! Frames that are made up: well formed, of every kind, with what was heard where it helps.
 
+use tyche_proto::Outgoing;
 use tyche_proto::wire::{
-    Accept, Ack, ChannelId, Command, CommandFlags, Completion, Connect, ConnectFlags, Control,
-    Cookie, Data, Discover, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, Event, ExportFlags, ExportInfo,
-    Fate, Fence, Fenced, Flags, Header, Hello, Kind, Mac, Name, Offer, Opcode, Outcome,
-    PacketNumber, Position, REQUEST_LEN_MAX, Reason, Rejection, Reset, Ring, Status, Tag, Text,
-    Ticket, Times, Uuid, Versions, emit_entries,
+    Accept, Ack, ChannelId, Command, CommandFlags, Completion, Connect, ConnectFlags, Content,
+    Control, Cookie, Data, Discover, Echo, Entry, Event, ExportFlags, ExportInfo, Fate, Fence,
+    Fenced, Flags, Header, Hello, Kind, Mac, Name, Offer, Opcode, Outcome, PacketNumber, Position,
+    REQUEST_LEN_MAX, Reason, Rejection, Reset, Ring, Status, Tag, Text, Ticket, Times, Uuid,
+    Versions,
 };
 
 use super::adversary::{Adversary, SLOTS, Way, sources};
 use super::bytes::Bytes;
 use super::content::PLOT;
-use super::frames::{body, put_together};
 use super::host::session_of;
 use super::target::{EXPORT, IDENTITY};
 use super::world::{HOSTS, LINKS, TARGETS, Victim};
@@ -43,7 +43,9 @@ pub(crate) fn forge(
     let dst = if choice >> 6 == 1 { Mac::BROADCAST } else { us };
     let flags = if reply { Flags::REPLY } else { Flags::NONE };
     let header = Header { flags, ..Header::new(control.kind()) };
-    Some((link, put_together((dst, source), header, &body(&control), &[])))
+    let content = Content::Control(control);
+    let out = Outgoing { destination: dst, header, content, ..Outgoing::new() };
+    Some((link, out.to_bytes(source, &[])))
 }
 
 fn uuid(bytes: &mut Bytes<'_>, ours: Uuid) -> Uuid {
@@ -273,17 +275,15 @@ fn on_channel(adversary: &mut Adversary, way: &Way, bytes: &mut Bytes<'_>) -> Ve
     }
     let source = if how & 6 == 6 { sources(way.link)[bytes.below(6)] } else { way.from };
     let us = if way.to_target { TARGETS[way.link] } else { HOSTS[way.link] };
-    let mut tail = [0; ENTRIES_MAX * ENTRY_LEN];
-    let mut len = emit_entries(&entries, &mut tail);
-    if let Some(echo) = echo {
-        len = ENTRY_LEN;
-        data.resize(if header.flags.contains(Flags::REPLY) { 1426 } else { 0 }, 0);
-        echo.emit(tail.first_chunk_mut().expect("room for entries"));
-    }
-    if let Some(control) = control {
-        data = body(&control);
-    }
-    put_together((us, source), header, &data, &tail[..len])
+    let content = match (echo, control) {
+        (Some(echo), _) => {
+            let filling = if header.flags.contains(Flags::REPLY) { 1426 } else { 0 };
+            Content::Echo { echo, filling }
+        }
+        (None, Some(control)) => Content::Control(control),
+        (None, None) => Content::Entries(entries.into_iter().collect()),
+    };
+    Outgoing { destination: us, header, content, ..Outgoing::new() }.to_bytes(source, &data)
 }
 
 fn nack(way: &Way, bytes: &mut Bytes<'_>) -> Ack {

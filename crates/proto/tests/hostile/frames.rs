@@ -1,54 +1,17 @@
 //! The bytes of frames: sealed as the engine does it, and mended as an adversary does it.
 
-use tyche_proto::Outgoing;
-use tyche_proto::wire::{
-    Checksum, Control, Data, ENTRIES_MAX, ENTRY_LEN, ETHERNET_LEN, ETHERTYPE, Entry, HEAD_LEN,
-    Header, Kind, Mac, emit_entries,
-};
+use tyche_proto::wire::{Checksum, ENTRY_LEN, ETHERNET_LEN, HEAD_LEN, Kind, Mac};
+use tyche_proto::{Outgoing, Part};
 
 /// The frame that was composed. `append` adds the bytes of a part of the data section.
 pub(crate) fn seal(
     src: Mac,
     out: &Outgoing,
-    mut append: impl FnMut(&Data, &mut Vec<u8>),
+    mut append: impl FnMut(&Part, &mut Vec<u8>),
 ) -> Vec<u8> {
-    let (mut data, mut tail) = (Vec::new(), [0; ENTRIES_MAX * ENTRY_LEN]);
-    let mut tail_len = emit_entries(&out.entries, &mut tail);
-    for entry in &out.entries {
-        if let Entry::Data(part) = entry {
-            append(part, &mut data);
-        }
-    }
-    if let Some(control) = &out.control {
-        data = body(control);
-    }
-    if let Some(outgoing) = out.echo {
-        data.resize(outgoing.filling, 0);
-        outgoing.echo.emit(tail.first_chunk_mut().expect("room for entries"));
-        tail_len = ENTRY_LEN;
-    }
-    put_together((out.destination, src), out.header, &data, &tail[..tail_len])
-}
-
-/// The bytes of a body, padded.
-pub(crate) fn body(control: &Control) -> Vec<u8> {
-    let mut body = [0; Control::LEN_MAX];
-    let len = control.emit(&mut body);
-    let mut body = body[..len].to_vec();
-    body.resize(len + control.padding_len(), 0);
-    body
-}
-
-/// A frame with all lengths and checksums.
-pub(crate) fn put_together(
-    (dst, src): (Mac, Mac),
-    header: Header,
-    data: &[u8],
-    tail: &[u8],
-) -> Vec<u8> {
-    let mut head = [0; HEAD_LEN];
-    header.seal((dst, src, ETHERTYPE), [data], tail, &mut head);
-    [&head, data, tail].concat()
+    let mut data = Vec::new();
+    out.parts.iter().for_each(|part| append(part, &mut data));
+    out.to_bytes(src, &data)
 }
 
 /// Splits a frame as a link hands it in; `None` if a link would not.

@@ -181,13 +181,10 @@ impl<R: Rules> Host<R> {
             return None;
         }
         assert!(self.ports[link], "a link that was removed sends");
-        let (out, session, pending) = (&self.out, &self.session, &self.pending);
+        let (out, pending) = (&self.out, &self.pending);
         let frame = seal(HOSTS[link], out, |part, data| {
-            let channel = out.channel.expect("data belong to a channel");
-            let located = session.locate(channel, part.tag.slot);
-            let (op, base) = located.expect("a frame carries data of what is in progress");
-            let from = (base + part.offset) as usize;
-            data.extend_from_slice(&pending[&op].memory[from..][..part.len as usize]);
+            let memory = &pending[&OpId(part.request)].memory;
+            data.extend_from_slice(&memory[part.offset as usize..][..part.len as usize]);
         });
         assert!(frame.len() <= FRAME_LEN, "a frame of {} bytes", frame.len());
         Some((out.destination, frame))

@@ -167,12 +167,12 @@ impl<R: Rules> Target<R> {
             return None;
         }
         let out = &self.out;
-        if let Some(Control::Accept(accept)) = &out.control {
+        if let Some(Control::Accept(accept)) = out.content.control() {
             self.accepted.insert((link, accept.channel), accept.clone());
         }
         let frame = seal(TARGETS[link], out, |part, data| {
             let channel = out.channel.expect("data belong to a channel");
-            let slot = &self.channels[&(link, channel)].slots[usize::from(part.tag.slot)];
+            let slot = &self.channels[&(link, channel)].slots[part.request as usize];
             let part = part.offset as usize..(part.offset + part.len) as usize;
             data.extend_from_slice(&slot.data[part]);
         });

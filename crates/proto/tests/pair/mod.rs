@@ -6,10 +6,7 @@
 
 use std::time::Duration;
 
-use tyche_proto::wire::{
-    Control, ENTRIES_MAX, ENTRY_LEN, ETHERTYPE, Entry, HEAD_LEN, Header, Mac, Name, Uuid,
-    emit_entries,
-};
+use tyche_proto::wire::{Entry, Header, Mac, Name, Uuid};
 use tyche_proto::{
     BatchPolicy, ChannelChoice, ExportConfig, ExportId, Instant, Listener, ListenerConfig,
     Outgoing, PortConfig, Registry, Session, SessionConfig, TargetConfig, TargetId,
@@ -95,28 +92,11 @@ pub fn random(mut state: u64) -> Box<dyn FnMut() -> u64 + Send> {
 
 /// The bytes of a frame; those of requests are zeroes.
 pub fn seal(out: &Outgoing, src: Mac) -> Vec<u8> {
-    let (mut data, mut tail) = (Vec::new(), [0; ENTRIES_MAX * ENTRY_LEN]);
-    let mut tail_len = emit_entries(&out.entries, &mut tail);
-    for entry in &out.entries {
-        if let Entry::Data(part) = entry {
-            data.resize(data.len() + part.len as usize, 0);
-        }
-    }
-    if let Some(control) = &out.control {
-        let mut body = [0; Control::LEN_MAX];
-        let len = control.emit(&mut body);
-        data = body[..len].to_vec();
-        data.resize(data.len() + control.padding_len(), 0);
-    }
-    if let Some(outgoing) = out.echo {
-        data.resize(outgoing.filling, 0xee);
-        outgoing.echo.emit(tail.first_chunk_mut().unwrap());
-        tail_len = ENTRY_LEN;
-    }
-    let mut head = [0; HEAD_LEN];
-    let addresses = (out.destination, src, ETHERTYPE);
-    out.header.seal(addresses, [&data[..]], &tail[..tail_len], &mut head);
-    [&head[..], &data, &tail[..tail_len]].concat()
+    let parts = out.content.entries().iter().map(|entry| match entry {
+        Entry::Data(part) => part.len as usize,
+        _ => 0,
+    });
+    out.to_bytes(src, &vec![0; parts.sum()])
 }
 
 impl Pair {

@@ -1,12 +1,12 @@
-//! What lies at the edges of ordinary operation: numbers that wrap, several exports, exports with
-//! several writers, and a host that breaks the protocol.
+//! Edges of ordinary operation: numbers that wrap, several exports, exports with several writers,
+//! and a host that breaks the protocol.
 
 use std::time::Duration;
 
 use super::{DiskPlan, HostPlan, LinkPlan, Plan};
 use crate::random::Random;
 
-/// Makes another stream of chance of a seed, for what is drawn here.
+/// Salt of a seed for the random stream of this module.
 const EDGES: u64 = 0x6564_6765_7300;
 
 /// The most hosts that a plan has in all.
@@ -19,7 +19,7 @@ pub struct ExportPlan {
     pub disk: DiskPlan,
     /// Several hosts may write at once.
     pub shared: bool,
-    /// It is there for the host that breaks the protocol: nobody knows what it may hold.
+    /// It is for the host that breaks the protocol: its content is unknown.
     pub wild: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct ExportPlan {
 pub struct BreakerPlan {
     /// Its links: it uses one at a time.
     pub links: Vec<LinkPlan>,
-    /// It has an export of its own to write to; else it reads the first one.
+    /// It writes to an export of its own; otherwise it reads the first one.
     pub writes: bool,
     /// It opens one channel after the other, and sends nothing on them.
     pub floods: bool,
@@ -48,7 +48,7 @@ impl Plan {
         std::iter::once(first).chain(further)
     }
 
-    /// Draws what this module is about.
+    /// Draws numbers that wrap, further exports and the breaker.
     pub(super) fn draw_edges(&mut self) {
         let random = &mut Random::new(self.seed ^ EDGES);
         self.wraps = random.chance(0.25);
@@ -62,7 +62,7 @@ impl Plan {
                 ..BreakerPlan::new(self.hosts[0].links.clone())
             });
         }
-        // Where an operation may take only so long, no other host may load disks and links.
+        // With a limit for the time of operations, no other host may load disks and links.
         if self.stall_max.is_some() {
             return;
         }
@@ -80,8 +80,8 @@ impl Plan {
         }
     }
 
-    /// Operations are carried by several channels at once, whose parts end at different times, and
-    /// the target often dies in between.
+    /// Has several channels carry each operation, whose parts end at different times, and has the
+    /// target die often in between.
     fn write_in_parts(&mut self, random: &mut Random) {
         self.operations = self.operations.min(150);
         (self.disk.write_cache, self.disk.hiccups) = (true, 0.2);
@@ -92,7 +92,7 @@ impl Plan {
         (host.mix.len_max, host.mix.write) = (256 << 10, 60);
     }
 
-    /// One or two exports more, and hosts for them.
+    /// Draws one or two further exports, and hosts for them.
     fn draw_further(&mut self, random: &mut Random) {
         for _ in 0..random.pick(&[1, 1, 2]) {
             let mut disk = DiskPlan::draw(random);
@@ -106,7 +106,7 @@ impl Plan {
         }
     }
 
-    /// As many hosts at least, and maybe another one.
+    /// Adds hosts up to `least`, and perhaps another one.
     fn add_hosts(&mut self, random: &mut Random, least: usize) {
         let wanted = least.max(self.hosts.len() + random.below(2) as usize).min(HOSTS_MAX);
         while self.hosts.len() < wanted {
@@ -119,7 +119,7 @@ impl Plan {
 }
 
 impl BreakerPlan {
-    /// One that writes to an export of its own.
+    /// A breaker that writes to an export of its own.
     pub fn new(links: Vec<LinkPlan>) -> Self {
         let pause = Duration::from_millis(1);
         Self { links, writes: true, floods: false, pause, frames: 600 }
@@ -127,7 +127,7 @@ impl BreakerPlan {
 }
 
 impl DiskPlan {
-    /// A small one without faults.
+    /// A small disk without faults.
     fn of_breaker() -> Self {
         let disk = Plan::clean(0).disk;
         Self { size: 64 << 10, latency: Duration::from_micros(20), ..disk }

@@ -1,17 +1,17 @@
-//! What happens besides faults of single frames, and how often.
+//! Incidents besides faults of single frames, and their frequency.
 
 use std::time::Duration;
 
 use crate::random::Random;
 
-/// How far apart incidents of each kind are, on average; `None`: they never happen.
+/// Mean times between incidents of each kind; `None`: they never happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Incidents {
     /// The target dies; with a write cache, maybe with loss of what was not flushed.
     pub target_crash: Option<Duration>,
     /// The target dies when it has executed a request and not yet answered it.
     pub unanswered: Option<Duration>,
-    /// How often a target that comes back has other addresses or is plugged in elsewhere.
+    /// Probability that a target that comes back has other addresses or is plugged in elsewhere.
     pub moves: f64,
     /// The target does nothing for a while, and then everything.
     pub target_freeze: Option<Duration>,
@@ -21,10 +21,10 @@ pub struct Incidents {
     pub disk_stall: Option<Duration>,
     /// A sector of the disk changes by itself.
     pub rot: Option<Duration>,
-    /// The target's machine is what it was some time before, with its disk and all that the target
-    /// has kept; if [`Promises::generations`](super::Promises::generations).
+    /// The target's machine is restored to an earlier moment, with its disk and the target's files;
+    /// if [`Promises::generations`](super::Promises::generations).
     pub restore: Option<Duration>,
-    /// The target cannot keep anything for a while; if
+    /// The target cannot store anything for a while; if
     /// [`Promises::writers`](super::Promises::writers).
     pub state_full: Option<Duration>,
     /// A host dies, and comes back as another session.
@@ -39,7 +39,8 @@ pub struct Incidents {
     pub flap: Option<Duration>,
     /// No segment carries anything for a while.
     pub blackout: Option<Duration>,
-    /// How often the segment that carries a fence, or the answer to one, is cut at that moment.
+    /// Probability that the segment that carries a fence, or the answer to one, is cut at that
+    /// moment.
     pub fence_cut: f64,
     /// A segment begins to drop long frames, for a while.
     pub mtu_drop: Option<Duration>,
@@ -47,12 +48,12 @@ pub struct Incidents {
     pub relink: Option<Duration>,
     /// The export gets another size.
     pub resize: Option<Duration>,
-    /// The segment on which nothing of that happens, if there is one.
+    /// The segment without incidents, if there is one.
     pub steady: Option<usize>,
 }
 
 impl Incidents {
-    /// `many`: those of links are more frequent, so that they meet each other.
+    /// Draws the incidents. `many`: those of links are more frequent, so that they coincide.
     pub(super) fn draw(random: &mut Random, many: bool) -> Self {
         let mut sometimes = |often: f64, milliseconds: &[u64]| {
             let mean = Duration::from_millis(random.pick(milliseconds));
@@ -81,7 +82,7 @@ impl Incidents {
         drawn
     }
 
-    /// What happens to what the target's machine has on its disks.
+    /// Draws the incidents of the disks of the target's machine.
     pub(super) fn draw_faults(&mut self, random: &mut Random) {
         let mean = Duration::from_millis(random.pick(&[50, 1000]));
         self.rot = random.chance(0.1).then_some(mean);
@@ -91,13 +92,13 @@ impl Incidents {
         self.state_full = random.chance(0.2).then_some(mean);
     }
 
-    /// Nothing that could stop a host for longer than the loss of a link does, while `segment`
-    /// stays whole.
+    /// Removes the incidents that could stop a host for longer than the loss of a link does, while
+    /// `segment` stays whole.
     pub(super) fn spare(&mut self, segment: usize) {
         self.steady = Some(segment);
         (self.target_crash, self.unanswered, self.daemon_death) = (None, None, None);
         (self.target_freeze, self.host_freeze, self.disk_stall) = (None, None, None);
-        // One after the other: what they cost together has no limit that would say much.
+        // One at a time: no useful limit holds for the time that several cost together.
         let rarely = |mean: Option<Duration>| mean.map(|mean| mean.max(Duration::from_secs(1)));
         (self.flap, self.one_way) = (rarely(self.flap), rarely(self.one_way));
         (self.mtu_drop, self.relink) = (rarely(self.mtu_drop), rarely(self.relink));

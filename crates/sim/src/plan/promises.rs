@@ -1,21 +1,21 @@
-//! What the protocol promises, as far as it is built.
+//! The promises of the protocol, as far as it is built.
 
-/// The simulator tries only what the protocol promises to stand, and checks no more. What is
-/// promised one day is checked from then on: [`Promises::KEPT`] is the place to say so.
+/// The promises that a run relies on: the simulator causes only faults that the protocol promises
+/// to survive, and checks no more. A promise in [`Promises::KEPT`] is checked in every run.
 #[derive(Clone, Copy, Debug)]
 pub struct Promises {
-    /// Fences say how requests have ended: within a run of the target, no operation of a session
+    /// Fences report how requests have ended: within a run of the target, no operation of a session
     /// is executed twice.
     pub outcomes: bool,
-    /// The generation of what a target serves is that of its machine: a session that lives on when
+    /// The generation of an export is that of the target's machine: a session that lives on when
     /// the target was restored from a snapshot learns of it before it is told again that anything
     /// lasts, also if a flush has covered everything.
     pub generations: bool,
-    /// A target that cannot keep who writes lets nobody else in to write.
+    /// A target that cannot store the last writer admits no other one for writing.
     pub writers: bool,
 }
 
 impl Promises {
-    /// What is promised today.
+    /// The promises of today.
     pub const KEPT: Self = Self { outcomes: true, generations: true, writers: true };
 }

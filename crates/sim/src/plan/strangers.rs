@@ -1,10 +1,10 @@
-//! Others on the segments: programs that follow the protocol and are none of the session's
-//! business, copies of hosts, and somebody who forges.
+//! Strangers on the segments: programs that follow the protocol and do not belong to the session,
+//! copies of hosts, and a forger.
 //!
 //! The forger reads all frames of its segments. It sends exact copies of them at any later time, on
 //! any of its segments, from the original address or its own, and frames that it has made up. Every
-//! one of them has to be harmless: at worst a session pauses. What PROTOCOL.md lists as not
-//! protected against ("What is promised without keys") is not forged here:
+//! one of them has to be harmless: at worst a session pauses. It does not forge the frames that
+//! PROTOCOL.md lists as not protected against ("What is promised without keys"):
 //!
 //! | not forged | would be |
 //! |---|---|
@@ -25,17 +25,17 @@ use crate::random::Random;
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Strangers {
-    /// A target of other people.
+    /// A target that does not belong to the session.
     pub target: Option<StrangerPlan>,
     /// A host with the UUID of another.
     pub clone: Option<ClonePlan>,
-    /// Somebody who reads frames, repeats them and makes up others.
+    /// A forger: it reads frames, repeats them and makes up others.
     pub forger: Option<ForgerPlan>,
-    /// When the target or a host begins anew, frames from before are still on their way.
+    /// Frames from before are still on their way when the target or a host begins anew.
     pub former_lives: bool,
-    /// How often all Connects of an attempt are on their way for seconds.
+    /// Probability that all Connects of an attempt are on their way for seconds.
     pub held: f64,
-    /// How often a link of the target or of a host is given each frame twice.
+    /// Probability that a link of the target or of a host receives each frame twice.
     pub twice: f64,
     /// The host of that index opens the first of its channels for reading only.
     pub reads_first: Option<usize>,
@@ -48,7 +48,7 @@ pub struct StrangerPlan {
     pub segments: Vec<usize>,
     /// Its export has the name of the target's. Then hosts are told which target they want.
     pub namesake: bool,
-    /// It is handed all frames of its segments, also those for others.
+    /// It receives all frames of its segments, also those for others.
     pub hears_all: bool,
 }
 
@@ -57,23 +57,23 @@ pub struct StrangerPlan {
 pub struct ClonePlan {
     /// The host whose UUID it has.
     pub of: usize,
-    /// When it begins.
+    /// The time at which it begins.
     pub begins: Duration,
 }
 
-/// Somebody who forges.
+/// A forger of frames.
 #[derive(Clone, Debug)]
 pub struct ForgerPlan {
     /// The segment that it is on; `None`: all.
     pub segment: Option<usize>,
     /// Mean time between two of its frames.
     pub pause: Duration,
-    /// It only repeats.
+    /// It repeats frames only, and makes up none.
     pub repeats_only: bool,
 }
 
 impl Strangers {
-    /// What a seed draws. `steady`: nothing that could stop a host.
+    /// Draws the strangers of a seed. `steady`: none that could stop a host.
     pub(super) fn draw(
         random: &mut Random,
         (segments, hosts): (usize, usize),
@@ -97,7 +97,7 @@ impl Strangers {
         let former_lives = random.chance(0.3);
         let held = if random.chance(0.25) { random.pick(&[0.1, 0.5]) } else { 0.0 };
         let twice = if random.chance(0.1) { 0.5 } else { 0.0 };
-        // Who only reads for a moment loses the export to its clone: not both.
+        // A host that reads only for a moment loses the export to its clone: not both.
         let reads_first = random.chance(0.05).then(|| of(random, hosts));
         let reads_first = reads_first.filter(|_| clone.is_none());
         let drawn = Self { target, clone, forger, former_lives, held, twice, reads_first };

@@ -1,9 +1,9 @@
-//! Who is plugged in where: segments, and the links of the target and of the hosts.
+//! Topologies: segments, and the links of the target and of the hosts on them.
 //!
 //! ```text
-//! apart    target 0 ── segment 0 ── host 0     a network of its own for each pair; who has more
-//!          target 1 ── segment 1 ── host 1     links than the other finds nobody there, or meets
-//!          target 2 ── segment 2               others on the segment
+//! apart    target 0 ── segment 0 ── host 0     a network of its own for each pair; a further
+//!          target 1 ── segment 1 ── host 1     link of one side is alone on its segment, or has
+//!          target 2 ── segment 2               other hosts there
 //!
 //! shared   target 0, 1 ──┐
 //!                        ├ segment 0           a broadcast reaches every link of the target
@@ -32,7 +32,7 @@ pub struct LinkPlan {
     pub rate: u64,
 }
 
-/// A segment: a switch, and what frames go through on their way from one of its ports to another.
+/// A segment: a switch, and the conditions of frames on their way between two of its ports.
 #[derive(Clone, Debug)]
 pub struct SegmentPlan {
     /// Longest frame that is passed on.
@@ -41,13 +41,13 @@ pub struct SegmentPlan {
     pub queue: Duration,
     /// Time from end to end.
     pub latency: Duration,
-    /// What may come on top of it, by chance: frames overtake each other.
+    /// Most additional time, by chance: frames overtake each other.
     pub jitter: Duration,
-    /// What goes wrong with single frames.
+    /// Faults of single frames.
     pub faults: Faults,
 }
 
-/// How often something goes wrong with a frame.
+/// Probabilities of the faults of a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// It is lost.
@@ -63,14 +63,14 @@ pub struct Faults {
 }
 
 impl LinkPlan {
-    /// 10 Gb/s with that MTU.
+    /// A link of 10 Gb/s with that MTU.
     pub fn clean(segment: usize, mtu: usize) -> Self {
         Self { segment, frame_len_max: ETHERNET_LEN + mtu, rate: 10_000_000_000 }
     }
 }
 
 impl SegmentPlan {
-    /// Nothing goes wrong.
+    /// A segment without faults.
     pub fn clean(mtu: usize) -> Self {
         Self {
             frame_len_passed: ETHERNET_LEN + mtu,
@@ -123,7 +123,7 @@ pub(super) struct Topology {
 }
 
 impl Topology {
-    /// One to three segments with everybody on each.
+    /// Draws one to three segments, each with a link of the target and of every host.
     pub(super) fn draw_small(random: &mut Random, hosts: u64) -> Self {
         let count = random.pick(&[1, 2, 2, 3]);
         let segments: Vec<_> = (0..count).map(|_| SegmentPlan::draw(random)).collect();
@@ -138,7 +138,7 @@ impl Topology {
         topology
     }
 
-    /// Two links at least at one side, and six at most at each.
+    /// Draws two links at least at one side, and six at most at each.
     pub(super) fn draw_large(random: &mut Random, hosts: u64) -> Self {
         let layout = random.pick(&[Layout::Apart, Layout::Apart, Layout::Shared, Layout::Mixed]);
         let target = random.between(1, LINKS_MAX);
@@ -183,12 +183,12 @@ impl Topology {
         }
     }
 
-    /// Nothing goes wrong on the segment of the target's first link, and every host is on it;
+    /// Removes all faults from the segment of the target's first link, and puts every host on it;
     /// returns the segment.
     pub(super) fn steady(&mut self) -> usize {
         let segment = self.links[0][0].segment;
         for segment in &mut self.segments {
-            // A link that loses many frames and never all of them is not given up so soon.
+            // A link that loses many frames but not all of them is given up late.
             segment.faults.drop = segment.faults.drop.min(0.001);
             segment.faults.corrupt = segment.faults.corrupt.min(0.001);
         }

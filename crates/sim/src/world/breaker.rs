@@ -1,6 +1,6 @@
 //! A host that breaks the protocol wherever it can, on a channel of its own. Whatever it does, its
-//! requests are executed only if they are whole and allowed, the target takes no more for it than
-//! is said, and no other session suffers: the checks of those go on.
+//! requests are executed only if they are whole and allowed, the target takes no more resources for
+//! it than PROTOCOL.md says, and no other session suffers: the checks of those go on.
 //!
 //! It opens a channel, breaks rules on it for a while, and leaves it for another. Requests in
 //! frames that must have no effect are noted as forbidden: the disk must never see them.
@@ -11,13 +11,12 @@ use std::collections::BTreeSet;
 
 use tyche_proto::{Outgoing, Rules};
 use tyche_wire::{
-    Accept, Body, ChannelId, Connect, ConnectFlags, Control, Cookie, Data, Entry, FRAME_LEN_MAX,
+    Accept, Body, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Entry, FRAME_LEN_MAX,
     Frame, Header, Hello, Kind, Mac, Name, SECTOR_LEN, Tag, Ticket,
 };
 
 use super::{Event, World};
 use crate::content::fill;
-use crate::frame::seal;
 use crate::host::uuid;
 use crate::network::{Delivery, Station};
 use crate::plan::BreakerPlan;
@@ -26,16 +25,16 @@ use crate::target::CHANNELS_MAX;
 
 use line::{Act, Line};
 
-/// Makes another stream of chance of a seed, for the breaker.
+/// Salt of a seed for the random stream of the breaker.
 const BREAKER: u64 = 0x6272_6561_6b00;
 
-/// Stamps of its requests that modify begin there: no history knows them.
+/// The first stamp of its modifying requests: no history knows them.
 const STAMPS: u64 = 1 << 48;
 
-/// What it calls itself.
+/// Its host UUID.
 const HOST: u64 = 0xbad;
 
-/// Channels of a link that no frame has come for, and sessions of a host at an export, at most:
+/// Limits of channels of a link that no frame has come for, and of sessions of a host at an export:
 /// PROTOCOL.md, "Half-open channels" and "Admission".
 const HALF_OPEN_MAX: usize = 32;
 const SESSIONS_MAX: usize = 16;
@@ -43,9 +42,9 @@ const SESSIONS_MAX: usize = 16;
 /// Ticks after which it gives up an attempt to get a channel.
 const PATIENCE: u32 = 20;
 
-/// How far it has got with a channel.
+/// Progress towards a channel.
 enum Phase {
-    /// It wants another.
+    /// It has none, and asks for another.
     Idle,
     Asking {
         nonce: u64,
@@ -63,7 +62,7 @@ pub(super) struct Breaker {
     plan: BreakerPlan,
     random: Random,
     phase: Phase,
-    /// Where it is plugged in and whom it talks to.
+    /// The link that it is plugged in with, and the address that it talks to.
     link: usize,
     peer: Mac,
     sessions: u64,
@@ -94,7 +93,7 @@ impl Breaker {
         self.forbidden.contains(&(cookie.0, tag.to_bits()))
     }
 
-    /// What it asks for: anything that can be said, and some that cannot.
+    /// Draws its Connect: any valid values, and some that are not.
     fn connect(&mut self, ticket: Ticket, export: usize) -> Connect {
         let random = &mut self.random;
         // A flood is of channels of one session, for a host has few sessions.
@@ -127,10 +126,10 @@ impl Breaker {
     }
 }
 
-/// The frame that asks for something outside of channels.
+/// Makes a frame outside of channels.
 fn control(destination: Mac, control: Control) -> Outgoing {
     let header = Header::new(control.kind());
-    Outgoing { destination, header, control: Some(control), ..Outgoing::new() }
+    Outgoing { destination, header, content: Content::Control(control), ..Outgoing::new() }
 }
 
 impl<R: Rules> World<R> {
@@ -140,7 +139,7 @@ impl<R: Rules> World<R> {
         self.plan_in(pause, Event::Breaker);
     }
 
-    /// The breaker does what it does next.
+    /// Has the breaker send its next frame.
     pub(super) fn tick_breaker(&mut self) -> Result<(), String> {
         self.check_bounds()?;
         let Some(breaker) = self.breaker.as_mut().filter(|_| !self.calm) else { return Ok(()) };
@@ -208,16 +207,17 @@ impl<R: Rules> World<R> {
                     Entry::Command(command) if command.tag == tag => Some(command.offset),
                     _ => None,
                 };
-                out.entries.iter().find_map(command).unwrap_or(Line::place(tag))
+                out.content.entries().iter().find_map(command).unwrap_or(Line::place(tag))
             };
-            let append = |data: &Data, frame: &mut Vec<u8>| {
+            let mut section = Vec::new();
+            for entry in out.content.entries() {
+                let Entry::Data(data) = entry else { continue };
                 let stamp = sent.get(&(cookie.0, data.tag.to_bits())).copied().unwrap_or_default();
                 let mut bytes = vec![0; data.total as usize];
                 fill(&mut bytes, stamp, place(data.tag) / SECTOR_LEN);
-                frame.extend_from_slice(&bytes[data.offset as usize..][..data.len as usize]);
-                Ok(())
-            };
-            let frame = seal(self.network.mac(port), &out, append)?;
+                section.extend_from_slice(&bytes[data.offset as usize..][..data.len as usize]);
+            }
+            let frame = out.to_bytes(self.network.mac(port), &section);
             self.report.broken += 1;
             self.send(port, frame)?;
         }
@@ -225,7 +225,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// A frame for the breaker.
+    /// Takes a frame for the breaker.
     pub(super) fn breaker_frame(&mut self, frame: &Delivery) -> Result<(), String> {
         let export = self.volumes.len() - 1;
         let Some(breaker) = &mut self.breaker else { return Ok(()) };
@@ -279,7 +279,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// The target takes no more than it says for those that have proved nothing.
+    /// Checks the bounds for peers that have proved nothing.
     fn check_bounds(&self) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
         let mut half_open = vec![0; process.listeners.len()];

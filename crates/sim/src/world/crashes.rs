@@ -1,4 +1,4 @@
-//! Deaths of the target and of hosts, and how they come back.
+//! Deaths of the target and of hosts, and their return.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::target::{Memory, Process};
 use crate::trace::Happening;
 
 impl<R: Rules> World<R> {
-    /// The host dies, and what it had in memory with it.
+    /// Kills a host, and with it the content of its memory.
     pub(super) fn crash_host(&mut self, index: usize) {
         let host = &mut self.hosts[index];
         let (running, left) = (host.running.take(), host.left.take());
@@ -32,8 +32,8 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// The program that serves a host's device dies; the device, and what is submitted to it, is
-    /// left to another. If there was no device yet, nothing is left.
+    /// Kills the program that serves a host's device; the device, and the requests submitted to it,
+    /// are left to another. If there was no device yet, nothing is left.
     pub(super) fn kill_daemon(&mut self, index: usize) {
         let (now, host) = (self.now, &mut self.hosts[index]);
         let served = |running: &mut Running<R>| running.connected && !running.closing;
@@ -47,7 +47,8 @@ impl<R: Rules> World<R> {
         self.note(Happening::Incident(format!("the program of host {index} dies")));
     }
 
-    /// A host's new session gets everything that the former one has not answered, in any order.
+    /// Gives a host's new session all operations that its predecessor has not answered, in any
+    /// order.
     pub(super) fn reissue(&mut self, index: usize, left: Left) -> Result<(), String> {
         let Left { session, mut pending, .. } = left;
         let (now, host) = (self.now, &mut self.hosts[index]);
@@ -66,7 +67,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// The host ends its session.
+    /// Ends the session of a host.
     pub(super) fn disconnect_host(&mut self, index: usize) -> Result<(), String> {
         let now = self.now;
         let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
@@ -76,7 +77,7 @@ impl<R: Rules> World<R> {
         self.drive_host(index, &[])
     }
 
-    /// The target's process dies. What its disk was doing is done in part, and over before
+    /// Kills the target's process. Requests at its disk are executed in part, and are over before
     /// another process may open the disk; a cache is lost if the machine goes down with it.
     pub(super) fn crash_target(&mut self, lossy: bool) {
         let Some(process) = self.process.take() else { return };
@@ -119,8 +120,8 @@ impl<R: Rules> World<R> {
         self.note(Happening::Incident(format!("the target dies{loss}")));
     }
 
-    /// Sectors that were being written when the machine went down hold neither what they were to
-    /// hold nor what they held.
+    /// Tears sectors that were being written when the machine went down: they hold neither the new
+    /// data nor the old.
     fn tear(&mut self, torn: Vec<(usize, u64, Content)>) {
         for (export, sector, content) in torn {
             let Volume { history, disk, .. } = &mut self.volumes[export];
@@ -144,7 +145,7 @@ impl<R: Rules> World<R> {
         self.drive_target(&[])
     }
 
-    /// The target dies with a request that the disk has executed and nobody has answered.
+    /// Kills the target with a request that the disk has executed and that is not answered.
     pub(super) fn die_unanswered(&mut self, job: u64) -> Result<(), String> {
         if let Some(process) = &mut self.process {
             process.jobs.remove(&job);
@@ -160,7 +161,7 @@ impl<R: Rules> World<R> {
         self.plan_in(pause, Event::Incident(Incident::TargetRestart));
     }
 
-    /// A target that comes back by itself may have moved meanwhile.
+    /// Starts the target by itself; it may have moved meanwhile.
     pub(super) fn move_target_perhaps(&mut self) {
         if self.process.is_none() && self.random.chance(self.plan.incidents.moves) {
             let elsewhere = self.random.chance(0.5);
@@ -168,7 +169,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// The target's links get other addresses, and if `elsewhere` other places.
+    /// Gives the target's links other addresses, and if `elsewhere` other places.
     pub(super) fn move_target_away(&mut self, elsewhere: bool) {
         self.network.move_target(elsewhere);
         self.report.moves += 1;

@@ -10,25 +10,25 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::target::Exported;
 
-/// Makes another stream of chance of a seed, for the disks of further exports.
+/// Salt of a seed for the random stream of further exports' disks.
 const FURTHER_DISKS: u64 = 0x6469_736b_7320_3100;
 
-/// Stamps of an export begin at a multiple of this: what was written to another export is told
-/// apart.
+/// Stamps of an export begin at a multiple of this, so that writes to another export are
+/// recognized.
 const STAMPS: u64 = 1 << 32;
 
-/// An export, as the world knows it.
+/// An export in the world.
 pub(super) struct Volume {
     pub(super) disk: Disk,
     pub(super) history: History,
     pub(super) exported: Exported,
-    /// The session that was the last to modify the disk, and those that did before others.
+    /// The session that was the last to modify the disk, and its predecessors.
     last_writer: Option<Uuid>,
     former_writers: BTreeSet<Uuid>,
 }
 
 impl Volume {
-    /// All exports of a plan. `of_first`: the chance of the first disk.
+    /// All exports of a plan. `of_first`: random stream of the first disk.
     pub(super) fn all(plan: &Plan, of_first: Random) -> Vec<Self> {
         let mut of_others = Random::new(plan.seed ^ FURTHER_DISKS);
         let mut of_first = Some(of_first);
@@ -47,10 +47,10 @@ impl Volume {
         exports.map(volume).collect()
     }
 
-    /// A session begins to modify the disk.
+    /// Records that a session modifies the disk.
     ///
     /// # Errors
-    /// If another one has taken its place. Those of a shared export take nobody's.
+    /// If another session has taken its place. On a shared export there is no such error.
     pub(super) fn note_writer(&mut self, session: Uuid) -> Result<(), String> {
         if self.exported.shared {
             return Ok(());
@@ -64,7 +64,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The target has forgotten who followed whom.
+    /// Forgets the order of writers, as the target has.
     pub(super) fn forget_writers(&mut self) {
         self.last_writer = None;
         self.former_writers.clear();

@@ -1,11 +1,11 @@
-//! Frames that nobody has sent just now: copies of earlier ones, and forged ones. The plan's module
-//! says what is forged, and what is not.
+//! Recorded and forged frames: copies of earlier frames, and frames that are made up. The plan's
+//! module lists those that are forged, and those that are not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tyche_proto::{Instant, Rules};
-use tyche_wire::{Body, Connect, Control, HEAD_LEN, Header, Kind, Mac};
+use tyche_wire::{Body, Checksums, Connect, Control, HEAD_LEN, Header, Kind, Mac};
 
 use super::forgeries::Forgery;
 use super::strangers::Other;
@@ -14,13 +14,13 @@ use crate::network::{Port, Station};
 use crate::random::{Random, mix};
 use crate::trace::Happening;
 
-/// Frames of channels, and frames outside of channels, that are kept.
+/// Limit of recorded frames, of channels and outside of them.
 const RECORDED_MAX: usize = 256;
-/// One of so many frames of channels is kept.
+/// One of this many frames of channels is recorded.
 const RECORDED_OF: u64 = 16;
 /// Frames of a former life.
 const FORMER_FRAMES: u64 = 24;
-/// How long frames of a former life, and held ones, are on their way at most.
+/// Limits of the time that frames of a former life, and held ones, are on their way.
 const LATE_US: u64 = 2_000_000;
 const HELD_US: u64 = 6_000_000;
 
@@ -39,31 +39,31 @@ impl Recorded {
 
     fn control(&self) -> Option<Control> {
         let header = Header::parse(self.head()).ok()?;
-        match Body::parse(&header, &self.frame[HEAD_LEN..]) {
+        match Body::parse(&header, &self.frame[HEAD_LEN..], &Checksums) {
             Ok(Body::Control(pdu)) => Some(pdu.decode()),
             _ => None,
         }
     }
 }
 
-/// One direction of a channel, as its frames tell.
+/// One direction of a channel, as known from its frames.
 #[derive(Clone, Copy)]
 pub(super) struct Flow {
     pub(super) segment: usize,
     pub(super) to_target: bool,
     pub(super) source: Mac,
     pub(super) destination: Mac,
-    /// Of the newest frame.
+    /// Header of the newest frame.
     pub(super) header: Header,
 }
 
-/// All that somebody knows who hears the segments.
+/// The knowledge of a listener on the segments.
 #[derive(Default)]
 pub(super) struct Recorder {
     frames: VecDeque<Recorded>,
     controls: VecDeque<Recorded>,
     flows: BTreeMap<u64, Flow>,
-    /// Farewells that were forged and have not arrived.
+    /// Forged Disconnects that have not arrived.
     pub(super) farewells: BTreeSet<(u64, u64)>,
 }
 
@@ -75,8 +75,7 @@ impl Recorder {
         list.push_back(recorded);
     }
 
-    /// A frame drawn by chance that was sent before; half of the draws are among those outside of
-    /// channels.
+    /// Draws a frame that was sent before; half of the draws are among those outside of channels.
     pub(super) fn draw(&self, random: &mut Random, before: Instant) -> Option<&Recorded> {
         let lists = [&self.frames, &self.controls];
         let list = lists[usize::from(random.chance(0.5))];
@@ -84,7 +83,7 @@ impl Recorder {
         (old > 0).then(|| &list[random.below(old as u64) as usize])
     }
 
-    /// A frame of that kind drawn by chance, with its body.
+    /// Draws a frame of that kind, with its body.
     pub(super) fn control(&self, random: &mut Random, kind: Kind) -> Option<(&Recorded, Control)> {
         let found: Vec<_> = self.controls.iter().filter(|it| it.kind == kind).collect();
         let found = (!found.is_empty()).then(|| random.pick(&found))?;
@@ -98,7 +97,7 @@ impl Recorder {
 }
 
 impl<R: Rules> World<R> {
-    /// Whoever hears the segments hears a frame that is sent.
+    /// Records a frame that is sent, as anybody on the segments hears it.
     pub(super) fn overhear(&mut self, from: Port, frame: &[u8], header: Header) {
         let strangers = &self.plan.strangers;
         let segment = self.network.segment(from);
@@ -128,7 +127,8 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Whether all Connects of an attempt are on their way for long; then so is this one.
+    /// Delays this Connect if all of its attempt are to be delayed for long; returns whether they
+    /// are.
     pub(super) fn hold(
         &mut self,
         from: Port,
@@ -139,7 +139,7 @@ impl<R: Rules> World<R> {
         if header.kind != Kind::Connect || held == 0.0 || self.calm {
             return Ok(false);
         }
-        let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..]) else {
+        let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums) else {
             return Ok(false);
         };
         let Control::Connect(Connect { attempt, .. }) = pdu.decode() else { return Ok(false) };
@@ -154,7 +154,7 @@ impl<R: Rules> World<R> {
         Ok(true)
     }
 
-    /// The target or a host begins anew: frames from before are on their way.
+    /// Sends frames from before anew when the target or a host begins a new life.
     pub(super) fn begin_anew(&mut self) {
         if !self.plan.strangers.former_lives || self.calm {
             return;
@@ -166,7 +166,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// A frame from before comes again, where it was.
+    /// Sends a frame from before again, on its segment.
     pub(super) fn repeat_former(&mut self, before: Instant) -> Result<(), String> {
         let others = &mut self.others;
         let Some(found) = others.recorder.draw(&mut others.random, before) else { return Ok(()) };
@@ -185,7 +185,7 @@ impl<R: Rules> World<R> {
         self.plan_deliveries()
     }
 
-    /// The forger sends something.
+    /// Has the forger send a frame.
     pub(super) fn forge(&mut self) -> Result<(), String> {
         let Some(plan) = self.plan.strangers.forger.clone() else { return Ok(()) };
         if self.calm {
@@ -206,9 +206,9 @@ impl<R: Rules> World<R> {
         self.inject(&format!("{forgery:?}"), segment, &frame)
     }
 
-    /// The target takes a frame. If it is a forged farewell, it believes that its host knows all
-    /// the answers, and remembers none: what was in progress may be executed again, as after a
-    /// restart.
+    /// Takes note of a forged Disconnect that the target takes. The target then believes that its
+    /// host knows all the answers, and remembers none: requests in progress may be executed again,
+    /// as after a restart.
     pub(super) fn believe_farewell(&mut self, link: usize, header: &Header) {
         let name = (header.cookie.0, header.packet.0);
         if header.kind != Kind::Disconnect || !self.others.recorder.farewells.remove(&name) {

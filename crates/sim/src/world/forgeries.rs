@@ -1,10 +1,10 @@
-//! Frames that are made up, of what somebody has heard on the segments.
+//! Made-up frames, from the knowledge of a listener on the segments.
 
 use std::time::Duration;
 
-use tyche_proto::Rules;
+use tyche_proto::{Outgoing, Rules};
 use tyche_wire::{
-    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, ETHERTYPE,
+    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Discover,
     Fence, Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reason, Rejection, Reset, Tag, Text,
     Ticket, Versions,
 };
@@ -13,18 +13,18 @@ use super::World;
 use super::forger::{Flow, Recorded};
 use crate::host::uuid;
 
-/// A ticket is out of date after that.
+/// Age at which a ticket is out of date.
 const STALE: Duration = Duration::from_secs(5);
-/// Nobody awaits the answer to a question or an attempt after that, even if it was frozen.
+/// Age at which no answer to a question or an attempt is awaited any more, even after a freeze.
 const FORGOTTEN: Duration = Duration::from_secs(8);
-/// Why a forged answer refuses.
+/// Reasons of forged Rejects.
 const REASONS: [Reason; 5] =
     [Reason::SessionLost, Reason::Held, Reason::ReadOnly, Reason::UnknownExport, Reason::Cloned];
 
-/// What is forged.
+/// The kinds of forgeries.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Forgery {
-    /// Nothing: an exact copy.
+    /// No forgery: an exact copy.
     Repeat,
     /// A copy from another source, or to another destination.
     RepeatElsewhere,
@@ -32,7 +32,7 @@ pub(super) enum Forgery {
     Disconnect,
     Fence,
     Keepalive,
-    /// A frame of a channel, all right but for the source, the cookie or the link.
+    /// A frame of a channel, correct except for the source, the cookie or the link.
     Alien,
     Connect,
     Accept,
@@ -67,17 +67,12 @@ impl Forgery {
 /// A frame, and the segment that it is for.
 pub(super) type Forged = (usize, Vec<u8>);
 
-/// From one address to another: destination and source.
+/// Addresses of a frame: destination and source.
 pub(super) type Route = (Mac, Mac);
 
 fn make(route: Route, header: Header, control: Option<Control>) -> Vec<u8> {
-    let mut body = [0; Control::LEN_MAX];
-    let padding = control.as_ref().map_or(0, Control::padding_len);
-    let len = control.map_or(0, |control| control.emit(&mut body));
-    let body = [&body[..len], &vec![0; padding]].concat();
-    let mut head = [0; HEAD_LEN];
-    header.seal((route.0, route.1, ETHERTYPE), [&body[..]], &[], &mut head);
-    [&head[..], &body].concat()
+    let content = control.map_or(Content::Empty, Content::Control);
+    Outgoing { destination: route.0, header, content, ..Outgoing::new() }.to_bytes(route.1, &[])
 }
 
 pub(super) fn outside(route: Route, flags: Flags, control: Control) -> Vec<u8> {
@@ -93,7 +88,7 @@ fn route(recorded: &Recorded) -> Route {
     (Mac::destination(recorded.head()), Mac::source(recorded.head()))
 }
 
-/// The header of another frame of a channel, out of its rings.
+/// The header of the next frame of a channel, outside of its rings.
 fn next(flow: &Flow, kind: Kind) -> Header {
     let mut header = Header { kind, flags: Flags::NONE, ..flow.header };
     header.packet.0 += 1;
@@ -127,7 +122,7 @@ impl<R: Rules> World<R> {
         self.others.recorder.flow(&mut self.others.random)
     }
 
-    /// An interface, by segment and address.
+    /// Draws an interface, by segment and address.
     fn draw_interface(&mut self) -> Option<(usize, Mac)> {
         let port = self.network.draw_port(&mut self.others.random, None)?;
         Some((self.network.segment(port), self.network.mac(port)))
@@ -181,7 +176,7 @@ impl<R: Rules> World<R> {
         Some((flow.segment, make(route, next(&flow, Kind::Fence), Some(fence))))
     }
 
-    /// A frame of a channel as if it were the next, but for one thing.
+    /// Makes the next frame of a channel, correct except for one field.
     fn forge_alien(&mut self) -> Option<Forged> {
         let flow = self.draw_flow()?;
         let place = self.draw_interface()?;
@@ -214,7 +209,7 @@ impl<R: Rules> World<R> {
         header.kind.on_channel().then_some((segment, frame))
     }
 
-    /// A connect with a ticket that is not good, or not for where it comes from.
+    /// Makes a Connect with a ticket that is not good, or not for its source.
     fn forge_connect(&mut self) -> Option<Forged> {
         let place = self.draw_interface();
         let (now, others) = (self.now, &mut self.others);
@@ -246,7 +241,7 @@ impl<R: Rules> World<R> {
         Some((segment, outside((destination, source), Flags::NONE, Control::Connect(connect))))
     }
 
-    /// An answer to an attempt that nobody makes any more, or from somewhere else.
+    /// Makes an answer to an attempt that is over, or from another address.
     fn forge_answer(&mut self, forgery: Forgery) -> Option<Forged> {
         let (now, others) = (self.now, &mut self.others);
         let random = &mut others.random;
@@ -255,7 +250,7 @@ impl<R: Rules> World<R> {
         let (mut source, destination) = route(recorded);
         let mut attempt = connect.attempt;
         match random.below(3) {
-            // Who is asked, after a forged offer, could answer.
+            // After a forged Offer the host may ask that address, and it could answer.
             0 if source != own(recorded.segment) => source = own(recorded.segment),
             1 => attempt = random.next(),
             _ if now.since(recorded.at) > FORGOTTEN => {}
@@ -305,7 +300,7 @@ impl<R: Rules> World<R> {
         Some((segment, outside((destination, source), Flags::NONE, discover)))
     }
 
-    /// An offer that nobody asked for, or of the right disk at a false address.
+    /// Makes an Offer that answers no Discover, or one of the right disk at a false address.
     fn forge_offer(&mut self) -> Option<Forged> {
         let others = &mut self.others;
         let random = &mut others.random;
@@ -324,7 +319,7 @@ impl<R: Rules> World<R> {
     }
 }
 
-/// What a target that never was would grant.
+/// The Accept of a target that does not exist.
 fn accept(connect: &Connect, attempt: u64, random: u64) -> Accept {
     Accept {
         attempt,

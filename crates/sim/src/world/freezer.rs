@@ -1,4 +1,5 @@
-//! Who does nothing for a while: what happens to them meanwhile waits, and then comes all at once.
+//! Frozen parts of the world, which do nothing for a while: their events wait, and then come all at
+//! once.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use super::{Event, World};
 use crate::network::Station;
 use crate::trace::Happening;
 
-/// Frames that an interface keeps for somebody who does not take them.
+/// Frames that an interface keeps for a process that does not take them.
 const BACKLOG_MAX: usize = 1024;
 
-/// What can freeze.
+/// A part of the world that can freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Station(Station),
@@ -22,7 +23,7 @@ pub(super) enum Part {
 struct Frozen {
     part: Part,
     until: Instant,
-    /// Frames that wait.
+    /// Number of frames that wait.
     backlog: usize,
 }
 
@@ -31,7 +32,7 @@ struct Frozen {
 pub(super) struct Freezer(Vec<Frozen>);
 
 impl Freezer {
-    /// Until when a part is frozen, if it is.
+    /// The end of a part's freeze, if it is frozen.
     pub(super) fn until(&mut self, part: Option<Part>, now: Instant) -> Option<Instant> {
         self.0.retain(|frozen| frozen.until > now);
         let frozen = self.0.iter().find(|frozen| Some(frozen.part) == part);
@@ -58,7 +59,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// What happens to a frozen part happens to it when it is back.
+    /// Postpones an event of a frozen part until its thaw.
     pub(super) fn postpone(&mut self, thaw: Instant, event: Event) {
         if matches!(event, Event::Arrive(_)) && !self.freezer.keeps(self.part_of(&event)) {
             self.frames_in_flight -= 1;

@@ -1,4 +1,4 @@
-//! Driving the hosts: frames and time into the sessions, and out of them frames, data and answers.
+//! Drives the hosts: frames and time into the sessions, and out of them frames, data and answers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,18 +6,17 @@ use std::time::Duration;
 use tyche_proto::{
     Exchange, Failure, Instant, OpId, Operation, Outgoing, Rules, SessionEvent, SubmitError, Writer,
 };
-use tyche_wire::{ChannelId, Command, Data, Entry, Mac, Opcode, Reason, Status};
+use tyche_wire::{ChannelId, Command, Entry, Mac, Opcode, Reason, Status};
 
 use super::exports::Volume;
 use super::strangers::{reads_all, reads_first};
 use super::{Event, World};
-use crate::frame::seal;
 use crate::host::{Host, Pending, Running, uuid};
 use crate::network::{Delivery, Station};
 use crate::plan::HostPlan;
 use crate::trace::Happening;
 
-/// A session's deadline that has passed already is served after that long.
+/// Delay of a session's alarm whose deadline has passed already.
 const ALARM_DELAY: Duration = Duration::from_micros(1);
 
 impl<R: Rules> World<R> {
@@ -52,7 +51,7 @@ impl<R: Rules> World<R> {
         let Some(port) = running.port_of(link) else { return Ok(()) };
         let other = if reads_first { reads_all(frame) } else { None };
         if let Some((_, attempt)) = &other {
-            host.writes |= host.attempts.contains(attempt);
+            host.writes |= host.attempts.get(attempt) == Some(&true);
         }
         let frame = other.as_ref().map_or(frame, |(other, _)| other);
         running.session.handle_frame(now, port, frame.head(), frame.payload());
@@ -76,7 +75,7 @@ impl<R: Rules> World<R> {
         self.drive_host(index, &[])
     }
 
-    /// Drains the session of a host after an input. `payload` is that of the frame, if it was one.
+    /// Drains the session of a host after an input. `payload`: of the frame, if the input was one.
     pub(super) fn drive_host(&mut self, index: usize, payload: &[u8]) -> Result<(), String> {
         loop {
             while let Some(event) =
@@ -174,7 +173,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// A write that its host knows the end of must not be under way any more.
+    /// Checks that a write whose end its host knows is not under way any more.
     fn check_not_executing(&self, stamp: u64) -> Result<(), String> {
         let jobs = self.process.iter().flat_map(|process| process.jobs.values());
         match jobs.into_iter().find(|job| stamp != 0 && job.stamp == stamp) {
@@ -183,7 +182,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Lets go of a session that is over; the host may begin another.
+    /// Removes a session that is over; the host may begin another.
     fn bury(&mut self, index: usize) -> Result<(), String> {
         let host = &mut self.hosts[index];
         let Some(running) = host.running.take_if(|running| running.session.is_over()) else {
@@ -200,7 +199,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Nothing of a session is known any more, neither to its host nor to the checker.
+    /// Removes a session from the knowledge of its host and of the checker.
     pub(super) fn end_session(&mut self, host: usize, running: &Running<R>) {
         self.others.witness.end(self.now, running.number);
         self.past_stats += running.session.stats();
@@ -208,7 +207,7 @@ impl<R: Rules> World<R> {
         self.report.vanished += history.vanish(running.number) as u64;
     }
 
-    /// Submits what the host wants next; says whether it did.
+    /// Submits the next operation of a host; returns whether there was one.
     fn submit_drawn(&mut self, index: usize) -> Result<bool, String> {
         let host = &mut self.hosts[index];
         let Some(running) = &host.running else { return Ok(false) };
@@ -248,7 +247,7 @@ impl<R: Rules> World<R> {
         Ok(op)
     }
 
-    /// Submits an operation that the host was told to.
+    /// Submits an operation that the host was ordered to.
     pub(crate) fn submit_now(&mut self, index: usize, operation: Operation) -> Result<(), String> {
         self.submit(index, operation)?;
         self.drive_host(index, &[])
@@ -266,7 +265,8 @@ impl<R: Rules> World<R> {
                     break;
                 }
                 if *is_other {
-                    attempts.extend(reads_first(&mut self.out, *writes));
+                    let is_lost = running.session.lost_since().is_some();
+                    reads_first(&mut self.out, *writes, is_lost, attempts);
                 }
                 let from = self.network.port(Station::Host(index), link);
                 let channel = self.out.channel.unwrap_or(ChannelId::NONE);
@@ -277,15 +277,13 @@ impl<R: Rules> World<R> {
                     let sent = (self.out.header.cookie.0, command.tag.to_bits());
                     self.sent.insert(sent, pending.stamp);
                 }
-                let append = |data: &Data, frame: &mut Vec<u8>| {
-                    let found = running.session.locate(channel, data.tag.slot);
-                    let (op, base) = found.ok_or("data of a slot that carries nothing")?;
-                    let pending = running.pending.get(&op).ok_or("data of no operation")?;
-                    let first = (base + data.offset) as usize;
-                    frame.extend_from_slice(&pending.memory[first..first + data.len as usize]);
-                    Ok(())
-                };
-                let frame = seal(self.network.mac(from), &self.out, append)?;
+                let mut data = Vec::new();
+                for part in &self.out.parts {
+                    let pending = running.pending.get(&OpId(part.request));
+                    let memory = &pending.ok_or("data of no operation")?.memory;
+                    data.extend_from_slice(&memory[part.offset as usize..][..part.len as usize]);
+                }
+                let frame = self.out.to_bytes(self.network.mac(from), &data);
                 self.send(from, frame)?;
             }
         }
@@ -303,7 +301,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Adds a host that does only what it is told; returns its index.
+    /// Adds a host that acts on orders only; returns its index.
     pub(crate) fn add_host(&mut self, mut plan: HostPlan) -> Result<usize, String> {
         let index = self.hosts.len();
         if plan.links.is_empty() {
@@ -323,7 +321,7 @@ impl<R: Rules> World<R> {
     /// could use and does not; by station.
     pub(crate) fn idle_link(&self) -> Option<(Station, usize)> {
         self.hosts.iter().enumerate().find_map(|(index, host)| {
-            // Who only reads while another writes has no channels for writing.
+            // A host that only reads while another writes has no channels for writing.
             let running = host.running.as_ref().filter(|it| !it.closing && !host.reads_first)?;
             let live: Vec<_> = running.session.paths().filter(|path| path.live).collect();
             let pairs = self.network.pairs(index);
@@ -350,7 +348,7 @@ impl<R: Rules> World<R> {
         paths.filter(|path| path.live).map(|path| path.peer).collect()
     }
 
-    /// When the host's session lost its target.
+    /// The time at which the host's session lost its target.
     pub fn lost_since(&self, host: usize) -> Option<Instant> {
         self.hosts[host].running.as_ref().and_then(|running| running.session.lost_since())
     }
@@ -358,14 +356,14 @@ impl<R: Rules> World<R> {
 
 /// The requests of a frame.
 fn commands(out: &Outgoing) -> impl Iterator<Item = &Command> {
-    out.entries.iter().filter_map(|entry| match entry {
+    out.content.entries().iter().filter_map(|entry| match entry {
         Entry::Command(command) => Some(command),
         _ => None,
     })
 }
 
-/// A session is shut out only if another was let in for writing since it was, or, if it takes the
-/// place of another, if another device was.
+/// Checks the refusal of a session: another was admitted for writing since it was, or, if it takes
+/// the place of another, another device was.
 fn check_lost<R: Rules>(running: &Running<R>, last: Option<Writer>) -> Result<(), String> {
     let config = running.session.config();
     let is_first = last.is_some_and(|last| {
@@ -378,7 +376,7 @@ fn check_lost<R: Rules>(running: &Running<R>, last: Option<Writer>) -> Result<()
     Ok(())
 }
 
-/// An operation took no longer than its outages allow; `outages`: how many there have been so far.
+/// Checks that an operation took no longer than its outages allow; `outages`: their number so far.
 fn check_age(
     pending: &Pending,
     now: Instant,
@@ -394,7 +392,7 @@ fn check_age(
     Err(format!("{opcode:?} {offset}+{len} took {age:?} for {met} outages though a link was whole"))
 }
 
-/// The target had a request for no longer than its host was waiting for it.
+/// Checks that the target had a request for no longer than its host was waiting for it.
 fn check_exchange(exchange: Option<Exchange>, now: Instant) -> Result<(), String> {
     let Some(Exchange { issued_at, sent_at, target }) = exchange else { return Ok(()) };
     let at_target =

@@ -1,4 +1,5 @@
-//! What happens besides single frames, by chance: which incident, and when the next of its kind.
+//! Incidents besides faults of single frames: the draw of an incident, and of the time of the next
+//! one of its kind.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::{Event, World};
 use crate::network::Station;
 use crate::trace::Happening;
 
-/// What an incident is, or what follows from one.
+/// An incident, or a consequence of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Incident {
     TargetCrash,
@@ -22,7 +23,7 @@ pub(super) enum Incident {
     DiskStall,
     Rot,
     Snapshot,
-    /// The target's machine is what it was at the snapshot.
+    /// The target's machine is restored from the snapshot.
     Restore,
     StateFull,
     StateFree,
@@ -35,10 +36,10 @@ pub(super) enum Incident {
     Again(usize, u32),
     Blackout,
     MtuDrop,
-    /// The segment is what it was.
+    /// The segment is repaired.
     Repair(usize),
     Relink,
-    /// A host's link is put back.
+    /// A link of a host is put back.
     Plug(usize, usize),
     Resize,
 }
@@ -175,8 +176,8 @@ impl<R: Rules> World<R> {
         self.freeze_part(part, time);
     }
 
-    /// A sector holds something else all at once. Neither side can notice: it is not data that the
-    /// network has damaged, which must not be read. To the checker it is a write of nobody's.
+    /// Changes a sector. Neither side can notice: it is not data that the network has damaged,
+    /// which must not be read. To the checker it is a write without a writer.
     fn rot(&mut self) {
         let sector = self.random.below(self.plan.disk.size / SECTOR_LEN);
         let Volume { history, disk, .. } = &mut self.volumes[0];

@@ -1,4 +1,4 @@
-//! What the target's machine keeps over runs of the target, and how that goes wrong: it cannot be
+//! State that the target's machine keeps over runs of the target, and its faults: it cannot be
 //! written, or is that of an earlier moment.
 
 use tyche_proto::{Rules, Writer};
@@ -8,21 +8,20 @@ use super::World;
 use crate::target::Exported;
 use crate::trace::Happening;
 
-/// The target's machine at one moment.
+/// The state of the target's machine at one moment.
 pub(super) struct Snapshot {
     volumes: Vec<(Box<[u8]>, Exported)>,
 }
 
 impl<R: Rules> World<R> {
-    /// From now on the target can keep nothing, or can again.
+    /// Keeps the target from storing anything from now on, or lets it again.
     pub(super) fn set_state_full(&mut self, full: bool) {
         let what = if full { "cannot keep" } else { "keeps" };
         self.note(Happening::Incident(format!("the target {what} who writes")));
         self.state_full = full;
     }
 
-    /// If something was lost, what the target serves is of another generation from now on, in this
-    /// run already.
+    /// Gives an export another generation in this run of the target, if something was lost.
     pub(super) fn renew_generation(&mut self, export: usize) {
         let Some(process) = self.process.as_mut().filter(|_| self.plan.target.renews) else {
             return;
@@ -44,8 +43,8 @@ impl<R: Rules> World<R> {
         self.snapshot = Some(Snapshot { volumes });
     }
 
-    /// The target's machine begins anew from its last snapshot. It has an identity of its own for
-    /// that, which the generation of what is served follows from.
+    /// Starts the target's machine anew from its last snapshot. It has an identity of its own then,
+    /// which the generations of its exports follow from.
     pub(super) fn restore_target(&mut self) {
         let Some(Snapshot { volumes }) = self.snapshot.take() else { return };
         self.crash_target(true);
@@ -60,7 +59,8 @@ impl<R: Rules> World<R> {
     fn restore_volume(&mut self, index: usize, image: Box<[u8]>, exported: Exported) {
         let volume = &mut self.volumes[index];
         volume.disk.restore(image);
-        // Who wrote last since then is not known any more: nobody is believed who says so.
+        // The last writer since then is not known any more: no session that claims to be it is
+        // believed.
         let nobody = Some(Writer { session: Uuid::max(), device: Uuid::max() });
         let (content, cache) = (volume.exported.content + 1, volume.exported.cache + 1);
         volume.exported = if self.plan.restores_unnoticed {

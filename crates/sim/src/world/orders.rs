@@ -1,4 +1,4 @@
-//! What a directed scenario orders, where a run of a seed would leave it to chance.
+//! Orders of directed scenarios, in place of the chance of a seed.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl<R: Rules> World<R> {
     /// Has a host submit an operation.
     ///
     /// # Errors
-    /// If the host cannot, or what the checker found.
+    /// If the host cannot, or the violation that the checker found.
     pub fn request(&mut self, host: usize, operation: Operation) -> Result<(), Box<Violation>> {
         let result = self.submit_now(host, operation);
         self.checked(result)
@@ -27,62 +27,62 @@ impl<R: Rules> World<R> {
     /// Adds a host that begins a session at once; returns its index.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn join(&mut self, plan: HostPlan) -> Result<usize, Box<Violation>> {
         let result = self.add_host(plan);
         self.checked(result)
     }
 
-    /// A host dies.
+    /// Kills a host.
     pub fn kill_host(&mut self, host: usize) {
         self.crash_host(host);
     }
 
-    /// The program that serves a host's device dies; the device waits for another session.
+    /// Kills the program that serves a host's device; the device waits for another session.
     pub fn kill_program(&mut self, host: usize) {
         self.kill_daemon(host);
     }
 
-    /// A host begins a session if it has none: one that takes its device over if there is one.
+    /// Has a host begin a session if it has none: one that takes its device over if there is one.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn begin_session(&mut self, host: usize) -> Result<(), Box<Violation>> {
         let result = self.start(host);
         self.checked(result)
     }
 
-    /// A host ends its session.
+    /// Has a host end its session.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn disconnect(&mut self, host: usize) -> Result<(), Box<Violation>> {
         let result = self.disconnect_host(host);
         self.checked(result)
     }
 
-    /// The target dies, with the cache of its disk if it has one and `lossy` says so.
+    /// Kills the target, with the cache of its disk if it has one and `lossy` says so.
     pub fn kill_target(&mut self, lossy: bool) {
         self.crash_target(lossy);
     }
 
-    /// The target begins to serve if it does not.
+    /// Starts the target if it does not serve.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn start_target(&mut self) -> Result<(), Box<Violation>> {
         let result = self.restart_target();
         self.checked(result)
     }
 
-    /// The target dies as soon as its disk has executed another request that modifies, and before
-    /// the request is answered; it comes back by itself.
+    /// Kills the target as soon as its disk has executed another modifying request, and before the
+    /// request is answered; it comes back by itself.
     pub fn kill_target_unanswered(&mut self) {
         self.dies_unanswered = true;
     }
 
-    /// The target's links get other addresses; if `elsewhere`, each is also plugged in where its
-    /// neighbour was. Only between two runs of the target.
+    /// Gives the target's links other addresses; if `elsewhere`, each is also plugged in at its
+    /// neighbour's place. Only between two runs of the target.
     ///
     /// # Panics
     /// If the target runs: its links would not notice.
@@ -91,22 +91,23 @@ impl<R: Rules> World<R> {
         self.move_target_away(elsewhere);
     }
 
-    /// The target or a host does nothing for a while, and then everything.
+    /// Freezes the target or a host: it does nothing for a while, and then everything.
     pub fn freeze_station(&mut self, station: Station, time: Duration) {
         self.freeze_part(Part::Station(station), time);
     }
 
-    /// The disk ends no request for a while.
+    /// Stalls the disk: it ends no request for a while.
     pub fn stall_disk(&mut self, time: Duration) {
         self.freeze_part(Part::Disk, time);
     }
 
-    /// Changes how often a flush or a write with FUA fails, and loses what was to be written back.
+    /// Sets the probability that a flush or a write with FUA fails, and loses data to be written
+    /// back.
     pub fn set_sync_errors(&mut self, probability: f64) {
         self.volumes[0].disk.set_sync_errors(probability);
     }
 
-    /// Changes how many frames are lost on a segment.
+    /// Sets the probability of loss on a segment.
     pub fn set_loss(&mut self, segment: usize, probability: f64) {
         self.network.set_loss(segment, probability);
     }
@@ -116,48 +117,48 @@ impl<R: Rules> World<R> {
         self.network.set_down(segment, down);
     }
 
-    /// From now on a link loses that much of what it sends, and of what is sent to it.
+    /// Makes a link lose that share of the frames that it sends, and of those that are sent to it.
     pub fn set_one_way(&mut self, station: Station, link: usize, mute: f64, deaf: f64) {
         let port = self.network.port(station, link);
         self.network.set_one_way(port, mute, deaf);
     }
 
-    /// A link is taken out of a host's session.
+    /// Takes a link out of a host's session.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn remove_link(&mut self, host: usize, link: usize) -> Result<(), Box<Violation>> {
         let result = self.remove_link_of(host, link);
         self.checked(result)
     }
 
-    /// A link that was taken out of a host's session is put back.
+    /// Puts back a link that was taken out of a host's session.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn add_link(&mut self, host: usize, link: usize) -> Result<(), Box<Violation>> {
         let result = self.add_link_to(host, link);
         self.checked(result)
     }
 
-    /// From now on a segment drops frames that are longer; `None`: as planned.
+    /// Makes a segment drop frames that are longer than `len`; `None`: as planned.
     pub fn set_frame_len_passed(&mut self, segment: usize, len: Option<usize>) {
         self.network.set_frame_len_passed(segment, len);
     }
 
-    /// The disk gets another size, at most the planned one.
+    /// Gives the disk another size, at most the planned one.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn resize(&mut self, size: u64) -> Result<(), Box<Violation>> {
         let result = self.resize_disk(size);
         self.checked(result)
     }
 
-    /// Reads all of the disk back, and compares it with what hosts were told.
+    /// Reads all of the disk back, and compares it with the answers that hosts have got.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn audit(&mut self) -> Result<(), Box<Violation>> {
         let result = self.calm_down();
         self.checked(result)?;

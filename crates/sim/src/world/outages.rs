@@ -1,4 +1,4 @@
-//! Outages of the network: segments and links that carry nothing, or not everything, for a while.
+//! Outages of the network: segments and links that carry no frames, or not all, for a while.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::network::{Place, Port, Station};
 use crate::trace::Happening;
 
 impl<R: Rules> World<R> {
-    /// A segment for an outage, if there is one that may have any.
+    /// Draws a segment for an outage, if there is one that may have any.
     fn draw_segment(&mut self) -> Option<usize> {
         let steady = self.plan.incidents.steady;
         let segments = (0..self.network.segments()).filter(|&segment| Some(segment) != steady);
@@ -44,7 +44,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// The segment is cut for a while, and then again until it has been cut that often.
+    /// Cuts a segment for a while, `times` times in a row.
     pub(super) fn flap(&mut self, segment: usize, times: u32) -> Result<(), String> {
         self.cut_segment(segment)?;
         let pauses: &[u64] = if times > 1 { &[1, 20, 100, 400] } else { &[1, 20, 200, 1500, 4000] };
@@ -100,7 +100,7 @@ impl<R: Rules> World<R> {
         self.plan_repair(self.network.segment(port));
     }
 
-    /// A link is taken out of a session, and put back later.
+    /// Takes a link out of a session, and plans its return.
     pub(super) fn relink(&mut self) -> Result<(), String> {
         let steady = self.plan.incidents.steady;
         let Some(port) = self.network.draw_port(&mut self.random, steady) else { return Ok(()) };
@@ -137,8 +137,8 @@ impl<R: Rules> World<R> {
         self.network.repair(segment);
     }
 
-    /// A fence or the answer to one is about to be sent from the port: maybe it gets no further,
-    /// and maybe it is the last to do so.
+    /// Draws whether a segment is cut before a fence, or the answer to one, leaves the port, or
+    /// just after it.
     pub(super) fn cut_fence(&mut self, port: Port) {
         let segment = self.network.segment(port);
         let spared = self.calm || Some(segment) == self.plan.incidents.steady;

@@ -1,28 +1,25 @@
-//! Driving the target: frames and time into the listeners, and out of them frames and requests,
+//! Drives the target: frames and time into the listeners, and out of them frames and requests,
 //! which the disk executes.
 
 use std::time::Duration;
 
 use tyche_proto::{Action, ListenerEvent, Rules};
-use tyche_wire::{
-    ChannelId, Command, CommandFlags, Data, Opcode, PAGE_LEN, SECTOR_LEN, Status, Times,
-};
+use tyche_wire::{ChannelId, Command, CommandFlags, Opcode, PAGE_LEN, SECTOR_LEN, Status, Times};
 
 use super::{Event, World};
 use crate::content::{Content, SECTOR, examine};
-use crate::frame::seal;
 use crate::network::{Delivery, Station};
 use crate::target::{CHANNELS_MAX, Job, Memory, Process};
 use crate::trace::Happening;
 
-/// A listener's deadline that has passed already is served after that long.
+/// Delay of a listener's alarm whose deadline has passed already.
 const ALARM_DELAY: Duration = Duration::from_micros(1);
 
-/// What a request takes that takes long, on average, in ms: a drive that tries a bad sector again
-/// and again, for longer than a channel may be silent.
+/// Mean time of a slow request, in ms: a drive that tries a bad sector again and again, for longer
+/// than a channel may be silent.
 const HICCUPS_MS: [u64; 4] = [20, 100, 500, 2000];
 
-/// What a request takes that hangs, on average: a drive, or a path to it, that is reset.
+/// Mean time of a request that hangs: a drive, or a path to it, that is reset.
 const HANG: Duration = Duration::from_secs(30);
 
 impl<R: Rules> World<R> {
@@ -51,7 +48,7 @@ impl<R: Rules> World<R> {
         self.drive_target(&[])
     }
 
-    /// Drains the listeners after an input. `payload` is that of the frame, if it was one.
+    /// Drains the listeners after an input. `payload`: of the frame, if the input was one.
     pub(super) fn drive_target(&mut self, payload: &[u8]) -> Result<(), String> {
         while self.drain_listeners(payload)? || self.transmit_target()? {}
         let Some(process) = &self.process else { return Ok(()) };
@@ -64,7 +61,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Serves what the listeners ask for; says whether they asked for anything.
+    /// Serves the events of the listeners; returns whether there were any.
     fn drain_listeners(&mut self, payload: &[u8]) -> Result<bool, String> {
         let mut asked = false;
         for link in 0..self.plan.target.links.len() {
@@ -149,7 +146,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// A session that was let in for writing must find nothing of others under way.
+    /// Checks that no request of others is under way when a session is admitted for writing.
     fn check_takeover(&self, link: usize, channel: ChannelId) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
         let owner = process.owner(link, channel).filter(|owner| owner.writer);
@@ -168,7 +165,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// The disk begins a request, or refuses it.
+    /// Has the disk begin a request, or refuses it.
     fn execute(&mut self, link: usize, channel: ChannelId, command: Command) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let owner = process.owner(link, channel);
@@ -226,8 +223,8 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Nothing may be executed that its host knows the end of, nor twice, nor for anyone but the
-    /// one host that writes.
+    /// Checks that no request is executed whose host knows its end, nor twice, nor for another host
+    /// than the one that writes.
     fn check_begin(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let modifies = process.jobs[&id].command.opcode.modifies();
@@ -252,7 +249,7 @@ impl<R: Rules> World<R> {
         noted.map_err(|why| format!("{command:?} is executed {why}"))
     }
 
-    /// A channel has no more requests at the disk than it has slots.
+    /// Checks that a channel has no more requests at the disk than it has slots.
     fn check_load(&self) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
         let slots = usize::from(self.plan.target.queue_size_max) * process.memory.len();
@@ -263,7 +260,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// The disk has done a part of a request.
+    /// Executes a part of a request on the disk.
     pub(super) fn disk_mid(&mut self, id: u64) {
         let Some(process) = &mut self.process else { return };
         let Some(job) = process.jobs.get_mut(&id) else { return };
@@ -272,7 +269,7 @@ impl<R: Rules> World<R> {
         self.volumes[job.export].disk.advance(&job.command, &mut job.progress, data);
     }
 
-    /// The disk has done a request, unless the process has died meanwhile.
+    /// Ends a request at the disk, unless the process has died meanwhile.
     pub(super) fn disk_done(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let Some(job) = process.jobs.get_mut(&id) else { return Ok(()) };
@@ -292,7 +289,7 @@ impl<R: Rules> World<R> {
             }
             let progress = std::mem::take(&mut job.progress);
             let mut status = disk.finish(&job.command, progress, data, !self.calm);
-            // Its host does not know of a loss that another has been told of.
+            // Its host does not know of a loss that another host has been told of.
             let is_outdated = self.plan.target.renews && outdated;
             if is_outdated && is_durable(&job.command) {
                 status = Status::Io;
@@ -328,7 +325,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Sends what the listeners have; says whether they had anything.
+    /// Sends the frames of the listeners; returns whether there were any.
     fn transmit_target(&mut self) -> Result<bool, String> {
         let mut sent = false;
         for link in 0..self.plan.target.links.len() {
@@ -344,17 +341,17 @@ impl<R: Rules> World<R> {
                 sent = true;
                 let channel = self.out.channel;
                 if let Some(memory) = channel.and_then(|it| memory.get_mut(&(link, it))) {
-                    memory.note_answers(&self.out.entries);
+                    memory.note_answers(self.out.content.entries());
                 }
-                let append = |data: &Data, frame: &mut Vec<u8>| {
+                let mut data = Vec::new();
+                for part in &self.out.parts {
                     let channel = channel.ok_or("data of no channel")?;
                     let memory = memory.get_mut(&(link, channel)).ok_or("data of no channel")?;
-                    let (first, len) = (data.offset as usize, data.len as usize);
-                    let bytes = memory.data(data.tag.slot).get(first..first + len);
-                    frame.extend_from_slice(bytes.ok_or("data of a slot that has none")?);
-                    Ok(())
-                };
-                let frame = seal(source, &self.out, append)?;
+                    let (first, len) = (part.offset as usize, part.len as usize);
+                    let bytes = memory.data(part.request as u16).get(first..first + len);
+                    data.extend_from_slice(bytes.ok_or("data of a slot that has none")?);
+                }
+                let frame = self.out.to_bytes(source, &data);
                 self.send(port, frame)?;
             }
         }
@@ -362,12 +359,12 @@ impl<R: Rules> World<R> {
     }
 }
 
-/// Whether a request says that what completed before lasts.
+/// Whether the success of a request promises that completed writes last.
 fn is_durable(command: &Command) -> bool {
     command.opcode == Opcode::Flush || command.flags.contains(CommandFlags::FUA)
 }
 
-/// A write is executed with its own data, and with all of them.
+/// Checks that a write is executed with its own data, and with all of them.
 fn check_data(command: &Command, stamp: u64, data: &[u8]) -> Result<(), String> {
     if data.len() != command.len as usize {
         return Err(format!("{command:?} is executed with {} bytes", data.len()));

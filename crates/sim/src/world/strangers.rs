@@ -1,10 +1,10 @@
-//! Others on the segments: a target of other people with a host of its own, and copies of hosts.
+//! Strangers on the segments: a target and a host that belong to others, and copies of hosts.
 //!
-//! A frame that is received twice comes twice at the same link here, as from a mirrored port. That
-//! two links of a station do not both take a frame is promised by the filter of the socket, which
-//! keeps out what belongs to another interface of the machine (PROTOCOL.md, "Frames"). It is no
-//! part of the state machines.
+//! A frame that is received twice comes twice at the same link here, as from a mirrored port. It
+//! never comes to two links of one station: the filter of the socket keeps out frames for another
+//! interface of the machine (PROTOCOL.md, "Frames"), and is no part of the state machines.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tyche_proto::{
@@ -13,36 +13,35 @@ use tyche_proto::{
     TargetId,
 };
 use tyche_wire::{
-    AcceptFlags, Body, ChannelId, CommandFlags, ConnectFlags, Control, Data, Header, Kind, Mac,
-    Name, Opcode, Status, Uuid,
+    AcceptFlags, Body, ChannelId, Checksums, CommandFlags, ConnectFlags, Content, Control, Header,
+    Kind, Mac, Name, Opcode, Status, Uuid,
 };
 
 use super::forger::Recorder;
 use super::forgeries::outside;
 use super::witness::Witness;
 use super::{Event, World};
-use crate::frame::seal;
 use crate::host::{Host, export_name, uuid};
 use crate::network::{Delivery, Network, Station};
 use crate::plan::{LinkPlan, Plan, StrangerPlan};
 use crate::random::Random;
 
-/// A deadline that has passed already is served after that long.
+/// Delay of an alarm whose deadline has passed already.
 const ALARM_DELAY: Duration = Duration::from_micros(1);
-/// Bytes of the stranger's disk, and of a request of its host.
 /// The stranger's export, which is none of the target's.
 const EXPORT: Uuid = Uuid::from_u64_pair(4, 0x100);
+/// Bytes of the stranger's disk, and of a request of its host.
 const DISK_LEN: u64 = 1 << 20;
 const REQUEST_LEN: u32 = 16 << 10;
-/// Mean time between two requests, and how many there are.
+/// Mean time between two requests, and their number.
 const PAUSE: Duration = Duration::from_millis(10);
 const REQUESTS: u32 = 100;
 const FRAME_LEN_MAX: usize = 1514;
 const RINGS: [u16; 2] = [64, 64];
-/// What a connect asks for, but for RESUME.
+/// Flags of a Connect, except RESUME.
 const CONNECT_FLAGS: [ConnectFlags; 3] =
     [ConnectFlags::READ_ONLY, ConnectFlags::CHECKSUM, ConnectFlags::STAGES];
-/// What an accept says of a channel, but for READ_ONLY.
+/// Flags of an Accept, except READ_ONLY.
 const ACCEPT_FLAGS: [AcceptFlags; 5] = [
     AcceptFlags::CHECKSUM,
     AcceptFlags::WRITE_CACHE,
@@ -51,17 +50,17 @@ const ACCEPT_FLAGS: [AcceptFlags; 5] = [
     AcceptFlags::ROTATIONAL,
 ];
 
-/// What happens to others.
+/// An event of the strangers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Other {
     Forge,
-    /// A frame from before that comes late.
+    /// A late frame from before.
     Former {
         before: Instant,
     },
     StrangerAlarm,
     GuestAlarm,
-    /// The guest asks for something.
+    /// The guest makes a request.
     Request,
 }
 
@@ -157,7 +156,7 @@ impl<R: Rules> Guest<R> {
 }
 
 impl<R: Rules> Others<R> {
-    /// The others of a plan, with their links plugged in.
+    /// The strangers of a plan, with their links plugged in.
     pub(super) fn new(plan: &Plan, now: Instant, network: &mut Network) -> Self {
         let mut random = Random::new(plan.seed ^ 0x6f74_6865_7273);
         let strangers = &plan.strangers;
@@ -177,7 +176,7 @@ impl<R: Rules> Others<R> {
 }
 
 impl<R: Rules> World<R> {
-    /// The target that hosts want.
+    /// The target that hosts ask for.
     pub(super) fn wanted_target(&self) -> TargetId {
         match &self.plan.strangers.target {
             Some(stranger) if stranger.namesake => TargetId::Name(name("target")),
@@ -185,7 +184,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// All others begin.
+    /// Plans the beginning of all strangers.
     pub(super) fn plan_others(&mut self) {
         if let Some(clone) = self.plan.strangers.clone.clone() {
             let (index, mut plan) = (self.hosts.len(), self.plan.hosts[clone.of].clone());
@@ -248,7 +247,7 @@ impl<R: Rules> World<R> {
         self.drive_guest()
     }
 
-    /// The guest reads or writes what nobody keeps.
+    /// Has the guest read or write data that the stranger does not keep.
     fn guest_request(&mut self) -> Result<(), String> {
         let (now, calm) = (self.now, self.calm);
         let Others { random, stranger, .. } = &mut self.others;
@@ -299,8 +298,8 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Serves what the stranger's listeners ask for: its disk does everything at once, and keeps
-    /// nothing.
+    /// Serves the events of the stranger's listeners: its disk executes everything at once, and
+    /// keeps nothing.
     fn drive_stranger(&mut self) -> Result<(), String> {
         let now = self.now;
         loop {
@@ -345,37 +344,42 @@ impl<R: Rules> World<R> {
     /// Sends the frame that was composed; all its data are zero.
     fn send_zeroes(&mut self, station: Station, link: usize) -> Result<(), String> {
         let port = self.network.port(station, link);
-        let append = |data: &Data, frame: &mut Vec<u8>| {
-            frame.resize(frame.len() + data.len as usize, 0);
-            Ok(())
-        };
-        let out: &Outgoing = &self.out;
-        let frame = seal(self.network.mac(port), out, append)?;
+        let len: u32 = self.out.parts.iter().map(|part| part.len).sum();
+        let frame = self.out.to_bytes(self.network.mac(port), &vec![0; len as usize]);
         self.send(port, frame)
     }
 }
 
-/// A host of another make, which opens the first of its channels for reading only, and knows that
-/// it does. Ours opens all alike; so it is told otherwise, and what it writes there is refused.
-/// What it has read does not make it one that wrote before: `writes` if it does. Returns an attempt
-/// to be let in for writing.
-pub(super) fn reads_first(out: &mut Outgoing, writes: bool) -> Option<u64> {
-    let Some(Control::Connect(connect)) = &mut out.control else { return None };
-    if connect.channel == ChannelId(0) {
+/// Turns the Connect of a host into that of another implementation, which opens the first of its
+/// channels for reading only, and knows it. Ours opens all alike, and does not learn of it, so its
+/// writes there are refused. A host that has only read is not one that wrote before: `writes` if it
+/// is one. `attempts`: those of the session, with whether each is to be admitted for writing.
+///
+/// `is_lost`: the host has lost all channels, and opens whichever comes first for reading only. It
+/// may be refused for writing for as long as another host writes, and its reads must end.
+pub(super) fn reads_first(
+    out: &mut Outgoing,
+    writes: bool,
+    is_lost: bool,
+    attempts: &mut BTreeMap<u64, bool>,
+) {
+    let Content::Control(Control::Connect(connect)) = &mut out.content else { return };
+    let for_writing = connect.channel != ChannelId(0) && !is_lost;
+    // A Connect that is sent again asks for the same.
+    if !*attempts.entry(connect.attempt).or_insert(for_writing) {
         connect.flags.set(ConnectFlags::READ_ONLY, true);
-        return None;
-    }
-    if !writes {
+    } else if !writes {
         let others = CONNECT_FLAGS.into_iter().filter(|flag| connect.flags.contains(*flag));
         connect.flags = others.fold(ConnectFlags::NONE, |flags, flag| flags | flag);
     }
-    Some(connect.attempt)
 }
 
-/// The answer that such a host gets, as ours takes it, and the attempt that it is for.
+/// Turns the answer to such a host into one that ours takes; returns it with its attempt.
 pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, u64)> {
     let header = Header::parse(delivery.head()).ok().filter(|it| it.kind == Kind::Accept)?;
-    let Ok(Body::Control(pdu)) = Body::parse(&header, delivery.payload()) else { return None };
+    let Ok(Body::Control(pdu)) = Body::parse(&header, delivery.payload(), &Checksums) else {
+        return None;
+    };
     let Control::Accept(mut accept) = pdu.decode() else { return None };
     let attempt = accept.attempt;
     let others = ACCEPT_FLAGS.into_iter().filter(|flag| accept.flags.contains(*flag));

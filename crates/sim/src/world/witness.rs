@@ -1,28 +1,28 @@
-//! What sessions may come to: who is let in for writing, and why a session ends.
+//! Rules for sessions: admission for writing, and the reasons for which a session ends.
 //!
-//! - Who has ended is not let in once a session that began later was: what is late of the former,
-//!   and what somebody repeats of it, takes nothing from the other. Nor is anybody let in later
-//!   than a ticket is good for.
+//! - A session that has ended is not admitted once a session that began later was: late frames of
+//!   the former, and repetitions of them, take nothing from the other. Nor is a session admitted
+//!   later than a ticket is good for.
 //! - A living session that the target has just heard is not displaced by another of a host with
 //!   the same UUID, unless it is the same device that goes on.
-//! - A session is refused only by the target, and gets no other reasons to end than there are.
+//! - A session is refused only by the target, and ends only for a reason that there is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_proto::{Failure, Instant, Rules, SessionEvent, SessionInfo, Writer};
-use tyche_wire::{Body, Control, HEAD_LEN, Header, Kind, Reason, Uuid};
+use tyche_wire::{Body, Checksums, Control, HEAD_LEN, Header, Kind, Reason, Uuid};
 
 use super::World;
 use crate::host::uuid;
 use crate::network::Delivery;
 
-/// How long a ticket is good for.
+/// Life of a ticket.
 const TICKET_LIFE: Duration = Duration::from_secs(5);
-/// How long a session that another of its host wants to displace has to show that it lives.
+/// Time that a session has to show that it lives, if another one of its host wants to displace it.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
 
-/// What is known of a session.
+/// The record of a session.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     host: Uuid,
@@ -34,9 +34,10 @@ struct Life {
 #[derive(Default)]
 pub(super) struct Witness {
     lives: BTreeMap<Uuid, Life>,
-    /// When the target last took a frame of those that have channels there, if that matters.
+    /// Time at which the target last took a frame, of the sessions that have channels there, if
+    /// that matters.
     heard: BTreeMap<Uuid, Instant>,
-    /// When the latest session began that was let in for writing, by export.
+    /// Time at which the latest session began that was admitted for writing, by export.
     newest: BTreeMap<usize, Instant>,
     /// Attempts that the target has refused.
     refused: BTreeSet<u64>,
@@ -49,19 +50,20 @@ impl Witness {
         Self { has_clones, ..Self::default() }
     }
 
-    /// A host begins a session.
+    /// Records that a host begins a session.
     pub(super) fn begin(&mut self, now: Instant, host: Uuid, session: Uuid) {
         self.lives.insert(session, Life { host, began: now, ended: None });
     }
 
-    /// Nothing more is sent for a session.
+    /// Records that nothing more is sent for a session.
     pub(super) fn end(&mut self, now: Instant, session: u64) {
         if let Some(life) = self.lives.get_mut(&uuid(2, session)) {
             life.ended.get_or_insert(now);
         }
     }
 
-    /// The target is about to let a session in for writing; `last`: who was let in before.
+    /// Checks a session that the target is about to admit for writing; `last`: the one admitted
+    /// before.
     pub(super) fn let_in(
         &mut self,
         now: Instant,
@@ -94,26 +96,26 @@ impl Witness {
         Err(format!("session {number} takes the place of {former}, which was heard {lately:?} ago"))
     }
 
-    /// The target has died, and its channels with it.
+    /// Records the death of the target, and with it of its channels.
     pub(super) fn lose_target(&mut self) {
         self.heard.clear();
     }
 }
 
 impl<R: Rules> World<R> {
-    /// The target sends a frame of no channel.
+    /// Records a frame outside of channels that the target sends.
     pub(super) fn witness_answer(&mut self, frame: &[u8], header: &Header) {
         if header.kind != Kind::Reject {
             return;
         }
-        if let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..])
+        if let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums)
             && let Control::Reject(rejection) = pdu.decode()
         {
             self.others.witness.refused.insert(rejection.attempt);
         }
     }
 
-    /// What happened to a session has its cause.
+    /// Checks that an event of a session has its cause.
     pub(super) fn check_event(&mut self, index: usize, event: &SessionEvent) -> Result<(), String> {
         match event {
             SessionEvent::Rejected(rejection) => {
@@ -125,7 +127,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// A session says that it was refused.
+    /// Checks that the target has refused the attempt of a session that reports it.
     fn check_refused(&self, attempt: u64, reason: Reason) -> Result<(), String> {
         if self.others.witness.refused.contains(&attempt) {
             return Ok(());
@@ -133,7 +135,7 @@ impl<R: Rules> World<R> {
         Err(format!("a session was refused for {reason}, but not by the target"))
     }
 
-    /// A session is told a generation of what is served; it believes in none that never was.
+    /// Records the generation of an export that a session has been told; it must have existed.
     fn note_generation(&mut self, index: usize) -> Result<(), String> {
         let Some(running) = &self.hosts[index].running else { return Ok(()) };
         let Some(boot) = running.session.export().map(|export| export.boot) else { return Ok(()) };
@@ -150,7 +152,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// The target has taken a frame with nothing wrong: its session lives.
+    /// Records that the target has taken a frame without error: its session lives.
     pub(super) fn witness_frame(&mut self, link: usize, frame: &Delivery) {
         let matters = self.others.witness.has_clones || self.plan.strangers.forger.is_some();
         let Some(header) = Header::parse(frame.head()).ok().filter(|_| matters) else { return };
@@ -166,7 +168,7 @@ impl<R: Rules> World<R> {
         self.others.witness.heard.insert(session, now);
     }
 
-    /// Channels may have been closed by themselves: whose last one it was does not live there.
+    /// Forgets the sessions whose last channel may have been closed by itself.
     pub(super) fn witness_silence(&mut self) {
         let witness = &mut self.others.witness;
         let Some(process) = self.process.as_ref().filter(|_| !witness.heard.is_empty()) else {
@@ -185,7 +187,7 @@ impl<R: Rules> World<R> {
     }
 }
 
-/// The target is always there, and always the same.
+/// Checks the reason of a failure: the target is always there, and always the same.
 fn check_failure(failure: Failure) -> Result<(), String> {
     match failure {
         Failure::TargetLost | Failure::NoProgress | Failure::WritesLost => Ok(()),

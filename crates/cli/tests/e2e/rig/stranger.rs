@@ -1,10 +1,11 @@
 //! A stranger on a [hub](Cable::lay_hub): it hears every frame and can send any.
 
 use std::time::{Duration, Instant};
+use tyche_proto::Outgoing;
 
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_link::{HEAD, Link, RxBatch, TxVectors};
-use tyche_proto::wire::{Control, ETHERTYPE, Frame, HEAD_LEN, Header, Mac};
+use tyche_proto::wire::{Content, Control, ETHERTYPE, Frame, HEAD_LEN, Header, Mac};
 
 use super::{Cable, PATIENCE, Side, run};
 
@@ -78,13 +79,8 @@ impl Stranger {
 
 /// A forged frame with valid checksums; `control` is its body, if any.
 pub(crate) fn forged((to, from): (Mac, Mac), header: Header, control: Option<Control>) -> Vec<u8> {
-    let mut body = [0; Control::LEN_MAX];
-    let padding = control.as_ref().map_or(0, Control::padding_len);
-    let len = control.map_or(0, |control| control.emit(&mut body));
-    let body = [&body[..len], &vec![0; padding]].concat();
-    let mut head = [0; HEAD_LEN];
-    header.seal((to, from, ETHERTYPE), [&body[..]], &[], &mut head);
-    [&head[..], &body].concat()
+    let content = control.map_or(Content::Empty, Content::Control);
+    Outgoing { destination: to, header, content, ..Outgoing::new() }.to_bytes(from, &[])
 }
 
 /// A frame on the segment.

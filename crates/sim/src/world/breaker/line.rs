@@ -1,29 +1,30 @@
-//! A channel of the breaker, and the ways to break rules on it.
+//! A channel of the breaker, and the ways in which it breaks rules on it.
 
 use tyche_proto::{Outgoing, Rules};
 use tyche_wire::{
-    Accept, ChannelId, Command, CommandFlags, Completion, Connect, Cookie, Data, Entry, Flags,
-    Header, Kind, Mac, Opcode, PAGE_LEN, PacketNumber, Position, Ring, Status, Tag, Times,
+    Accept, ChannelId, Command, CommandFlags, Completion, Connect, Content, Cookie, Data, Entry,
+    EntryList, Flags, Header, Kind, Mac, Opcode, PAGE_LEN, PacketNumber, Position, Ring, Status,
+    Tag, Times,
 };
 
 use crate::random::Random;
 
-/// Slots that it uses at most: few, so that it uses them again and again.
+/// Limit of slots that it uses: few, so that it uses them again and again.
 const SLOTS_MAX: u16 = 16;
 /// Pages of a slot.
 const SLOT_PAGES: u32 = 1;
 /// Bytes of a write.
 const LEN: u32 = 1024;
-/// Ticks without an ack after which it fills what may be missing.
+/// Ticks without an ack after which it fills positions that may be missing.
 const ACK_TICKS: u32 = 6;
-/// How far its packet numbers jump: farther than an old one may be behind.
+/// Jump of its packet numbers: farther than an old one may be behind.
 const JUMP: u64 = 1 << 25;
 /// Positions that it uses before it waits for acks: as many as the shortest ring has.
 const ROOM: i32 = 15;
-/// The most frames that it sends on a channel.
+/// Limit of frames that it sends on a channel.
 const FRAMES_MAX: u64 = 200;
-/// More than positions and generations move on meanwhile: what is wrong stays so, however late it
-/// comes.
+/// Distance beyond the progress of positions and generations meanwhile: a wrong value stays wrong,
+/// however late it arrives.
 const MARGIN: u16 = 256;
 const _: () = assert!((MARGIN as u64) > FRAMES_MAX);
 /// A position that is farther ahead than any ring is long.
@@ -33,7 +34,7 @@ const FAR: u32 = 1 << 16;
 pub(super) struct Act {
     pub(super) out: Outgoing,
     pub(super) requests: Vec<(Tag, u64)>,
-    /// They must not be executed.
+    /// The requests must not be executed.
     pub(super) is_forbidden: bool,
 }
 
@@ -50,21 +51,21 @@ pub(super) struct Line {
     /// The next position to be used of each ring, and the first that the target lacks.
     next: [Position; 2],
     acked: [Position; 2],
-    /// The first that the target has not sent, and the first of all.
+    /// The first position that the target has not sent, and the first of all.
     received: [Position; 2],
     first: [Position; 2],
-    /// A write of which it has sent one half, and will send it again.
+    /// A write whose first half it has sent, and sends again.
     half_sent: Option<Command>,
     packet: u64,
-    /// The number that came before the jump, and the position that went with the first after it.
+    /// The packet number before the jump, and the position of the first frame after it.
     jumped: Option<(u64, Position)>,
-    /// What it says of its own room.
+    /// The window that it announces.
     window: u16,
-    /// It acknowledges what it gets.
+    /// It acknowledges frames.
     acks: bool,
-    /// Ticks since the target's acks have moved.
+    /// Ticks since the last progress of the target's acks.
     silence: u32,
-    /// Frames until it is left.
+    /// Frames that are left to send.
     left: u64,
 }
 
@@ -100,22 +101,22 @@ impl Line {
         }
     }
 
-    /// What frames to the target carry.
+    /// The cookie of frames to the target.
     pub(super) fn cookie(&self) -> Cookie {
         self.cookie
     }
 
-    /// What frames to the breaker carry.
+    /// The cookie of frames to the breaker.
     pub(super) fn own(&self) -> Cookie {
         self.own
     }
 
-    /// Where on the disk the request of that tag lies.
+    /// The offset on the disk of the request with that tag.
     pub(super) fn place(tag: Tag) -> u64 {
         u64::from(tag.slot % SLOTS_MAX) * PAGE_LEN as u64 % (64 << 10)
     }
 
-    /// Takes the target's acks, and notes what it has sent.
+    /// Takes the target's acks, and notes the positions that it has sent.
     pub(super) fn hear(&mut self, header: &Header) {
         for ring in 0..2 {
             if header.acks[ring].ahead_of(self.acked[ring]) > 0 {
@@ -130,7 +131,7 @@ impl Line {
         }
     }
 
-    /// The next frame; none if the channel is left.
+    /// Draws the next frame; none if the channel is left.
     pub(super) fn draw(&mut self, random: &mut Random, stamps: &mut u64) -> Option<Act> {
         self.left = self.left.checked_sub(1)?;
         self.silence += 1;
@@ -161,7 +162,7 @@ impl Line {
         Some(act)
     }
 
-    /// A new use of a slot, whether or not the one before has been answered.
+    /// Takes a new generation of a slot, whether or not the one before has been answered.
     fn next_tag(&mut self, random: &mut Random) -> Tag {
         let slot = random.below(self.generations.len() as u64) as u16;
         let generation = &mut self.generations[usize::from(slot)];
@@ -183,17 +184,19 @@ impl Line {
         Header { channel, cookie, packet, acks, window, ..Header::new(kind) }
     }
 
-    /// A frame with these entries, in the next position of their ring.
-    fn frame(&mut self, entries: Vec<Entry>) -> Outgoing {
+    /// Makes a frame with these entries, in the next position of their ring.
+    fn frame(&mut self, entries: impl IntoIterator<Item = Entry>) -> Outgoing {
+        let entries: EntryList = entries.into_iter().collect();
         let has_data = entries.iter().any(|entry| matches!(entry, Entry::Data(_)));
         let kind = if has_data { Kind::Data } else { Kind::Command };
         let mut header = self.header(kind);
         header.flags.set(Flags::CHECKSUMMED, has_data);
         header.position = self.next[usize::from(has_data)];
-        Outgoing { destination: self.peer, header, entries, ..Outgoing::new() }
+        let content = Content::Entries(entries);
+        Outgoing { destination: self.peer, header, content, ..Outgoing::new() }
     }
 
-    /// The position of a frame is used up.
+    /// Uses up the position of a frame.
     fn advance(&mut self, out: &Outgoing) {
         if let Some(ring) = out.header.ring() {
             let next = &mut self.next[ring as usize];
@@ -201,7 +204,7 @@ impl Line {
         }
     }
 
-    /// A command with all of its data.
+    /// Makes a command with all of its data.
     fn whole(command: Command) -> Vec<Entry> {
         let mut entries = vec![Entry::Command(command)];
         if command.opcode == Opcode::Write {
@@ -214,7 +217,7 @@ impl Line {
         Act { out, requests: vec![(command.tag, 0)], is_forbidden }
     }
 
-    /// The oldest position that the target may lack carries nothing; or a sign of life.
+    /// Makes a Void for the oldest position that the target may lack; or a sign of life.
     fn fill_gap(&mut self, random: &mut Random) -> Outgoing {
         let ring = random.pick(&[Ring::Command, Ring::Data]);
         let position = self.acked[ring as usize];
@@ -228,20 +231,20 @@ impl Line {
         Outgoing { destination: self.peer, header, ..Outgoing::new() }
     }
 
-    /// The target lacks so much that it may have no room for more.
+    /// Whether the target lacks so much that it may have no room for more.
     fn is_full(&self) -> bool {
         (0..2).any(|ring| self.next[ring].ahead_of(self.acked[ring]) >= ROOM)
     }
 
-    /// Nothing is wrong with the frame; but the slot's last request may not be answered yet, and
-    /// the channel may be for reading only.
+    /// A correct frame. But the slot's last request may not be answered yet, and the channel may be
+    /// for reading only.
     fn honest(&mut self, command: Command) -> Act {
         let out = self.frame(Self::whole(command));
         self.advance(&out);
         Self::sent(out, command, false)
     }
 
-    /// The last entry of the frame is wrong.
+    /// A frame whose last entry is wrong.
     fn wrong_beside(&mut self, random: &mut Random, command: Command) -> Act {
         let mut entries = Self::whole(command);
         let Tag { slot, generation } = command.tag;
@@ -263,7 +266,7 @@ impl Line {
         Self::sent(self.frame(entries), command, true)
     }
 
-    /// The position is beyond the target's ring.
+    /// A frame with a position beyond the target's ring.
     fn too_far(&mut self, random: &mut Random, command: Command) -> Act {
         let mut out = self.frame(Self::whole(command));
         let room = u32::from(self.rings[0].max(self.rings[1]));
@@ -273,7 +276,7 @@ impl Line {
         Self::sent(out, command, true)
     }
 
-    /// The packet number is too old, once the target has seen one that is far ahead.
+    /// A frame with too old a packet number, once the target has seen one that is far ahead.
     fn stale(&mut self, random: &mut Random, command: Command) -> Act {
         let Some((before, position)) = self.jumped else {
             let before = self.packet;
@@ -290,7 +293,7 @@ impl Line {
         Self::sent(out, command, true)
     }
 
-    /// One part of the data comes twice, and the other never.
+    /// A write of which one part of the data comes twice, and the other never.
     fn overlapping(&mut self, random: &mut Random, command: Command) -> Act {
         let command = self.command(Opcode::Write, command.tag);
         let half = part(&command, 0, LEN / 2);
@@ -305,7 +308,7 @@ impl Line {
         Self::sent(out, command, true)
     }
 
-    /// The generation is one that the target must take for an old one.
+    /// A request with a generation that the target must take for an old one.
     fn far_generation(&mut self, random: &mut Random, command: Command) -> Act {
         let ahead = 0x8000 + MARGIN + random.below(0x3f00) as u16;
         let generation = command.tag.generation.wrapping_add(ahead);
@@ -313,7 +316,7 @@ impl Line {
         Self::sent(self.frame(Self::whole(command)), command, true)
     }
 
-    /// The request lies behind the end of the disk, or around it.
+    /// A request behind the end of the disk, or around it.
     fn past_the_end(&mut self, random: &mut Random, command: Command) -> Act {
         let offset = random.pick(&[64 << 20, 1 << 40, u64::MAX - 511, u64::MAX - 1023]);
         let opcode = random.pick(&[Opcode::Read, Opcode::Write, Opcode::Discard]);
@@ -321,7 +324,7 @@ impl Line {
         self.honest(Command { offset, ..command })
     }
 
-    /// The acks are of what the target never sent.
+    /// A frame that acknowledges positions that the target never sent.
     fn ack_of_unsent(&mut self, command: Command) -> Act {
         let mut out = self.frame(Self::whole(command));
         out.header.acks = out.header.acks.map(|ack| ack.plus(FAR));

@@ -6,26 +6,19 @@
 
 use std::io;
 
-use libc::{c_int, c_ulong};
 use rustix::mm::{MlockAllFlags, mlockall};
-
-/// From `linux/prctl.h`; the libc crate lacks it.
-const PR_SET_IO_FLUSHER: c_int = 57;
+use rustix::process::configure_io_flusher_behavior;
 
 /// Marks the calling thread, and every thread that it starts from now on, as one that serves a
 /// disk: when it allocates, no I/O is started on its behalf and waited for.
 ///
-/// Must be called by every thread that a request of an attachment depends on.
+/// Must be called by every thread that a request of a disk depends on.
 ///
 /// # Errors
 /// `PermissionDenied` without `CAP_SYS_RESOURCE`; the thread then works without the protection.
 pub fn avoid_reclaim_io() -> io::Result<()> {
-    let (on, unused): (c_ulong, c_ulong) = (1, 0);
-    // SAFETY: this `prctl` takes numbers only and concerns the calling thread's flags.
-    match unsafe { libc::prctl(PR_SET_IO_FLUSHER, on, unused, unused, unused) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    // `PR_SET_IO_FLUSHER`, which concerns the calling thread only.
+    Ok(configure_io_flusher_behavior(true)?)
 }
 
 /// Locks all memory of this process: the present one, program text included, and what is touched

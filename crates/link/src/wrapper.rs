@@ -1,0 +1,129 @@
+//! Links around links.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use tyche_numa::Node;
+
+use crate::{Interface, Link, Receiver, RxBatch, TxBatch};
+
+/// A link that does something with the frames of another. Every method of [`Link`] that a wrapper
+/// does not mention goes to the inner link.
+pub trait Wrapper: Send {
+    /// The kind of the inner link.
+    type Inner: Link + ?Sized;
+
+    /// The inner link.
+    fn inner(&self) -> &Self::Inner;
+
+    /// As [`inner`](Self::inner).
+    fn inner_mut(&mut self) -> &mut Self::Inner;
+
+    /// As [`Link::receive`].
+    ///
+    /// # Errors
+    /// As [`Link::receive`].
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        self.inner_mut().receive(batch)
+    }
+
+    /// As [`Link::send`].
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        self.inner_mut().send(batch)
+    }
+
+    /// As [`Link::wait_fd`].
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.inner().wait_fd()
+    }
+
+    /// As [`Link::take_receiver`]. The receiving half of the inner link would not pass through the
+    /// wrapper, so there is none unless the wrapper makes one.
+    ///
+    /// # Errors
+    /// As [`Link::take_receiver`].
+    fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
+        Err(no_receiver(self.inner().name()))
+    }
+
+    /// As [`Link::counters`]; a wrapper adds its own to those of the inner link.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner().counters()
+    }
+}
+
+impl<W: Wrapper> Link for W {
+    fn interface(&self) -> Interface<'_> {
+        self.inner().interface()
+    }
+
+    fn frame_len_max(&self) -> usize {
+        self.inner().frame_len_max()
+    }
+
+    fn receive_capacity(&self, frame_len: usize) -> usize {
+        self.inner().receive_capacity(frame_len)
+    }
+
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        Wrapper::receive(self, batch)
+    }
+
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        Wrapper::send(self, batch)
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        Wrapper::wait_fd(self)
+    }
+
+    fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
+        Wrapper::take_receiver(self)
+    }
+
+    fn overruns(&mut self) -> u64 {
+        self.inner_mut().overruns()
+    }
+
+    fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
+        self.inner_mut().narrow(at, bytes);
+    }
+
+    fn stamp_arrivals(&mut self, on: bool) -> bool {
+        self.inner_mut().stamp_arrivals(on)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Wrapper::counters(self)
+    }
+
+    fn memory_nodes(&self) -> Vec<Node> {
+        self.inner().memory_nodes()
+    }
+}
+
+/// Lets a wrapper take a link of any kind.
+impl<L: Link + ?Sized> Wrapper for Box<L> {
+    type Inner = L;
+
+    fn inner(&self) -> &L {
+        self
+    }
+
+    fn inner_mut(&mut self) -> &mut L {
+        self
+    }
+
+    fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
+        self.inner_mut().take_receiver()
+    }
+}
+
+/// The error of a link that has no receiving half.
+pub(crate) fn no_receiver(name: &str) -> io::Error {
+    let message = format!("link {name} cannot receive in a thread of its own");
+    io::Error::new(io::ErrorKind::Unsupported, message)
+}

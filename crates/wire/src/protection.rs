@@ -1,0 +1,53 @@
+//! How the payload of a frame is protected when it is written, and checked when it is read.
+//!
+//! The two directions stand side by side, so that a frame which one seals is a frame which the
+//! other opens. The header has a checksum of its own, which is the same in every version
+//! ([`Header::parse`]): a receiver must know the channel of a frame before it can tell how its
+//! payload is protected.
+
+use crate::{Checksum, Header, Reject};
+
+/// Seals and opens payloads.
+pub trait Protection {
+    /// The value of [`Header::payload_crc`] for a payload of these pieces: those of the data
+    /// section or of the body, then the entries.
+    fn seal<'a>(
+        &self,
+        header: &Header,
+        data: impl IntoIterator<Item = &'a [u8]>,
+        entries: &[u8],
+    ) -> u32;
+
+    /// Checks a payload whose last `entries_len` bytes are entries.
+    ///
+    /// # Errors
+    /// `PayloadChecksum`.
+    fn open(&self, header: &Header, payload: &[u8], entries_len: usize) -> Result<(), Reject>;
+}
+
+/// CRC32C over the entries, and over the data section if the frame says so. PROTOCOL.md,
+/// "Checksums".
+#[derive(Clone, Copy, Debug)]
+pub struct Checksums;
+
+impl Protection for Checksums {
+    fn seal<'a>(
+        &self,
+        header: &Header,
+        data: impl IntoIterator<Item = &'a [u8]>,
+        entries: &[u8],
+    ) -> u32 {
+        let mut checksum = Checksum::new();
+        if header.covers_data() {
+            data.into_iter().for_each(|piece| checksum.update(piece));
+        }
+        checksum.update(entries);
+        checksum.finish()
+    }
+
+    fn open(&self, header: &Header, payload: &[u8], entries_len: usize) -> Result<(), Reject> {
+        let skipped = if header.covers_data() { 0 } else { payload.len() - entries_len };
+        let matches = Checksum::of(&payload[skipped..]) == header.payload_crc;
+        if matches { Ok(()) } else { Err(Reject::PayloadChecksum) }
+    }
+}
