@@ -69,6 +69,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", hide = true, default_value = "tyche")]
     tyche: PathBuf,
 
+    /// Its laboratory.
+    #[arg(long, value_name = "FILE", hide = true, default_value = "tyche-lab")]
+    lab: PathBuf,
+
     /// Its engine for fio.
     #[arg(long, value_name = "FILE", hide = true, default_value = "tyche.so")]
     engine: PathBuf,
@@ -151,6 +155,7 @@ impl Args {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into());
         Programs {
             tyche: absolute(&self.tyche),
+            lab: absolute(&self.lab),
             engine: absolute(&self.engine),
             jobs: Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs"),
         }

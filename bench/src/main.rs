@@ -39,6 +39,7 @@ use clap::Parser;
 use args::{Args, Side};
 use machine::Machine;
 use measure::Stage;
+use peer::Programs;
 use plan::Offered;
 use process::{Doing, Failure, Result, Stop, failed, run};
 use result::Results;
@@ -96,7 +97,7 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
         return failed("host and target need a core each, and this machine has one");
     }
-    for program in [&programs.tyche, &programs.engine] {
+    for program in [&programs.tyche, &programs.lab, &programs.engine] {
         if !program.exists() {
             return failed(format!(
                 "{}: not there; `cargo xtask bench` builds it",
@@ -104,7 +105,7 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
             ));
         }
     }
-    let offered = offered(&programs.tyche, &stop)?;
+    let offered = offered(&programs, &stop)?;
     let sets = plan::narrow(plan::sets(args.suite, runtime, offered), &args.wanted());
     if sets.is_empty() {
         return failed("no job of no set is left; see `cargo xtask bench --help`");
@@ -131,14 +132,15 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
 }
 
 /// The variants that this Tyche and this system offer.
-fn offered(tyche: &Path, stop: &Stop) -> Result<Offered> {
-    let help = run(Command::new(tyche).args(["serve", "--help"]), stop)?;
-    let connecting = run(Command::new(tyche).args(["connect", "--help"]), stop)?;
+fn offered(programs: &Programs, stop: &Stop) -> Result<Offered> {
+    let help = |program: &Path, verb| run(Command::new(program).args([verb, "--help"]), stop);
+    let serving = help(&programs.lab, "serve")?;
+    let connecting = help(&programs.tyche, "connect")?;
     let wrapped = run(Command::new("sh").args(["-c", "command -v mptcpize || true"]), stop)?;
     let switch = fs::read_to_string(MPTCP).unwrap_or_default();
     Ok(Offered {
-        batch: help.contains("--batch "),
-        hand_over: help.contains("--hand-over"),
+        batch: serving.contains("--batch "),
+        hand_over: serving.contains("--hand-over"),
         channels: connecting.contains("--channels"),
         mptcp: switch.trim() == "1" && !wrapped.is_empty(),
     })

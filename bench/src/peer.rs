@@ -31,6 +31,8 @@ const HOST_ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) tyche: PathBuf,
+    /// The laboratory, which serves over late links and with the threads of the first design.
+    pub(crate) lab: PathBuf,
     /// Tyche's engine for fio.
     pub(crate) engine: PathBuf,
     /// The directory of the job files.
@@ -254,7 +256,10 @@ fn tyche(
     network: &Network,
     programs: &Programs,
 ) -> Command {
-    let mut serve = network.pinned(Side::Target, &programs.tyche.to_string_lossy());
+    let late = network.link().odd.filter(|it| it.delay_ms > 0 && !peer.undelayed);
+    let is_wrapped = late.is_some() || peer.hand_over.is_some();
+    let program = if is_wrapped { &programs.lab } else { &programs.tyche };
+    let mut serve = network.pinned(Side::Target, &program.to_string_lossy());
     serve.args(["serve", "--name", &format!("bench-{number}")]);
     for export in 0..exports.count {
         serve.arg("--export").arg(format!("disk{export}=mem:{}M", exports.mib));
@@ -263,8 +268,7 @@ fn tyche(
     for cable in 0..network.link().cables {
         serve.arg("--link").arg(link(peer, number, cable));
     }
-    let late = network.link().odd.filter(|_| !peer.undelayed);
-    if let Some(Odd { cable, delay_ms: delay_ms @ 1.., .. }) = late {
+    if let Some(Odd { cable, delay_ms, .. }) = late {
         let fault = format!("{}:delay={delay_ms}ms", link(peer, number, cable));
         serve.args(["--fault", &fault]);
     }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::{Result, cargo, fio, packages, succeeds, target_dir};
+use crate::{Result, build, fio, packages, target_dir};
 
 /// Programs that the comparison runs, besides those that build the engine for fio.
 const NEEDS: &[packages::Need] = &[
@@ -27,13 +27,12 @@ const IDLE: [&str; 3] = ["--help", "-h", "--redraw"];
 
 /// Builds and runs the comparison with `args`; returns only on failure.
 pub(crate) fn run(args: &[OsString]) -> Result<bool> {
-    if !succeeds(cargo().args(["build", "--release", "--package", "comparison"]))? {
+    if !build(&["comparison"])? {
         return Ok(false);
     }
     if !args.iter().any(|arg| IDLE.iter().any(|idle| arg == idle)) {
         packages::install(NEEDS)?;
-        if !succeeds(cargo().args(["build", "--release", "--package", "tyche"]))? || !fio::build()?
-        {
+        if !build(&["tyche", "tyche-lab"])? || !fio::build()? {
             return Ok(false);
         }
     }
@@ -41,6 +40,7 @@ pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     let program = target.join("release/comparison");
     let mut compare = Command::new(&program);
     compare.arg("--tyche").arg(target.join("release/tyche"));
+    compare.arg("--lab").arg(target.join("release/tyche-lab"));
     compare.arg("--engine").arg(fio::engine());
     compare.arg("--scratch").arg(target.join("bench")).args(args);
     // The comparison replaces this process, so that Ctrl-C reaches it alone: it cleans up.

@@ -29,7 +29,7 @@ type Result<T> = std::result::Result<T, String>;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  demo [ARGS..]   build, and run `tyche demo ARGS` (as root; `cargo xtask demo --help`)
+  demo [ARGS..]   build, and run `tyche-lab demo ARGS` (as root; `cargo xtask demo --help`)
   test            run all tests (as root); with CI=true an unlisted skip is a failure
   conformance [FILTER]
                   hold our target and host against PROTOCOL.md, vector by vector (as root); with
@@ -89,15 +89,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the program and runs its demo.
+/// Builds the programs and runs the demo.
 fn demo(args: &[OsString]) -> Result<bool> {
     packages::install(packages::DEMO)?;
-    if !succeeds(cargo().args(["build", "--release", "--package", "tyche"]))? {
+    if !build(&["tyche", "tyche-lab"])? {
         return Ok(false);
     }
     // Ctrl-C reaches the demo as well, which cleans up; this process could only wait for it. So the
     // demo replaces this process.
-    let program = target_dir().join("release/tyche");
+    let program = target_dir().join("release/tyche-lab");
     let error =
         std::os::unix::process::CommandExt::exec(Command::new(&program).arg("demo").args(args));
     Err(format!("run {}: {error}", program.display()))
@@ -121,6 +121,12 @@ fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
+}
+
+/// Builds the programs of these packages for release.
+fn build(packages: &[&str]) -> Result<bool> {
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    succeeds(cargo().args(["build", "--release"]).args(packages))
 }
 
 /// Runs a command to its end.

@@ -17,7 +17,7 @@ const COLUMNS_MAX: usize = 100;
 const MACHINE_PATHS: [(&str, &str); 4] =
     [("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/Us", "ers/")];
 /// Crates without unsafe code.
-const PURE: [&str; 5] = ["wire", "proto", "wake", "engine", "sim"];
+const PURE: [&str; 6] = ["console", "wire", "proto", "wake", "engine", "sim"];
 
 /// All violations: file, line, rule.
 pub(crate) fn check() -> Result<Vec<String>> {
@@ -97,7 +97,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
             inside = section.trim_end_matches(']').ends_with("dependencies");
         } else if let (true, Some((name, _))) = (inside, line.split_once('=')) {
             let name = name.trim().trim_end_matches(".workspace");
-            if !name.starts_with("tyche-") && !name.starts_with('#') {
+            if name != "tyche" && !name.starts_with("tyche-") && !name.starts_with('#') {
                 names.insert(name.to_owned());
             }
         }

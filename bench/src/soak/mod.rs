@@ -20,7 +20,7 @@ mod random;
 mod report;
 mod simulator;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, ValueEnum};
@@ -32,11 +32,11 @@ use simulator::Seeds;
 
 /// Let faults happen for as long as you like, and look for what must never happen.
 ///
-/// Runs seeds of the simulator from random starts (`tyche sim`, both kinds of worlds), and then a
-/// target and a host in network namespaces, joined by three links, while links lose frames, are cut
-/// one way or both, go down and flap, and the target is killed and started again; fio writes
-/// to the disk and verifies what it reads. Ends with a failure if a seed failed, fio read what it
-/// had not written last, a request failed, or requests did not get done after an incident.
+/// Runs seeds of the simulator from random starts (`tyche-lab sim`, both kinds of worlds), and then
+/// a target and a host in network namespaces, joined by three links, while links lose frames, are
+/// cut one way or both, go down and flap, and the target is killed and started again; fio writes to
+/// the disk and verifies what it reads. Ends with a failure if a seed failed, fio read what it had
+/// not written last, a request failed, or requests did not get done after an incident.
 #[derive(Debug, Parser)]
 #[command(override_usage = "cargo xtask soak [OPTIONS]")]
 pub(crate) struct SoakArgs {
@@ -59,6 +59,10 @@ pub(crate) struct SoakArgs {
     /// The `tyche` to run.
     #[arg(long, value_name = "FILE", hide = true, default_value = "tyche")]
     tyche: PathBuf,
+
+    /// The `tyche-lab` that simulates.
+    #[arg(long, value_name = "FILE", hide = true, default_value = "tyche-lab")]
+    lab: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -95,13 +99,14 @@ pub(crate) fn run(args: &SoakArgs) -> Result<bool> {
     eprintln!("soak: to repeat this run: --start {start}");
     let parts = if args.only.is_none() { 2.0 } else { 1.0 };
     let time = Duration::from_secs_f64(args.minutes * 60.0 / parts);
-    let tyche = std::path::absolute(&args.tyche).doing(args.tyche.display())?;
+    let absolute = |file: &Path| std::path::absolute(file).doing(file.display());
+    let (tyche, lab) = (absolute(&args.tyche)?, absolute(&args.lab)?);
     let mut report = Report { start, seeds: None, links: None, failure: None };
     // Each part has its own random numbers, so that it runs the same with and without the other.
     let mut soak = || {
         if is_wanted(Part::Simulator) {
             let seeds = report.seeds.insert(Seeds::default());
-            simulator::run(&tyche, Random::new(start), time, seeds, &stop)?;
+            simulator::run(&lab, Random::new(start), time, seeds, &stop)?;
         }
         if is_wanted(Part::Interfaces) {
             let links = report.links.insert(Links::default());

@@ -40,7 +40,7 @@ pub(super) struct Seeds {
 
 /// Runs seeds for `time`, alternating between the kinds of worlds.
 pub(super) fn run(
-    tyche: &Path,
+    lab: &Path,
     mut random: Random,
     time: Duration,
     seeds: &mut Seeds,
@@ -56,7 +56,7 @@ pub(super) fn run(
             break;
         }
         let (begin, end) = (next[world], next[world] + CHUNK);
-        match chunk(tyche, PROFILES[world], begin, stop)? {
+        match chunk(lab, PROFILES[world], begin, stop)? {
             None => next[world] = end,
             // The call ended at that seed; the next call runs those that follow.
             Some(violation) => {
@@ -70,8 +70,8 @@ pub(super) fn run(
     Ok(())
 }
 
-fn chunk(tyche: &Path, profile: &[&str], first: u64, stop: &Stop) -> Result<Option<Violation>> {
-    let mut sim = Command::new(tyche);
+fn chunk(lab: &Path, profile: &[&str], first: u64, stop: &Stop) -> Result<Option<Violation>> {
+    let mut sim = Command::new(lab);
     sim.args(["sim", "--seeds", &CHUNK.to_string(), "--first", &first.to_string()]).args(profile);
     let finished = Running::start(&mut sim)?.finish(stop, CHUNK_LIMIT)?;
     if finished.status.success() {
@@ -79,7 +79,7 @@ fn chunk(tyche: &Path, profile: &[&str], first: u64, stop: &Stop) -> Result<Opti
     }
     match parse(&finished.stderr) {
         Some(violation) => Ok(Some(violation)),
-        None => failed(format!("tyche sim: {}\n{}", finished.status, finished.stderr)),
+        None => failed(format!("tyche-lab sim: {}\n{}", finished.status, finished.stderr)),
     }
 }
 
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn a_violation_has_a_seed_and_a_command() {
-        let printed = "tyche: something happened that must never happen\n  1.0 ms  a frame\n\
+        let printed = "tyche-lab: something happened that must never happen\n  1.0 ms  a frame\n\
             \x20 2.500 ms  VIOLATION: session 15 was shut out\n\
-            seed 77; to see it again: tyche sim --seed 77 --multi-link\n";
-        let command = "tyche sim --seed 77 --multi-link".to_owned();
+            seed 77; to see it again: tyche-lab sim --seed 77 --multi-link\n";
+        let command = "tyche-lab sim --seed 77 --multi-link".to_owned();
         let what = "session 15 was shut out".to_owned();
         assert_eq!(parse(printed), Some(Violation { seed: 77, command, what }));
-        assert_eq!(parse("tyche: no memory"), None);
+        assert_eq!(parse("tyche-lab: no memory"), None);
     }
 }

@@ -17,7 +17,7 @@ use tyche_block::Disk;
 use tyche_engine::Host;
 use uuid::Uuid;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, CodedResult, Error, Result};
 use crate::{presence, runtime};
 
 /// Minimum number of queues of a virtual machine's disk. The machine takes one per processor;
@@ -112,18 +112,18 @@ impl Wish<'_> {
         let &Wish { queues, depth, export, identity, .. } = self;
         let options = UblkOptions { queues, depth, mark: mark(identity), partitions: true };
         let adopt = |make| host.control().adopt(make);
-        if !self.growable || UblkDevice::grows()? {
-            return Ok(Box::new(UblkDevice::start(disk, options, &adopt)?));
+        if !self.growable || UblkDevice::grows().coded()? {
+            return Ok(Box::new(UblkDevice::start(disk, options, &adopt).coded()?));
         }
         let identity = identity.to_string();
-        Ok(Box::new(GrowableUblk::start(disk, options, export, &identity, &adopt)?))
+        Ok(Box::new(GrowableUblk::start(disk, options, export, &identity, &adopt).coded()?))
     }
 
     /// The vhost-user socket of a virtual machine's disk. The machine is configured with its path,
     /// so the path is the same for every session of the export.
     fn vhost_user(&self, disk: Arc<dyn Disk>, socket: &Path) -> Result<Box<dyn Attachment>> {
         let queues = self.queues().max(MACHINE_QUEUES);
-        Ok(Box::new(VhostUserBlk::start(socket, self.export, disk, queues)?))
+        Ok(Box::new(VhostUserBlk::start(socket, self.export, disk, queues).coded()?))
     }
 
     fn nbd_options(&self) -> NbdDeviceOptions {
@@ -152,12 +152,12 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
     Ok(match kind {
         Kind::Auto => unreachable!("it was resolved to another kind"),
         Kind::Ublk => wish.ublk(disk, host)?,
-        Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options())?),
-        Kind::Loop => Box::new(LoopAttachment::start(disk, &file_name(export))?),
-        Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk)?),
+        Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options()).coded()?),
+        Kind::Loop => Box::new(LoopAttachment::start(disk, &file_name(export)).coded()?),
+        Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk).coded()?),
         Kind::NbdSocket => {
             let socket = wish.socket.map_or_else(|| dir.join("nbd.sock"), Path::to_owned);
-            Box::new(NbdServer::start(&socket, export, disk)?)
+            Box::new(NbdServer::start(&socket, export, disk).coded()?)
         }
         Kind::VhostUser => {
             let socket = wish.socket.map_or_else(|| default_socket(export), Path::to_owned);
@@ -248,7 +248,9 @@ impl Lasting {
             {
                 false
             }
-            (Kind::Ublk, _) => Orphan::find(mark(self.identity))?.is_some_and(|it| it.waits()),
+            (Kind::Ublk, _) => {
+                Orphan::find(mark(self.identity)).coded()?.is_some_and(|it| it.waits())
+            }
             (Kind::Nbd, number) => NbdDevice::find(&backend(self.identity)) == number,
             (Kind::VhostUser, _) => self.device.exists(),
             _ => false,
@@ -264,13 +266,13 @@ impl Lasting {
                 let mark = mark(self.identity);
                 Ok(if self.is_growable() {
                     let identity = self.identity.to_string();
-                    Box::new(GrowableUblk::recover(disk, &identity, mark, &adopt)?)
+                    Box::new(GrowableUblk::recover(disk, &identity, mark, &adopt).coded()?)
                 } else {
-                    Box::new(UblkDevice::recover(disk, mark, &adopt)?)
+                    Box::new(UblkDevice::recover(disk, mark, &adopt).coded()?)
                 })
             }
             (Kind::Nbd, Some(number)) => {
-                Ok(Box::new(NbdDevice::recover(number, disk, &wish.nbd_options())?))
+                Ok(Box::new(NbdDevice::recover(number, disk, &wish.nbd_options()).coded()?))
             }
             (Kind::VhostUser, _) => wish.vhost_user(disk, &self.device),
             _ => Err(self.is_none()),
@@ -280,8 +282,8 @@ impl Lasting {
     /// Removes the device, with `force` even if it is in use.
     pub(crate) fn remove(&self, force: bool) -> Result<()> {
         let stopped = match (self.kind, self.number()) {
-            (Kind::Ublk, _) => remove_ublk(self.identity, force)?,
-            (Kind::Nbd, _) => NbdDevice::remove_orphan(&backend(self.identity), force)?,
+            (Kind::Ublk, _) => remove_ublk(self.identity, force).coded()?,
+            (Kind::Nbd, _) => NbdDevice::remove_orphan(&backend(self.identity), force).coded()?,
             // A virtual machine may be waiting: there is no way to know.
             (Kind::VhostUser, _) if !force => Stopped::InUse,
             (Kind::VhostUser, _) => {

@@ -19,7 +19,7 @@ use crate::output::{Format, Table, bytes, show};
 /// List the targets that answer, and their exports. The exit code is 3 if there are none, but 0
 /// with JSON, which has an empty list then.
 #[derive(Args, Debug)]
-pub(crate) struct DiscoverArgs {
+pub struct DiscoverArgs {
     /// Interface to ask on, or tcp:HOST:PORT of a target; may be repeated. By default all
     /// interfaces that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
@@ -34,7 +34,7 @@ pub(crate) struct DiscoverArgs {
     host_id: Option<Uuid>,
 
     #[command(flatten)]
-    link: LinkArgs,
+    pub(crate) link: LinkArgs,
 
     /// How to print.
     #[arg(short, long, default_value_t)]

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -13,8 +12,8 @@ use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, bytes, show};
 use crate::report::add;
 use crate::runtime::CONTROL;
-use crate::serve::binary;
 use crate::sessions::{refusal, targets};
+use crate::size;
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,8 +55,7 @@ struct Resize {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    let size: ByteSize = binary(text).parse().map_err(|error| format!("{error}; write 20G"))?;
-    Ok(size.as_u64())
+    size::parse(text).map_err(|error| format!("{error}; write 20G"))
 }
 
 pub(crate) fn run(command: &ExportCommand) -> Result<()> {

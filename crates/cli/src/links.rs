@@ -1,5 +1,6 @@
 //! The options of every command that uses network interfaces, and the links that they open.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -12,8 +13,8 @@ use tyche_numa::Placement;
 use tyche_proto::BatchPolicy;
 use tyche_proto::wire::{ETHERTYPE, Mac};
 
-use crate::error::{Code, Context, Error, Result};
-use crate::fault::{self, Fault};
+use crate::error::{Code, CodedResult, Context, Error, Result};
+use crate::wrap::Wrapper;
 
 /// The end of a session that a command is at: over TCP, the target listens and the host connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +44,9 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     batch: Batch,
 
-    /// For tests: what links do wrong on purpose, such as eth1:delay=5ms,drop=0.5%; without an
-    /// interface, all of them. There are drop, duplicate, reorder and corrupt (percent of the
-    /// frames), delay (us, ms or s), side (send, receive or both; default: both), and the seed of
-    /// the random numbers. May be repeated: what is said last holds.
-    #[arg(long = "fault", value_name = "[INTERFACE:]FAULT=..,..", value_parser = Fault::parse)]
-    faults: Vec<Fault>,
+    /// A laboratory's wrapper around links and stores.
+    #[arg(skip)]
+    pub(crate) wrapper: Option<Arc<dyn Wrapper>>,
 }
 
 /// How requests or answers share frames.
@@ -94,11 +92,11 @@ impl LinkArgs {
     /// Opens a link on an interface, or over TCP. The kernel's memory for it is placed on its NUMA
     /// node.
     fn open(&self, interface: &str, end: End, placement: &Placement) -> Result<Box<dyn Link>> {
-        let home = placement.home(interface)?;
+        let home = placement.home(interface).coded()?;
         if placement.is_active() && home.node().is_none() {
             tracing::warn!(interface, "is on no NUMA node: --affinity does nothing for it");
         }
-        let _near = home.near()?;
+        let _near = home.near().coded()?;
         // A target may use port 0: the kernel chooses a port, and the target reports it.
         let port_min = u16::from(end == End::Host);
         let place = Place::parse(interface, port_min);
@@ -108,7 +106,7 @@ impl LinkArgs {
         let mut options = PacketOptions::new(interface);
         options.ethertype = self.ethertype;
         options.qdisc_bypass = !self.qdisc;
-        let link = PacketLink::open(&options)?;
+        let link = PacketLink::open(&options).coded()?;
         if let Some(shortfall) = link.shortfall() {
             tracing::warn!(interface, "{shortfall}");
         }
@@ -132,10 +130,13 @@ impl LinkArgs {
             Opened { links: links.collect::<Result<_>>()?, warnings: Vec::new() }
         };
         opened.warnings.extend(twins(&opened.links));
-        let own = opened.links.iter().map(|link| link.name().to_owned()).collect();
-        let names = if named.is_empty() { own } else { named.to_vec() };
-        let links = names.into_iter().zip(opened.links).collect();
-        Ok(Opened { links: fault::wrap(links, &self.faults)?, warnings: opened.warnings })
+        if let Some(wrapper) = &self.wrapper {
+            let own = opened.links.iter().map(|link| link.name().to_owned()).collect();
+            let names = if named.is_empty() { own } else { named.to_vec() };
+            let links = names.into_iter().zip(opened.links).collect();
+            opened.links = wrapper.links(links, self.spin())?;
+        }
+        Ok(opened)
     }
 
     /// Opens a link on each interface that is running and not part of another. Failures are
@@ -232,7 +233,7 @@ fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>> {
         found.context(Code::Unreachable, format_args!("find the address of {}", place.host()))?;
     let options = TcpOptions::default();
     Ok(match end {
-        End::Host => Box::new(TcpClient::connect(&addresses, &options)?),
-        End::Target => Box::new(TcpServer::listen(&addresses, &options)?),
+        End::Host => Box::new(TcpClient::connect(&addresses, &options).coded()?),
+        End::Target => Box::new(TcpServer::listen(&addresses, &options).coded()?),
     })
 }

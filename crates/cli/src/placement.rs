@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use tyche_numa::{Affinity, Placement, Topology};
 
-use crate::error::Result;
+use crate::error::{CodedResult, Result};
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct PlacementArgs {
@@ -36,10 +36,10 @@ impl PlacementArgs {
             Near::KmemNic => Affinity::KmemNic,
             Near::FullMem => Affinity::FullMem,
         };
-        let topology = Topology::read(Path::new("/sys"))?;
+        let topology = Topology::read(Path::new("/sys")).coded()?;
         if affinity != Affinity::None && topology.is_uniform() {
             tracing::warn!("--affinity does nothing here: this machine has one NUMA node");
         }
-        Ok(Placement::new(affinity, topology)?)
+        Placement::new(affinity, topology).coded()
     }
 }

@@ -227,7 +227,7 @@ impl fmt::Display for Violation {
         }
         writeln!(f, "{:>14.3} ms  VIOLATION: {}", self.at.0 as f64 / 1e6, self.what)?;
         let profile = if self.profile == Profile::MultiLink { " --multi-link" } else { "" };
-        write!(f, "seed {0}; to see it again: tyche sim --seed {0}{profile}", self.seed)
+        write!(f, "seed {0}; to see it again: tyche-lab sim --seed {0}{profile}", self.seed)
     }
 }
 

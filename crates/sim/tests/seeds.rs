@@ -107,6 +107,6 @@ fn every_canary_is_caught() {
 fn a_violation_says_how_to_see_it_again() {
     let caught = hunt("flush", Profile::MultiLink, 0, 50).unwrap();
     let text = caught.violation.to_string();
-    assert!(text.contains(&format!("tyche sim --seed {} --multi-link", caught.seed)), "{text}");
+    assert!(text.contains(&format!("tyche-lab sim --seed {} --multi-link", caught.seed)), "{text}");
     assert!(text.contains("VIOLATION") && text.lines().count() > 20, "{text}");
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::packages::{self, Need};
-use crate::{Result, cargo, root as repository, succeeds, target_dir};
+use crate::{Result, build, root as repository, target_dir};
 use stage::Stage;
 
 /// The package's version, which is that of the whole workspace.
@@ -58,7 +58,7 @@ pub(crate) fn is_usage(args: &[OsString]) -> bool {
 /// fails.
 pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     packages::install(BUILD)?;
-    if !succeeds(cargo().args(["build", "--release", "--package", "tyche"]))? {
+    if !build(&["tyche"])? {
         return Ok(false);
     }
     let package = package(&target_dir().join("release/tyche"), &target_dir().join("deb"))?;

@@ -20,8 +20,8 @@ use crate::{Result, root};
 /// leave this list.
 const KNOWN: [&str; 9] = [
     "crates/cli/src/connect: daemon, signals",
-    "crates/cli/src/demo: net, session, stage, target",
-    "crates/cli/src/demo: outage, report",
+    "crates/lab/src/demo: net, session, stage, target",
+    "crates/lab/src/demo: outage, report",
     "crates/cli/src: attach, presence, state",
     "crates/cli/src: complete, connect, leftovers, sessions, tab",
     "crates/proto/src/session: choice, config, event, path",

@@ -11,9 +11,10 @@ use super::circles::crate_folders;
 use crate::{Result, cargo, root};
 
 /// The crates by layer, from top to bottom, by the names of their packages.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
+    &["tyche-lab"],
     &["tyche"],
-    &["libtyche", "tyche-conformance", "tyche-sim"],
+    &["libtyche", "tyche-conformance", "tyche-console", "tyche-sim"],
     &["tyche-engine"],
     &["tyche-attach", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-wake", "tyche-wire"],

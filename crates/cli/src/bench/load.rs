@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The order and kind of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Pattern {
+pub enum Pattern {
     /// Read one after the other.
     Read,
     /// Write one after the other.
@@ -43,14 +43,14 @@ impl Pattern {
 
 /// The load of one job.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub struct Shape {
     pub(super) pattern: Pattern,
     /// Bytes of a request.
-    pub(super) len: u32,
+    pub len: u32,
     /// Requests in flight.
-    pub(super) depth: u16,
+    pub depth: u16,
     /// Reads in 100 requests.
-    pub(super) reads_of_100: u64,
+    pub reads_of_100: u64,
     /// Whether to measure the stages of requests.
     pub(super) stages: bool,
 }
@@ -68,11 +68,18 @@ impl Shape {
 
 /// State shared by the jobs and the thread that waits for them.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub struct Shared {
     /// Requests answered so far by all jobs.
     pub(super) answered: AtomicU64,
     /// Set when the result is no longer wanted.
     pub(super) stop: AtomicBool,
+}
+
+impl Shared {
+    /// Whether the result is no longer wanted.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 /// The measurements of a job.
@@ -93,11 +100,11 @@ pub(super) struct Tally {
 
 /// Xorshift: cheap, and random enough to defeat read-ahead.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// A generator with its own sequence for each seed.
-    pub(super) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(2 * seed + 1))
     }
 
@@ -109,7 +116,7 @@ impl Random {
     }
 
     /// True in `percent` of 100 calls.
-    pub(super) fn percent(&mut self, percent: u64) -> bool {
+    pub fn percent(&mut self, percent: u64) -> bool {
         (self.next() >> 40) % 100 < percent
     }
 }
@@ -228,7 +235,7 @@ impl<'a> Load<'a> {
     fn keep_going(&mut self, host: &mut InlineHost, time: Duration) -> Result<Duration> {
         let start = Instant::now();
         let (mut now, mut heard) = (start, start);
-        while now.duration_since(start) < time && !self.shared.stop.load(Ordering::Relaxed) {
+        while now.duration_since(start) < time && !self.shared.is_stopped() {
             now = self.collect(host, &mut heard)?;
             if let Some(stages) = &mut self.stages {
                 host.stage_times().for_each(|times| stages.add(&times));
@@ -283,7 +290,7 @@ fn parts(completion: Completion) -> (u64, Extent) {
 }
 
 /// Ends the measurement if the target is lost: requests after that would measure something else.
-pub(super) fn check_notices(host: &mut InlineHost) -> Result<()> {
+pub fn check_notices(host: &mut InlineHost) -> Result<()> {
     while let Some(notice) = host.poll_notice() {
         match notice {
             Notice::Lost(problem) => {

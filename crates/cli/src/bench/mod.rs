@@ -1,6 +1,5 @@
-//! `tyche bench`: load on an export, without a block device in the way, and the floor under it.
+//! `tyche bench`: load on an export, without a block device in the way.
 
-mod floor;
 mod job;
 mod load;
 mod progress;
@@ -9,34 +8,31 @@ mod stages;
 
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_block::Geometry;
-use tyche_engine::{HostOptions, discover};
+use tyche_engine::{HostOptions, InlineHost, discover};
 use tyche_numa::Placement;
 use tyche_proto::ExportId;
 use tyche_proto::wire::{ExportFlags, Name};
 use uuid::Uuid;
 
-use self::floor::Probe;
 use self::job::Jobs;
-use self::load::{Pattern, Shape};
+use self::load::Load;
+pub use self::load::{Pattern, Random, Shape, Shared, check_notices};
 use self::progress::Progress;
-use self::result::Floor;
-use self::stages::Breakdown;
+pub use self::result::Measurement;
 use crate::connect::{SessionArgs, positive};
 use crate::error::{Code, Context, Error, Result};
 use crate::links::{End, log_warnings};
 use crate::output::{Format, bytes, show};
-use crate::serve::binary;
 use crate::sessions::refuse_twice;
+use crate::size;
 
 /// Warm-up before the measurement.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Shortest and longest time of one measurement of the floor.
-const FLOOR_TIMES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 /// How long to wait for offers that tell whether the export is shared.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -46,9 +42,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// target's store is measured. All but `read` and `randread` OVERWRITE THE EXPORT'S CONTENT. Those
 /// two connect read-only, and get in beside a host that writes.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct BenchArgs {
+pub struct BenchArgs {
     #[command(flatten)]
-    session: SessionArgs,
+    pub(crate) session: SessionArgs,
 
     /// What to do.
     #[arg(long, value_enum, default_value_t = Pattern::Randread)]
@@ -78,11 +74,6 @@ pub(crate) struct BenchArgs {
         value_parser = clap::value_parser!(u64).range(0..=100))]
     rwmix: u64,
 
-    /// Measure the same links without requests as well: bare frames, exchanged with the target as
-    /// the requests and their data would be, and say how close to that the result is.
-    #[arg(long)]
-    floor: bool,
-
     /// Say in which stages the requests spend their time, at the host, on the wire and at the
     /// target. Looking at the clock at every step costs a little itself.
     #[arg(long)]
@@ -94,57 +85,125 @@ pub(crate) struct BenchArgs {
 
     /// How to print.
     #[arg(short, long, default_value_t)]
-    pub(crate) output: Format,
+    pub output: Format,
 }
 
 fn size(text: &str) -> Result<u32, String> {
-    match binary(text).parse::<bytesize::ByteSize>() {
-        Ok(size) if (512..=1 << 20).contains(&size.as_u64()) && size.as_u64() % 512 == 0 => {
-            Ok(size.as_u64() as u32)
-        }
+    match size::parse(text) {
+        Ok(size) if (512..=1 << 20).contains(&size) && size % 512 == 0 => Ok(size as u32),
         _ => Err("a multiple of 512 up to 1M".to_owned()),
     }
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let shape =
-        Shape { stages: args.stages, ..Shape::new(args.rw, args.bs, args.iodepth, args.rwmix) };
-    let session = SessionArgs {
-        queue_size: args.iodepth.max(args.session.queue_size),
-        read_only: args.session.read_only || !args.rw.writes(),
-        ..args.session.clone()
-    };
-    if args.rw.writes() {
-        may_write(args)?;
+    let mut bench = Bench::start(args)?;
+    let result = bench.load()?;
+    show(args.output, || result.value(), || result.text());
+    bench.draw(&result)
+}
+
+/// Jobs that are connected to an export.
+pub struct Bench {
+    jobs: Jobs,
+    shape: Shape,
+    time: Duration,
+    /// The picture of the stages, if it is wanted: its title, where it goes, and the file.
+    picture: Option<(String, PathBuf, File)>,
+}
+
+impl Bench {
+    /// Connects the jobs.
+    ///
+    /// # Errors
+    /// The arguments do not fit the export, or a job does not get to it.
+    pub fn start(args: &BenchArgs) -> Result<Self> {
+        // Created before the measurement, which a failure here would waste.
+        let create = |path: &PathBuf| {
+            let file = File::create(path);
+            let file = file.context(Code::Usage, format_args!("--stages-svg {}", path.display()));
+            file.map(|file| (args.title(), path.clone(), file))
+        };
+        let picture = args.stages_svg.as_ref().map(create).transpose()?;
+        let shape =
+            Shape { stages: args.stages, ..Shape::new(args.rw, args.bs, args.iodepth, args.rwmix) };
+        let session = SessionArgs {
+            queue_size: args.iodepth.max(args.session.queue_size),
+            read_only: args.session.read_only || !args.rw.writes(),
+            ..args.session.clone()
+        };
+        if args.rw.writes() {
+            may_write(args)?;
+        }
+        let pages = (args.bs as usize).div_ceil(tyche_block::PAGE);
+        let options = |_| {
+            let (mut options, warnings) = session.options(Uuid::new_v4())?;
+            log_warnings(&warnings);
+            options.session.stages = args.stages;
+            // The same number of whole requests on each node.
+            let nodes = options.placement.buffer_nodes().len().max(1);
+            let arena_pages = pages * usize::from(args.iodepth).next_multiple_of(nodes);
+            Ok(HostOptions { arena_pages, ..options })
+        };
+        let options = (0..args.jobs).map(options).collect::<Result<Vec<_>>>()?;
+        let mut jobs = Jobs::start(&session, options)?;
+        let geometries = jobs.each(jobs.count(), |host, _, _| Ok(host.geometry()), None)?;
+        geometries.into_iter().try_for_each(|geometry| check_geometry(args, geometry))?;
+        Ok(Self { jobs, shape, time: Duration::from_secs_f64(args.runtime), picture })
     }
-    let pages = (args.bs as usize).div_ceil(tyche_block::PAGE);
-    let options = |_| {
-        let (mut options, warnings) = session.options(Uuid::new_v4())?;
-        log_warnings(&warnings);
-        options.session.stages = args.stages;
-        // The same number of whole requests on each node.
-        let nodes = options.placement.buffer_nodes().len().max(1);
-        let arena_pages = pages * usize::from(args.iodepth).next_multiple_of(nodes);
-        Ok(HostOptions { arena_pages, ..options })
-    };
-    // Created before the measurement, which a failure here would waste.
-    let svg = args.stages_svg.as_deref().map(create).transpose()?;
-    let options = (0..args.jobs).map(options).collect::<Result<Vec<_>>>()?;
-    let mut jobs = Jobs::start(&session, options, shape)?;
-    check_geometry(args, jobs.geometry)?;
-    let time = Duration::from_secs_f64(args.runtime);
-    let tallies = jobs.load((WARM_UP, time), &mut Progress::new(args.bs, WARM_UP + time))?;
-    let floor = if args.floor { Some(find_floor(&mut jobs, shape, time)?) } else { None };
-    drop(jobs);
-    let result = result::value(shape, &tallies, floor);
-    let stages = result::stages(&tallies);
-    let breakdown = || stages.as_ref().map_or(String::new(), Breakdown::text);
-    show(args.output, || result.clone(), || result::text(&result) + &breakdown());
-    if let (Some((path, mut file)), Some(stages)) = (svg, &stages) {
-        file.write_all(stages::svg(&args.title(), stages).as_bytes())
-            .context(Code::Other, format_args!("cannot write {}", path.display()))?;
+
+    /// The load of each job.
+    pub fn shape(&self) -> Shape {
+        self.shape
     }
-    Ok(())
+
+    /// How long to measure.
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+
+    /// Number of jobs.
+    pub fn jobs(&self) -> usize {
+        self.jobs.count()
+    }
+
+    /// Has all jobs send requests, and shows the progress.
+    ///
+    /// # Errors
+    /// The target is lost, or a request fails.
+    pub fn load(&mut self) -> Result<Measurement> {
+        let (shape, time, count) = (self.shape, self.time, self.jobs.count());
+        let load = move |host: &mut InlineHost, shared: &Shared, index| {
+            Load::new(host, shape, (index, count as u64), shared)?.measure(host, WARM_UP, time)
+        };
+        let mut progress = Progress::new(shape.len, WARM_UP + time);
+        let tallies = self.jobs.each(count, load, Some(&mut progress))?;
+        Ok(Measurement { shape, tallies })
+    }
+
+    /// Draws the stages of requests, if that was asked for.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn draw(&mut self, result: &Measurement) -> Result<()> {
+        let (Some((title, path, file)), Some(stages)) = (&mut self.picture, result.stages()) else {
+            return Ok(());
+        };
+        let svg = stages::svg(title, &stages);
+        let doing = format_args!("cannot write {}", path.display());
+        file.write_all(svg.as_bytes()).context(Code::Other, doing)
+    }
+
+    /// Has the first `count` jobs do other work with their sessions, at the same time.
+    ///
+    /// # Errors
+    /// The error of the first job that fails.
+    pub fn each<T: Send + 'static>(
+        &mut self,
+        count: usize,
+        work: impl Fn(&mut InlineHost, &Shared) -> Result<T> + Clone + Send + 'static,
+    ) -> Result<Vec<T>> {
+        self.jobs.each(count, move |host, shared, _| work(host, shared), None)
+    }
 }
 
 impl BenchArgs {
@@ -153,12 +212,6 @@ impl BenchArgs {
         let pattern = self.rw.to_possible_value().map_or(String::new(), |it| it.get_name().into());
         format!("{pattern}, {} bytes, depth {}", self.bs, self.iodepth)
     }
-}
-
-fn create(path: &Path) -> Result<(&Path, File)> {
-    let file = File::create(path);
-    let file = file.context(Code::Usage, format_args!("--stages-svg {}", path.display()))?;
-    Ok((path, file))
 }
 
 /// Refuses to write where that would take the export away from this machine's own session or from
@@ -207,22 +260,4 @@ fn check_geometry(args: &BenchArgs, geometry: Geometry) -> Result<()> {
     };
     let message = format!("--bs {}: export `{export}` {misfit}", args.bs);
     Err(Error::new(Code::Usage, message))
-}
-
-/// Measures bare frames on the jobs' links. The best of several turns counts: a pause caused by
-/// other work says nothing about the machine.
-fn find_floor(jobs: &mut Jobs, shape: Shape, time: Duration) -> Result<Floor> {
-    let [least, most] = FLOOR_TIMES;
-    let time = (time / 10).clamp(least, most);
-    let none = Floor { round_trip_ns: f64::MAX, exchange_per_s: 0.0, stream_bytes_per_s: 0.0 };
-    Probe::exchanges(shape.depth).into_iter().try_fold(none, |floor, exchange| {
-        let round_trip = result::round_ns(&jobs.floor(Probe::RoundTrip, time)?);
-        let exchange = result::bytes_per_s(&jobs.floor(exchange, time)?) / f64::from(shape.len);
-        let stream = result::bytes_per_s(&jobs.floor(Probe::Stream, time)?);
-        Ok(Floor {
-            round_trip_ns: floor.round_trip_ns.min(round_trip),
-            exchange_per_s: floor.exchange_per_s.max(exchange),
-            stream_bytes_per_s: floor.stream_bytes_per_s.max(stream),
-        })
-    })
 }

@@ -22,7 +22,7 @@ use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, orders};
 use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Request};
-use crate::error::{Code, Context, Error, Result};
+use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::links::log_warnings;
 use crate::output::show;
 use crate::runtime::{self, CONTROL, RuntimeDir};
@@ -397,7 +397,7 @@ impl Session {
         if force {
             self.host.control().abort();
         }
-        match self.attachment.stop(force)? {
+        match self.attachment.stop(force).coded()? {
             Stopped::InUse if !force => Err(attach::in_use(&self.state.device)),
             Stopped::Gone => {
                 self.name = None;

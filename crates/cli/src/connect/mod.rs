@@ -23,7 +23,7 @@ use clap::Args;
 use serde_json::Value;
 
 pub(crate) use device_name::forget_device;
-pub(crate) use session::{SessionArgs, ctrl_loss_tmo, positive};
+pub(crate) use session::{SessionArgs, positive};
 
 use crate::attach::Kind;
 use crate::error::{Code, Context, Error, Result};
@@ -36,7 +36,7 @@ use crate::tab::{self, Tab};
 /// Prints the device's path and returns when it is usable; a daemon stays behind for as long as
 /// the export is connected (`tyche disconnect` ends it).
 #[derive(Args, Clone, Debug)]
-pub(crate) struct ConnectArgs {
+pub struct ConnectArgs {
     #[command(flatten)]
     pub(crate) session: SessionArgs,
 
@@ -88,7 +88,7 @@ pub(crate) struct ConnectArgs {
 }
 
 /// The options that a line of tychetab replaces.
-const OF_A_SESSION: [&str; 24] = [
+const OF_A_SESSION: [&str; 22] = [
     "links",
     "target",
     "read_only",
@@ -106,9 +106,7 @@ const OF_A_SESSION: [&str; 24] = [
     "qdisc",
     "spin",
     "batch",
-    "faults",
     "affinity",
-    "receivers",
     "kind",
     "queues",
     "growable",
@@ -225,7 +223,7 @@ mod tests {
         };
         assert_eq!(parse(&["vm1", "--tab", "--foreground", "--retry=1", "-o", "json"]), Ok(()));
         assert_eq!(parse(&["vm1", "--tab=x"]), Ok(()));
-        for option in ["--read-only", "--link=eth0", "--as=fuse", "--spin=1", "--hand-over"] {
+        for option in ["--read-only", "--link=eth0", "--as=fuse", "--spin=1"] {
             let conflict = clap::error::ErrorKind::ArgumentConflict;
             assert_eq!(parse(&["vm1", "--tab", option]), Err(conflict), "{option}");
         }

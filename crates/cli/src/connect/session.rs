@@ -15,7 +15,6 @@ use uuid::Uuid;
 
 use crate::complete;
 use crate::error::{Code, Error, Result};
-use crate::handover::HandOverArgs;
 use crate::identity;
 use crate::links::{End, LinkArgs, Opened, mtus};
 use crate::placement::PlacementArgs;
@@ -96,9 +95,6 @@ pub(crate) struct SessionArgs {
 
     #[command(flatten)]
     pub(crate) placement: PlacementArgs,
-
-    #[command(flatten)]
-    pub(crate) hand_over: HandOverArgs,
 }
 
 /// How requests are spread over the channels.
@@ -140,7 +136,7 @@ fn keep_alive(text: &str) -> Result<f64, String> {
 }
 
 /// Seconds, or -1: for ever.
-pub(crate) fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
+fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(seconds) if (-1..=1_000_000_000).contains(&seconds) => Ok(seconds),
         _ => Err("0 to 1000000000 seconds, or -1: for ever".into()),
@@ -207,7 +203,7 @@ impl SessionArgs {
             ethertype: self.link.ethertype,
             arena_pages: ARENA_PAGES,
             spin: self.link.spin(),
-            hand_over: self.hand_over.is_on(),
+            hand_over: self.link.wrapper.as_ref().is_some_and(|it| it.hands_over()),
         };
         Ok((options, warnings))
     }
@@ -232,7 +228,6 @@ impl SessionArgs {
         placement: &Placement,
     ) -> Result<(Vec<HostLink>, Vec<String>)> {
         let Opened { links, warnings } = self.link.open_all(names, End::Host, placement)?;
-        let links = self.hand_over.links(links, self.link.spin())?;
         let links = links.into_iter().map(|link| HostLink { link, target: self.target });
         Ok((links.collect(), warnings))
     }

@@ -10,6 +10,7 @@ use toml::Spanned;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
+use crate::size;
 
 /// The configuration.
 #[derive(Clone, Debug, Default)]
@@ -219,28 +220,16 @@ impl Export {
 
     /// Parses `path`.
     pub(crate) fn source(&self) -> Result<Source, String> {
-        let size = |text: &str| {
-            text.parse::<ByteSize>()
-                .map(|size| size.as_u64())
+        let parse = |text: &str| {
+            size::parse(text)
                 .map_err(|error| format!("`{}`: {error}; write a size such as 1G", self.path))
         };
         Ok(match self.path.split_once(':') {
-            Some(("mem", text)) => Source::Memory(size(&binary(text))?),
-            Some(("sparse", text)) => Source::Sparse(size(&binary(text))?),
-            Some(("null", text)) => Source::Null(size(&binary(text))?),
+            Some(("mem", text)) => Source::Memory(parse(text)?),
+            Some(("sparse", text)) => Source::Sparse(parse(text)?),
+            Some(("null", text)) => Source::Null(parse(text)?),
             _ => Source::File(PathBuf::from(&self.path)),
         })
-    }
-}
-
-/// Makes sizes binary, as in `truncate` and `qemu-img`: 1G is 1 GiB.
-pub(crate) fn binary(text: &str) -> String {
-    match text.trim_end_matches(['b', 'B']).strip_suffix(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T']) {
-        Some(number) => {
-            let unit = text[number.len()..].chars().next().unwrap_or_default();
-            format!("{number}{}iB", unit.to_ascii_uppercase())
-        }
-        None => text.to_owned(),
     }
 }
 

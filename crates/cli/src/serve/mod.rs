@@ -24,8 +24,7 @@ use tyche_store::null::NullStore;
 
 use crate::complete;
 use crate::control;
-use crate::error::{Code, Context, Error, Result};
-use crate::handover::HandOverArgs;
+use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::identity;
 use crate::links::{End, LinkArgs};
 use crate::output::bytes;
@@ -34,8 +33,6 @@ use crate::runtime::{self, RuntimeDir};
 use answers::Answers;
 use config::{Config, Export, Source};
 use state::{Disk, State};
-
-pub(crate) use config::binary;
 
 /// Minimum time of populating a store's memory that is worth a line in the log.
 const POPULATE_QUIET: Duration = Duration::from_secs(1);
@@ -62,7 +59,7 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
-pub(crate) struct ServeArgs {
+pub struct ServeArgs {
     /// A disk to export: NAME=PATH for a file or block device; NAME=mem:SIZE for memory that is
     /// gone when the target stops, taken at the start, or NAME=sparse:SIZE, taken as it is written;
     /// NAME=null:SIZE for nothing at all. May be repeated.
@@ -101,13 +98,10 @@ pub(crate) struct ServeArgs {
     accepted: Vec<String>,
 
     #[command(flatten)]
-    link: LinkArgs,
+    pub(crate) link: LinkArgs,
 
     #[command(flatten)]
     placement: PlacementArgs,
-
-    #[command(flatten)]
-    hand_over: HandOverArgs,
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
@@ -145,8 +139,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (ethertype, spin) = (args.link.ethertype, args.link.spin());
     let mut exports = open_exports(&config.export, &args.accepted, &mut state)?;
-    for export in &mut exports {
-        export.store = args.hand_over.store(Arc::clone(&export.store), spin);
+    if let Some(wrapper) = &args.link.wrapper {
+        for export in &mut exports {
+            export.store = wrapper.store(Arc::clone(&export.store), spin);
+        }
     }
     let sizes: Vec<_> = exports
         .iter()
@@ -154,7 +150,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .collect();
     let placement = args.placement.placement()?;
     let links = args.link.open_all(&config.link, End::Target, &placement)?.logged();
-    let links = args.hand_over.links(links, spin)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
     let (remember_writer, renew_generation) = state.into_callbacks();
     let options = TargetOptions {
@@ -178,20 +173,25 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    await_stop(&mut signals, &target, &config.export);
+    tracing::info!("stopping");
+    drop(target);
+    drop(dir);
+    Ok(())
+}
+
+/// Waits for the signal to stop; on SIGHUP looks again at how large the disks are.
+fn await_stop(signals: &mut Signals, target: &Target, exports: &[Export]) {
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;
         }
-        for (index, export) in config.export.iter().enumerate() {
+        for (index, export) in exports.iter().enumerate() {
             if let Err(error) = target.resize(index, None) {
                 tracing::warn!("export {}: {error}", export.name);
             }
         }
     }
-    tracing::info!("stopping");
-    drop(target);
-    drop(dir);
-    Ok(())
 }
 
 fn checked_name(name: &str) -> Result<Name> {
@@ -288,7 +288,7 @@ fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option
                 block_size: export.block_size,
                 ..FileOptions::default()
             };
-            let store = FileStore::open(path, &options)?;
+            let store = FileStore::open(path, &options).coded()?;
             let identity = store.identity().map(str::to_owned);
             (Arc::new(store), identity)
         }

@@ -1,4 +1,4 @@
-//! `tyche bench`: its measurements, and its errors where nothing can be measured.
+//! `tyche bench`, and `tyche-lab floor`: what they measure, and errors where they can't.
 
 use std::fs;
 use std::thread;
@@ -28,13 +28,19 @@ fn bench<'a>(rig: &Rig, args: &[&'a str]) -> Vec<&'a str> {
     [&["bench", DISK, "--link", rig.cable.link(Side::Host)], args].concat()
 }
 
+/// Arguments of a `tyche-lab floor` on the cable, with `args` added.
+fn floor<'a>(rig: &Rig, args: &[&'a str]) -> Vec<&'a str> {
+    [&["floor", DISK, "--link", rig.cable.link(Side::Host)], args].concat()
+}
+
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
 fn check(result: &Value, block: f64, jobs: u64) {
     println!("{result}");
-    assert_eq!(result["schema"], "tyche.bench/1");
+    let has_floor = result["floor"].is_object();
+    assert_eq!(result["schema"], if has_floor { "tyche.floor/1" } else { "tyche.bench/1" });
     assert_eq!(result["jobs"].as_u64(), Some(jobs));
     assert!(number(&result["iops"]) > 0.0);
     let moved = number(&result["iops"]) * block;
@@ -59,18 +65,18 @@ fn every_pattern_is_measured_and_the_floor_beside_it() {
     let rig = rig!(9000);
     let _target = serve(&rig, false);
     for rw in ["read", "write", "randread", "randwrite", "randrw"] {
-        let args = ["--rw", rw, "--iodepth", "8", "--floor"];
-        let result = rig.ask(&bench(&rig, &[&args[..], &SHORT].concat()));
+        let args = ["--rw", rw, "--iodepth", "8"];
+        let result = rig.ask(&floor(&rig, &[&args[..], &SHORT].concat()));
         check(&result, 4096.0, 1);
         check_floor(&result);
         assert_eq!((result["rw"].as_str(), result["iodepth"].as_u64()), (Some(rw), Some(8)));
         assert!(result["floor"]["latency_ratio"].is_null(), "requests wait for each other");
         assert!(number(&result["frames_per_io"]) <= 3.0, "{}", result["frames_per_io"]);
     }
-    let result = rig.ask(&bench(&rig, &[&["--floor"][..], &SHORT].concat()));
+    let result = rig.ask(&floor(&rig, &SHORT));
     assert!(number(&result["floor"]["latency_ratio"]) > 0.0, "{}", result["floor"]);
-    let large = ["--rw", "write", "--bs", "1M", "--iodepth", "16", "--floor"];
-    let result = rig.ask(&bench(&rig, &[&large[..], &SHORT].concat()));
+    let large = ["--rw", "write", "--bs", "1M", "--iodepth", "16"];
+    let result = rig.ask(&floor(&rig, &[&large[..], &SHORT].concat()));
     check(&result, 1048576.0, 1);
     check_floor(&result);
 
@@ -90,11 +96,11 @@ fn every_pattern_is_measured_and_the_floor_beside_it() {
 fn the_floor_of_tcp_and_of_short_frames() {
     let rig = rig!(1500);
     let _target = serve(&rig, false);
-    let args = ["bench", DISK, "--link", TCP, "--rw", "randrw", "--iodepth", "4", "--floor"];
+    let args = ["floor", DISK, "--link", TCP, "--rw", "randrw", "--iodepth", "4"];
     let result = rig.ask_at(Side::Target, &[&args[..], &SHORT].concat());
     check(&result, 4096.0, 1);
     check_floor(&result);
-    let result = rig.ask(&bench(&rig, &[&["--rw", "write", "--floor"][..], &SHORT].concat()));
+    let result = rig.ask(&floor(&rig, &[&["--rw", "write"][..], &SHORT].concat()));
     check_floor(&result);
 }
 
@@ -103,8 +109,8 @@ fn jobs_share_what_may_be_shared() {
     let rig = rig!(9000);
     let target = serve(&rig, false);
     let jobs = ["--jobs", "3", "--iodepth", "4"];
-    let reading = [&jobs[..], &["--floor"], &SHORT].concat();
-    let result = rig.ask(&bench(&rig, &reading));
+    let reading = [&jobs[..], &SHORT].concat();
+    let result = rig.ask(&floor(&rig, &reading));
     check(&result, 4096.0, 3);
     check_floor(&result);
     let per_io = number(&result["frames_per_io"]);

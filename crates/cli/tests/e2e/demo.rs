@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::files::Files;
-use crate::rig::{PATIENCE, finish, rig, wait_until};
+use crate::rig::{LAB, PATIENCE, finish, rig, wait_until};
 
 /// A tree that takes a moment to copy, but no longer.
 fn tree(path: PathBuf) -> PathBuf {
@@ -22,7 +22,7 @@ fn tree(path: PathBuf) -> PathBuf {
 }
 
 fn demo(tree: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tyche"));
+    let mut command = Command::new(&*LAB);
     command.arg("demo").arg("--tree").arg(tree).args(["-o", "json"]).args(args);
     command
 }

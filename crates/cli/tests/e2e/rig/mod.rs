@@ -5,6 +5,7 @@
 //! One test runs at a time, also across programs: several measure time or load the machine.
 
 mod inline;
+mod lab;
 mod process;
 mod stranger;
 mod wire;
@@ -22,6 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 pub(crate) use inline::{await_done, submit};
+pub(crate) use lab::LAB;
 pub(crate) use process::{Done, PATIENCE, finish, run, wait_readable, wait_until};
 pub(crate) use stranger::{Stranger, forged};
 pub(crate) use wire::Cable;
@@ -112,9 +114,9 @@ impl Rig {
         path
     }
 
-    /// One of our commands at one end of the cable.
+    /// One of our commands at one end of the cable: of `tyche-lab` if only that has it.
     pub(crate) fn tyche(&self, side: Side, args: &[&str]) -> Command {
-        self.at(side, Path::new(env!("CARGO_BIN_EXE_tyche")), args)
+        self.at(side, lab::program(args), args)
     }
 
     /// Any command at one end of the cable.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Format of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// For people.
     #[default]
     Text,
@@ -26,7 +26,7 @@ impl fmt::Display for Format {
 }
 
 /// Prints a result in the wanted format.
-pub(crate) fn show(format: Format, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
+pub fn show(format: Format, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
     let text = match format {
         Format::Json => format!("{}\n", json()),
         Format::Text => text(),
@@ -36,21 +36,23 @@ pub(crate) fn show(format: Format, json: impl FnOnce() -> Value, text: impl FnOn
 }
 
 /// A size in binary units, for people.
-pub(crate) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     bytesize::ByteSize(bytes).display().iec().to_string()
 }
 
 /// A table with columns as wide as their content.
-pub(crate) struct Table<const N: usize> {
+pub struct Table<const N: usize> {
     rows: Vec<[String; N]>,
 }
 
 impl<const N: usize> Table<N> {
-    pub(crate) fn new(head: [&str; N]) -> Self {
+    /// A table of these columns, without rows.
+    pub fn new(head: [&str; N]) -> Self {
         Self { rows: vec![head.map(str::to_owned)] }
     }
 
-    pub(crate) fn row(&mut self, row: [String; N]) {
+    /// Appends a row.
+    pub fn row(&mut self, row: [String; N]) {
         self.rows.push(row);
     }
 }

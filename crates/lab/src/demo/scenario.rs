@@ -5,6 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
+use tyche_console::output::bytes;
+
 use super::DemoArgs;
 use super::command::{Doing, Failure};
 use super::filesystem::{Mode, create_mount_point, unmount_now};
@@ -18,6 +20,7 @@ use super::tree::{self, Copied, SYNC_EVERY, Tree};
 
 /// Plays the whole demo; the stage's clean-up removes what it built.
 pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
+    let program = program()?;
     stage.create_dir()?;
     let root = args.tree.clone().map_or_else(tree_of_toolchain, Ok)?;
     let tree = stage.step(&format!("choose files of {}", root.display()), || {
@@ -54,10 +57,9 @@ pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
         }
         Ok(cables)
     })?;
-    let program = program()?;
-    let target = Target::new(stage, &cables, program.clone(), args.size.as_u64())?;
+    let target = Target::new(stage, &cables, program.clone(), args.size)?;
     let host = Host::new(stage, &cables, program, devices)?;
-    let name = format!("serve a file of {} as `{EXPORT}`", args.size);
+    let name = format!("serve a file of {} as `{EXPORT}`", bytes(args.size));
     stage.step(&name, || target.start())?;
     let act = Act { stage, args, tree: &tree, host: &host, target: &target };
     if let Some(copied) = act.write(&mut report)? {
@@ -216,8 +218,15 @@ fn tree_of_toolchain() -> Result<PathBuf, Failure> {
     path.canonicalize().doing(format_args!("open {}", path.display()))
 }
 
-/// Path of this program for child processes: under its name if it still has one.
+/// Path of `tyche`, which is built, and may be installed, in the directory of this program.
 fn program() -> Result<PathBuf, Failure> {
-    let path = std::env::current_exe().doing("find this program")?;
-    Ok(if path.exists() { path } else { format!("/proc/{}/exe", std::process::id()).into() })
+    let path = std::env::current_exe().doing("find this program")?.with_file_name("tyche");
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Failure::Failed(format!(
+        "no {}: the demo runs the program `tyche` beside its own; `cargo build --package tyche` \
+         builds it, `cargo xtask demo` both",
+        path.display()
+    )))
 }

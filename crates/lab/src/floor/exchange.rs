@@ -1,4 +1,4 @@
-//! The floor under a result: the same links, loops and spinning, but bare frames only.
+//! Bare frames, the floor under a result: the same links, loops and spinning, but bare frames only.
 //!
 //! A *round* is a number of frames out and a number of frames back, as echoes (PROTOCOL.md, "Echo
 //! frames"): no requests, no rings, no repair, no checksums of data, no memory of requests and no
@@ -14,15 +14,13 @@
 //! Each is measured several times. The best is the floor: the most that the machine can do. A lost
 //! round is begun anew after a timeout and is not counted.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use tyche_cli::bench::{Random, Shape, Shared, check_notices};
+use tyche_console::error::{Code, Error, Result};
 use tyche_engine::InlineHost;
 use tyche_proto::wire::{ECHO_REPLIES_MAX, ENTRIES_MAX, ENTRY_LEN, Echo, HEAD_LEN, PAGE_LEN};
-
-use super::load::{Random, Shape, Shared, check_notices};
-use crate::error::{Code, Error, Result};
 
 /// The answer of the round trip: a page and its entries.
 const ROUND_TRIP_LEN: usize = HEAD_LEN + PAGE_LEN;
@@ -214,7 +212,7 @@ impl Exchange<'_> {
         let (mut bytes, mut rounds, mut busy) = (0, 0, Duration::ZERO);
         let (mut now, mut looked) = (start, start);
         let mut at_least = time.max(ANSWER_MAX);
-        while now.duration_since(start) < at_least && !shared.stop.load(Ordering::Relaxed) {
+        while now.duration_since(start) < at_least && !shared.is_stopped() {
             self.host.wait_echoes(&mut answers, LOST_AFTER);
             now = Instant::now();
             for echo in answers.drain(..) {

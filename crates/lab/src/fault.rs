@@ -11,10 +11,9 @@
 
 use std::time::Duration;
 
+use tyche_console::error::{Code, Error, Result};
 use tyche_link::Link;
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
-
-use crate::error::{Code, Error, Result};
 
 /// Syntax of `--fault`, for its help and its error messages.
 const SYNTAX: &str = "[INTERFACE:]FAULT,.. with drop=, duplicate=, reorder= or corrupt=PERCENT%, \

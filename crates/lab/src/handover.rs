@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tyche_console::error::{Code, Error, Result};
 use tyche_link::{Link, handover};
 use tyche_store::Store;
 use tyche_store::handover::HandOverStore;
-
-use crate::error::{Code, Error, Result};
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct HandOverArgs {

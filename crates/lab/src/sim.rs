@@ -1,4 +1,4 @@
-//! `tyche sim`: the protocol under simulated time and faults.
+//! `tyche-lab sim`: the protocol under simulated time and faults.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,10 +7,9 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
+use tyche_console::error::{Code, Error, Result};
+use tyche_console::output::{Format, show};
 use tyche_sim::{Options, Profile, Report, Violation, canaries, hunt, run as run_seed};
-
-use crate::error::{Code, Error, Result};
-use crate::output::{Format, show};
 
 /// Run the protocol in a simulated world of lossy networks, crashing targets and hosts, and check
 /// the history of every block.

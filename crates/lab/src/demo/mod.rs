@@ -1,4 +1,4 @@
-//! `tyche demo`: the whole path on this machine alone, over cables between two network
+//! `tyche-lab demo`: the whole path on this machine alone, over cables between two network
 //! namespaces, with a real file system and real files.
 //!
 //! ```text
@@ -32,20 +32,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytesize::ByteSize;
 use clap::{ArgGroup, Args};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tyche_console::error::{Code, Error, Result};
+use tyche_console::output::{Format, bytes, show};
+use tyche_console::size;
 
-use crate::error::{Code, Error, Result};
-use crate::output::{Format, show};
 use command::Failure;
 use filesystem::Filesystem;
 use outage::{Kills, Outages};
 use report::Report;
 use stage::Stage;
-
 /// How long an interrupted story may take to finish its step.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long after the clean-up the story may still be blocked in the kernel.
@@ -74,8 +73,8 @@ pub(crate) struct DemoArgs {
     loss: f64,
 
     /// Size of the disk; its file takes no more room than is written.
-    #[arg(long, default_value = "2G", value_parser = size)]
-    size: ByteSize,
+    #[arg(long, default_value = "2G", value_parser = disk_size)]
+    size: u64,
 
     /// Directory to copy; at most 450 MB of it. By default the Rust toolchain's, or /usr.
     #[arg(long, value_name = "DIRECTORY")]
@@ -102,7 +101,7 @@ pub(crate) struct DemoArgs {
 
     /// Seconds until requests to a lost target fail; -1 for never.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
-        value_parser = crate::connect::ctrl_loss_tmo)]
+        value_parser = clap::value_parser!(i64).range(-1..=1_000_000_000))]
     ctrl_loss_tmo: Option<i64>,
 
     /// Directory for the disk's file and everything else.
@@ -141,11 +140,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn size(text: &str) -> Result<ByteSize, String> {
-    // Sizes are binary: 2G is 2 GiB.
-    let size: ByteSize = crate::serve::binary(text).parse()?;
-    let (min, max) = (ByteSize::mib(512), ByteSize::tib(8));
-    if (min..=max).contains(&size) { Ok(size) } else { Err(format!("{min} to {max}")) }
+fn disk_size(text: &str) -> Result<u64, String> {
+    let size = size::parse(text)?;
+    let (min, max) = (512 << 20, 8 << 40);
+    let limits = || format!("{} to {}", bytes(min), bytes(max));
+    if (min..=max).contains(&size) { Ok(size) } else { Err(limits()) }
 }
 
 /// An event that the main thread waits for.

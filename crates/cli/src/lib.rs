@@ -1,0 +1,162 @@
+//! The `tyche` command: export disks, connect them, and look after both. A library, so that a
+//! laboratory runs the same commands with [wrappers](Wrapper) around links and stores.
+
+#![forbid(unsafe_code)]
+
+mod attach;
+pub mod bench;
+mod complete;
+mod connect;
+mod connect_all;
+mod control;
+mod discover;
+mod error;
+mod export;
+mod health;
+mod identity;
+mod leftovers;
+mod link;
+mod link_command;
+mod links;
+mod log;
+mod manual;
+mod placement;
+mod presence;
+mod report;
+mod runtime;
+mod serve;
+mod sessions;
+mod state;
+mod stats;
+mod tab;
+mod units;
+mod wrap;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+use tyche_console::{output, size};
+
+pub use crate::connect::ConnectArgs;
+pub use crate::discover::DiscoverArgs;
+pub use crate::link_command::LinkCommand;
+pub use crate::serve::ServeArgs;
+pub use crate::wrap::Wrapper;
+pub use tyche_attach::serve_claims;
+
+use crate::bench::BenchArgs;
+use crate::error::{Result, finish};
+use crate::output::Format;
+
+/// Remote disks over plain Ethernet.
+///
+/// Tyche gives this machine the disk of another as a local block device. Between them travel
+/// Ethernet frames of an EtherType of our own: no IP, no TCP, no special network card.
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100, after_long_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  none of the others
+  2  the command line makes no sense
+  3  no such export, interface or session
+  4  a privilege is missing (CAP_NET_RAW, root)
+  5  the interface cannot be used (down, MTU too small), or the TCP port (taken)
+  6  the target does not answer
+  7  the target refused (held by another host, denied)
+  8  the configuration file is wrong, or a disk is not the one that it was
+  9  the disk, or the device that presents it, cannot be used
+
+Environment:
+  RUST_LOG           what to log: error, warn (default), info, debug
+  TYCHE_RUNTIME_DIR  where running sessions and targets are found; /run/tyche by default
+  TYCHE_STATE_DIR    what must outlive a restart of the machine; /var/lib/tyche by default
+  TYCHE_LOG_DIR      where logs of sessions are kept; by default the journal, or /var/log/tyche";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Serve(ServeArgs),
+    Connect(ConnectArgs),
+    ConnectAll(connect_all::ConnectAllArgs),
+    Disconnect(sessions::DisconnectArgs),
+    Discover(DiscoverArgs),
+    Link(link::LinkCommand),
+    Export(export::ExportCommand),
+    List(sessions::ListArgs),
+    Stats(stats::StatsArgs),
+    Bench(BenchArgs),
+    Completions(manual::CompletionsArgs),
+    #[command(hide = true)]
+    Man(manual::ManArgs),
+    #[command(hide = true)]
+    GenerateUnits(units::GenerateUnitsArgs),
+}
+
+impl Command {
+    fn run(&self) -> Result<()> {
+        match self {
+            Self::Serve(args) => serve::run(args),
+            Self::Connect(args) => connect::run(args),
+            Self::ConnectAll(args) => connect_all::run(args),
+            Self::Disconnect(args) => sessions::disconnect(args),
+            Self::Discover(args) => discover::run(args),
+            Self::Link(args) => link::run(args),
+            Self::Export(args) => export::run(args),
+            Self::List(args) => sessions::list(args),
+            Self::Stats(args) => stats::stats(args),
+            Self::Bench(args) => bench::run(args),
+            Self::Completions(args) => manual::completions(args),
+            Self::Man(args) => manual::write(args, Cli::command()),
+            Self::GenerateUnits(args) => units::generate(args),
+        }
+    }
+
+    fn output(&self) -> Format {
+        match self {
+            Self::Serve(_) | Self::Completions(_) | Self::Man(_) | Self::GenerateUnits(_) => {
+                Format::Text
+            }
+            Self::Connect(args) => args.output,
+            Self::ConnectAll(args) => args.output,
+            Self::Disconnect(args) => args.output,
+            Self::Discover(args) => args.output,
+            Self::Link(args) => args.output,
+            Self::Export(args) => args.output,
+            Self::List(args) => args.output,
+            Self::Stats(args) => args.output,
+            Self::Bench(args) => args.output,
+        }
+    }
+}
+
+/// The program `tyche`.
+pub fn main() -> ExitCode {
+    serve_claims();
+    complete::answer_shell(Cli::command);
+    let Cli { command } = Cli::parse();
+    let runs_long = matches!(command, Command::Serve(_) | Command::Connect(_));
+    run("tyche", runs_long, command.output(), || command.run())
+}
+
+/// Runs a command of a program: it may log, and its error is printed. Commands that run long also
+/// log what is no more than information.
+pub fn run(
+    program: &str,
+    runs_long: bool,
+    output: Format,
+    command: impl FnOnce() -> Result<()>,
+) -> ExitCode {
+    let level = if runs_long { "info" } else { "warn" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    log.with_ansi(false).with_timer(log::Clock).with_writer(log::Log).init();
+    let result = command();
+    log::flush();
+    finish(program, &result, output)
+}

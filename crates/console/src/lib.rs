@@ -1,0 +1,7 @@
+//! What programs read and print: sizes, results as text or JSON, errors with exit codes.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod output;
+pub mod size;

@@ -1,0 +1,89 @@
+//! The `tyche-lab` command: what has no user, but shows, checks and measures what `tyche` does.
+
+#![forbid(unsafe_code)]
+
+mod demo;
+mod fault;
+mod floor;
+mod handover;
+mod sim;
+mod wrapped;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tyche_cli::bench::BenchArgs;
+use tyche_cli::{ConnectArgs, DiscoverArgs, ServeArgs};
+use tyche_console::error::Result;
+use tyche_console::output::Format;
+
+use crate::wrapped::Wrapped;
+
+/// The laboratory of Tyche: the protocol in a simulated world, all of it on this machine alone, the
+/// floor under a load, and the commands that use links with wrappers: links that lose frames, or
+/// threads that hand work over.
+///
+/// Nothing here is needed to use Tyche; that is the program `tyche`. Exit codes are those of
+/// `tyche`.
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Sim(sim::SimArgs),
+    Demo(demo::DemoArgs),
+    Floor(floor::FloorArgs),
+    Serve(Wrapped<ServeArgs>),
+    Connect(Wrapped<ConnectArgs>),
+    Discover(Wrapped<DiscoverArgs>),
+    Bench(Wrapped<BenchArgs>),
+}
+
+impl Command {
+    fn run(&mut self) -> Result<()> {
+        match self {
+            Self::Sim(args) => sim::run(args),
+            Self::Demo(args) => demo::run(args),
+            Self::Floor(args) => floor::run(args),
+            Self::Serve(wrapped) => wrapped.run(),
+            Self::Connect(wrapped) => wrapped.run(),
+            Self::Discover(wrapped) => wrapped.run(),
+            Self::Bench(wrapped) => wrapped.run(),
+        }
+    }
+
+    fn output(&self) -> Format {
+        match self {
+            Self::Sim(args) => args.output,
+            Self::Demo(args) => args.output,
+            Self::Floor(args) => args.output(),
+            Self::Serve(wrapped) => wrapped.output(),
+            Self::Connect(wrapped) => wrapped.output(),
+            Self::Discover(wrapped) => wrapped.output(),
+            Self::Bench(wrapped) => wrapped.output(),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    tyche_cli::serve_claims();
+    let Cli { mut command } = Cli::parse();
+    let runs_long = matches!(command, Command::Serve(_) | Command::Connect(_));
+    tyche_cli::run("tyche-lab", runs_long, command.output(), || command.run())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_definition_of_the_command_holds_together() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,67 @@
+//! The commands of `tyche` that use links, with wrappers around links and stores.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tyche_cli::{LinkCommand, Wrapper};
+use tyche_console::error::Result;
+use tyche_console::output::Format;
+use tyche_link::Link;
+use tyche_store::Store;
+
+use crate::fault::{self, Fault};
+use crate::handover::HandOverArgs;
+
+// A command with the options of its wrappers. Not a doc comment: clap would show it in place of the
+// command's own description.
+#[derive(Args, Debug)]
+pub(crate) struct Wrapped<C: LinkCommand> {
+    #[command(flatten)]
+    command: C,
+
+    #[command(flatten)]
+    wrappers: WrapperArgs,
+}
+
+impl<C: LinkCommand> Wrapped<C> {
+    pub(crate) fn run(&mut self) -> Result<()> {
+        self.command.wrap(Arc::new(self.wrappers.clone()));
+        self.command.run()
+    }
+
+    pub(crate) fn output(&self) -> Format {
+        self.command.output()
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+struct WrapperArgs {
+    /// What links do wrong on purpose, such as eth1:delay=5ms,drop=0.5%; without an interface, all
+    /// of them. There are drop, duplicate, reorder and corrupt (percent of the frames), delay (us,
+    /// ms or s), side (send, receive or both; default: both), and the seed of the random numbers.
+    /// May be repeated: what is said last holds.
+    #[arg(long = "fault", value_name = "[INTERFACE:]FAULT=..,..", value_parser = Fault::parse)]
+    faults: Vec<Fault>,
+
+    #[command(flatten)]
+    hand_over: HandOverArgs,
+}
+
+impl Wrapper for WrapperArgs {
+    fn links(
+        &self,
+        links: Vec<(String, Box<dyn Link>)>,
+        spin: Duration,
+    ) -> Result<Vec<Box<dyn Link>>> {
+        self.hand_over.links(fault::wrap(links, &self.faults)?, spin)
+    }
+
+    fn store(&self, store: Arc<dyn Store>, spin: Duration) -> Arc<dyn Store> {
+        self.hand_over.store(store, spin)
+    }
+
+    fn hands_over(&self) -> bool {
+        self.hand_over.is_on()
+    }
+}

@@ -1,0 +1,78 @@
+//! The program `tyche-lab`: its output, its errors and their exit codes.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn run(program: &Path, args: &[&str]) -> Output {
+    Command::new(program).args(args).output().unwrap()
+}
+
+fn lab(args: &[&str]) -> Output {
+    run(Path::new(env!("CARGO_BIN_EXE_tyche-lab")), args)
+}
+
+/// The only JSON object of an output.
+fn object(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn seeds_are_counted_and_repeatable() {
+    let seeds = ["sim", "--seeds", "4", "--first", "7", "-o", "json"];
+    let (once, again) = (lab(&seeds), lab(&seeds));
+    assert_eq!(once.status.code(), Some(0), "{}", text(&once.stderr));
+    let report = object(&once);
+    assert_eq!(report, object(&again));
+    assert_eq!((&report["schema"], &report["seeds"]), (&"tyche.sim/1".into(), &4.into()));
+    assert!(report["frames"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn a_canary_is_caught_and_an_unknown_one_is_an_error() {
+    let caught = lab(&["sim", "--canary", "payload", "-o", "json"]);
+    assert_eq!(caught.status.code(), Some(0), "{}", text(&caught.stderr));
+    assert_eq!(object(&caught)["caught"][0]["canary"], "payload");
+    let unknown = lab(&["sim", "--canary", "dodo", "-o", "json"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let said = text(&unknown.stderr);
+    assert!(said.starts_with("tyche-lab: ") && said.contains("payload"), "{said}");
+    assert_eq!(object(&unknown)["code"], "usage");
+}
+
+#[test]
+fn commands_with_links_have_the_options_of_wrappers_besides_their_own() {
+    for (command, about) in [("serve", "Export disks"), ("bench", "Measure an export")] {
+        let help = lab(&[command, "--help"]);
+        let said = text(&help.stdout);
+        assert!(said.starts_with(about), "{said}");
+        for option in ["--link", "--fault", "--hand-over"] {
+            assert!(said.contains(option), "{option}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_demo_needs_root_and_the_program_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let alone = dir.path().join("tyche-lab");
+    fs::copy(env!("CARGO_BIN_EXE_tyche-lab"), &alone).unwrap();
+    let done = run(&alone, &["demo", "--dir", dir.path().to_str().unwrap()]);
+    let said = text(&done.stderr);
+    if !rustix::process::geteuid().is_root() {
+        assert_eq!(done.status.code(), Some(4), "{said}");
+        return;
+    }
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    let wanted = format!("{}", dir.path().join("tyche").display());
+    assert!(said.contains(&wanted) && said.contains("cargo xtask demo"), "{said}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something is left");
+}
