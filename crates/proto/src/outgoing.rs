@@ -64,7 +64,11 @@ impl Outgoing {
     pub fn to_bytes(&self, src: Mac, data: &[u8]) -> Vec<u8> {
         let (mut encoder, ethernet) = (Encoder::new(), (self.destination, src, ETHERTYPE));
         let data = (!data.is_empty()).then_some(data);
-        let take = |frame: &Encoded<'_, '_>| frame.bytes().collect();
+        let take = |frame: &Encoded<'_, '_>| {
+            let mut bytes = Vec::with_capacity(frame.len());
+            frame.pieces().for_each(|piece| bytes.extend_from_slice(piece));
+            bytes
+        };
         encoder.encode(ethernet, &self.header, &self.content, &Checksums, data, take)
     }
 

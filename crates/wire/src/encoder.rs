@@ -146,11 +146,6 @@ impl Encoded<'_, '_> {
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         [self.front].into_iter().chain(self.data.iter().copied()).chain([self.entries])
     }
-
-    /// The whole frame, byte by byte: for those who keep it.
-    pub fn bytes(&self) -> impl Iterator<Item = u8> + use<'_> {
-        self.pieces().flatten().copied()
-    }
 }
 
 static ZEROES: [u8; FRAME_LEN_MAX] = [0; FRAME_LEN_MAX];

@@ -106,7 +106,8 @@ fn emit(sample: Sample) -> Round {
 }
 
 fn parse(sample: &Sample) -> Round {
-    let frame: Vec<u8> = write(sample, &mut Encoder::new(), |frame| frame.bytes().collect());
+    let frame: Vec<u8> =
+        write(sample, &mut Encoder::new(), |frame| frame.pieces().flatten().copied().collect());
     Box::new(move |count| {
         let (head, payload) = frame.split_first_chunk().expect("a frame has a head");
         count(&mut || {

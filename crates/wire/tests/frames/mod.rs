@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tyche_wire::{
-    Body, Checksum, Checksums, Content, Control, ENTRY_LEN, Echo, Encoder, Entry, Frame, HEAD_LEN,
-    Header, Mac, Reject,
+    Body, Checksum, Checksums, Content, Control, ENTRY_LEN, Echo, Encoded, Encoder, Entry, Frame,
+    HEAD_LEN, Header, Mac, Reject,
 };
 
 /// Offsets of the header's fields in the frame.
@@ -143,8 +143,8 @@ pub(crate) fn emit(header: &Header, payload: &Payload, ethernet: &[u8; HEAD_LEN]
     let ethernet = (Mac::destination(ethernet), Mac::source(ethernet), ethertype);
     let Payload { content, data } = payload;
     let pieces = data.chunks(data.len().div_ceil(20).max(1));
-    Encoder::new()
-        .encode(ethernet, header, content, &Checksums, pieces, |frame| frame.bytes().collect())
+    let take = |frame: &Encoded<'_, '_>| frame.pieces().flatten().copied().collect();
+    Encoder::new().encode(ethernet, header, content, &Checksums, pieces, take)
 }
 
 /// Whether the payload's checksum excludes the data section.
