@@ -155,6 +155,11 @@ impl Network {
         }
     }
 
+    /// Whether a frame to an address is taken by more than one link of its segment.
+    pub(crate) fn is_overheard(&self, segment: usize, destination: Mac) -> bool {
+        self.ports.takers(segment, destination, 0).nth(1).is_some()
+    }
+
     /// Each link that `draw` says is given each frame twice.
     pub(crate) fn receive_twice(&mut self, mut draw: impl FnMut() -> bool) {
         self.ports.iter_mut().for_each(|interface| interface.twice = draw());

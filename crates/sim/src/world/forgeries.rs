@@ -211,7 +211,10 @@ impl<R: Rules> World<R> {
 
     /// Makes a Connect with a ticket that is not good, or not for its source.
     fn forge_connect(&mut self) -> Option<Forged> {
+        // The stranger may hear what is for others. A Connect to another address that it hears is
+        // one to itself, with a ticket that is good.
         let place = self.draw_interface();
+        let place = place.filter(|&(segment, mac)| !self.network.is_overheard(segment, mac));
         let (now, others) = (self.now, &mut self.others);
         let random = &mut others.random;
         let (recorded, control) = others.recorder.control(random, Kind::Connect)?;
