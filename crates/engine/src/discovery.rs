@@ -127,10 +127,9 @@ fn post(port: &mut Port, to: Mac, question: Discover) {
     let mut out = Outgoing::new();
     let mut question = Some(question);
     let poll = |out: &mut Outgoing| {
-        let question = question.take().map(Control::Discover);
-        let is_left = question.is_some();
-        question.into_iter().for_each(|question| out.set_control(to, question));
-        is_left
+        let Some(question) = question.take() else { return false };
+        out.set_control(to, Control::Discover(question));
+        true
     };
     port.transmit(now(), &mut out, poll, |_, _| unreachable!("a question carries no data"));
 }

@@ -10,8 +10,8 @@ mod tests;
 use std::time::Duration;
 
 use tyche_wire::{
-    Ack, Body, ChannelId, Checksums, Content, Control, Cookie, ENTRY_LEN, Entry, EntryList, Flags,
-    HEAD_LEN, Header, Kind, Mac, PacketNumber, Pdu, Position, Reject, Ring,
+    Ack, Body, ChannelId, Checksums, Content, Control, Cookie, Data, ENTRY_LEN, Entry, EntryList,
+    Flags, HEAD_LEN, Header, Kind, Mac, PacketNumber, Pdu, Position, Reject, Ring,
 };
 
 use crate::batching::{BatchPolicy, Batching};
@@ -494,6 +494,22 @@ impl<R: Rules> Channel<R> {
     pub(crate) fn address(&self, out: &mut Outgoing, header: Header, content: Content) {
         out.set(self.peer(), header, content);
         out.channel = Some(self.id());
+    }
+
+    /// Makes a frame of the channel of the entries that `out` has. `place`: as of
+    /// [`Outgoing::place_data`].
+    pub(crate) fn address_entries(
+        &self,
+        out: &mut Outgoing,
+        header: Header,
+        place: impl Fn(&Data) -> (u32, u32),
+    ) {
+        (out.destination, out.channel, out.header) = (self.peer(), Some(self.id()), header);
+        if header.kind == Kind::Data {
+            out.place_data(place);
+        } else {
+            out.parts.clear();
+        }
     }
 
     /// Composes what goes out though no entry does: a nack, an ack, a keepalive, an echo; false if

@@ -426,23 +426,16 @@ impl<R: Rules> Initiator<R> {
                 None => return self.channel.poll_upkeep(now, out),
             },
         };
-        (out.destination, out.channel) = (self.channel.peer(), Some(self.channel.id()));
-        out.header = header;
-        if header.kind == Kind::Data {
-            out.place_data(|data| {
-                let piece = self.slots[usize::from(data.tag.slot)].piece;
-                let piece = piece.expect("data are sent while their request is in progress");
-                (piece.op, piece.base)
-            });
-        } else {
-            out.parts.clear();
-        }
+        self.channel.address_entries(out, header, |data| {
+            let piece = self.slots[usize::from(data.tag.slot)].piece;
+            let piece = piece.expect("data are sent while their request is in progress");
+            (piece.op, piece.base)
+        });
         true
     }
 
     /// Fills a new frame's entries: data of writes as far as they fit, then commands.
     fn compose(&mut self, now: Instant, entries: &mut EntryList) -> Option<Ring> {
-        entries.clear();
         if self.is_held(now) {
             return None;
         }

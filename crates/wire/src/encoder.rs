@@ -7,7 +7,7 @@
 use arrayvec::ArrayVec;
 
 use crate::{
-    Control, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, FRAME_LEN_MAX, HEAD_LEN, Header, Mac, Protection,
+    Control, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, FRAME_LEN_MAX, HEAD_LEN, Header, Mac, Seal,
     ethernet,
 };
 
@@ -89,7 +89,7 @@ impl Encoder {
         ethernet: (Mac, Mac, u16),
         header: &Header,
         content: &Content,
-        protection: &impl Protection,
+        protection: &impl Seal,
         data: impl IntoIterator<Item = &'d [u8]>,
         take: impl FnOnce(&Encoded<'_, 'd>) -> T,
     ) -> T {

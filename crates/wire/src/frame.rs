@@ -5,7 +5,7 @@ use core::fmt;
 use crate::body::Writer;
 use crate::{
     Accept, Ack, Checksums, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, Fence, Fenced,
-    Flags, HEAD_LEN, Header, Hello, Kind, Offer, Protection, Reject, Rejection, Reset,
+    Flags, HEAD_LEN, Header, Hello, Kind, Offer, Open, Reject, Rejection, Reset,
 };
 
 /// A body PDU.
@@ -98,7 +98,7 @@ impl<'a> Body<'a> {
     pub fn parse(
         header: &Header,
         payload: &'a [u8],
-        protection: &impl Protection,
+        protection: &impl Open,
     ) -> Result<Self, Reject> {
         let data_len = header.data_len as usize;
         let entries = usize::from(header.entries);

@@ -63,7 +63,7 @@ pub use greeting::{Greeting, Versions};
 pub use header::{COOKIE_AT, Flags, Header, Kind, Ring};
 pub use hello::Hello;
 pub use offer::{ExportFlags, ExportInfo, Offer, RECORDS_MAX};
-pub use protection::{Checksums, Protection};
+pub use protection::{Checksums, Open, Seal};
 pub use reject::Reject;
 pub use rejection::{Reason, Rejection};
 pub use reset::Reset;

@@ -7,8 +7,8 @@
 
 use crate::{Checksum, Header, Reject};
 
-/// Seals and opens payloads.
-pub trait Protection {
+/// Protects payloads that are written.
+pub trait Seal {
     /// The value of [`Header::payload_crc`] for a payload of these pieces: those of the data
     /// section or of the body, then the entries.
     fn seal<'a>(
@@ -17,7 +17,10 @@ pub trait Protection {
         data: impl IntoIterator<Item = &'a [u8]>,
         entries: &[u8],
     ) -> u32;
+}
 
+/// Checks payloads that are read.
+pub trait Open {
     /// Checks a payload whose last `entries_len` bytes are entries.
     ///
     /// # Errors
@@ -30,7 +33,7 @@ pub trait Protection {
 #[derive(Clone, Copy, Debug)]
 pub struct Checksums;
 
-impl Protection for Checksums {
+impl Seal for Checksums {
     fn seal<'a>(
         &self,
         header: &Header,
@@ -46,7 +49,9 @@ impl Protection for Checksums {
         checksum.update(entries);
         checksum.finish()
     }
+}
 
+impl Open for Checksums {
     fn open(&self, header: &Header, payload: &[u8], entries_len: usize) -> Result<(), Reject> {
         let skipped = if header.covers_data() { 0 } else { payload.len() - entries_len };
         let matches = Checksum::of(&payload[skipped..]) == header.payload_crc;

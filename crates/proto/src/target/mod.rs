@@ -419,19 +419,12 @@ impl<R: Rules> TargetChannel<R> {
                 None => return self.channel.poll_upkeep(now, out),
             },
         };
-        (out.destination, out.channel) = (self.channel.peer(), Some(self.channel.id()));
-        out.header = header;
-        if header.kind == Kind::Data {
-            out.place_data(|data| (u32::from(data.tag.slot), 0));
-        } else {
-            out.parts.clear();
-        }
+        self.channel.address_entries(out, header, |data| (u32::from(data.tag.slot), 0));
         true
     }
 
     /// Fills a new frame's entries: data of reads as far as they fit, then completions.
     fn compose(&mut self, now: Instant, entries: &mut EntryList) -> Option<Ring> {
-        entries.clear();
         if self.is_held(now) {
             return None;
         }
