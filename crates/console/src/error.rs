@@ -72,7 +72,7 @@ impl Code {
 pub struct Error {
     /// The exit code.
     pub code: Code,
-    /// What happened, and what to do.
+    /// The fault and its remedy, in one line.
     pub message: String,
 }
 

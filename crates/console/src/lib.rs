@@ -1,4 +1,4 @@
-//! What programs read and print: sizes, results as text or JSON, errors with exit codes.
+//! Input and output of the programs: sizes, results as text or JSON, errors with exit codes.
 
 #![forbid(unsafe_code)]
 

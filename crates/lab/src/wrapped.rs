@@ -37,9 +37,9 @@ impl<C: LinkCommand> Wrapped<C> {
 
 #[derive(Args, Clone, Debug)]
 struct WrapperArgs {
-    /// What links do wrong on purpose, such as eth1:delay=5ms,drop=0.5%; without an interface, all
-    /// of them. There are drop, duplicate, reorder and corrupt (percent of the frames), delay (us,
-    /// ms or s), side (send, receive or both; default: both), and the seed of the random numbers.
+    /// Faults made on purpose, such as eth1:delay=5ms,drop=0.5%; without an interface, those of all
+    /// links. There are drop, duplicate, reorder and corrupt (percent of the frames), delay (us, ms
+    /// or s), side (send, receive or both; default: both), and the seed of the random numbers.
     /// May be repeated: what is said last holds.
     #[arg(long = "fault", value_name = "[INTERFACE:]FAULT=..,..", value_parser = Fault::parse)]
     faults: Vec<Fault>,

@@ -38,7 +38,7 @@ pub use wrapper::Wrapper;
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// What a link is called, and its address.
+/// The name and the address of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface<'a> {
     /// Name for people and logs.

@@ -23,7 +23,7 @@ const LAYERS: [&[&str]; 8] = [
     &["comparison", "xtask"],
 ];
 
-/// What the library for hosts has no use for, nor a crate that it depends on.
+/// Crates that the library for hosts must not depend on, directly or not.
 const NOT_IN_LIBRARY: [&str; 2] = ["tyche-attach", "tyche-store"];
 
 /// A crate, and those of ours that it depends on.

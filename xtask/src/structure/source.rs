@@ -1,4 +1,4 @@
-//! What a source file says of other modules: the modules that it declares, the names that it
+//! References of a source file to other modules: the modules that it declares, the names that it
 //! imports, and the paths that it uses. Code for tests (`#[cfg(test)]`) does not count.
 
 use std::mem;

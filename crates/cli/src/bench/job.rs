@@ -30,7 +30,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often an idle job polls its session.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// What a job is to do with its session.
+/// The next task of a job's session.
 type Task = Box<dyn FnOnce(&mut InlineHost) -> Result<()> + Send>;
 
 struct Job {
