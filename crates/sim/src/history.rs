@@ -78,10 +78,9 @@ pub(crate) struct History {
     /// When the cache was last lost, and when the disk became another.
     lost: Step,
     restored: Step,
-    /// When the target's export got another generation.
-    renewed: Step,
-    /// When a session was last told of another generation of what is served.
-    told: BTreeMap<u64, Step>,
+    /// Stamps of operations that were in progress when what was done of them may have been lost:
+    /// they may be executed again, also when their host is gone by then.
+    repeatable: BTreeSet<u64>,
     /// When sessions have learned that the target has begun anew.
     learned: BTreeMap<u64, Step>,
     /// Sessions that were told of a modification that it is done.
@@ -106,8 +105,7 @@ impl History {
             unflushed: BTreeSet::new(),
             lost: 0,
             restored: 0,
-            renewed: 0,
-            told: BTreeMap::new(),
+            repeatable: BTreeSet::new(),
             learned: BTreeMap::new(),
             wrote: BTreeSet::new(),
             untold: BTreeSet::new(),
@@ -340,19 +338,14 @@ impl History {
         }
     }
 
-    /// Whether the operation of that stamp was in progress when the target may have lost its cache:
-    /// what was done of it may be done again.
-    pub(crate) fn is_done_again(&self, stamp: u64) -> bool {
-        let mut open = self.open.values().filter(|open| open.stamp == stamp);
-        open.any(|open| {
-            let told = self.told.get(&open.session).copied().unwrap_or_default();
-            open.began < self.lost.max(self.renewed).max(told)
-        })
+    /// Whether what was done of the operation of that stamp may be done again.
+    pub(crate) fn is_repeatable(&self, stamp: u64) -> bool {
+        self.repeatable.contains(&stamp)
     }
 
     /// The export gets another generation: hosts must take its cache for lost.
     pub(crate) fn renew(&mut self) {
-        self.renewed = self.tick();
+        self.repeatable.extend(self.open.values().map(|open| open.stamp));
     }
 
     /// A session takes the place of another of its host: what that one is owed, it is owed.
@@ -411,7 +404,8 @@ impl History {
     /// what it has in progress may be done again.
     pub(crate) fn tell(&mut self, session: u64) {
         self.forget_outcomes();
-        self.told.insert(session, self.step);
+        let open = self.open.values().filter(|open| open.session == session);
+        self.repeatable.extend(open.map(|open| open.stamp));
     }
 
     /// The target has died, with the cache of its disk or without.
@@ -426,6 +420,7 @@ impl History {
         }
         if with_cache {
             self.lost = now;
+            self.renew();
         }
     }
 
@@ -433,6 +428,7 @@ impl History {
     pub(crate) fn restore(&mut self, disk: &Disk, sessions: impl Iterator<Item = u64>) {
         let now = self.tick();
         (self.lost, self.restored) = (now, now);
+        self.renew();
         self.untold.extend(sessions.filter(|session| self.wrote.contains(session)));
         self.unflushed.clear();
         for (sector, values) in (0..).zip(&mut self.sectors) {

@@ -234,7 +234,7 @@ impl<R: Rules> World<R> {
         if volume.history.is_acknowledged(*stamp) {
             return Err(format!("{command:?} is executed, but was answered before"));
         }
-        if again && self.plan.promises.outcomes && !volume.history.is_done_again(*stamp) {
+        if again && self.plan.promises.outcomes && !volume.history.is_repeatable(*stamp) {
             return Err(format!("{command:?} of stamp {stamp} is executed twice"));
         }
         if !modifies {
