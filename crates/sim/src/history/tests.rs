@@ -262,3 +262,14 @@ fn who_has_written_must_be_told_of_a_restored_target_flushed_or_not() {
         assert!(told.is_err());
     }
 }
+
+#[test]
+fn what_was_done_before_a_loss_may_be_done_again_even_for_a_dead_host() {
+    let mut bench = Bench::new();
+    let (_, before) = bench.begin(Opcode::Write);
+    bench.history.tell(HOST);
+    let (_, after) = bench.begin(Opcode::Write);
+    assert_eq!(bench.history.vanish(HOST), 2);
+    assert!(bench.history.is_repeatable(before));
+    assert!(!bench.history.is_repeatable(after), "nothing was lost since");
+}
