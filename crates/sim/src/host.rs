@@ -278,6 +278,11 @@ impl<R: Rules> Running<R> {
         self.ports.iter().position(|&it| it == Some(link))
     }
 
+    /// How many channels the session has.
+    pub(crate) fn live_channels(&self) -> usize {
+        self.session.paths().filter(|path| path.live).count()
+    }
+
     /// What the session reports of the channels of a link.
     pub(crate) fn paths(&self, link: usize) -> impl Iterator<Item = PathReport> {
         let port = self.port_of(link);

@@ -50,11 +50,15 @@ impl<R: Rules> World<R> {
         let Some(running) = &mut host.running else { return Ok(()) };
         let Some(port) = running.port_of(link) else { return Ok(()) };
         let other = if reads_first { reads_all(frame) } else { None };
-        if let Some((_, attempt)) = &other {
+        let frame = other.as_ref().map_or(frame, |(other, _)| other);
+        let channels = running.live_channels();
+        running.session.handle_frame(now, port, frame.head(), frame.payload());
+        // Anybody may say that an attempt is accepted: it is if the session takes that.
+        if let Some((_, attempt)) = &other
+            && running.live_channels() > channels
+        {
             host.writes |= host.attempts.get(attempt) == Some(&true);
         }
-        let frame = other.as_ref().map_or(frame, |(other, _)| other);
-        running.session.handle_frame(now, port, frame.head(), frame.payload());
         self.drive_host(index, frame.payload())?;
         if frame.is_accept() {
             self.network.release_late(now, frame.to, None);
