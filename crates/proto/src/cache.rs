@@ -1,64 +1,62 @@
-//! What a session knows of the target's volatile cache: whether a flush may succeed.
+//! What a queue knows of the target's volatile cache: whether a flush may succeed.
 //!
 //! A flush promises that everything completed before it will last. If the target has lost some of
 //! that, the next flush must fail, once: that is how a disk tells. PROTOCOL.md, "Lost writes".
 
 use tyche_wire::{Opcode, Status, Uuid};
 
+use crate::association::{Seat, Written};
 use crate::operation::Operation;
 
-/// What the target's volatile cache may hold of ours.
-#[derive(Clone, Copy, Debug, Default)]
+/// See the module.
+#[derive(Debug)]
 pub(crate) struct Cache {
-    /// Volatile modifications completed so far.
-    completed: u64,
-    /// How many of them a flush has made durable.
-    flushed: u64,
-    /// The `boot` that some were lost with, if no flush has said so yet.
-    lost: Option<Uuid>,
+    seat: Seat,
+    /// For each operation, if it is a flush: what it has to cover, by queue.
+    covers: Box<[Written]>,
 }
 
 impl Cache {
-    /// That of a session that goes on where another ended: nobody knows what that one has left.
-    pub(crate) fn inherited() -> Self {
-        Self { completed: 1, flushed: 0, lost: None }
+    /// For so many operations in progress.
+    pub(crate) fn new(seat: Seat, operations: u32) -> Self {
+        let len = operations as usize * seat.association().queues();
+        Self { seat, covers: vec![Written::NOTHING; len].into() }
     }
 
-    /// How many modifications a flush that begins now covers.
-    pub(crate) fn completed(&self) -> u64 {
-        self.completed
+    fn covers(&mut self, op: u32) -> (&Seat, &mut [Written]) {
+        let queues = self.seat.association().queues();
+        (&self.seat, &mut self.covers[op as usize * queues..][..queues])
     }
 
-    /// Whether the target may hold anything of ours that no flush has covered.
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.flushed < self.completed
+    /// An operation begins.
+    pub(crate) fn begin(&mut self, op: u32, operation: &Operation) {
+        if operation.opcode == Opcode::Flush {
+            let (seat, covers) = self.covers(op);
+            seat.cover(covers);
+        }
     }
 
-    /// The target's cache has nothing of ours any more.
-    pub(crate) fn forget(&mut self) {
-        self.flushed = self.completed;
-    }
-
-    /// What was completed under that `boot` is lost: the next flush fails.
-    pub(crate) fn note_loss(&mut self, boot: Uuid) {
-        self.lost.get_or_insert(boot);
-    }
-
-    /// The `boot` of what was lost, while no flush has said so.
-    pub(crate) fn lost(&self) -> Option<Uuid> {
-        self.lost
+    /// What this queue has had completed under that generation is lost; false if there was nothing.
+    /// `is_told`: the next flush fails.
+    pub(crate) fn lose(&self, boot: Uuid, is_told: bool) -> bool {
+        self.seat.lose_cache(boot, is_told)
     }
 
     /// An operation has succeeded at the target; returns what the host is told.
-    pub(crate) fn finish(&mut self, operation: &Operation, covers: u64) -> Status {
+    pub(crate) fn finish(&mut self, op: u32, operation: &Operation) -> Status {
+        if self.seat.is_over() {
+            // The session has told of failures: what succeeds now might be overtaken by them.
+            return Status::Io;
+        }
         if operation.is_volatile() {
-            self.completed += 1;
+            self.seat.wrote();
         }
         if operation.opcode == Opcode::Flush {
-            if self.lost.take().is_some() {
+            let (seat, covers) = self.covers(op);
+            let (is_safe, is_lost) = (seat.flushed(covers), seat.take_loss());
+            if is_lost || !is_safe {
                 return Status::Io;
             }
-            self.flushed = self.flushed.max(covers);
         }
         Status::Success
     }
@@ -69,37 +67,50 @@ mod tests {
     use tyche_wire::CommandFlags;
 
     use super::*;
+    use crate::association::Association;
 
     const WRITE: Operation =
         Operation { opcode: Opcode::Write, flags: CommandFlags::NONE, offset: 0, len: 512 };
     const FLUSH: Operation = Operation { opcode: Opcode::Flush, len: 0, ..WRITE };
 
+    fn cache() -> Cache {
+        Cache::new(Association::new(1, None).seat(0), 2)
+    }
+
+    fn flush(cache: &mut Cache) -> Status {
+        cache.begin(1, &FLUSH);
+        cache.finish(1, &FLUSH)
+    }
+
     #[test]
     fn a_loss_fails_one_flush() {
-        let mut cache = Cache::default();
-        cache.finish(&WRITE, 0);
-        assert!(cache.is_dirty());
-        cache.forget();
-        cache.note_loss(Uuid::from_u128(1));
-        cache.note_loss(Uuid::from_u128(2));
-        assert_eq!(cache.lost(), Some(Uuid::from_u128(1)), "nobody was told of the first yet");
-        assert_eq!(cache.finish(&FLUSH, 1), Status::Io);
-        assert_eq!(cache.lost(), None);
-        assert_eq!(cache.finish(&FLUSH, 1), Status::Success);
+        let mut cache = cache();
+        cache.finish(0, &WRITE);
+        assert!(cache.lose(Uuid::from_u128(1), true));
+        assert!(!cache.lose(Uuid::from_u128(2), true), "nothing was written since");
+        assert_eq!(flush(&mut cache), Status::Io);
+        assert_eq!(flush(&mut cache), Status::Success);
     }
 
     #[test]
     fn a_flush_covers_what_completed_before_it_began() {
-        let mut cache = Cache::default();
-        cache.finish(&Operation { flags: CommandFlags::FUA, ..WRITE }, 0);
-        assert!(!cache.is_dirty(), "it is durable already");
-        cache.finish(&WRITE, 0);
-        let covers = cache.completed();
-        cache.finish(&Operation { opcode: Opcode::WriteZeroes, ..WRITE }, 0);
-        assert_eq!(cache.finish(&FLUSH, covers), Status::Success);
-        assert!(cache.is_dirty());
-        let covers = cache.completed();
-        assert_eq!(cache.finish(&FLUSH, covers), Status::Success);
-        assert!(!cache.is_dirty());
+        let mut cache = cache();
+        cache.finish(0, &Operation { flags: CommandFlags::FUA, ..WRITE });
+        assert!(!cache.seat.is_dirty(), "it is durable already");
+        cache.finish(0, &WRITE);
+        cache.begin(1, &FLUSH);
+        cache.finish(0, &Operation { opcode: Opcode::WriteZeroes, ..WRITE });
+        assert_eq!(cache.finish(1, &FLUSH), Status::Success);
+        assert!(cache.seat.is_dirty());
+        assert_eq!(flush(&mut cache), Status::Success);
+        assert!(!cache.seat.is_dirty());
+    }
+
+    #[test]
+    fn nothing_succeeds_in_a_session_that_is_over() {
+        let mut cache = cache();
+        assert_eq!(cache.finish(0, &WRITE), Status::Success);
+        cache.seat.end(None);
+        assert_eq!(cache.finish(0, &WRITE), Status::Io);
     }
 }

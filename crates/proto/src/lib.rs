@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod association;
 mod attempts;
 mod batching;
 mod cache;
@@ -47,6 +48,7 @@ mod ticket;
 mod time;
 mod turns;
 
+pub use association::{Association, QUEUES_MAX, Seat};
 pub use batching::BatchPolicy;
 pub use generation::Loss;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};

@@ -2,7 +2,6 @@
 
 use tyche_wire::{CommandFlags, Opcode, Status};
 
-use crate::cache::Cache;
 use crate::time::Instant;
 
 /// An operation on the export.
@@ -28,8 +27,8 @@ pub(crate) enum Progress {
     Pending,
     /// It has to be issued once more from its beginning.
     Redo,
-    /// It has ended.
-    Completed(Status),
+    /// All of it is done, at the target.
+    Done(Status),
 }
 
 /// See the module.
@@ -45,8 +44,6 @@ pub(crate) struct Op {
     pub(crate) active: bool,
     /// When it was submitted, or made progress last.
     pub(crate) since: Instant,
-    /// For a flush: which writes it covers.
-    pub(crate) covers: u64,
     /// Some of it may be in the target's volatile cache.
     pub(crate) volatile: bool,
     /// Some of it was lost with that cache: everything has to be done again.
@@ -67,7 +64,6 @@ impl Op {
         status: Status::Success,
         active: false,
         since: Instant(0),
-        covers: 0,
         volatile: false,
         redo: false,
     };
@@ -77,7 +73,7 @@ impl Op {
     }
 
     /// A piece has ended.
-    pub(crate) fn done(&mut self, status: Status, cache: &mut Cache) -> Progress {
+    pub(crate) fn done(&mut self, status: Status) -> Progress {
         self.pieces -= 1;
         self.volatile |= self.operation.is_volatile() && status == Status::Success;
         if self.status == Status::Success {
@@ -94,10 +90,7 @@ impl Op {
             return Progress::Redo;
         }
         (self.active, self.volatile) = (false, false);
-        if self.status == Status::Success {
-            self.status = cache.finish(&self.operation, self.covers);
-        }
-        Progress::Completed(self.status)
+        Progress::Done(self.status)
     }
 }
 

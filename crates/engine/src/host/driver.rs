@@ -119,7 +119,7 @@ impl Driver {
 
     /// The disk, once connected or if a predecessor knew it.
     pub(super) fn geometry(&self) -> Option<Geometry> {
-        self.session.export().map(geometry)
+        self.session.export().map(|export| geometry(&export))
     }
 
     /// The reason why the last attempt to connect failed.
@@ -311,7 +311,7 @@ impl Driver {
                     continue;
                 }
                 SessionEvent::Connected => {
-                    Notice::Connected(*self.session.export().expect("known once connected"))
+                    Notice::Connected(self.session.export().expect("known once connected"))
                 }
                 SessionEvent::Lost(problem) => Notice::Lost(problem),
                 SessionEvent::Joined(port, peer) => Notice::Joined(self.link_name(port), peer),
@@ -379,7 +379,7 @@ impl Driver {
             lost_for: session.lost_since().map(|since| now.since(since)),
             time_left: session.time_left(now),
             over: session.is_over(),
-            export: session.export().copied(),
+            export: session.export(),
             waiting: session.waiting(now),
             channel: session.stats(),
             rejects: session.rejects().iter().collect(),

@@ -30,10 +30,14 @@ impl Endings<'_> {
         }
         let op = &mut self.ops[piece.op as usize];
         op.since = self.now;
-        match op.done(status, self.cache) {
+        match op.done(status) {
             Progress::Pending => {}
             Progress::Redo => self.pending.push_back(piece.op),
-            Progress::Completed(status) => {
+            Progress::Done(status) => {
+                let status = match status {
+                    Status::Success => self.cache.finish(piece.op, &op.operation),
+                    failed => failed,
+                };
                 self.free.push_back(piece.op);
                 self.events.push_back(SessionEvent::Completed { op: OpId(piece.op), status });
             }

@@ -45,9 +45,8 @@ impl<R: Rules> Session<R> {
             return Err(SubmitError::Over);
         }
         let index = self.free.pop_front().ok_or(SubmitError::Full)?;
-        let covers = self.cache.completed();
-        self.ops[index as usize] =
-            Op { operation, node, active: true, since: now, covers, ..Op::IDLE };
+        self.cache.begin(index, &operation);
+        self.ops[index as usize] = Op { operation, node, active: true, since: now, ..Op::IDLE };
         self.watch.submitted(now);
         self.pending.push_back(index);
         if let Some(exchanges) = &mut self.exchanges {

@@ -156,7 +156,8 @@ impl<R: Rules> Session<R> {
         if index == PATHS_MAX {
             return;
         }
-        let path = Path::new(ChannelId(index as u16), self.mark, pair, port.config);
+        let channel = ChannelId(self.channel_first + index as u16);
+        let path = Path::new(channel, self.mark, pair, port.config);
         match spare {
             Some(index) => self.paths[index] = path,
             None => self.paths.push(path),
@@ -172,6 +173,7 @@ impl<R: Rules> Session<R> {
             }
         }
         let flag = |flag| accept.flags.contains(flag);
+        let size_before = self.seat.size();
         let state = ExportState {
             target: accept.target,
             uuid: accept.export,
@@ -193,13 +195,13 @@ impl<R: Rules> Session<R> {
                 Some(_) if !before.read_only => return self.fail(Failure::WritesLost),
                 _ => {}
             }
-            if before.size != state.size {
+            if size_before != state.size {
                 self.events.push_back(SessionEvent::Resized(state.size));
             }
         }
         self.export = Some(state);
+        self.seat.connect(state);
         self.quest.settle(state.read_only);
-        self.resumes = true;
         self.note_former();
         let joined = &self.paths[path];
         self.events.push_back(SessionEvent::Joined(joined.port, joined.peer));
@@ -219,12 +221,8 @@ impl<R: Rules> Session<R> {
         if R::REDO_LOST {
             self.fences.lose_cache();
         }
-        if self.cache.is_dirty() {
-            self.cache.forget();
-            if R::LOST_CACHE_FAILS_FLUSH {
-                self.cache.note_loss(boot);
-                self.events.push_back(SessionEvent::CacheLost);
-            }
+        if self.cache.lose(boot, R::LOST_CACHE_FAILS_FLUSH) && R::LOST_CACHE_FAILS_FLUSH {
+            self.events.push_back(SessionEvent::CacheLost);
         }
     }
 

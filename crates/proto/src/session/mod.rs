@@ -33,6 +33,7 @@ mod report;
 mod watch;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -58,6 +59,7 @@ pub use quest::{ExportId, OfferedBy, TargetId, parse_export};
 pub use report::{PathReport, Waiting};
 use watch::Watch;
 
+use crate::association::{Association, Seat};
 use crate::cache::Cache;
 use crate::channel::parse_body;
 use crate::initiator::{Arrived, Piece};
@@ -99,9 +101,9 @@ pub struct Session<R = Sound> {
     paths: Vec<Path<R>>,
     chooser: Chooser,
     quest: Quest,
-    /// The session was connected before.
-    resumes: bool,
     watch: Watch,
+    /// Our index of its first channel: those of another queue are others.
+    channel_first: u16,
     /// The half of all cookies that links sort frames by.
     mark: u32,
     /// When the channels are looked at again, if one is in doubt.
@@ -115,6 +117,8 @@ pub struct Session<R = Sound> {
     /// Pieces of lost channels, to be issued again before anything new.
     reissued: VecDeque<Piece>,
     fences: Fences,
+    /// The queue's place in the session, if that has several.
+    seat: Seat,
     cache: Cache,
     export: Option<ExportState>,
     /// What the owner was last told to keep.
@@ -134,14 +138,39 @@ impl<R: Rules> Session<R> {
     pub fn new(
         config: SessionConfig,
         ports: &[PortConfig],
+        random: Box<dyn FnMut() -> u64 + Send>,
+        now: Instant,
+    ) -> Self {
+        let association = Self::association(&config, 1);
+        Self::with_seat(config, association.seat(0), ports, random, now)
+    }
+
+    /// What the queues of a session with this configuration share, for
+    /// [`with_seat`](Self::with_seat).
+    ///
+    /// # Panics
+    /// Unless there are 1 to [`QUEUES_MAX`](crate::QUEUES_MAX) queues.
+    pub fn association(config: &SessionConfig, queues: usize) -> Arc<Association> {
+        Association::with(queues, config.resumes, R::REMEMBER_FORMER_BOOT)
+    }
+
+    /// A queue of a session that may have several, all with the same configuration. The first is to
+    /// be connected before others are made: they begin with what it knows.
+    ///
+    /// # Panics
+    /// If it shall have no channels.
+    pub fn with_seat(
+        config: SessionConfig,
+        seat: Seat,
+        ports: &[PortConfig],
         mut random: Box<dyn FnMut() -> u64 + Send>,
         now: Instant,
     ) -> Self {
         assert!(config.channels > 0, "a session without channels");
         let ops = config.operations_max;
-        let former = config.resumes.map(|export| Former { device: config.device, export });
-        let known = config.resumes.map(|known| (known.target, known.uuid, known.read_only));
-        let inherits = former.is_some() && R::REMEMBER_FORMER_BOOT;
+        let export = seat.export();
+        let former = export.map(|export| Former { device: config.device, export });
+        let known = export.map(|known| (known.target, known.uuid, known.read_only));
         Self {
             mark: (random() >> 32) as u32,
             random,
@@ -150,8 +179,8 @@ impl<R: Rules> Session<R> {
             paths: Vec::new(),
             chooser: Chooser::new(config.choice),
             quest: Quest::new(config.target, config.export, known),
-            resumes: false,
             watch: Watch::new(config.ctrl_loss_tmo, now),
+            channel_first: (seat.queue() * PATHS_MAX) as u16,
             doubt_at: None,
             ops: vec![Op::IDLE; ops as usize].into(),
             exchanges: config.stages.then(|| vec![None; ops as usize].into()),
@@ -159,8 +188,9 @@ impl<R: Rules> Session<R> {
             pending: VecDeque::with_capacity(ops as usize),
             reissued: VecDeque::new(),
             fences: Fences::default(),
-            cache: if inherits { Cache::inherited() } else { Cache::default() },
-            export: config.resumes,
+            cache: Cache::new(seat.clone(), ops),
+            seat,
+            export,
             former,
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
@@ -176,16 +206,13 @@ impl<R: Rules> Session<R> {
     }
 
     /// The export, once connected; from the beginning if the session takes the place of another.
-    pub fn export(&self) -> Option<&ExportState> {
-        self.export.as_ref()
+    pub fn export(&self) -> Option<ExportState> {
+        self.export.map(|export| ExportState { size: self.seat.size(), ..export })
     }
 
     /// What to keep for a session that may have to take the place of this one.
     pub fn former(&self) -> Option<Former> {
-        self.export.map(|export| Former {
-            device: self.config.device,
-            export: ExportState { boot: self.cache.lost().unwrap_or(export.boot), ..export },
-        })
+        self.seat.heritage().map(|export| Former { device: self.config.device, export })
     }
 
     /// Says if there is something else to keep than before.
@@ -195,6 +222,11 @@ impl<R: Rules> Session<R> {
             self.former = former;
             self.events.push_back(SessionEvent::FormerChanged);
         }
+    }
+
+    /// The path of a channel of ours; beyond the last for one of nobody or of another queue.
+    fn path(&self, channel: ChannelId) -> usize {
+        usize::from(channel.0.wrapping_sub(self.channel_first))
     }
 
     /// Whether a channel is live.
@@ -210,7 +242,7 @@ impl<R: Rules> Session<R> {
     /// Which operation a slot of our channel of that index carries, and where its piece begins
     /// there: how to find the data that an outgoing frame's entries name.
     pub fn locate(&self, channel: ChannelId, slot: u16) -> Option<(OpId, u32)> {
-        let path = self.paths.get(usize::from(channel.0))?;
+        let path = self.paths.get(self.path(channel))?;
         let piece = path.live()?.piece(slot)?;
         Some((OpId(piece.op), piece.base))
     }
@@ -307,8 +339,8 @@ impl<R: Rules> Session<R> {
         }
         let asked = |path: &&mut Path<R>| path.port == port && path.has_asked(src, &control);
         let path = self.paths.iter_mut().find(asked).ok_or(Reject::Unexpected)?;
-        let index = usize::from(path.id().0);
-        let wishes = Wishes { session: &self.config, resume: self.resumes };
+        let index = usize::from(path.id().0 - self.channel_first);
+        let wishes = Wishes { session: &self.config, resume: self.seat.is_connected() };
         match path.handle_control(self.now, header, control, wishes, &mut self.random)? {
             Some(PathEvent::Accepted(accept)) => self.accepted(index, &accept),
             Some(PathEvent::Rejected(rejection)) => self.rejected(index, rejection),
@@ -330,12 +362,12 @@ impl<R: Rules> Session<R> {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), Reject> {
-        let path = usize::from(header.channel.0);
+        let path = self.path(header.channel);
         let member = self.paths.get_mut(path).filter(|path| path.port == port);
         let initiator = member.and_then(Path::live_mut).ok_or(Reject::Channel)?;
         initiator.channel.check_origin(src, header)?;
         let body = parse_body::<R>(header, payload)?;
-        let had_loss = self.cache.lost().is_some();
+        let had_loss = self.seat.is_lost();
         let mut endings = Endings {
             now: self.now,
             ops: &mut self.ops,
@@ -367,11 +399,12 @@ impl<R: Rules> Session<R> {
                 }
             }
         }
-        if let (Some(export), Some(size)) = (self.export.as_mut(), resized) {
-            export.size = size;
+        if let Some(size) = resized
+            && self.seat.resize(size)
+        {
             self.events.push_back(SessionEvent::Resized(size));
         }
-        if resized.is_some() || (had_loss && self.cache.lost().is_none()) {
+        if resized.is_some() || (had_loss && !self.seat.is_lost()) {
             self.note_former();
         }
         if removed {
@@ -414,6 +447,7 @@ impl<R: Rules> Session<R> {
             return;
         }
         self.state = State::Failed;
+        self.seat.end(Some(failure));
         self.fail_operations();
         self.events.push_back(SessionEvent::Failed(failure));
     }
@@ -452,6 +486,7 @@ impl<R: Rules> Session<R> {
     /// The session is over because that was wanted.
     fn end(&mut self) {
         self.state = State::Closed;
+        self.seat.end(None);
         self.fail_operations();
         self.events.push_back(SessionEvent::Closed);
     }
@@ -470,6 +505,9 @@ impl<R: Rules> Session<R> {
         if self.is_over() {
             return;
         }
+        if let Some(failure) = self.seat.failure() {
+            return self.fail(failure);
+        }
         if let State::Closing { round, next } = self.state {
             if now >= next && round == FAREWELLS {
                 self.end();
@@ -480,7 +518,7 @@ impl<R: Rules> Session<R> {
         }
         for path in 0..self.paths.len() {
             let link = &mut self.paths[path];
-            let wishes = Wishes { session: &self.config, resume: self.resumes };
+            let wishes = Wishes { session: &self.config, resume: self.seat.is_connected() };
             if let Some(problem) = link.handle_timeout(now, wishes, &mut self.random) {
                 self.lose(path, problem);
             }

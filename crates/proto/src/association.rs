@@ -1,0 +1,483 @@
+//! What the queues of one session share at the host.
+//!
+//! A session may have several queues: each is a [`Session`](crate::Session) of its own for one
+//! thread, with its own channels, requests and fences. What they must know of each other is here:
+//! the export, whether the session is over, and the target's volatile cache. A flush on one queue
+//! promises that what was completed on *all* of them before it will last.
+//!
+//! On the data path a queue writes only to its own line, and reads those of the others for a flush
+//! alone. A lock is taken in handshakes, and after a loss.
+//!
+//! ```text
+//! line of queue 0:   written  epoch, count        flushed by it   of 0, of 1, ..
+//! line of queue 1:   written  epoch, count        flushed by it   of 0, of 1, ..
+//! ```
+//!
+//! `written` counts the volatile modifications that the queue has completed. Its *epoch* is the
+//! number of the generation that its channels were opened in. A flush notes all `written` as it
+//! begins. When it succeeds, they are on stable storage if their epoch is the flush's own.
+//! Otherwise the target's cache was lost in between, and the flush fails. PROTOCOL.md, "Lost
+//! writes".
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tyche_wire::Uuid;
+
+use crate::session::{ExportState, Failure};
+
+/// Queues that a session has at most.
+pub const QUEUES_MAX: usize = 64;
+
+/// Generations that are remembered: those that some queue may not have left yet.
+const EPOCHS_MAX: usize = 256;
+/// Numbers of epochs, from 1 on: after the last comes the first again.
+const EPOCHS: u32 = u16::MAX as u32;
+
+/// How many volatile modifications a queue has completed, with the epoch of the last: 16 bits of
+/// epoch above 48 of count. Zero: the queue never had a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written(u64);
+
+impl Written {
+    const COUNT_BITS: u32 = 48;
+
+    /// Nothing that a flush has to cover.
+    pub(crate) const NOTHING: Self = Self(0);
+
+    fn new(epoch: u16, count: u64) -> Self {
+        Self(u64::from(epoch) << Self::COUNT_BITS | count)
+    }
+
+    fn epoch(self) -> u16 {
+        (self.0 >> Self::COUNT_BITS) as u16
+    }
+
+    fn count(self) -> u64 {
+        self.0 & ((1 << Self::COUNT_BITS) - 1)
+    }
+}
+
+/// What one queue writes: apart from those of the others in the processors' caches.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Line {
+    written: AtomicU64,
+    /// By queue: how many of its modifications a flush of this queue has covered, or has reported
+    /// as lost.
+    flushed: Box<[AtomicU64]>,
+}
+
+/// What changes in handshakes only.
+#[derive(Debug)]
+struct Known {
+    export: Option<ExportState>,
+    /// The generations seen, oldest first, and the epoch of the first.
+    boots: Vec<Uuid>,
+    first: u16,
+    /// The generation that completed writes were lost with, if no flush has failed for it yet.
+    lost: Option<Uuid>,
+    /// Why the session has failed.
+    failure: Option<Failure>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Association {
+    lines: Box<[Line]>,
+    known: Mutex<Known>,
+    /// Whether `known.lost` is there: spares a flush the lock.
+    is_lost: AtomicBool,
+    /// Bytes of the export.
+    size: AtomicU64,
+    /// A queue has been connected.
+    is_connected: AtomicBool,
+    /// A queue has failed or ended: none succeeds with anything any more.
+    is_over: AtomicBool,
+}
+
+/// A queue's place in its session.
+#[derive(Clone, Debug)]
+pub struct Seat {
+    association: Arc<Association>,
+    queue: usize,
+}
+
+impl Association {
+    /// That of a session with so many queues. `former`: what a session knew whose device this one
+    /// takes over. Nobody knows what that one has left in the target's cache, unless the rule is
+    /// off that says so (`inherits`).
+    ///
+    /// # Panics
+    /// Unless there are 1 to [`QUEUES_MAX`] queues.
+    pub fn new(queues: usize, former: Option<ExportState>) -> Arc<Self> {
+        Self::with(queues, former, true)
+    }
+
+    pub(crate) fn with(queues: usize, former: Option<ExportState>, inherits: bool) -> Arc<Self> {
+        assert!((1..=QUEUES_MAX).contains(&queues), "a session of {queues} queues");
+        let zeroes = || (0..queues).map(|_| AtomicU64::new(0)).collect();
+        let line = |_| Line { written: AtomicU64::new(0), flushed: zeroes() };
+        let boots = former.iter().map(|export| export.boot).collect();
+        let lines: Box<[Line]> = (0..queues).map(line).collect();
+        if former.is_some() {
+            let left = Written::new(1, u64::from(inherits));
+            lines[0].written.store(left.0, Ordering::Relaxed);
+        }
+        Arc::new(Self {
+            lines,
+            known: Mutex::new(Known { export: former, boots, first: 1, lost: None, failure: None }),
+            is_lost: AtomicBool::new(false),
+            size: AtomicU64::new(former.map_or(0, |export| export.size)),
+            is_connected: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// The place of a queue.
+    ///
+    /// # Panics
+    /// If the session has fewer queues.
+    pub fn seat(self: &Arc<Self>, queue: usize) -> Seat {
+        assert!(queue < self.lines.len(), "no queue {queue}");
+        Seat { association: Arc::clone(self), queue }
+    }
+
+    /// Number of queues.
+    pub fn queues(&self) -> usize {
+        self.lines.len()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many modifications of a queue are covered by flushes, or reported as lost.
+    fn covered(&self, queue: usize) -> u64 {
+        let covered = self.lines.iter().map(|line| line.flushed[queue].load(Ordering::Acquire));
+        covered.max().unwrap_or(0)
+    }
+
+    fn written(&self, queue: usize) -> Written {
+        Written(self.lines[queue].written.load(Ordering::Acquire))
+    }
+}
+
+impl Known {
+    /// The number of a generation.
+    fn epoch(&mut self, boot: Uuid) -> u16 {
+        let index = self.boots.iter().rposition(|&it| it == boot).unwrap_or_else(|| {
+            if self.boots.len() == EPOCHS_MAX {
+                self.boots.remove(0);
+                // Zero stands for no epoch.
+                self.first = self.first.checked_add(1).unwrap_or(1);
+            }
+            self.boots.push(boot);
+            self.boots.len() - 1
+        });
+        let number = u32::from(self.first) - 1 + index as u32;
+        (number % EPOCHS) as u16 + 1
+    }
+
+    /// The place of an epoch among the generations; one that was forgotten is as old as the oldest.
+    fn age(&self, epoch: u16) -> usize {
+        let age = (u32::from(epoch) + EPOCHS - u32::from(self.first)) % EPOCHS;
+        if (age as usize) < self.boots.len() { age as usize } else { 0 }
+    }
+}
+
+impl Seat {
+    /// What all queues share.
+    pub fn association(&self) -> &Arc<Association> {
+        &self.association
+    }
+
+    /// Number of the queue.
+    pub fn queue(&self) -> usize {
+        self.queue
+    }
+
+    fn line(&self) -> &Line {
+        &self.association.lines[self.queue]
+    }
+
+    /// The export, once known; with its present size.
+    pub(crate) fn export(&self) -> Option<ExportState> {
+        self.association.known().export
+    }
+
+    /// Bytes of the export.
+    pub(crate) fn size(&self) -> u64 {
+        self.association.size.load(Ordering::Acquire)
+    }
+
+    /// The export has another size; says whether that is news to the session.
+    pub(crate) fn resize(&self, size: u64) -> bool {
+        if let Some(export) = &mut self.association.known().export {
+            export.size = size;
+        }
+        self.association.size.swap(size, Ordering::AcqRel) != size
+    }
+
+    /// Whether a queue of the session has been connected to its target.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.association.is_connected.load(Ordering::Acquire)
+    }
+
+    /// The queue is connected: from now on its channels belong to that generation.
+    pub(crate) fn connect(&self, export: ExportState) {
+        let epoch = {
+            let mut known = self.association.known();
+            known.export = Some(export);
+            known.epoch(export.boot)
+        };
+        self.association.size.store(export.size, Ordering::Release);
+        self.association.is_connected.store(true, Ordering::Release);
+        let count = self.association.written(self.queue).count();
+        self.line().written.store(Written::new(epoch, count).0, Ordering::Release);
+    }
+
+    /// The session is over, by a failure or as wanted: from now on no queue says of anything that it
+    /// has succeeded.
+    pub(crate) fn end(&self, failure: Option<Failure>) {
+        if let Some(failure) = failure {
+            self.association.known().failure.get_or_insert(failure);
+        }
+        self.association.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a queue of the session has failed or ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.association.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Why the session has failed, if it has.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.association.known().failure.filter(|_| self.is_over())
+    }
+
+    /// A volatile modification of this queue is completed.
+    pub(crate) fn wrote(&self) {
+        let Written(before) = self.association.written(self.queue);
+        self.line().written.store(before + 1, Ordering::Release);
+    }
+
+    /// Whether the target's cache may hold anything of this queue.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.association.written(self.queue).count() > self.association.covered(self.queue)
+    }
+
+    /// Notes in `covers`, by queue, what a flush that begins now has to cover.
+    pub(crate) fn cover(&self, covers: &mut [Written]) {
+        for (queue, cover) in covers.iter_mut().enumerate() {
+            let written = self.association.written(queue);
+            let is_dirty = written.count() > self.association.covered(queue);
+            *cover = if is_dirty { written } else { Written::NOTHING };
+        }
+    }
+
+    /// The target has executed a flush of this queue that had to cover `covers`. Returns whether
+    /// all of that is on stable storage; what is not will not be reported again.
+    pub(crate) fn flushed(&self, covers: &[Written]) -> bool {
+        let mine = self.association.written(self.queue).epoch();
+        let mut is_safe = true;
+        for (flushed, cover) in self.line().flushed.iter().zip(covers) {
+            if *cover != Written::NOTHING {
+                is_safe &= cover.epoch() == mine;
+                if flushed.load(Ordering::Relaxed) < cover.count() {
+                    flushed.store(cover.count(), Ordering::Release);
+                }
+            }
+        }
+        is_safe
+    }
+
+    /// The target's cache of the generation `boot` is gone, and what it held of this queue: the
+    /// next flush is to fail, unless the rule is off that says so (`is_told`). Returns whether there
+    /// was anything.
+    pub(crate) fn lose_cache(&self, boot: Uuid, is_told: bool) -> bool {
+        if !self.is_dirty() {
+            return false;
+        }
+        // First, so that no flush finds this queue clean and nothing lost.
+        if is_told {
+            self.association.known().lost.get_or_insert(boot);
+            self.association.is_lost.store(true, Ordering::SeqCst);
+        }
+        let count = self.association.written(self.queue).count();
+        self.line().flushed[self.queue].store(count, Ordering::Release);
+        true
+    }
+
+    /// Whether a loss has still to be reported by a flush.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.association.is_lost.load(Ordering::SeqCst)
+    }
+
+    /// Takes the loss that a flush has to report, if there is one.
+    pub(crate) fn take_loss(&self) -> bool {
+        self.is_lost() && {
+            let lost = self.association.known().lost.take();
+            self.association.is_lost.store(false, Ordering::SeqCst);
+            lost.is_some()
+        }
+    }
+
+    /// What a successor of the session has to know of the export. Its generation is the oldest that
+    /// a loss has still to be reported of, or that a queue is still in.
+    pub(crate) fn heritage(&self) -> Option<ExportState> {
+        let known = self.association.known();
+        let export = known.export?;
+        let epochs = (0..self.association.queues()).map(|it| self.association.written(it).epoch());
+        let epochs = epochs.filter(|&epoch| epoch != 0);
+        let oldest = epochs.map(|epoch| known.age(epoch)).min();
+        let oldest = oldest.and_then(|age| known.boots.get(age).copied());
+        let boot = known.lost.or(oldest).unwrap_or(export.boot);
+        Some(ExportState { boot, ..export })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = 4096;
+
+    fn export(boot: u128) -> ExportState {
+        ExportState {
+            target: Uuid::nil(),
+            uuid: Uuid::nil(),
+            size: SIZE,
+            block_size: 512,
+            read_only: false,
+            write_cache: true,
+            discard: false,
+            rotational: false,
+            boot: Uuid::from_u128(boot),
+        }
+    }
+
+    /// Queues that are connected in the generation 1.
+    fn queues<const N: usize>() -> [Seat; N] {
+        let association = Association::new(N, None);
+        let seats = std::array::from_fn(|queue| association.seat(queue));
+        seats.iter().for_each(|seat: &Seat| seat.connect(export(1)));
+        seats
+    }
+
+    /// The generation changes for a queue: its writes are lost if it has any.
+    fn renew(seat: &Seat, before: u128, now: u128) -> bool {
+        let lost = seat.lose_cache(Uuid::from_u128(before), true);
+        seat.connect(export(now));
+        lost
+    }
+
+    fn begin(seat: &Seat) -> Vec<Written> {
+        let mut covers = vec![Written::NOTHING; seat.association().queues()];
+        seat.cover(&mut covers);
+        covers
+    }
+
+    /// A flush begins, and ends at the target with success: whether the device says so, too.
+    fn flush(seat: &Seat) -> bool {
+        end(seat, &begin(seat))
+    }
+
+    fn end(seat: &Seat, covers: &[Written]) -> bool {
+        let (is_safe, is_lost) = (seat.flushed(covers), seat.take_loss());
+        is_safe && !is_lost
+    }
+
+    #[test]
+    fn a_flush_covers_what_all_queues_have_completed_before_it_began() {
+        let [one, other] = queues();
+        (one.wrote(), other.wrote());
+        let covers = begin(&one);
+        other.wrote();
+        assert!(end(&one, &covers));
+        assert!(!one.is_dirty() && other.is_dirty(), "one of the other's came later");
+        assert!(flush(&other));
+        assert!(!other.is_dirty());
+    }
+
+    #[test]
+    fn a_loss_fails_one_flush_on_whichever_queue() {
+        let [one, other] = queues();
+        one.wrote();
+        assert!(renew(&one, 1, 2));
+        assert!(!renew(&other, 1, 2), "it had nothing there");
+        assert!(!flush(&other));
+        assert!(flush(&other) && flush(&one));
+    }
+
+    #[test]
+    fn a_queue_that_does_not_know_of_the_loss_yet_is_not_covered() {
+        let [one, other] = queues();
+        other.wrote();
+        assert!(!renew(&one, 1, 2));
+        assert!(!flush(&one), "the write of the other queue is lost");
+        assert!(flush(&one), "it was reported");
+        other.wrote();
+        assert!(!flush(&one), "its answer was late: the write is one of the lost, too");
+        assert!(!renew(&other, 1, 2), "that was reported as well");
+        other.wrote();
+        assert!(flush(&one));
+    }
+
+    #[test]
+    fn a_flush_that_is_under_way_at_a_loss_fails() {
+        let [one, other] = queues();
+        other.wrote();
+        let covers = begin(&one);
+        (renew(&one, 1, 2), renew(&other, 1, 2));
+        assert!(!flush(&other), "the loss is reported here");
+        assert!(!end(&one, &covers), "and where it matters, too");
+    }
+
+    #[test]
+    fn what_a_former_session_has_left_is_unknown() {
+        for inherits in [true, false] {
+            let association = Association::with(2, Some(export(1)), inherits);
+            let other = association.seat(1);
+            other.connect(export(2));
+            assert_eq!(flush(&other), !inherits);
+            assert!(flush(&other));
+        }
+    }
+
+    #[test]
+    fn a_successor_begins_with_what_is_not_reported_or_not_known_everywhere() {
+        let [one, other] = queues();
+        let boot = || one.heritage().expect("it is connected").boot.as_u128();
+        one.wrote();
+        renew(&one, 1, 2);
+        assert_eq!(boot(), 1);
+        assert!(!flush(&one));
+        assert_eq!(boot(), 1, "the other queue is still there");
+        renew(&other, 1, 2);
+        assert_eq!(boot(), 2);
+        assert_eq!(one.export().map(|export| export.boot), Some(Uuid::from_u128(2)));
+    }
+
+    #[test]
+    fn epochs_differ_for_as_long_as_they_are_remembered() {
+        let [one, other] = queues();
+        other.wrote();
+        for boot in 2..70_000 {
+            assert!(!renew(&one, boot - 1, boot));
+            one.wrote();
+            assert!(flush(&one) || boot == 2);
+        }
+        renew(&other, 1, 69_999);
+        other.wrote();
+        assert!(flush(&one));
+    }
+
+    #[test]
+    fn a_new_size_is_news_once() {
+        let [one, other] = queues();
+        assert!(one.resize(SIZE * 2));
+        assert!(!other.resize(SIZE * 2));
+        assert_eq!((other.size(), other.export().map(|it| it.size)), (SIZE * 2, Some(SIZE * 2)));
+    }
+}
