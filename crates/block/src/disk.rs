@@ -16,6 +16,18 @@ pub trait Disk: Send + Sync {
     /// the same `token`, possibly before this call returns, on this or any other thread. The disk
     /// does not interpret `token`.
     fn submit(&self, request: Request, token: u64, sink: &Arc<dyn Sink>);
+
+    /// The queues of the disk, each a disk with memory of its own that a thread of its own serves:
+    /// requests of different queues share nothing. Empty: the disk has only itself.
+    fn queues(&self) -> Vec<Arc<dyn Disk>> {
+        Vec::new()
+    }
+}
+
+/// The queues of a disk: the disk itself if it has no others. There is one at least.
+pub fn queues(disk: &Arc<dyn Disk>) -> Vec<Arc<dyn Disk>> {
+    let queues = disk.queues();
+    if queues.is_empty() { vec![Arc::clone(disk)] } else { queues }
 }
 
 /// The recipient of answers. Called on the data path's own thread: it must not wait.

@@ -13,7 +13,7 @@ mod reclaim;
 mod request;
 
 pub use arena::{Arena, Extent, PAGE};
-pub use disk::{Disk, Sink};
+pub use disk::{Disk, Sink, queues};
 pub use errno::Errno;
 pub use reclaim::{avoid_reclaim_io, lock_memory};
 pub use request::{Completion, Geometry, Operation, Request};

@@ -111,7 +111,7 @@ impl Wish<'_> {
     fn ublk(&self, disk: Arc<dyn Disk>, host: &Host) -> Result<Box<dyn Attachment>> {
         let &Wish { queues, depth, export, identity, .. } = self;
         let options = UblkOptions { queues, depth, mark: mark(identity), partitions: true };
-        let adopt = |make| host.control().adopt(make);
+        let adopt = |queue, make| host.control().adopt(queue, make);
         if !self.growable || UblkDevice::grows().coded()? {
             return Ok(Box::new(UblkDevice::start(disk, options, &adopt).coded()?));
         }
@@ -262,7 +262,7 @@ impl Lasting {
         let disk: Arc<dyn Disk> = host.volume().clone();
         match (self.kind, self.number()) {
             (Kind::Ublk, _) => {
-                let adopt = |make| host.control().adopt(make);
+                let adopt = |queue, make| host.control().adopt(queue, make);
                 let mark = mark(self.identity);
                 Ok(if self.is_growable() {
                     let identity = self.identity.to_string();

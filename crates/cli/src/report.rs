@@ -52,6 +52,7 @@ pub(crate) fn session(report: &HostReport) -> Value {
     let sent = report.links.iter().map(|link| link.port.tx_frames).sum();
     json!({
         "state": state,
+        "queues": report.queues,
         "lost_for_s": seconds(report.lost_for),
         "time_left_s": seconds(report.time_left),
         "operations": report.waiting.operations,

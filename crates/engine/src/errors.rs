@@ -114,6 +114,12 @@ impl ErrorCounts {
         self.0[operation as usize][ErrorClass::from(errno) as usize] += 1;
     }
 
+    /// Adds other counters to these.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        let (mine, theirs) = (self.0.iter_mut().flatten(), other.0.iter().flatten());
+        mine.zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
     /// The counters that are not zero.
     pub fn iter(&self) -> impl Iterator<Item = (OperationKind, ErrorClass, u64)> {
         let all = OperationKind::ALL.into_iter().zip(&self.0).flat_map(|(operation, classes)| {

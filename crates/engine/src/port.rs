@@ -37,6 +37,17 @@ pub struct PortStats {
     pub overruns: u64,
 }
 
+impl std::ops::AddAssign for PortStats {
+    fn add_assign(&mut self, other: Self) {
+        self.rx_frames += other.rx_frames;
+        self.rx_bytes += other.rx_bytes;
+        self.tx_frames += other.tx_frames;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_refused += other.tx_refused;
+        self.overruns += other.overruns;
+    }
+}
+
 /// See the module.
 pub(crate) struct Port {
     link: Box<dyn Link>,

@@ -1,13 +1,13 @@
-//! The disk that attachments see: a queue of requests for the session's loop.
+//! The disk that attachments see: a queue of requests for each loop of the session.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
-use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Request, Sink};
+use tyche_block::{Arena, Completion, Disk, Errno, Extent, Geometry, Request, Sink};
 use tyche_wake::Doorbell;
 
-/// The most requests that wait for the loop. Attachments limit theirs far below; more are refused,
+/// The most requests that wait for a loop. Attachments limit theirs far below; more are refused,
 /// not waited for.
 const QUEUE_LEN: usize = 8192;
 
@@ -25,54 +25,93 @@ impl Submission {
     }
 }
 
-/// An export of a target as a disk of this machine.
+/// An export of a target as a disk of this machine. Requests go to the queue whose memory they use,
+/// those without memory to the first.
 pub struct Volume {
-    queue: ArrayQueue<Submission>,
-    pub(crate) doorbell: Doorbell,
-    arena: Arena,
-    geometry: Mutex<Geometry>,
-    /// Whether the session's loop has ended and takes no more requests.
-    closed: AtomicBool,
+    queues: Vec<Arc<VolumeQueue>>,
 }
 
 impl Volume {
-    pub(crate) fn new(arena: Arena) -> std::io::Result<Self> {
-        let geometry = Geometry::UNKNOWN;
-        Ok(Self {
-            queue: ArrayQueue::new(QUEUE_LEN),
-            doorbell: Doorbell::new()?,
-            arena,
-            geometry: Mutex::new(geometry),
-            closed: AtomicBool::new(false),
-        })
+    /// A disk with a queue for each of `arenas`, of which there is one at least.
+    pub(crate) fn new(arenas: impl IntoIterator<Item = Arena>) -> std::io::Result<Self> {
+        let geometry = Arc::new(Mutex::new(Geometry::UNKNOWN));
+        let queues = arenas.into_iter().map(|arena| {
+            let geometry = Arc::clone(&geometry);
+            Ok(Arc::new(VolumeQueue {
+                requests: ArrayQueue::new(QUEUE_LEN),
+                doorbell: Doorbell::new()?,
+                arena,
+                geometry,
+                closed: AtomicBool::new(false),
+            }))
+        });
+        Ok(Self { queues: queues.collect::<std::io::Result<_>>()? })
     }
 
+    /// The queues, for their loops.
+    pub(crate) fn loops(&self) -> &[Arc<VolumeQueue>] {
+        &self.queues
+    }
+}
+
+impl Disk for Volume {
+    fn geometry(&self) -> Geometry {
+        self.queues[0].geometry()
+    }
+
+    fn arena(&self) -> &Arena {
+        self.queues[0].arena()
+    }
+
+    fn submit(&self, request: Request, token: u64, sink: &Arc<dyn Sink>) {
+        let is_its = |buffer: &Extent| self.queues.iter().position(|it| buffer.is_of(&it.arena));
+        let queue = request.buffer.as_ref().and_then(is_its).unwrap_or(0);
+        self.queues[queue].submit(request, token, sink);
+    }
+
+    fn queues(&self) -> Vec<Arc<dyn Disk>> {
+        self.queues.iter().map(|queue| Arc::clone(queue) as Arc<dyn Disk>).collect()
+    }
+}
+
+/// One queue of a volume. A disk of its own, for those that keep to it.
+pub(crate) struct VolumeQueue {
+    requests: ArrayQueue<Submission>,
+    pub(crate) doorbell: Doorbell,
+    arena: Arena,
+    /// That of the whole volume.
+    geometry: Arc<Mutex<Geometry>>,
+    /// Whether the loop has ended and takes no more requests.
+    closed: AtomicBool,
+}
+
+impl VolumeQueue {
     pub(crate) fn set_geometry(&self, geometry: Geometry) {
         *self.geometry.lock().unwrap_or_else(PoisonError::into_inner) = geometry;
     }
 
     pub(crate) fn take(&self) -> Option<Submission> {
-        self.queue.pop()
+        self.requests.pop()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.requests.is_empty()
     }
 
     /// Closes the queue: requests in it, and later ones, fail.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        self.fail_queued();
+        self.fail_waiting();
     }
 
-    fn fail_queued(&self) {
-        while let Some(submission) = self.queue.pop() {
+    fn fail_waiting(&self) {
+        while let Some(submission) = self.requests.pop() {
             submission.fail(Errno::IO);
         }
     }
 }
 
-impl Disk for Volume {
+impl Disk for VolumeQueue {
     fn geometry(&self) -> Geometry {
         *self.geometry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,13 +122,13 @@ impl Disk for Volume {
 
     fn submit(&self, request: Request, token: u64, sink: &Arc<dyn Sink>) {
         let submission = Submission { request, token, sink: Arc::clone(sink) };
-        if let Err(refused) = self.queue.push(submission) {
+        if let Err(refused) = self.requests.push(submission) {
             return refused.fail(Errno::NOMEM);
         }
         self.doorbell.ring();
         // The loop may have ended between its last check and the push.
         if self.closed.load(Ordering::SeqCst) {
-            self.fail_queued();
+            self.fail_waiting();
         }
     }
 }

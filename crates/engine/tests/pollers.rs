@@ -94,7 +94,7 @@ fn stage() -> (Client, Arc<Events>, Receiver<Outcome>, Target) {
         sink: Arc::clone(&events) as _,
         results,
     };
-    client.host.control().adopt(Box::new(move || Some(Box::new(reader))));
+    client.host.control().adopt(0, Box::new(move || Some(Box::new(reader))));
     (client, events, received, target)
 }
 

@@ -122,6 +122,7 @@ impl Options {
         let options = HostOptions {
             session: self.session()?,
             links: if self.hand_over { self.hand_over(links)? } else { links },
+            further_queues: Vec::new(),
             placement: Placement::default(),
             ethertype: self.ethertype,
             arena_pages: self.memory.div_ceil(tyche_block::PAGE),

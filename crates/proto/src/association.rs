@@ -391,7 +391,8 @@ mod tests {
     #[test]
     fn a_flush_covers_what_all_queues_have_completed_before_it_began() {
         let [one, other] = queues();
-        (one.wrote(), other.wrote());
+        one.wrote();
+        other.wrote();
         let covers = begin(&one);
         other.wrote();
         assert!(end(&one, &covers));
@@ -429,7 +430,8 @@ mod tests {
         let [one, other] = queues();
         other.wrote();
         let covers = begin(&one);
-        (renew(&one, 1, 2), renew(&other, 1, 2));
+        renew(&one, 1, 2);
+        renew(&other, 1, 2);
         assert!(!flush(&other), "the loss is reported here");
         assert!(!end(&one, &covers), "and where it matters, too");
     }

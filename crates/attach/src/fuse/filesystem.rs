@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -35,6 +36,9 @@ const PIECE: u32 = 1 << 30;
 /// [`slots`]).
 pub(super) struct DiskFile {
     disk: Arc<dyn Disk>,
+    /// Its queues: requests take turns.
+    queues: Vec<Arc<dyn Disk>>,
+    turn: AtomicUsize,
     /// The name of the only file.
     name: String,
     in_flight: Arc<InFlight>,
@@ -51,7 +55,14 @@ impl DiskFile {
         io_max: u32,
     ) -> Self {
         let sink = Arc::clone(&in_flight) as _;
-        Self { disk, name: name.to_owned(), in_flight, sink, io_max }
+        let queues = tyche_block::queues(&disk);
+        let (name, turn) = (name.to_owned(), AtomicUsize::new(0));
+        Self { disk, queues, turn, name, in_flight, sink, io_max }
+    }
+
+    /// The queue for the next request.
+    fn queue(&self) -> &dyn Disk {
+        &*self.queues[self.turn.fetch_add(1, Ordering::Relaxed) % self.queues.len()]
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
@@ -82,8 +93,14 @@ impl DiskFile {
         })
     }
 
+    /// Submits a request without data.
     fn submit(&self, request: Request, answer: Answer) {
-        self.in_flight.submit(&*self.disk, &self.sink, request, answer);
+        self.submit_to(self.queue(), request, answer);
+    }
+
+    /// Submits a request to a queue, whose memory it has.
+    fn submit_to(&self, queue: &dyn Disk, request: Request, answer: Answer) {
+        self.in_flight.submit(queue, &self.sink, request, answer);
     }
 
     /// Zeroes a range, which has been checked to lie within the disk.
@@ -208,12 +225,12 @@ impl Filesystem for DiskFile {
         if len > self.io_max {
             return reply.error(Errno::EINVAL);
         }
-        let arena = self.disk.arena();
-        let Some(buffer) = slots::alloc(arena, len as usize, &self.in_flight.closed) else {
+        let queue = self.queue();
+        let Some(buffer) = slots::alloc(queue.arena(), len as usize, &self.in_flight.closed) else {
             return reply.error(Errno::ESHUTDOWN);
         };
         let request = Request { operation: Operation::Read, offset, len, buffer: Some(buffer) };
-        self.submit(request, Answer::Read(reply, len as usize));
+        self.submit_to(queue, request, Answer::Read(reply, len as usize));
     }
 
     fn write(
@@ -232,8 +249,8 @@ impl Filesystem for DiskFile {
             Ok(len) if len <= self.io_max => len,
             _ => return reply.error(Errno::EINVAL),
         };
-        let arena = self.disk.arena();
-        let Some(mut buffer) = slots::alloc(arena, data.len(), &self.in_flight.closed) else {
+        let (queue, closed) = (self.queue(), &self.in_flight.closed);
+        let Some(mut buffer) = slots::alloc(queue.arena(), data.len(), closed) else {
             return reply.error(Errno::ESHUTDOWN);
         };
         buffer.copy_from_slice(data);
@@ -241,7 +258,7 @@ impl Filesystem for DiskFile {
         let fua = flags.0 & libc::O_DSYNC != 0;
         let operation = Operation::Write { fua };
         let request = Request { operation, offset, len, buffer: Some(buffer) };
-        self.submit(request, Answer::Write(reply, len));
+        self.submit_to(queue, request, Answer::Write(reply, len));
     }
 
     fn fsync(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

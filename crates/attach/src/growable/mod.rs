@@ -22,12 +22,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tyche_block::Disk;
-use tyche_wake::MakePoller;
 
 use self::room::Room;
 use crate::claim::{self, Claim};
 use crate::mapper::{Map, Table, attribute};
-use crate::ublk::{Orphan, UblkDevice, UblkOptions};
+use crate::ublk::{Adopt, Orphan, UblkDevice, UblkOptions};
 use crate::{Attachment, Error, Stopped};
 
 /// Prefixes of our devices' names and UUIDs. By the device mapper's convention a UUID starts with
@@ -58,7 +57,7 @@ impl GrowableUblk {
         options: UblkOptions,
         name: &str,
         identity: &str,
-        adopt: &dyn Fn(MakePoller),
+        adopt: Adopt<'_>,
     ) -> Result<Self, Error> {
         Map::probe()?;
         let room = Room::new(Arc::clone(&disk));
@@ -93,7 +92,7 @@ impl GrowableUblk {
         disk: Arc<dyn Disk>,
         identity: &str,
         mark: u64,
-        adopt: &dyn Fn(MakePoller),
+        adopt: Adopt<'_>,
     ) -> Result<Self, Error> {
         let Some(map) = Map::find(&uuid(identity)) else {
             return Err(Error::new(format!("take over the device {identity}"), missing()));

@@ -15,12 +15,12 @@ pub(super) const OFFSET: u64 = 1 << 20;
 pub(super) struct Room {
     disk: Arc<dyn Disk>,
     /// The largest size of the disk ever shown. If it has shrunk, the lost bytes fail.
-    shown: AtomicU64,
+    shown: Arc<AtomicU64>,
 }
 
 impl Room {
     pub(super) fn new(disk: Arc<dyn Disk>) -> Arc<Self> {
-        let shown = AtomicU64::new(disk.geometry().size);
+        let shown = Arc::new(AtomicU64::new(disk.geometry().size));
         Arc::new(Self { disk, shown })
     }
 
@@ -72,6 +72,11 @@ impl Disk for Room {
             }
         };
         sink.complete(Completion { token, result, buffer: request.buffer });
+    }
+
+    fn queues(&self) -> Vec<Arc<dyn Disk>> {
+        let room = |disk| Arc::new(Self { disk, shown: Arc::clone(&self.shown) }) as _;
+        self.disk.queues().into_iter().map(room).collect()
     }
 }
 

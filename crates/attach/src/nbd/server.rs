@@ -105,7 +105,7 @@ impl NbdServer {
         });
         let acceptor = Acceptor {
             listener,
-            disk,
+            disks: tyche_block::queues(&disk),
             name: export_name.to_owned(),
             payload_max,
             shared: Arc::clone(&shared),
@@ -169,7 +169,8 @@ impl Drop for NbdServer {
 /// The thread that accepts connections, and starts a thread for each.
 struct Acceptor {
     listener: OwnedFd,
-    disk: Arc<dyn Disk>,
+    /// The queues of the disk: connections take turns.
+    disks: Vec<Arc<dyn Disk>>,
     name: String,
     payload_max: u32,
     shared: Arc<Shared>,
@@ -216,10 +217,12 @@ impl Acceptor {
         }
         let offer = Offer {
             name: self.name.clone(),
-            geometry: self.disk.geometry(),
+            geometry: self.disks[0].geometry(),
             payload_max: self.payload_max,
         };
-        let (disk, shared) = (Arc::clone(&self.disk), Arc::clone(&self.shared));
+        let turn = self.shared.counters.accepted.load(Ordering::Relaxed) as usize;
+        let disk = Arc::clone(&self.disks[turn % self.disks.len()]);
+        let shared = Arc::clone(&self.shared);
         let thread = {
             let peer = Arc::clone(&peer);
             thread::Builder::new().name("nbd-reader".into()).spawn(move || {

@@ -7,12 +7,12 @@
 //!                        Queue: its ring, its descriptors     a thread each, or the disk's own
 //!                               |  submit           ^  Inbox
 //!                               v                   |
-//!                             Disk: the session's thread
+//!                             Disk: the session's threads
 //! ```
 //!
-//! A single queue is polled by the thread that serves the disk, so a request goes from the block
-//! layer to the network without a hand-over. Several queues have threads of their own, which copy
-//! data at the same time.
+//! If the disk has as many queues, each queue of the device is polled by the thread that serves the
+//! disk's, so a request goes from the block layer to the network without a hand-over. More queues
+//! have threads of their own, which copy data at the same time.
 //!
 //! The device outlives this process: if the process dies, requests wait until another one [takes
 //! over](UblkDevice::recover), and those in flight are issued again. The devices of a program are
@@ -38,12 +38,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tyche_block::Disk;
-use tyche_wake::MakePoller;
 
 use self::abi::DeviceInfo;
 use self::control::Control;
 pub use self::orphan::Orphan;
 use self::params::{check_params, params};
+pub(crate) use self::service::Adopt;
 use self::service::Service;
 use crate::claim::{self, Claim};
 use crate::{Attachment, Error, SECTOR, Stopped, slots};
@@ -107,14 +107,14 @@ impl UblkDevice {
 
     /// Makes `disk` a block device.
     ///
-    /// `adopt` passes a poller to the thread that serves the disk.
+    /// `adopt` passes a poller to the thread that serves a queue of the disk, by its number.
     ///
     /// # Errors
     /// Without root or the driver; the system's error when it refuses.
     pub fn start(
         disk: Arc<dyn Disk>,
         options: UblkOptions,
-        adopt: &dyn Fn(MakePoller),
+        adopt: Adopt<'_>,
     ) -> Result<Self, Error> {
         let mut control = Control::open()?;
         let features = features(&mut control)?;
@@ -152,11 +152,7 @@ impl UblkDevice {
     /// # Errors
     /// `NotFound` if there is no such device; if its server lives; if the disk does not match the
     /// one that it was made from.
-    pub fn recover(
-        disk: Arc<dyn Disk>,
-        mark: u64,
-        adopt: &dyn Fn(MakePoller),
-    ) -> Result<Self, Error> {
+    pub fn recover(disk: Arc<dyn Disk>, mark: u64, adopt: Adopt<'_>) -> Result<Self, Error> {
         let Some(orphan) = Orphan::find(mark)?.filter(Orphan::waits) else {
             return Err(Error::new(
                 "take over a ublk device",

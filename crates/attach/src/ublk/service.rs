@@ -1,5 +1,5 @@
-//! The service of a device's queues: by the thread that serves the disk if there is one queue, or
-//! else by a thread for each.
+//! The service of a device's queues: by the threads that serve the disk's queues if there are as
+//! many, or else by a thread for each.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -23,6 +23,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two attempts to open the device.
 const OPEN_RETRY: Duration = Duration::from_millis(50);
 
+/// Passes a poller to the thread that serves a queue of the disk, by its number.
+pub(crate) type Adopt<'a> = &'a dyn Fn(usize, MakePoller);
+
 /// The served queues of a device.
 pub(super) struct Service {
     /// Disconnected once no queue is served any more.
@@ -36,7 +39,7 @@ impl Service {
         info: &DeviceInfo,
         disk: &Arc<dyn Disk>,
         partitions: bool,
-        adopt: &dyn Fn(MakePoller),
+        adopt: Adopt<'_>,
     ) -> Result<Self, Error> {
         let path = PathBuf::from(format!("/dev/ublkc{}", info.device));
         let explain = |error| Error::new(format!("serve {}", path.display()), error);
@@ -44,18 +47,21 @@ impl Service {
         let (ready, begun) = sync_channel(usize::from(info.queues));
         // Nothing is ever sent: the channel is disconnected when the last sender is dropped.
         let (alive, ended) = sync_channel(0);
+        let disks = tyche_block::queues(disk);
+        let have_threads = usize::from(info.queues) <= disks.len();
         for index in 0..info.queues {
+            let queue = usize::from(index) % disks.len();
             let seat = Seat {
                 device: Arc::clone(&device),
-                disk: Arc::clone(disk),
+                disk: Arc::clone(&disks[queue]),
                 index,
                 depth: info.depth,
                 partitions,
                 ready: ready.clone(),
                 _alive: alive.clone(),
             };
-            if info.queues == 1 {
-                adopt(Box::new(move || seat.poller()));
+            if have_threads {
+                adopt(queue, Box::new(move || seat.poller()));
             } else {
                 thread::Builder::new()
                     .name(format!("ublk-{index}"))

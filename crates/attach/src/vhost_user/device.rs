@@ -33,6 +33,8 @@ use crate::slots::Closed;
 #[derive(Clone)]
 pub(super) struct Template {
     pub(super) disk: Arc<dyn Disk>,
+    /// Its queues: those of the machine take turns.
+    pub(super) disk_queues: Vec<Arc<dyn Disk>>,
     /// The longest read or write, in bytes.
     pub(super) payload_max: u32,
     pub(super) queues: u16,
@@ -71,9 +73,10 @@ struct Served {
 }
 
 impl Served {
-    fn new(template: &Template) -> io::Result<Self> {
-        let Template { disk, identity, counters, .. } = template;
-        let queue = Arc::new(Queue::new(Arc::clone(disk), *identity, Arc::clone(counters)));
+    fn new(template: &Template, number: usize) -> io::Result<Self> {
+        let Template { disk_queues, identity, counters, .. } = template;
+        let disk = Arc::clone(&disk_queues[number % disk_queues.len()]);
+        let queue = Arc::new(Queue::new(disk, *identity, Arc::clone(counters)));
         Ok(Self { finisher: Finisher::start(Arc::clone(&queue))?, queue, taker: None })
     }
 }
@@ -174,7 +177,7 @@ impl Device {
         }
         let served = match line.served.take() {
             Some(served) => served,
-            None => Served::new(&self.template).map_err(Error::ReqHandlerError)?,
+            None => Served::new(&self.template, index).map_err(Error::ReqHandlerError)?,
         };
         let served = line.served.insert(served);
         if served.taker.is_some() {

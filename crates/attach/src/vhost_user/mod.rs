@@ -120,6 +120,7 @@ impl VhostUserBlk {
         let (socket, listener) = ListeningSocket::bind(socket_path, "vhost-user")?;
         let shared = Arc::new(Shared::default());
         let template = Template {
+            disk_queues: tyche_block::queues(&disk),
             disk,
             payload_max,
             queues: queues.get(),

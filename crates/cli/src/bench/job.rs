@@ -1,12 +1,14 @@
-//! Jobs: threads with a session each, that run the same task at the same time.
+//! Threads with a queue each, that run the same task at the same time. A job is a session, with
+//! one queue or several.
 //!
 //! ```text
-//! Jobs::each(work) --task--> job 0   InlineHost
-//!                  --task--> job 1   ..
+//! Jobs::each(work) --task--> job 0, queue 0   InlineHost
+//!                  --task--> job 0, queue 1   ..
+//!                  --task--> job 1, queue 0   ..
 //!                  <-- result of each --
 //! ```
 //!
-//! An idle job keeps its session alive. The first job that fails ends them all.
+//! An idle thread keeps its queue alive. The first that fails ends them all.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tyche_engine::{ConnectError, HostOptions, InlineHost, Notice};
+use tyche_proto::Seat;
 
 use super::load::{Shared, check_notices};
 use super::progress::{Progress, TICK};
@@ -48,21 +51,27 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// Connects a session for each of `options`.
+    /// Connects a session for each of `options`, with a thread for each of its queues.
     ///
     /// # Errors
     /// The error of the first job that fails.
     pub(super) fn start(session: &SessionArgs, options: Vec<HostOptions>) -> Result<Self> {
         let (failed, failures) = channel();
         let mut jobs = Vec::new();
-        for (index, options) in options.into_iter().enumerate() {
-            let (tasks, receiver) = channel();
-            let worker =
-                Worker { session: session.clone(), tasks: receiver, failed: failed.clone() };
-            let name = format!("tyche-job{index}");
-            let thread =
-                std::thread::Builder::new().name(name).spawn(move || worker.run(options))?;
-            jobs.push(Job { tasks: Some(tasks), thread: Some(thread) });
+        for (job, options) in options.into_iter().enumerate() {
+            let queues = options.queues();
+            let (connected, mut seats): (Vec<_>, Vec<_>) = (1..queues).map(|_| channel()).unzip();
+            let first = Place::First { queues, connected };
+            let places = std::iter::once(first).chain(seats.drain(..).map(Place::Further));
+            for (queue, (place, options)) in places.zip(options.split()).enumerate() {
+                let (tasks, receiver) = channel();
+                let worker =
+                    Worker { session: session.clone(), tasks: receiver, failed: failed.clone() };
+                let name = format!("tyche-job{job}.{queue}");
+                let thread = std::thread::Builder::new().name(name);
+                let thread = thread.spawn(move || worker.run(place, options))?;
+                jobs.push(Job { tasks: Some(tasks), thread: Some(thread) });
+            }
         }
         Ok(Self { jobs, failures, shared: Arc::default() })
     }
@@ -137,6 +146,14 @@ impl Drop for Jobs {
     }
 }
 
+/// The place of a thread in its job.
+enum Place {
+    /// It drives the first of so many queues, and gives the others their seats.
+    First { queues: usize, connected: Vec<Sender<Seat>> },
+    /// It drives a further queue, and gets its seat when the first is connected.
+    Further(Receiver<Seat>),
+}
+
 /// The state of a job's thread.
 struct Worker {
     session: SessionArgs,
@@ -145,16 +162,35 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(self, options: HostOptions) {
-        if let Err(error) = self.work(options) {
+    fn run(self, place: Place, options: HostOptions) {
+        if let Err(error) = self.work(place, options) {
             // The receiver is gone once another job has failed.
             let _ = self.failed.send(error);
         }
     }
 
-    fn work(&self, options: HostOptions) -> Result<()> {
-        let mut host = InlineHost::new(options);
-        host.connect(self.session.timeout()).map_err(|it| refused(&self.session, it))?;
+    fn work(&self, place: Place, options: HostOptions) -> Result<()> {
+        let connect = |host: &mut InlineHost| {
+            host.connect(self.session.timeout()).map_err(|it| refused(&self.session, it))
+        };
+        let mut host = match place {
+            Place::First { queues, connected } => {
+                let mut host = InlineHost::with_queues(options, queues);
+                connect(&mut host)?;
+                for (queue, connected) in (1..).zip(connected) {
+                    // A thread that has ended has said why.
+                    let _ = connected.send(host.association().seat(queue));
+                }
+                host
+            }
+            Place::Further(seat) => {
+                // The first queue has failed, and said why.
+                let Ok(seat) = seat.recv() else { return Ok(()) };
+                let mut host = InlineHost::join(options, seat);
+                connect(&mut host)?;
+                host
+            }
+        };
         while let Some(task) = self.next_task(&mut host)? {
             task(&mut host)?;
         }

@@ -54,13 +54,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = size)]
     bs: u32,
 
-    /// Requests in flight, of each job.
+    /// Requests in flight, of each job and queue.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     iodepth: u16,
 
-    /// Jobs at the same time, each with a thread, a session and a socket of its own. To write with
-    /// more than one, the export has to be `shared`.
+    /// Jobs at the same time, each with a session of its own, which has a thread for each of its
+    /// queues. To write with more than one, the export has to be `shared`.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -161,7 +161,7 @@ impl Bench {
         self.time
     }
 
-    /// Number of jobs.
+    /// Number of threads: one for each queue of each job.
     pub fn jobs(&self) -> usize {
         self.jobs.count()
     }

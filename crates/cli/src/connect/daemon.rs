@@ -452,7 +452,7 @@ fn wish<'a>(args: &'a ConnectArgs, kind: Kind, identity: Uuid, dir: &'a Path) ->
         dir,
         socket: args.socket.as_deref(),
         identity,
-        queues: args.queues,
+        queues: args.session.queues,
         depth: args.session.queue_size,
         growable: args.growable,
         answer_within: args.session.answer_within(),

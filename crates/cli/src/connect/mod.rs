@@ -55,13 +55,6 @@ pub struct ConnectArgs {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Queues of the block device, 1 to 64, where it can have several. One is served by the thread
-    /// that talks to the target, without any hand-over; more have a thread each, which pays where
-    /// copying is what takes the time.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=64))]
-    queues: u16,
-
     /// Let the device grow while it is in use, also as ublk on Linux before 6.16: a device of the
     /// device mapper is put on top, on which the kernel looks for no partitions (kpartx does). All
     /// other block devices can grow in any case.

@@ -41,11 +41,16 @@ pub(super) fn add_link(control: &HostControl, args: &SessionArgs, name: &str) ->
 }
 
 fn try_add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result<()> {
-    let (links, warnings) = args.open_links(&[name.to_owned()], &args.placement.placement()?)?;
-    log_warnings(&warnings);
-    for link in links {
-        control.add_link(link).map_err(|error| link_error(error, name))?;
-    }
+    let placement = args.placement.placement()?;
+    let open = |queue| {
+        let (mut links, warnings) = args.open_links(&[name.to_owned()], &placement)?;
+        if queue == 0 {
+            log_warnings(&warnings);
+        }
+        Ok(links.remove(0))
+    };
+    let links = (0..control.queues()).map(open).collect::<Result<_>>()?;
+    control.add_link(links).map_err(|error| link_error(error, name))?;
     tracing::info!(link = name, "link added");
     Ok(())
 }

@@ -21,6 +21,8 @@ use crate::placement::PlacementArgs;
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
+/// Memory that each queue has for that at least.
+const ARENA_PAGES_MIN: usize = (16 << 20) / 4096;
 /// Pages wanted for the target's data queue.
 const DAMQ_PAGES: u32 = (32 << 20) / 4096;
 /// Operations in progress at once; the rest waits in the queue.
@@ -69,6 +71,13 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
         value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) channels: u8,
+
+    /// Queues of the session, 1 to 64. Each has a thread, channels, memory, and a socket on each
+    /// link of its own, so that requests of different queues share nothing. A block device gets as
+    /// many queues where its kind can have several.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) queues: u16,
 
     /// Which channel a request takes.
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
@@ -174,6 +183,8 @@ impl SessionArgs {
         let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
         let placement = self.placement.placement()?;
         let (links, warnings) = self.open_links(&self.links, &placement)?;
+        let further = (1..self.queues).map(|_| Ok(self.open_links(&self.links, &placement)?.0));
+        let further_queues = further.collect::<Result<_>>()?;
         let (target, export) = self.wanted()?;
         let session = SessionConfig {
             host: self.host()?,
@@ -199,9 +210,10 @@ impl SessionArgs {
         let options = HostOptions {
             session,
             links,
+            further_queues,
             placement,
             ethertype: self.link.ethertype,
-            arena_pages: ARENA_PAGES,
+            arena_pages: (ARENA_PAGES / usize::from(self.queues)).max(ARENA_PAGES_MIN),
             spin: self.link.spin(),
             hand_over: self.link.wrapper.as_ref().is_some_and(|it| it.hands_over()),
         };

@@ -9,12 +9,15 @@ use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Request, Sink};
 use tyche_numa::{Home, Placement};
 use tyche_proto::wire::{Echo, Mac, Status};
 use tyche_proto::{
-    Instant, OpId, Outgoing, Part, PathReport, PortConfig, Problem, Session, SessionEvent,
+    Instant, OpId, Outgoing, Part, PathReport, PortConfig, Problem, Seat, Session, SessionEvent,
     SubmitError,
 };
 
 use super::latency::Latency;
-use super::{HostLink, HostOptions, HostReport, LinkError, LinkReport, Notice, RequestCounts};
+use super::report::QueueReport;
+use super::{
+    HostLink, HostOptions, HostReport, LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
+};
 use crate::clock::{self, now};
 use crate::conversion::{geometry, operation, result};
 use crate::placed::{self, LinkNodes, Residence, SessionNodes};
@@ -91,7 +94,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(options: HostOptions) -> Self {
+    pub(super) fn new(options: HostOptions, seat: Seat) -> Self {
         let HostOptions { session, links, placement, ethertype, .. } = options;
         let opening = Opening { placement, ethertype, stages: session.stages };
         let opened = links.into_iter().map(|link| opening.open(link));
@@ -100,7 +103,7 @@ impl Driver {
         let now = now();
         Self {
             stages: session.stages.then(|| HostStages::new(operations_max)),
-            session: Session::new(session, &configs, secrets(), now),
+            session: Session::with_seat(session, seat, &configs, secrets(), now),
             ports: ports.into_iter().map(Some).collect(),
             opening,
             residence: Residence::new(),
@@ -259,6 +262,12 @@ impl Driver {
         frames > 0
     }
 
+    /// Another queue of the session has failed.
+    pub(super) fn check(&mut self, now: Instant) {
+        self.session.handle_timeout(now);
+        self.settle(None);
+    }
+
     /// Ends the session and tells the target.
     pub(super) fn disconnect(&mut self, now: Instant) {
         self.session.disconnect(now);
@@ -364,8 +373,8 @@ impl Driver {
         }
     }
 
-    /// Reports the state of the session.
-    pub(super) fn report(&mut self, now: Instant, arena: &Arena) -> HostReport {
+    /// Reports the state of the queue.
+    pub(super) fn report(&mut self, now: Instant, arena: &Arena) -> QueueReport {
         let session = &self.session;
         let ports = self.ports.iter_mut().enumerate();
         let links = ports.filter_map(|(index, port)| {
@@ -374,7 +383,8 @@ impl Driver {
             Some(link_report(port, channels, session.is_deaf(index)))
         });
         let links = links.collect();
-        HostReport {
+        let report = HostReport {
+            queues: 1,
             live: session.is_live(),
             lost_for: session.lost_since().map(|since| now.since(since)),
             time_left: session.time_left(now),
@@ -384,8 +394,8 @@ impl Driver {
             channel: session.stats(),
             rejects: session.rejects().iter().collect(),
             requests: self.counts,
-            reads: self.reads.report(now),
-            writes: self.writes.report(now),
+            reads: LatencyReport::default(),
+            writes: LatencyReport::default(),
             nodes: SessionNodes {
                 thread: self.residence.node(),
                 cpus: placed::own_cpus(),
@@ -394,7 +404,8 @@ impl Driver {
             node_counts: session.node_counts(),
             problem: session.problem(),
             links,
-        }
+        };
+        QueueReport { report, reads: self.reads.at(now), writes: self.writes.at(now) }
     }
 }
 

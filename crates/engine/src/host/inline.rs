@@ -1,10 +1,11 @@
 //! Inline mode: the thread that submits requests drives the session.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_proto::wire::Echo;
-use tyche_proto::{Instant, Problem};
+use tyche_proto::{Association, Instant, Problem, Seat, Session};
 use tyche_wake::Spin;
 
 use super::driver::{Driver, Job};
@@ -19,6 +20,8 @@ use crate::wait::wait;
 /// host for lost.
 pub struct InlineHost {
     driver: Driver,
+    /// Its place among the queues.
+    seat: Seat,
     arena: Arena,
     spin: Spin,
 }
@@ -29,13 +32,32 @@ impl InlineHost {
     /// # Panics
     /// Without a link.
     pub fn new(options: HostOptions) -> Self {
+        Self::with_queues(options, 1)
+    }
+
+    /// The first queue of a session with so many; other threads [join](Self::join) when it is
+    /// connected.
+    ///
+    /// # Panics
+    /// Without a link, or unless there are 1 to [`QUEUES_MAX`](tyche_proto::QUEUES_MAX) queues.
+    pub fn with_queues(options: HostOptions, queues: usize) -> Self {
+        let association = <Session>::association(&options.session, queues);
+        Self::join(options, association.seat(0))
+    }
+
+    /// A further queue of a session, to be driven by another thread: not yet connected, as after
+    /// [`new`](Self::new). The options are those of the first queue, with links of its own.
+    ///
+    /// # Panics
+    /// Without a link.
+    pub fn join(options: HostOptions, seat: Seat) -> Self {
         assert!(!options.links.is_empty(), "a session needs a link");
         let home = options.home();
         let arena = placed::request_arena(&options.placement, &home, options.arena_pages);
         let spin = Spin::new(options.spin);
-        let mut driver = Driver::new(options);
+        let mut driver = Driver::new(options, seat.clone());
         driver.move_in();
-        Self { driver, arena, spin }
+        Self { driver, seat, arena, spin }
     }
 
     /// Waits until the session is connected.
@@ -77,6 +99,11 @@ impl InlineHost {
     /// Before the session is connected.
     pub fn geometry(&self) -> Geometry {
         self.driver.geometry().expect("the session is connected")
+    }
+
+    /// What the session's queues share: the others take their seats there.
+    pub fn association(&self) -> &Arc<Association> {
+        self.seat.association()
     }
 
     /// The memory for the buffers of requests.
@@ -188,7 +215,7 @@ impl InlineHost {
 
     /// Reports the state of the session.
     pub fn report(&mut self) -> HostReport {
-        self.driver.report(now(), &self.arena)
+        self.driver.report(now(), &self.arena).single()
     }
 
     /// Ends the session: tells the target, and waits up to `timeout` for its confirmation. Requests

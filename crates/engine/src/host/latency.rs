@@ -11,6 +11,7 @@ use crate::histogram::Histogram;
 const WINDOW: Duration = Duration::from_secs(5);
 
 /// The latency of one kind of request.
+#[derive(Clone)]
 pub(super) struct Latency {
     all: Histogram,
     /// This window and the one before.
@@ -69,8 +70,21 @@ impl Latency {
         self.since = now;
     }
 
-    pub(super) fn report(&mut self, now: Instant) -> LatencyReport {
+    /// What is counted by now.
+    pub(super) fn at(&mut self, now: Instant) -> Self {
         self.roll(now);
+        self.clone()
+    }
+
+    /// Adds what another queue has counted by the same time.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.all.merge(&other.all);
+        for (mine, theirs) in self.windows.iter_mut().zip(&other.windows) {
+            mine.merge(theirs);
+        }
+    }
+
+    pub(super) fn report(&self) -> LatencyReport {
         let [mut recent, before] = self.windows.clone();
         recent.merge(&before);
         LatencyReport { all: figures(&self.all), recent: figures(&recent) }
@@ -101,23 +115,23 @@ mod tests {
             latency.add(after(0), after(1));
         }
         latency.add(after(0), after(100));
-        let LatencyReport { all, recent } = latency.report(after(200));
+        let LatencyReport { all, recent } = latency.at(after(200)).report();
         assert_eq!((all, all.count), (recent, 100));
         assert_eq!(all.mean, Duration::from_micros(1990));
         assert!((970..=1000).contains(&all.p50.as_micros()), "{:?}", all.p50);
         assert!(all.p99 < Duration::from_millis(2), "one of a hundred took longer");
 
         latency.add(after(5200), after(5300));
-        assert_eq!(latency.report(after(5300)).recent.count, 101, "the window before counts");
-        assert_eq!(latency.report(after(10_400)).recent.count, 1);
-        assert_eq!(latency.report(after(60_000)).recent, LatencyFigures::default());
-        assert_eq!(latency.report(after(60_000)).all.count, 101);
+        assert_eq!(latency.at(after(5300)).report().recent.count, 101, "the window before counts");
+        assert_eq!(latency.at(after(10_400)).report().recent.count, 1);
+        assert_eq!(latency.at(after(60_000)).report().recent, LatencyFigures::default());
+        assert_eq!(latency.at(after(60_000)).report().all.count, 101);
     }
 
     #[test]
     fn a_clock_that_was_read_before_the_request_began_makes_no_long_time() {
         let mut latency = Latency::new(after(0));
         latency.add(after(2), after(1));
-        assert_eq!(latency.report(after(2)).all.p99, Duration::ZERO);
+        assert_eq!(latency.at(after(2)).report().all.p99, Duration::ZERO);
     }
 }

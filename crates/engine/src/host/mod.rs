@@ -1,30 +1,32 @@
-//! The host's side: a session and its links. In *queue* mode a thread of its own drives it, to
-//! which any number of threads submit requests ([`Host`]). In *inline* mode the submitting thread
-//! drives it, without any hand-over ([`InlineHost`]). MSST 2014, sections II.C and IV.D.
+//! The host's side: a session and its links. In *queue* mode threads of its own drive it, to which
+//! any number of threads submit requests ([`Host`]). In *inline* mode the submitting thread drives
+//! it, without any hand-over ([`InlineHost`]). MSST 2014, sections II.C and IV.D.
+//!
+//! A session has one or more *queues*, each with a thread, memory, channels and a socket on each
+//! link of its own. On the data path they share nothing.
 
 mod driver;
 mod inline;
 mod latency;
-mod thread;
+mod notices;
+mod queue;
+mod report;
+mod session;
 mod workqueue;
 
 use std::time::Duration;
 
 use tyche_link::Link;
 use tyche_numa::{Home, Placement};
-use tyche_proto::wire::{Mac, Reason, Reject, Versions};
-use tyche_proto::{
-    ChannelStats, ExportState, Failure, Former, NodeCounts, PathReport, Problem, SessionConfig,
-    Waiting,
-};
+use tyche_proto::wire::{Mac, Reason, Versions};
+use tyche_proto::{ExportState, Failure, Former, Problem, SessionConfig};
 
 pub use inline::{ConnectError, InlineHost};
 pub use latency::{LatencyFigures, LatencyReport};
-pub use thread::{Host, HostControl};
+pub use report::{HostReport, LinkReport, RequestCounts};
+pub use session::{Host, HostControl};
 
-use crate::errors::ErrorCounts;
-use crate::placed::{self, LinkNodes, SessionNodes};
-use crate::port::PortStats;
+use crate::placed;
 
 /// A link that may reach the target.
 pub struct HostLink {
@@ -40,12 +42,15 @@ pub struct HostOptions {
     pub session: SessionConfig,
     /// The links to use, at least one.
     pub links: Vec<HostLink>,
+    /// For each further queue its own links, over the same interfaces. For a [`Host`] only: each
+    /// thread with an [`InlineHost`] makes a queue of its own ([`InlineHost::join`]).
+    pub further_queues: Vec<Vec<HostLink>>,
     /// Placement of the links' threads and memory. The session's thread, or the one that makes an
     /// [`InlineHost`], runs near the links if all are on one node.
     pub placement: Placement,
     /// EtherType of the frames.
     pub ethertype: u16,
-    /// Pages of memory for the data of requests, over all nodes.
+    /// Pages of memory for the data of requests, over all nodes; for each queue.
     pub arena_pages: usize,
     /// The longest spin before sleeping; zero: no spin.
     pub spin: Duration,
@@ -55,6 +60,30 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
+    /// Number of queues.
+    pub fn queues(&self) -> usize {
+        1 + self.further_queues.len()
+    }
+
+    /// The options of each queue alone: all have the same but for their links, and share what a
+    /// session may ask of its target.
+    pub fn split(mut self) -> Vec<Self> {
+        let further = std::mem::take(&mut self.further_queues);
+        self.session.damq_pages = self.session.damq_pages.div_ceil(1 + further.len() as u32);
+        let own = |links| Self {
+            session: self.session.clone(),
+            links,
+            further_queues: Vec::new(),
+            placement: self.placement.clone(),
+            ethertype: self.ethertype,
+            arena_pages: self.arena_pages,
+            spin: self.spin,
+            hand_over: self.hand_over,
+        };
+        let further: Vec<_> = further.into_iter().map(own).collect();
+        std::iter::once(self).chain(further).collect()
+    }
+
     /// The placement of a thread that serves all links.
     fn home(&self) -> Home {
         let homes = self.links.iter().map(|it| placed::home(&self.placement, &*it.link));
@@ -65,9 +94,9 @@ impl HostOptions {
 /// Notices of a session to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A channel is live, for the first time or again.
+    /// Channels are live, for the first time or again.
     Connected(ExportState),
-    /// The last live channel was lost; requests wait.
+    /// The last live channel was lost, or that of a queue; requests wait.
     Lost(Problem),
     /// A channel is live over this link to this address of the target.
     Joined(String, Mac),
@@ -101,87 +130,4 @@ pub enum LinkError {
     Last,
     /// The session has ended, or does not answer within a second.
     Gone,
-}
-
-/// A report on one of the session's links.
-#[derive(Clone, Debug)]
-pub struct LinkReport {
-    /// Name of the link.
-    pub link: String,
-    /// Its address.
-    pub mac: Mac,
-    /// Whether a channel is live on it.
-    pub live: bool,
-    /// Longest frame in bytes that has reached the target; zero if not known yet.
-    pub frame_len: usize,
-    /// Longest frame in bytes that the link itself takes.
-    pub frame_len_max: usize,
-    /// Smoothed round-trip time; the shortest of all channels.
-    pub rtt: Duration,
-    /// The congestion window, in frames.
-    pub congestion_window: u32,
-    /// The error of the last attempt to connect, or the fault of the link.
-    pub problem: Option<String>,
-    /// Counters.
-    pub port: PortStats,
-    /// Error counters of the link, by name.
-    pub link_counters: Vec<(&'static str, u64)>,
-    /// The channels on it.
-    pub channels: Vec<PathReport>,
-    /// NUMA nodes of its parts.
-    pub nodes: LinkNodes,
-}
-
-/// A report on a session.
-#[derive(Clone, Debug)]
-pub struct HostReport {
-    /// Whether a channel is live.
-    pub live: bool,
-    /// Time since the target was lost.
-    pub lost_for: Option<Duration>,
-    /// Time left before all requests fail.
-    pub time_left: Option<Duration>,
-    /// Whether all requests fail.
-    pub over: bool,
-    /// The export, once connected.
-    pub export: Option<ExportState>,
-    /// Requests in progress, and their age.
-    pub waiting: Waiting,
-    /// Counters of the protocol.
-    pub channel: ChannelStats,
-    /// Dropped frames by reason.
-    pub rejects: Vec<(Reject, u64)>,
-    /// Requests answered, and bytes moved by them: reads, writes, others.
-    pub requests: RequestCounts,
-    /// Latency of successful reads.
-    pub reads: LatencyReport,
-    /// Latency of successful writes.
-    pub writes: LatencyReport,
-    /// NUMA nodes of the session.
-    pub nodes: SessionNodes,
-    /// Counters of requests by their locality to NUMA nodes.
-    pub node_counts: NodeCounts,
-    /// The problem of the most recent failed attempts to reach the target.
-    pub problem: Option<Problem>,
-    /// The links.
-    pub links: Vec<LinkReport>,
-}
-
-/// Counters of the session's requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequestCounts {
-    /// Reads answered.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes answered.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Flushes answered.
-    pub flushes: u64,
-    /// Discards and write-zeroes answered.
-    pub others: u64,
-    /// Requests that ended with an error.
-    pub errors: ErrorCounts,
 }

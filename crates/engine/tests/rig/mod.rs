@@ -96,6 +96,7 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
     HostOptions {
         session,
         links: vec![HostLink { link, target: None }],
+        further_queues: Vec::new(),
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         arena_pages: 4096,

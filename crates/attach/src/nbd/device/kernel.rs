@@ -44,7 +44,8 @@ impl Ends {
 
 /// Serves the kernel on any number of connections. Dropping it hangs up.
 pub(super) struct Server {
-    disk: Arc<dyn Disk>,
+    /// The queues of the disk: connections take turns.
+    disks: Vec<Arc<dyn Disk>>,
     /// In bytes.
     request_max: u32,
     counters: Arc<Counters>,
@@ -53,9 +54,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(disk: Arc<dyn Disk>, request_max: u32) -> Self {
+    pub(super) fn new(disk: &Arc<dyn Disk>, request_max: u32) -> Self {
         Self {
-            disk,
+            disks: tyche_block::queues(disk),
             request_max,
             counters: Arc::default(),
             stopping: Arc::default(),
@@ -70,7 +71,8 @@ impl Server {
     /// every wait.
     pub(super) fn serve(&mut self, stream: UnixStream) -> io::Result<()> {
         let peer = Arc::new(Peer::new(stream));
-        let (disk, counters) = (Arc::clone(&self.disk), Arc::clone(&self.counters));
+        let disk = Arc::clone(&self.disks[self.connections.len() % self.disks.len()]);
+        let counters = Arc::clone(&self.counters);
         let (request_max, stopping) = (self.request_max, Arc::clone(&self.stopping));
         let thread = {
             let peer = Arc::clone(&peer);

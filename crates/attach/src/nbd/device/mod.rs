@@ -140,7 +140,7 @@ impl NbdDevice {
             let configuration = configuration(&disk.geometry(), options, &sockets);
             driver.connect(&configuration).map_err(explain)?
         };
-        let mut server = Server::new(Arc::clone(&disk), request_max);
+        let mut server = Server::new(&disk, request_max);
         let served = ends.into_iter().try_for_each(|ends| server.serve(ends.ours));
         // From here on, dropping it removes the device.
         let device = Self::of(number, disk, driver, server, options);
@@ -180,7 +180,7 @@ impl NbdDevice {
                 .remedy("the arena must be as large as the former process's"));
         }
         let driver = Driver::open()?;
-        let mut server = Server::new(Arc::clone(&disk), request_max);
+        let mut server = Server::new(&disk, request_max);
         let deadline = Instant::now() + RECONNECT_TIMEOUT;
         while server.connections() < usize::from(sockets.get()) {
             let ends = Ends::pair().map_err(|error| Error::new(action.as_str(), error))?;

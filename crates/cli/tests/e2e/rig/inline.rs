@@ -57,6 +57,7 @@ impl Rig {
         let mut host = InlineHost::new(HostOptions {
             session,
             links: links.iter().map(open).collect(),
+            further_queues: Vec::new(),
             placement: Placement::default(),
             ethertype: ETHERTYPE,
             arena_pages: ARENA_PAGES,

@@ -1,74 +1,103 @@
-//! Queue mode: a thread of the session's own, to which any thread submits requests.
+//! A queue of a session: its thread, which joins the links, the protocol and the volume.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use tyche_block::{Disk, Errno};
-use tyche_proto::Instant;
+use tyche_proto::{Instant, Seat};
 use tyche_wake::{MakePoller, Polled, Poller, Spin};
 
 use super::driver::{Done, Driver, Job};
+use super::notices::Notices;
+use super::report::QueueReport;
 use super::workqueue::WorkQueue;
-use super::{HostLink, HostOptions, HostReport, LinkError, Notice};
+use super::{HostLink, HostOptions, LinkError, Notice};
 use crate::clock::now;
-use crate::placed;
-use crate::volume::Volume;
+use crate::volume::VolumeQueue;
 use crate::wait::wait;
 
-enum Command {
-    Report(SyncSender<HostReport>),
+/// The threads of a session's queues.
+pub(super) type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
+
+/// An order to a queue.
+pub(super) enum Command {
+    Report(SyncSender<QueueReport>),
     AddLink(HostLink, SyncSender<Result<(), LinkError>>),
     RemoveLink(String, SyncSender<Result<(), LinkError>>),
     Adopt(MakePoller),
+    /// Another queue has failed.
+    Check,
     Disconnect,
     Abort,
 }
 
-/// The running session. Dropping it aborts the session.
-pub struct Host {
-    volume: Arc<Volume>,
-    commands: Sender<Command>,
-    thread: Option<JoinHandle<()>>,
+/// Orders a queue from any thread.
+#[derive(Clone)]
+pub(super) struct QueueControl {
+    pub(super) volume: Arc<VolumeQueue>,
+    pub(super) commands: Sender<Command>,
 }
 
-impl Host {
-    /// Starts the session's thread, which begins to look for the target at once, and calls `notify`
-    /// with each notice, in order. `notify` must not wait.
+impl QueueControl {
+    pub(super) fn send(&self, command: Command) {
+        // Once the session is over the channel is closed: there is nothing to control.
+        let _ = self.commands.send(command);
+        self.volume.doorbell.ring();
+    }
+
+    /// Sends a command that is answered; returns where the answer comes.
+    pub(super) fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Receiver<T> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(command(sender));
+        receiver
+    }
+}
+
+/// A queue that has no thread yet.
+pub(super) struct Starter {
+    /// For this queue alone.
+    pub(super) options: HostOptions,
+    pub(super) seat: Seat,
+    pub(super) volume: Arc<VolumeQueue>,
+    pub(super) commands: Receiver<Command>,
+    pub(super) notices: Arc<Notices>,
+    /// All queues of the session.
+    pub(super) queues: Arc<[QueueControl]>,
+    pub(super) threads: Threads,
+}
+
+impl Starter {
+    /// Starts the thread. It starts those of `others` once it is connected.
     ///
     /// # Errors
     /// The system's error when a thread or an eventfd cannot be created.
-    ///
-    /// # Panics
-    /// Without a link.
-    pub fn start(
-        options: HostOptions,
-        notify: impl FnMut(Notice) + Send + 'static,
-    ) -> io::Result<Self> {
-        assert!(!options.links.is_empty(), "a session needs a link");
-        let home = options.home();
-        let arena = placed::request_arena(&options.placement, &home, options.arena_pages);
-        let volume = Arc::new(Volume::new(arena)?);
-        let (commands, receiver) = channel();
-        let notify = Box::new(notify);
+    pub(super) fn start(self, others: Vec<Self>) -> io::Result<()> {
+        let Self { options, seat, volume, commands, notices, queues, threads } = self;
         let work_queue = options.hand_over.then(|| WorkQueue::start(options.spin)).transpose()?;
-        let shared = Arc::clone(&volume);
-        let thread = std::thread::Builder::new().name("tyche-session".into());
-        let thread = thread.spawn(move || {
+        let queue = seat.queue();
+        let name = match queue {
+            0 => "tyche-session".to_owned(),
+            _ => format!("tyche-queue{queue}"),
+        };
+        notices.begin(queue);
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
             let spin = Spin::new(options.spin);
-            let mut driver = Driver::new(options);
+            let mut driver = Driver::new(options, seat);
             driver.move_in();
             if let Some(geometry) = driver.geometry() {
-                shared.set_geometry(geometry);
+                volume.set_geometry(geometry);
             }
-            let body = HostLoop {
+            let body = QueueLoop {
                 driver,
-                volume: shared,
+                volume,
                 held: None,
-                commands: receiver,
-                notify,
+                commands,
+                queue,
+                notices,
+                queues,
+                others,
                 work_queue,
                 pollers: Vec::new(),
                 spin,
@@ -76,102 +105,24 @@ impl Host {
             };
             body.run();
         })?;
-        Ok(Self { volume, commands, thread: Some(thread) })
-    }
-
-    /// The disk. Its geometry is known after the first [`Notice::Connected`], and soon after the
-    /// start if the session has a predecessor.
-    pub fn volume(&self) -> &Arc<Volume> {
-        &self.volume
-    }
-
-    /// A handle for other threads.
-    pub fn control(&self) -> HostControl {
-        HostControl { volume: Arc::clone(&self.volume), commands: self.commands.clone() }
+        threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
     }
 }
 
-impl Drop for Host {
-    fn drop(&mut self) {
-        self.control().abort();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the session's thread panicked");
-        }
-    }
-}
-
-/// Controls a session from any thread.
-#[derive(Clone)]
-pub struct HostControl {
-    volume: Arc<Volume>,
-    commands: Sender<Command>,
-}
-
-impl HostControl {
-    fn send(&self, command: Command) {
-        // Once the session is over the channel is closed: there is nothing to control.
-        let _ = self.commands.send(command);
-        self.volume.doorbell.ring();
-    }
-
-    /// Ends the session and tells the target. [`Notice::Closed`] follows.
-    pub fn disconnect(&self) {
-        self.send(Command::Disconnect);
-    }
-
-    /// Aborts the session: all requests in progress fail. [`Notice::Closed`] follows.
-    pub fn abort(&self) {
-        self.send(Command::Abort);
-    }
-
-    /// Adds a link to the session.
-    ///
-    /// # Errors
-    /// `InUse` or `Gone`.
-    pub fn add_link(&self, link: HostLink) -> Result<(), LinkError> {
-        self.order(|answer| Command::AddLink(link, answer))
-    }
-
-    /// Removes a link from the session; requests use the others.
-    ///
-    /// # Errors
-    /// `Unknown`, `Last` or `Gone`.
-    pub fn remove_link(&self, name: &str) -> Result<(), LinkError> {
-        self.order(|answer| Command::RemoveLink(name.to_owned(), answer))
-    }
-
-    /// Adds a poller to the session's thread. It is polled until it ends, even after the end of the
-    /// session.
-    pub fn adopt(&self, make: MakePoller) {
-        self.send(Command::Adopt(make));
-    }
-
-    fn order(
-        &self,
-        command: impl FnOnce(SyncSender<Result<(), LinkError>>) -> Command,
-    ) -> Result<(), LinkError> {
-        let (sender, receiver) = sync_channel(1);
-        self.send(command(sender));
-        receiver.recv_timeout(Duration::from_secs(1)).unwrap_or(Err(LinkError::Gone))
-    }
-
-    /// Reports the state of the session; `None` if it has ended or does not answer within a second.
-    pub fn report(&self) -> Option<HostReport> {
-        let (sender, receiver) = sync_channel(1);
-        self.send(Command::Report(sender));
-        receiver.recv_timeout(Duration::from_secs(1)).ok()
-    }
-}
-
-struct HostLoop {
+struct QueueLoop {
     driver: Driver,
-    volume: Arc<Volume>,
+    volume: Arc<VolumeQueue>,
     /// A request taken from the queue when the session was full.
     held: Option<Job>,
     commands: Receiver<Command>,
-    notify: Box<dyn FnMut(Notice) + Send>,
+    /// Number of this queue.
+    queue: usize,
+    notices: Arc<Notices>,
+    /// All queues of the session.
+    queues: Arc<[QueueControl]>,
+    /// Those that wait for this one to be connected.
+    others: Vec<Starter>,
     /// The work queue that delivers answers, if there is one.
     work_queue: Option<WorkQueue>,
     /// Pollers that share this thread.
@@ -180,7 +131,7 @@ struct HostLoop {
     closed: bool,
 }
 
-impl HostLoop {
+impl QueueLoop {
     fn run(mut self) {
         // Without the privilege there is no protection, but the disk works.
         if let Err(error) = tyche_block::avoid_reclaim_io() {
@@ -259,6 +210,7 @@ impl HostLoop {
                     let _ = to.send(self.driver.remove_link(now(), &name));
                 }
                 Command::Adopt(make) => self.pollers.extend(make()),
+                Command::Check => self.driver.check(now()),
                 Command::Disconnect => self.driver.disconnect(now()),
                 Command::Abort => self.driver.abort(now()),
             }
@@ -289,6 +241,13 @@ impl HostLoop {
             Some(work_queue) => work_queue.answer(done),
         }
         while let Some(notice) = self.driver.notices.pop_front() {
+            match notice {
+                Notice::Connected(_) => self.start_others(),
+                Notice::Failed(_) => {
+                    self.queues.iter().for_each(|queue| queue.send(Command::Check));
+                }
+                _ => {}
+            }
             if matches!(notice, Notice::Connected(_) | Notice::Resized(_))
                 && let Some(geometry) = self.driver.geometry()
             {
@@ -299,7 +258,17 @@ impl HostLoop {
                 // Answers come before the notice that none will follow.
                 self.work_queue = None;
             }
-            (self.notify)(notice);
+            self.notices.tell(self.queue, notice);
+        }
+    }
+
+    /// Starts the queues that wait for this one: the export is known.
+    fn start_others(&mut self) {
+        for starter in self.others.drain(..) {
+            if let Err(error) = starter.start(Vec::new()) {
+                tracing::error!(%error, "cannot start a queue: the session ends");
+                self.driver.abort(now());
+            }
         }
     }
 

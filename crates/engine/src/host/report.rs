@@ -1,0 +1,188 @@
+//! Reports on a session, and how those of its queues become one.
+
+use std::time::Duration;
+
+use tyche_proto::wire::{Mac, Reject};
+use tyche_proto::{ChannelStats, ExportState, NodeCounts, PathReport, Problem, Waiting};
+
+use super::latency::{Latency, LatencyReport};
+use crate::errors::ErrorCounts;
+use crate::placed::{LinkNodes, SessionNodes};
+use crate::port::PortStats;
+
+/// A report on one of the session's links.
+#[derive(Clone, Debug)]
+pub struct LinkReport {
+    /// Name of the link.
+    pub link: String,
+    /// Its address.
+    pub mac: Mac,
+    /// Whether a channel is live on it.
+    pub live: bool,
+    /// Longest frame in bytes that has reached the target; zero if not known yet.
+    pub frame_len: usize,
+    /// Longest frame in bytes that the link itself takes.
+    pub frame_len_max: usize,
+    /// Smoothed round-trip time; the shortest of all channels.
+    pub rtt: Duration,
+    /// The congestion window, in frames.
+    pub congestion_window: u32,
+    /// The error of the last attempt to connect, or the fault of the link.
+    pub problem: Option<String>,
+    /// Counters.
+    pub port: PortStats,
+    /// Error counters of the link, by name.
+    pub link_counters: Vec<(&'static str, u64)>,
+    /// The channels on it.
+    pub channels: Vec<PathReport>,
+    /// NUMA nodes of its parts.
+    pub nodes: LinkNodes,
+}
+
+/// A report on a session.
+#[derive(Clone, Debug)]
+pub struct HostReport {
+    /// Number of queues.
+    pub queues: usize,
+    /// Whether each queue has a live channel.
+    pub live: bool,
+    /// Time since the target was lost.
+    pub lost_for: Option<Duration>,
+    /// Time left before all requests fail.
+    pub time_left: Option<Duration>,
+    /// Whether all requests fail.
+    pub over: bool,
+    /// The export, once connected.
+    pub export: Option<ExportState>,
+    /// Requests in progress, and their age.
+    pub waiting: Waiting,
+    /// Counters of the protocol.
+    pub channel: ChannelStats,
+    /// Dropped frames by reason.
+    pub rejects: Vec<(Reject, u64)>,
+    /// Requests answered, and bytes moved by them: reads, writes, others.
+    pub requests: RequestCounts,
+    /// Latency of successful reads.
+    pub reads: LatencyReport,
+    /// Latency of successful writes.
+    pub writes: LatencyReport,
+    /// NUMA nodes of the session.
+    pub nodes: SessionNodes,
+    /// Counters of requests by their locality to NUMA nodes.
+    pub node_counts: NodeCounts,
+    /// The problem of the most recent failed attempts to reach the target.
+    pub problem: Option<Problem>,
+    /// The links.
+    pub links: Vec<LinkReport>,
+}
+
+/// Counters of the session's requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestCounts {
+    /// Reads answered.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes answered.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes answered.
+    pub flushes: u64,
+    /// Discards and write-zeroes answered.
+    pub others: u64,
+    /// Requests that ended with an error.
+    pub errors: ErrorCounts,
+}
+
+/// A report on one queue, with the latencies as they were counted.
+pub(super) struct QueueReport {
+    pub(super) report: HostReport,
+    pub(super) reads: Latency,
+    pub(super) writes: Latency,
+}
+
+impl QueueReport {
+    /// The report on the queue alone.
+    pub(super) fn single(mut self) -> HostReport {
+        self.report.reads = self.reads.report();
+        self.report.writes = self.writes.report();
+        self.report
+    }
+
+    /// The report on a session with these queues; `None` without any.
+    pub(super) fn all(queues: impl IntoIterator<Item = Self>) -> Option<HostReport> {
+        let mut queues = queues.into_iter();
+        let mut all = queues.next()?;
+        for queue in queues {
+            all.reads.merge(&queue.reads);
+            all.writes.merge(&queue.writes);
+            all.report.add(queue.report);
+        }
+        Some(all.single())
+    }
+}
+
+impl HostReport {
+    /// Adds what another queue reports, but for the latencies.
+    fn add(&mut self, other: Self) {
+        self.queues += other.queues;
+        self.live &= other.live;
+        self.lost_for = self.lost_for.max(other.lost_for);
+        self.time_left = [self.time_left, other.time_left].into_iter().flatten().min();
+        self.over |= other.over;
+        self.waiting.operations += other.waiting.operations;
+        self.waiting.longest = self.waiting.longest.max(other.waiting.longest);
+        self.waiting.fences += other.waiting.fences;
+        self.channel += other.channel;
+        for (mine, theirs) in self.rejects.iter_mut().zip(other.rejects) {
+            mine.1 += theirs.1;
+        }
+        self.requests.add(&other.requests);
+        self.nodes.buffers.extend(other.nodes.buffers);
+        self.nodes.buffers.sort_unstable();
+        self.nodes.buffers.dedup();
+        self.node_counts.stayed += other.node_counts.stayed;
+        self.node_counts.crossed += other.node_counts.crossed;
+        self.problem = self.problem.max(other.problem);
+        for link in other.links {
+            match self.links.iter_mut().find(|it| it.link == link.link) {
+                Some(mine) => mine.add(link),
+                None => self.links.push(link),
+            }
+        }
+    }
+}
+
+impl RequestCounts {
+    fn add(&mut self, other: &Self) {
+        let Self { reads, read_bytes, writes, written_bytes, flushes, others, errors } = self;
+        *reads += other.reads;
+        *read_bytes += other.read_bytes;
+        *writes += other.writes;
+        *written_bytes += other.written_bytes;
+        *flushes += other.flushes;
+        *others += other.others;
+        errors.merge(&other.errors);
+    }
+}
+
+impl LinkReport {
+    /// Adds what another queue reports of its socket on the same interface.
+    fn add(&mut self, other: Self) {
+        self.rtt = match (self.live, other.live) {
+            (true, true) => self.rtt.min(other.rtt),
+            (false, true) => other.rtt,
+            _ => self.rtt,
+        };
+        self.live |= other.live;
+        self.frame_len = self.frame_len.max(other.frame_len);
+        self.congestion_window += other.congestion_window;
+        self.problem = self.problem.take().or(other.problem);
+        self.port += other.port;
+        for (mine, theirs) in self.link_counters.iter_mut().zip(other.link_counters) {
+            mine.1 += theirs.1;
+        }
+        self.channels.extend(other.channels);
+    }
+}
