@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::links::{
-    HOSTS, TARGETS, await_live, await_shares, connect_evenly, lay_cables, link, links, serve,
+    HOSTS, TARGETS, await_live, await_shares, connect, connect_evenly, lay_cables, link, links,
+    serve,
 };
 use crate::load::Load;
 use crate::rig::{PATIENCE, Rig, Side, rig, wait_until};
@@ -14,15 +15,17 @@ const STALL_LIMIT: Duration = Duration::from_secs(3);
 /// Time limit for a restored link to be used again, twice the nominal time for the same reason.
 const RETURN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Cuts five of six links under load with `cut`, and restores them with `mend`.
+/// Cuts five of six links under load with `cut`, and restores them with `mend`. The session has so
+/// many queues.
 fn five_of_six_links_fail(
+    queues: u16,
     cut: impl Fn(&Rig, &[&str], &[&str]),
     mend: impl Fn(&Rig, &[&str], &[&str]),
 ) {
     let rig = rig!();
     lay_cables(&rig, 6, 9000);
     let target = serve(&rig);
-    let session = connect_evenly(&rig);
+    let session = connect(&rig, &["--io-policy", "round-robin", "--queues", &queues.to_string()]);
     await_live(&rig, &HOSTS);
     let load = Load::start(&session.device);
     await_shares(&rig, Side::Host, &HOSTS);
@@ -48,8 +51,8 @@ fn five_of_six_links_fail(
     session.disconnect();
 }
 
-#[test]
-fn five_of_six_links_are_cut_silently() {
+/// Frames are dropped on the way, and no end is told.
+fn five_of_six_links_are_cut(queues: u16) {
     let cut = |rig: &Rig, targets: &[&str], hosts: &[&str]| {
         rig.cable.cut(Side::Target, targets);
         rig.cable.cut(Side::Host, hosts);
@@ -58,7 +61,17 @@ fn five_of_six_links_are_cut_silently() {
         rig.cable.mend(Side::Target);
         rig.cable.mend(Side::Host);
     };
-    five_of_six_links_fail(cut, mend);
+    five_of_six_links_fail(queues, cut, mend);
+}
+
+#[test]
+fn five_of_six_links_are_cut_silently() {
+    five_of_six_links_are_cut(1);
+}
+
+#[test]
+fn five_of_six_links_of_each_queue_are_cut_silently() {
+    five_of_six_links_are_cut(3);
 }
 
 /// Sets interfaces of one end up or down.
@@ -71,6 +84,7 @@ fn set(rig: &Rig, side: Side, links: &[&str], state: &str) {
 #[test]
 fn five_of_six_links_go_down_at_the_host() {
     five_of_six_links_fail(
+        1,
         |rig, _, hosts| set(rig, Side::Host, hosts, "down"),
         |rig, _, hosts| set(rig, Side::Host, hosts, "up"),
     );
@@ -79,6 +93,7 @@ fn five_of_six_links_go_down_at_the_host() {
 #[test]
 fn five_of_six_links_go_down_at_the_target() {
     five_of_six_links_fail(
+        1,
         |rig, targets, _| set(rig, Side::Target, targets, "down"),
         |rig, targets, _| set(rig, Side::Target, targets, "up"),
     );

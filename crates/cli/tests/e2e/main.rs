@@ -30,6 +30,7 @@ mod memory;
 mod messages;
 mod nbd;
 mod placement;
+mod queues;
 mod refusals;
 mod resize;
 mod rig;

@@ -47,6 +47,8 @@ pub(crate) enum Attachment {
     Loop,
     Nbd,
     Ublk,
+    /// ublk with two queues, each served by a thread of the session.
+    Queues,
     /// ublk, with a growable device on top.
     Growable,
     /// ublk of a kernel whose devices grow by themselves (Linux 6.16), and that scans for
@@ -60,7 +62,7 @@ impl Attachment {
         match self {
             Self::Loop => "loop",
             Self::Nbd => "nbd",
-            Self::Ublk | Self::Growable | Self::Ublk7 => "ublk",
+            Self::Ublk | Self::Queues | Self::Growable | Self::Ublk7 => "ublk",
         }
     }
 
@@ -68,6 +70,7 @@ impl Attachment {
     pub(crate) fn option(self) -> &'static str {
         match self {
             Self::Growable => "--growable",
+            Self::Queues => "--queues=2",
             Self::Loop | Self::Nbd | Self::Ublk | Self::Ublk7 => "",
         }
     }
@@ -76,7 +79,7 @@ impl Attachment {
     pub(crate) fn kernel(self) -> Kernel {
         match self {
             Self::Loop | Self::Nbd => Kernel::V6_1,
-            Self::Ublk | Self::Growable => Kernel::V6_12,
+            Self::Ublk | Self::Queues | Self::Growable => Kernel::V6_12,
             Self::Ublk7 => Kernel::V7,
         }
     }
@@ -86,7 +89,7 @@ impl Attachment {
         match self {
             Self::Loop => "a loop device over FUSE is used",
             Self::Nbd => "an nbd device is used; ublk would be better",
-            Self::Ublk | Self::Growable | Self::Ublk7 => "",
+            Self::Ublk | Self::Queues | Self::Growable | Self::Ublk7 => "",
         }
     }
 
@@ -95,7 +98,9 @@ impl Attachment {
         match self {
             Self::Loop => format!("/sys/block/{device}/loop/backing_file"),
             Self::Nbd => format!("/sys/block/{device}/pid"),
-            Self::Ublk | Self::Growable | Self::Ublk7 => format!("/sys/block/{device}"),
+            Self::Ublk | Self::Queues | Self::Growable | Self::Ublk7 => {
+                format!("/sys/block/{device}")
+            }
         }
     }
 
@@ -103,7 +108,7 @@ impl Attachment {
     pub(crate) fn why_mortal(self) -> Option<&'static str> {
         match self {
             Self::Loop => Some("a loop device fails all I/O once its daemon is dead"),
-            Self::Nbd | Self::Ublk | Self::Growable | Self::Ublk7 => None,
+            Self::Nbd | Self::Ublk | Self::Queues | Self::Growable | Self::Ublk7 => None,
         }
     }
 
@@ -111,14 +116,16 @@ impl Attachment {
     pub(crate) fn why_rigid(self) -> Option<&'static str> {
         match self {
             Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => None,
-            Self::Ublk => Some("Linux changes the size of ublk devices from 6.16 on"),
+            Self::Ublk | Self::Queues => {
+                Some("Linux changes the size of ublk devices from 6.16 on")
+            }
         }
     }
 
     /// Whether the process that makes the device waits for the kernel's partition scan. If not, the
     /// device is in use during the scan.
     pub(crate) fn is_scanned_early(self) -> bool {
-        matches!(self, Self::Ublk | Self::Growable)
+        matches!(self, Self::Ublk | Self::Queues | Self::Growable)
     }
 
     /// Why a starting daemon can't be killed at any moment, if so.
@@ -128,7 +135,9 @@ impl Attachment {
     pub(crate) fn why_immortal_at_start(self) -> Option<&'static str> {
         match self {
             Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => None,
-            Self::Ublk => Some("a daemon that starts a ublk device can't be killed at any moment"),
+            Self::Ublk | Self::Queues => {
+                Some("a daemon that starts a ublk device can't be killed at any moment")
+            }
         }
     }
 
@@ -136,14 +145,14 @@ impl Attachment {
     pub(crate) fn why_never_turning(self) -> Option<&'static str> {
         match self {
             Self::Nbd => Some("Linux hears of that from nbd servers from 6.12 on"),
-            Self::Loop | Self::Ublk | Self::Growable | Self::Ublk7 => None,
+            Self::Loop | Self::Ublk | Self::Queues | Self::Growable | Self::Ublk7 => None,
         }
     }
 
     /// Why the device has no partitions, if so.
     pub(crate) fn why_whole(self) -> Option<&'static str> {
         match self {
-            Self::Loop | Self::Nbd | Self::Ublk | Self::Ublk7 => None,
+            Self::Loop | Self::Nbd | Self::Ublk | Self::Queues | Self::Ublk7 => None,
             Self::Growable => Some("the kernel looks for none on devices of the device mapper"),
         }
     }

@@ -43,7 +43,7 @@ macro_rules! list {
 }
 
 list! {
-    loops = Loop, nbd = Nbd, ublk = Ublk, growable = Growable, ublk_7 = Ublk7;
+    loops = Loop, nbd = Nbd, ublk = Ublk, queues = Queues, growable = Growable, ublk_7 = Ublk7;
     smoke = crate::device::smoke,
     auto = crate::device::auto,
     discard = crate::device::discard,

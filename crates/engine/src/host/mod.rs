@@ -94,9 +94,9 @@ impl HostOptions {
 /// Notices of a session to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Channels are live, for the first time or again.
+    /// Each queue has a live channel, for the first time or again.
     Connected(ExportState),
-    /// The last live channel was lost, or that of a queue; requests wait.
+    /// A queue has lost its last live channel; requests wait.
     Lost(Problem),
     /// A channel is live over this link to this address of the target.
     Joined(String, Mac),

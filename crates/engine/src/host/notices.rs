@@ -10,9 +10,9 @@ enum Queue {
     /// It has no thread yet.
     #[default]
     Unborn,
+    /// It has no channel.
     Begun,
-    /// It has lost its last channel.
-    Lost,
+    Live,
     Closed,
 }
 
@@ -60,12 +60,12 @@ impl State {
     fn tell(&mut self, queue: usize, notice: Notice) {
         let is_news = match notice {
             Notice::Connected(_) => {
-                self.queues[queue] = Queue::Begun;
-                let is_whole = !self.queues.contains(&Queue::Lost);
+                self.queues[queue] = Queue::Live;
+                let is_whole = self.queues.iter().all(|it| *it == Queue::Live);
                 is_whole && !std::mem::replace(&mut self.is_connected, true)
             }
             Notice::Lost(_) => {
-                self.queues[queue] = Queue::Lost;
+                self.queues[queue] = Queue::Begun;
                 std::mem::replace(&mut self.is_connected, false)
             }
             Notice::Failed(_) => !std::mem::replace(&mut self.is_failed, true),
@@ -117,8 +117,8 @@ mod tests {
         let (notices, told) = notices(2);
         let lost = Notice::Lost(Problem::Silence);
         for (queue, notice, is_news) in [
-            (0, connected(), true),
-            (1, connected(), false),
+            (0, connected(), false),
+            (1, connected(), true),
             (1, lost.clone(), true),
             (0, lost, false),
             (0, connected(), false),

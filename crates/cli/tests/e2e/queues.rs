@@ -1,0 +1,73 @@
+//! Sessions with several queues: what holds for one holds for all of them.
+
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use serde_json::Value;
+
+use crate::files::Files;
+use crate::filesystem::check_ext4;
+use crate::rig::{PATIENCE, Rig, Side, rig, run};
+
+const SIZE: u64 = 1 << 30;
+/// How often the target is killed.
+const KILLS: usize = 10;
+
+/// The channels of the only session in `list`.
+fn channels(rig: &Rig) -> Vec<Value> {
+    let links = rig.ask(&["list"])["sessions"][0]["links"].clone();
+    links[0]["channels"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn files_survive_a_target_that_is_killed_ten_times() {
+    for queues in [2, 4] {
+        let rig = rig!(9000);
+        let mut target = Some(rig.serve_file(SIZE));
+        let session = rig.connect(&["--queues", &queues.to_string()]);
+        assert_eq!(channels(&rig).len(), queues, "each queue has a channel");
+        assert_eq!(rig.stats().0["queues"], queues);
+        run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
+        let point = rig.mount(&session.device, "rw");
+        let files = Files::new(queues as u64, 96 << 20);
+        let (sender, parts) = channel();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let part = files.count().div_ceil(KILLS + 1);
+                files.write_with(&point, |number| {
+                    if number > 0 && number % part == 0 {
+                        sender.send(()).unwrap();
+                    }
+                })
+            });
+            for _ in 0..KILLS {
+                parts.recv_timeout(PATIENCE).unwrap();
+                target.take().unwrap().kill();
+                let export = format!("disk={}", rig.path("disk.img").display());
+                target = Some(rig.serve(&["--export", &export]));
+            }
+            writer.join().unwrap().unwrap();
+        });
+        assert_eq!(rig.stats().0["requests"]["errors"], 0);
+        rig.unmount();
+        session.disconnect();
+
+        let session = rig.connect(&["--read-only", "--queues", "3"]);
+        files.assert_intact(&rig.mount(&session.device, "ro"));
+        rig.unmount();
+        check_ext4(&session.device);
+        session.disconnect();
+    }
+}
+
+#[test]
+fn a_load_runs_on_all_queues() {
+    let rig = rig!(9000);
+    let _target = rig.serve_file(SIZE);
+    let link = rig.cable.link(Side::Host);
+    let load = ["--queues", "3", "--iodepth", "4", "--rw", "randwrite", "--runtime", "1"];
+    let result = rig.ask(&[&["bench", "disk", "--link", link], &load[..]].concat());
+    println!("{result}");
+    assert!(result["iops"].as_f64().unwrap() > 0.0);
+}
