@@ -92,6 +92,7 @@ fn target(interface: &str) -> Target {
             last_writer: None,
         }],
         links: vec![Box::new(PacketLink::open(&PacketOptions::new(interface)).unwrap())],
+        further_threads: Vec::new(),
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,

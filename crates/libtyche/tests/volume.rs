@@ -45,6 +45,7 @@ fn target(link: Box<dyn Link>) -> Target {
             last_writer: None,
         }],
         links: vec![link],
+        further_threads: Vec::new(),
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,

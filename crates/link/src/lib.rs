@@ -47,6 +47,20 @@ pub struct Interface<'a> {
     pub mac: Mac,
 }
 
+/// Which of an interface's frames are a link's, where several links share it: those in which a
+/// certain byte, divided by their number, leaves the link's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The remainder.
+    pub index: u8,
+    /// Number of links.
+    pub of: u8,
+    /// Offset of the byte in a frame.
+    pub at: usize,
+    /// Frames with another: with this value at the first offset, it is at the second.
+    pub except: Option<(usize, u8, usize)>,
+}
+
 /// One local interface that sends and receives frames of one EtherType.
 ///
 /// No call waits. To wait, poll [`wait_fd`](Self::wait_fd) for readability.
@@ -118,6 +132,13 @@ pub trait Link: Send {
     /// check: a link may ignore it.
     fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
         let _ = (at, bytes);
+    }
+
+    /// Restricts reception to a share of the interface's frames. False if this kind of link can't do
+    /// that: nothing has changed then.
+    fn select(&mut self, share: Share) -> bool {
+        let _ = share;
+        false
     }
 
     /// Turns the measurement of the frames' time in the kernel ([`RxBatch::waited`]) on or off; it

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use tyche_numa::Node;
 
-use crate::{Interface, Link, Receiver, RxBatch, TxBatch};
+use crate::{Interface, Link, Receiver, RxBatch, Share, TxBatch};
 
 /// A link that does something with the frames of another. Every method of [`Link`] that a wrapper
 /// does not mention goes to the inner link.
@@ -90,6 +90,10 @@ impl<W: Wrapper> Link for W {
 
     fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
         self.inner_mut().narrow(at, bytes);
+    }
+
+    fn select(&mut self, share: Share) -> bool {
+        self.inner_mut().select(share)
     }
 
     fn stamp_arrivals(&mut self, on: bool) -> bool {

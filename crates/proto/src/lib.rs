@@ -51,7 +51,7 @@ mod turns;
 pub use association::{Association, QUEUES_MAX, Seat};
 pub use batching::BatchPolicy;
 pub use generation::Loss;
-pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent};
+pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart};
 pub use operation::{OpId, Operation};
 pub use outgoing::{Outgoing, Part};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};

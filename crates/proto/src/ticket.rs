@@ -2,8 +2,8 @@
 //! looks anything up or takes memory for it. PROTOCOL.md, "Tickets".
 //!
 //! A ticket is the time at which it was handed out and a keyed hash over that time and the address
-//! that it was handed out to. The key is drawn when the link is opened and never leaves it, so a
-//! ticket means nothing to another link, another target, or the next run of this one.
+//! that it was handed out to. The key is drawn when the link is opened and shared by its threads
+//! alone, so a ticket means nothing to another link, another target, or the next run of this one.
 
 use std::hash::Hasher;
 use std::time::Duration;
@@ -26,10 +26,9 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
-    /// `random`: a source of secrets.
-    pub(crate) fn new(random: &mut dyn FnMut() -> u64) -> Self {
-        let key = (u128::from(random()) << 64 | u128::from(random())).to_le_bytes();
-        Self { key }
+    /// Tickets with that key.
+    pub(crate) fn new(key: u128) -> Self {
+        Self { key: key.to_le_bytes() }
     }
 
     /// A ticket for who has that address.
@@ -72,7 +71,7 @@ mod tests {
     const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
     fn tickets(secret: u64) -> Tickets {
-        Tickets::new(&mut move || secret)
+        Tickets::new(secret.into())
     }
 
     #[test]

@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
 use crate::flags::flags;
-use crate::{ChannelId, Cookie, FRAME_LEN_MAX, FRAME_LEN_MIN, Name, Reject, Ticket};
+use crate::{ChannelId, Cookie, FRAME_LEN_MAX, FRAME_LEN_MIN, HEAD_LEN, Name, Reject, Ticket};
 
 flags! {
     /// The options that a host wants.
@@ -79,6 +79,10 @@ pub struct Connect {
     /// Milliseconds of silence after which either side drops the channel: 100 to 60,000.
     pub keep_alive_ms: u32,
 }
+
+/// The offset of the host's cookie in a frame with a connect: after attempt, ticket, five UUIDs and
+/// the host's name.
+pub const CONNECT_COOKIE_AT: usize = HEAD_LEN + 8 + Ticket::LEN + 5 * 16 + Name::LEN;
 
 /// The longest silence in milliseconds after which a channel is dead.
 pub const KEEP_ALIVE_MS_MAX: u32 = 60_000;
@@ -145,5 +149,36 @@ impl fmt::Display for Connect {
             "Connect {} by {} ({}) session {} device {} frames of {} B",
             self.export, self.host_name, self.host, self.session, self.device, self.frame_len
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cookie_is_where_links_look_for_it() {
+        let cookie = Cookie(0x0123_4567_89ab_cdef);
+        let connect = Connect {
+            attempt: 1,
+            ticket: Ticket([2; Ticket::LEN]),
+            target: Uuid::nil(),
+            host: Uuid::nil(),
+            session: Uuid::nil(),
+            device: Uuid::nil(),
+            export: Uuid::nil(),
+            host_name: Name::EMPTY,
+            cookie,
+            channel: ChannelId(3),
+            queue_size: 4,
+            rings: [16; 2],
+            frame_len: 1514,
+            damq_pages: 256,
+            flags: ConnectFlags::NONE,
+            keep_alive_ms: 1000,
+        };
+        let mut body = [0; 512];
+        connect.emit(&mut Writer::new(&mut body));
+        assert_eq!(body[CONNECT_COOKIE_AT - HEAD_LEN..][..4], cookie.first_bytes());
     }
 }

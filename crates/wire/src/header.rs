@@ -172,6 +172,9 @@ pub struct Header {
 /// The offset of the cookie in a frame.
 pub const COOKIE_AT: usize = ETHERNET_LEN + core::mem::offset_of!(Layout, cookie);
 
+/// The offset of the kind in a frame.
+pub const KIND_AT: usize = ETHERNET_LEN + core::mem::offset_of!(Layout, kind);
+
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Layout {

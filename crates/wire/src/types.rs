@@ -90,6 +90,8 @@ pub struct Text<const N: usize> {
 }
 
 impl<const N: usize> Text<N> {
+    /// Bytes of its field.
+    pub const LEN: usize = N;
     /// The empty text.
     pub const EMPTY: Self = Self { bytes: [0; N], len: 0 };
 

@@ -1,6 +1,7 @@
 //! The configuration of a target: from the command line for one disk, from a TOML file for many.
 
 use std::fmt::Display;
+use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,8 @@ pub(crate) struct Config {
     pub(crate) name: Option<String>,
     /// Interfaces to serve on, or `tcp:ADDRESS:PORT`; by default all interfaces that are up.
     pub(crate) link: Vec<String>,
+    /// Threads for each interface.
+    pub(crate) threads: Option<NonZeroU8>,
     /// Limits of connections.
     pub(crate) limits: Limits,
     /// The disks.
@@ -31,6 +34,7 @@ pub(crate) struct Config {
 struct Written {
     name: Option<String>,
     link: Vec<String>,
+    threads: Option<NonZeroU8>,
     limits: Limits,
     export: Vec<Spanned<Export>>,
 }
@@ -150,12 +154,12 @@ impl Config {
                 .unwrap_or_default();
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
         })?;
-        let Written { name, link, limits, export } = written;
+        let Written { name, link, threads, limits, export } = written;
         let placed = |export: Spanned<Export>| {
             let line = text[..export.span().start].matches('\n').count() + 1;
             Export { place: Place::File { path: path.to_owned(), line }, ..export.into_inner() }
         };
-        Ok(Self { name, link, limits, export: export.into_iter().map(placed).collect() })
+        Ok(Self { name, link, threads, limits, export: export.into_iter().map(placed).collect() })
     }
 
     /// Checks that the names given with `--accept-changed-disk` are exports.

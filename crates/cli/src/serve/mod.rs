@@ -6,6 +6,7 @@ mod conflict;
 mod state;
 
 use std::io::{self, ErrorKind};
+use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,9 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_engine::{Target, TargetExport, TargetOptions};
+use tyche_link::Link;
+use tyche_link::tcp::Place;
+use tyche_numa::Placement;
 use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;
 use tyche_store::Store;
@@ -43,6 +47,7 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///
 ///   name = "store1"            # default: the host's name
 ///   link = ["eth0", "eth1"]    # or "tcp:0.0.0.0:8650"; default: all interfaces that are up
+///   threads = 2                # for each interface; default: 1
 ///   [[export]]
 ///   name = "vm1"
 ///   path = "/srv/vm1.img"      # or a block device, mem:1G, sparse:1T, null:1T
@@ -74,6 +79,11 @@ pub struct ServeArgs {
     /// interfaces that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
+
+    /// Threads for each interface, 1 to 64: they share the channels on it, each with a socket of its
+    /// own. More than one pays for hosts with several queues, and for many hosts.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: Option<u8>,
 
     /// Name of this target, for people. Two targets on one machine need two names.
     #[arg(long)]
@@ -150,12 +160,15 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .collect();
     let placement = args.placement.placement()?;
     let links = args.link.open_all(&config.link, End::Target, &placement)?.logged();
+    let threads = args.threads.or(config.threads.map(NonZeroU8::get)).unwrap_or(1);
+    let further_threads = open_again(args, &config.link, threads, &placement)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
     let (remember_writer, renew_generation) = state.into_callbacks();
     let options = TargetOptions {
         target,
         exports,
         links,
+        further_threads,
         placement,
         ethertype,
         spin,
@@ -178,6 +191,21 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     drop(target);
     drop(dir);
     Ok(())
+}
+
+/// Opens the links once more for each thread but the first.
+fn open_again(
+    args: &ServeArgs,
+    links: &[String],
+    threads: u8,
+    placement: &Placement,
+) -> Result<Vec<Vec<Box<dyn Link>>>> {
+    if let Some(link) = links.iter().find(|link| threads > 1 && Place::is_named_by(link)) {
+        let message = format!("{link} has one thread: --threads is for interfaces only");
+        return Err(Error::new(Code::Usage, message));
+    }
+    let open = |_| Ok(args.link.open_all(links, End::Target, placement)?.links);
+    (1..threads).map(open).collect()
 }
 
 /// Waits for the signal to stop; on SIGHUP looks again at how large the disks are.

@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::Geometry;
-use tyche_link::Link;
+use tyche_link::{Link, Share};
 use tyche_numa::Placement;
-use tyche_proto::wire::{Event, Name, Uuid};
-use tyche_proto::{ExportConfig, Loss, Registry, TargetConfig, Writer};
+use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, Event, KIND_AT, Kind, Name, Uuid};
+use tyche_proto::{ExportConfig, LinkPart, Loss, Registry, TargetConfig, Writer};
 use tyche_store::{ResizeError, Store};
 
 use exported::Exported;
@@ -35,6 +35,7 @@ use shared::{Admissions, Shared};
 use thread::{LinkThread, Site};
 
 use crate::placed;
+use crate::random::secrets;
 
 /// A disk to export.
 pub struct TargetExport {
@@ -91,6 +92,9 @@ pub struct TargetOptions {
     pub exports: Vec<TargetExport>,
     /// The links to serve, each by a thread of its own.
     pub links: Vec<Box<dyn Link>>,
+    /// For each further thread of the links: the same links, opened once more. The threads of a
+    /// link share its channels; they must be able to [select](Link::select) frames then.
+    pub further_threads: Vec<Vec<Box<dyn Link>>>,
     /// Placement of the links' threads and memory.
     pub placement: Placement,
     /// EtherType of the frames.
@@ -112,10 +116,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// Starts a thread for each link.
+    /// Starts the threads of each link.
     ///
     /// # Errors
-    /// The system's error when a thread or an eventfd cannot be created.
+    /// The system's error when a thread or an eventfd cannot be created; `Unsupported` if a link
+    /// can't have several threads.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
         let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
         let (remember_writer, renew_generation) =
@@ -130,21 +135,28 @@ impl Target {
         }
         let losses = exported.iter().map(|export| export.store.losses()).collect();
         let admissions = Admissions { registry, remember_writer, renew_generation, losses };
+        let links = split(links, options.further_threads)?;
         let shared = Arc::new(Shared::new(admissions, exported.clone(), links.len())?);
-        let threads = links.into_iter().enumerate().map(|(index, link)| {
+        let threads = links.into_iter().enumerate().map(|(index, (link, part))| {
             let home = placed::home(&placement, &*link);
             let (exports, shared) = (exported.clone(), Arc::clone(&shared));
-            let site = Site { index, link, ethertype, home, exports, spin, shared };
+            let site = Site { index, link, part, ethertype, home, exports, spin, shared };
             LinkThread::start(site, identity)
         });
         let threads = threads.collect::<io::Result<_>>()?;
         Ok(Self { shared, exports: exported, threads })
     }
 
-    /// Reports the state of the target. Links whose thread does not answer within a second are left
+    /// Reports the state of the target. The threads of a link make one report. Links whose thread does not answer within a second are left
     /// out.
     pub fn report(&self) -> TargetReport {
-        let links = self.threads.iter().filter_map(LinkThread::report).collect();
+        let mut links: Vec<TargetLinkReport> = Vec::new();
+        for report in self.threads.iter().filter_map(LinkThread::report) {
+            match links.iter_mut().find(|link| link.link == report.link) {
+                Some(link) => link.add(report),
+                None => links.push(report),
+            }
+        }
         let health = self.exports.iter().map(|export| export.health()).collect();
         TargetReport::new(&self.shared.lock().registry, health, links)
     }
@@ -178,6 +190,35 @@ impl Target {
         }
         Ok(size)
     }
+}
+
+/// The links with their parts, thread by thread.
+fn split(
+    links: Vec<Box<dyn Link>>,
+    further: Vec<Vec<Box<dyn Link>>>,
+) -> io::Result<Vec<(Box<dyn Link>, LinkPart)>> {
+    let of = u8::try_from(1 + further.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut random = secrets();
+    let parts: Vec<Vec<_>> =
+        links.iter().map(|_| LinkPart::all(of, &mut *random).collect()).collect();
+    let mut all = Vec::new();
+    for (thread, links) in std::iter::once(links).chain(further).enumerate() {
+        for (mut link, parts) in links.into_iter().zip(&parts) {
+            let part = parts[thread];
+            let share = Share {
+                index: part.index(),
+                of,
+                at: COOKIE_AT,
+                except: Some((KIND_AT, Kind::Connect as u8, CONNECT_COOKIE_AT)),
+            };
+            if of > 1 && !link.select(share) {
+                let message = format!("link {} can't have several threads", link.name());
+                return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+            }
+            all.push((link, part));
+        }
+    }
+    Ok(all)
 }
 
 impl Drop for Target {

@@ -59,6 +59,23 @@ pub struct TargetLinkReport {
     pub nodes: LinkNodes,
 }
 
+impl TargetLinkReport {
+    /// Adds what another thread of the same link reports.
+    pub(super) fn add(&mut self, other: Self) {
+        self.problem = self.problem.take().or(other.problem);
+        self.requests += other.requests;
+        self.port += other.port;
+        for (mine, theirs) in self.link_counters.iter_mut().zip(other.link_counters) {
+            mine.1 += theirs.1;
+        }
+        self.channel += other.channel;
+        for (mine, theirs) in self.rejects.iter_mut().zip(other.rejects) {
+            mine.1 += theirs.1;
+        }
+        self.channels.extend(other.channels);
+    }
+}
+
 /// A report on a target.
 #[derive(Clone, Debug)]
 pub struct TargetReport {

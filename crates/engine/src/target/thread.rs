@@ -11,7 +11,9 @@ use tyche_block::{Completion, Errno, Operation, Request};
 use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_proto::wire::{self, ChannelId, Event, Mac, Tag, Uuid};
-use tyche_proto::{Action, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing, Part};
+use tyche_proto::{
+    Action, Instant, LinkPart, Listener, ListenerConfig, ListenerEvent, Outgoing, Part,
+};
 use tyche_wake::Spin;
 
 use super::TargetLinkReport;
@@ -37,6 +39,8 @@ pub(super) struct Site {
     /// Index of the link.
     pub(super) index: usize,
     pub(super) link: Box<dyn Link>,
+    /// The part of the link that is this thread's.
+    pub(super) part: LinkPart,
     pub(super) ethertype: u16,
     pub(super) home: Home,
     /// By export.
@@ -128,7 +132,7 @@ struct TargetLoop {
 
 impl TargetLoop {
     fn new(site: Site, target: Uuid, commands: Receiver<Command>) -> Self {
-        let Site { index, link, ethertype, home, exports, spin, shared } = site;
+        let Site { index, link, part, ethertype, home, exports, spin, shared } = site;
         let port = Port::new(link, ethertype, home);
         let config = ListenerConfig {
             link: index,
@@ -136,7 +140,7 @@ impl TargetLoop {
             rings: port.rings(),
         };
         Self {
-            listener: Listener::new(config, target, secrets()),
+            listener: Listener::of_part(config, target, part, secrets()),
             port,
             shared,
             index,

@@ -59,6 +59,7 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
         },
         exports: vec![export],
         links: vec![link],
+        further_threads: Vec::new(),
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,

@@ -52,7 +52,7 @@ impl Endpoint {
             outgoing,
             name: info.name,
             ethertype,
-            filter: Mutex::new(Filter { interface: info.index, mark: None }),
+            filter: Mutex::new(Filter { interface: info.index, mark: None, share: None }),
             attached: AtomicBool::new(true),
             mac: AtomicU64::new(pack(info.mac)),
             mtu: AtomicUsize::new(info.mtu),

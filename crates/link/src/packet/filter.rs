@@ -17,6 +17,11 @@
 //! So a frame is the interface's own if its device is the interface, and its type is not "for
 //! others". A VLAN tag can't be tested for: the kernel strips it when it has found the device.
 
+use crate::Share;
+
+/// Division, of which only the remainder is kept (linux/filter.h).
+const BPF_MOD: u32 = 0x90;
+
 /// The filter's result for a frame that passes: the number of bytes to keep.
 const WHOLE_FRAME: u32 = u32::MAX;
 
@@ -27,6 +32,8 @@ pub(super) struct Filter {
     pub(super) interface: i32,
     /// Bytes that a frame must have at an offset, or zeroes.
     pub(super) mark: Option<(usize, [u8; 4])>,
+    /// The part of the interface's frames, if others have the rest.
+    pub(super) share: Option<Share>,
 }
 
 impl Filter {
@@ -53,7 +60,21 @@ impl Filter {
                 verdict(0),
             ]
         });
+        let shared = self.share.map(|Share { index, of, at, except }| {
+            let (kind_at, kind, then_at) = except.unwrap_or((at, 0, at));
+            [
+                load_byte(kind_at as u32),
+                jump(libc::BPF_JEQ, 0, 2, kind.into()),
+                load_byte(then_at as u32),
+                skip(1),
+                load_byte(at as u32),
+                step(libc::BPF_ALU | BPF_MOD | libc::BPF_K, 0, 0, of.into()),
+                jump(libc::BPF_JEQ, 1, 0, index.into()),
+                verdict(0),
+            ]
+        });
         let steps = for_us.into_iter().chain(own).chain(marked.into_iter().flatten());
+        let steps = steps.chain(shared.into_iter().flatten());
         steps.chain([verdict(WHOLE_FRAME)]).collect()
     }
 }
@@ -61,6 +82,16 @@ impl Filter {
 /// The offset of a frame's metadata in the kernel.
 fn ancillary(what: i32) -> u32 {
     (libc::SKF_AD_OFF + what).cast_unsigned()
+}
+
+/// Loads the byte at an offset of the frame.
+fn load_byte(at: u32) -> libc::sock_filter {
+    step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at)
+}
+
+/// Skips some steps.
+fn skip(steps: u32) -> libc::sock_filter {
+    step(libc::BPF_JMP | libc::BPF_JA, 0, 0, steps)
 }
 
 /// Loads the word at an offset of the frame.

@@ -46,7 +46,7 @@ use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
 use tyche_numa::Node;
 
-use crate::{Interface, Link, Receiver, RxBatch, TxBatch};
+use crate::{Interface, Link, Receiver, RxBatch, Share, TxBatch};
 
 /// The greatest age of a link's data about its interface. A query costs a system call or two.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(100);
@@ -238,6 +238,10 @@ impl Link for PacketLink {
         let _ = self.endpoint.filter(|filter| filter.mark = Some((at, bytes)));
     }
 
+    fn select(&mut self, share: Share) -> bool {
+        self.endpoint.filter(|filter| filter.share = Some(share)).is_ok()
+    }
+
     fn stamp_arrivals(&mut self, on: bool) -> bool {
         self.endpoint.stamp_arrivals(on);
         true
@@ -307,7 +311,7 @@ fn open_incoming(shape: Shape, interface: i32) -> Result<(Socket, Ring), OpenErr
     let socket = open_socket()?;
     set(&socket, libc::PACKET_IGNORE_OUTGOING, 1)?;
     socket
-        .filter(&Filter { interface, mark: None })
+        .filter(&Filter { interface, mark: None, share: None })
         .map_err(|source| OpenError::System { call: "SO_ATTACH_FILTER", source })?;
     let ring = socket
         .receive_into_ring(shape)

@@ -247,7 +247,8 @@ impl<R: Rules> Listener<R> {
             self.channels.len() - 1
         });
         let channel = ChannelId(index as u16);
-        let cookie = Cookie((self.random)() >> 16 | u64::from(self.mark) << 48);
+        let random = self.part.cookie((self.random)());
+        let cookie = Cookie(random << 16 >> 16 | u64::from(self.mark) << 48);
         let checksum = connect.flags.contains(ConnectFlags::CHECKSUM);
         let stages = connect.flags.contains(ConnectFlags::STAGES);
         let export = registry.export(grant.export);

@@ -66,6 +66,47 @@ pub struct ListenerConfig {
     pub rings: [u16; 2],
 }
 
+/// The part of a link that a listener serves, if several share it: channels whose cookies have its
+/// number in their first byte, and connects with that in the first byte of the host's cookie. Those
+/// are meant modulo the number of listeners. All other frames are the first's.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    index: u8,
+    of: u8,
+    /// The key of the link's tickets.
+    key: u128,
+}
+
+impl Part {
+    /// The parts of a link. `random`: a source of secrets.
+    ///
+    /// # Panics
+    /// Unless there is one at least.
+    pub fn all(of: u8, random: &mut dyn FnMut() -> u64) -> impl Iterator<Item = Self> {
+        assert!(of > 0, "a link in no parts");
+        let key = u128::from(random()) << 64 | u128::from(random());
+        (0..of).map(move |index| Self { index, of, key })
+    }
+
+    /// Its number.
+    pub fn index(&self) -> u8 {
+        self.index
+    }
+
+    /// Number of parts.
+    pub fn of(&self) -> u8 {
+        self.of
+    }
+
+    /// A cookie of this part, made of a random one.
+    fn cookie(self, random: u64) -> u64 {
+        let first = random as u8;
+        let own = first - first % self.of;
+        let own = own.checked_add(self.index).unwrap_or(self.index);
+        random & !0xff | u64::from(own)
+    }
+}
+
 /// What happened on a link of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerEvent {
@@ -134,6 +175,7 @@ pub struct Listener<R = Sound> {
     random: Box<dyn FnMut() -> u64 + Send>,
     questions: VecDeque<Question>,
     tickets: Tickets,
+    part: Part,
     attempts: Attempts,
     outbox: VecDeque<(Mac, Header, Option<Control>)>,
     farewells: Farewells,
@@ -158,11 +200,23 @@ impl<R: Rules> Listener<R> {
         target: Uuid,
         mut random: Box<dyn FnMut() -> u64 + Send>,
     ) -> Self {
+        let part = Part::all(1, &mut *random).next().expect("there is one");
+        Self::of_part(config, target, part, random)
+    }
+
+    /// As [`new`](Self::new), for a part of a link.
+    pub fn of_part(
+        config: ListenerConfig,
+        target: Uuid,
+        part: Part,
+        random: Box<dyn FnMut() -> u64 + Send>,
+    ) -> Self {
         Self {
             config,
             channels: Vec::new(),
             turn: 0,
-            tickets: Tickets::new(&mut *random),
+            tickets: Tickets::new(part.key),
+            part,
             random,
             questions: VecDeque::new(),
             attempts: Attempts::default(),

@@ -172,7 +172,7 @@ impl<R: Rules> Session<R> {
         let former = export.map(|export| Former { device: config.device, export });
         let known = export.map(|known| (known.target, known.uuid, known.read_only));
         Self {
-            mark: (random() >> 32) as u32,
+            mark: mark(&config, seat.queue(), random()),
             random,
             state: if former.is_some() { State::Lost(now) } else { State::New },
             ports: ports.iter().map(|&port| Some(Port::new(port, now))).collect(),
@@ -585,4 +585,11 @@ impl<R: Rules> Session<R> {
         let mut paths = self.paths.iter_mut().filter(|path| path.port == port);
         paths.any(|path| path.poll_transmit(now, out))
     }
+}
+
+/// The first half of a queue's cookies: random but for the first byte. By that the parts of a
+/// target's link share out the channels, and a session's queues follow each other.
+fn mark(config: &SessionConfig, queue: usize, random: u64) -> u32 {
+    let first = config.session.as_bytes()[0].wrapping_add(queue as u8);
+    (random >> 32) as u32 & !0xff | u32::from(first)
 }
