@@ -53,7 +53,7 @@ struct Served {
 fn serve(disk: MemoryDisk) -> Served {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
-    let server = NbdServer::start(&path, NAME, disk.dyn_disk()).unwrap();
+    let server = NbdServer::start(&path, NAME, &disk.dyn_disk()).unwrap();
     Served { server, disk, path, _dir: dir }
 }
 
@@ -521,18 +521,18 @@ fn stop_ends_connections_whatever_they_do() {
 fn sockets_are_private_and_replaced_only_when_dead() {
     let served = serve(MemoryDisk::new(1 << 20, 512));
     assert_eq!(fs::metadata(&served.path).unwrap().permissions().mode() & 0o777, 0o600);
-    let again = NbdServer::start(&served.path, NAME, served.disk.dyn_disk());
+    let again = NbdServer::start(&served.path, NAME, &served.disk.dyn_disk());
     assert_eq!(again.unwrap_err().kind(), ErrorKind::AddrInUse);
     assert_eq!(served.client().read(0, 512).unwrap(), [0; 512]);
 
     let dead = served.path.with_extension("dead");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
-    drop(NbdServer::start(&dead, NAME, served.disk.dyn_disk()).unwrap());
+    drop(NbdServer::start(&dead, NAME, &served.disk.dyn_disk()).unwrap());
     assert!(!dead.exists());
 
     let file = served.path.with_extension("file");
     fs::write(&file, "precious").unwrap();
-    NbdServer::start(&file, NAME, served.disk.dyn_disk()).unwrap_err();
+    NbdServer::start(&file, NAME, &served.disk.dyn_disk()).unwrap_err();
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 }
 

@@ -25,7 +25,7 @@ struct Served {
 impl Served {
     fn new(disk: MemoryDisk) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let server = NbdServer::start(&dir.path().join("s"), "vol", disk.dyn_disk()).unwrap();
+        let server = NbdServer::start(&dir.path().join("s"), "vol", &disk.dyn_disk()).unwrap();
         Self { server, disk, dir }
     }
 

@@ -157,7 +157,7 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk).coded()?),
         Kind::NbdSocket => {
             let socket = wish.socket.map_or_else(|| dir.join("nbd.sock"), Path::to_owned);
-            Box::new(NbdServer::start(&socket, export, disk).coded()?)
+            Box::new(NbdServer::start(&socket, export, &disk).coded()?)
         }
         Kind::VhostUser => {
             let socket = wish.socket.map_or_else(|| default_socket(export), Path::to_owned);

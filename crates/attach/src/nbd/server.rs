@@ -86,7 +86,7 @@ impl NbdServer {
     pub fn start(
         socket_path: &Path,
         export_name: &str,
-        disk: Arc<dyn Disk>,
+        disk: &Arc<dyn Disk>,
     ) -> Result<Self, Error> {
         if export_name.len() > NAME_LEN_MAX {
             let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
@@ -105,7 +105,7 @@ impl NbdServer {
         });
         let acceptor = Acceptor {
             listener,
-            disks: tyche_block::queues(&disk),
+            disks: tyche_block::queues(disk),
             name: export_name.to_owned(),
             payload_max,
             shared: Arc::clone(&shared),

@@ -59,7 +59,8 @@ impl Server {
         let disk = Ledger::new(PAGES);
         let dir = tempfile::tempdir().unwrap();
         let name = std::str::from_utf8(EXPORT).unwrap();
-        let server = NbdServer::start(&dir.path().join("nbd"), name, Arc::clone(&disk) as _);
+        let shown: Arc<dyn tyche_block::Disk> = Arc::clone(&disk) as _;
+        let server = NbdServer::start(&dir.path().join("nbd"), name, &shown);
         let received = Vec::with_capacity(INPUT_MAX / 28 * (16 + PAYLOAD_MAX as usize));
         Self { server: server.unwrap(), disk, _dir: dir, received: Mutex::new(received) }
     }
