@@ -267,11 +267,13 @@ impl Seat {
         self.association.written(self.queue).count() > self.association.covered(self.queue)
     }
 
-    /// Notes in `covers`, by queue, what a flush that begins now has to cover.
-    pub(crate) fn cover(&self, covers: &mut [Written]) {
+    /// Notes in `covers`, by queue, what a flush that begins now has to cover: of `all` queues, or of
+    /// this one where that rule is off.
+    pub(crate) fn cover(&self, covers: &mut [Written], all: bool) {
         for (queue, cover) in covers.iter_mut().enumerate() {
             let written = self.association.written(queue);
-            let is_dirty = written.count() > self.association.covered(queue);
+            let counts = all || queue == self.queue;
+            let is_dirty = counts && written.count() > self.association.covered(queue);
             *cover = if is_dirty { written } else { Written::NOTHING };
         }
     }
@@ -374,7 +376,7 @@ mod tests {
 
     fn begin(seat: &Seat) -> Vec<Written> {
         let mut covers = vec![Written::NOTHING; seat.association().queues()];
-        seat.cover(&mut covers);
+        seat.cover(&mut covers, true);
         covers
     }
 

@@ -28,11 +28,11 @@ impl Cache {
         (&self.seat, &mut self.covers[op as usize * queues..][..queues])
     }
 
-    /// An operation begins.
-    pub(crate) fn begin(&mut self, op: u32, operation: &Operation) {
+    /// An operation begins. `all`: a flush covers all queues, not only this one.
+    pub(crate) fn begin(&mut self, op: u32, operation: &Operation, all: bool) {
         if operation.opcode == Opcode::Flush {
             let (seat, covers) = self.covers(op);
-            seat.cover(covers);
+            seat.cover(covers, all);
         }
     }
 
@@ -78,7 +78,7 @@ mod tests {
     }
 
     fn flush(cache: &mut Cache) -> Status {
-        cache.begin(1, &FLUSH);
+        cache.begin(1, &FLUSH, true);
         cache.finish(1, &FLUSH)
     }
 
@@ -98,7 +98,7 @@ mod tests {
         cache.finish(0, &Operation { flags: CommandFlags::FUA, ..WRITE });
         assert!(!cache.seat.is_dirty(), "it is durable already");
         cache.finish(0, &WRITE);
-        cache.begin(1, &FLUSH);
+        cache.begin(1, &FLUSH, true);
         cache.finish(0, &Operation { opcode: Opcode::WriteZeroes, ..WRITE });
         assert_eq!(cache.finish(1, &FLUSH), Status::Success);
         assert!(cache.seat.is_dirty());

@@ -60,6 +60,8 @@ pub trait Rules: Copy + Send + 'static {
     const DRAIN_BEFORE_FENCED: bool = true;
     /// If the target lost unflushed writes, the next flush fails.
     const LOST_CACHE_FAILS_FLUSH: bool = true;
+    /// A flush covers what was completed on all queues of its session.
+    const COVER_ALL_QUEUES: bool = true;
     /// A session that takes the place of another is let in only once that one's channels are
     /// closed.
     const CLOSE_FORMER: bool = true;

@@ -4,7 +4,7 @@
 //! | check | canaries that it catches, as a rule |
 //! |---|---|
 //! | a read returns what it can: [`history`](crate::history) | duplicates |
-//! | what is durable is there: the same | lost-cache, former-boot, flush, sync-error |
+//! | what is durable is there: the same | lost-cache, queues, former-boot, flush, sync-error |
 //! | a session is told of a restored target: the same | generation |
 //! | a write is executed with its own data | payload |
 //! | nothing is executed that was answered | completions, cookie |
@@ -57,6 +57,7 @@ broken! {
     ConfirmsBusyFences: DRAIN_BEFORE_FENCED;
     ForgetsExecuted: REMEMBER_EXECUTED;
     ForgetsLostCache: LOST_CACHE_FAILS_FLUSH;
+    CoversOwnQueue: COVER_ALL_QUEUES;
     ResumesBesideFormer: CLOSE_FORMER;
     ForgetsFormerBoot: REMEMBER_FORMER_BOOT;
     IgnoresOutcomes: USE_OUTCOMES;
@@ -76,7 +77,7 @@ broken! {
     ForgetsHolder: NOTE_HOLDER;
 }
 
-const CANARIES: [&str; 28] = [
+const CANARIES: [&str; 29] = [
     "duplicates",
     "completions",
     "cookie",
@@ -85,6 +86,7 @@ const CANARIES: [&str; 28] = [
     "fenced-open",
     "fenced-busy",
     "lost-cache",
+    "queues",
     "former-channels",
     "former-boot",
     "flush",
@@ -126,6 +128,7 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "fenced-busy" => run_with::<ConfirmsBusyFences>,
         "fence" => run_with::<ReissuesUnfenced>,
         "lost-cache" => run_with::<ForgetsLostCache>,
+        "queues" => run_with::<CoversOwnQueue>,
         "former-channels" => run_with::<ResumesBesideFormer>,
         "former-boot" => run_with::<ForgetsFormerBoot>,
         "outcomes" => run_with::<IgnoresOutcomes>,

@@ -23,6 +23,7 @@ use tyche_wire::{CommandFlags, Opcode, Status};
 use crate::content::{Content, SECTOR, examine};
 use crate::disk::Disk;
 use crate::plan::{DiskPlan, Promises};
+use crate::queues::queue_of;
 
 #[cfg(test)]
 mod tests;
@@ -81,8 +82,8 @@ pub(crate) struct History {
     /// Stamps of operations that were in progress when what was done of them may have been lost:
     /// they may be executed again, also when their host is gone by then.
     repeatable: BTreeSet<u64>,
-    /// When sessions have learned that the target has begun anew.
-    learned: BTreeMap<u64, Step>,
+    /// When queues of sessions have learned that the target has begun anew.
+    learned: BTreeMap<(u64, usize), Step>,
     /// Sessions that were told of a modification that it is done.
     wrote: BTreeSet<u64>,
     /// Those of them that have not been told that the disk has become another.
@@ -177,7 +178,7 @@ impl History {
             Opcode::Read => {}
             Opcode::Flush => self.flushed(now, &done, status, disk)?,
             Opcode::Write | Opcode::Discard | Opcode::WriteZeroes => {
-                self.modified(now, &done, status, disk)?;
+                self.modified(now, (op, &done), status, disk)?;
             }
         }
         Ok(done)
@@ -201,7 +202,7 @@ impl History {
     fn modified(
         &mut self,
         now: Step,
-        done: &Submitted,
+        (op, done): (OpId, &Submitted),
         status: Status,
         disk: &Disk,
     ) -> Result<(), String> {
@@ -218,7 +219,8 @@ impl History {
         let oldest_read = reads.map(|read| read.began).min().unwrap_or(now);
         // An answer from before the loss may have been on its way; not so if the session knows of
         // the loss: then it has done again what was lost.
-        let knows = self.learned.get(&done.session).is_some_and(|&at| at > self.lost);
+        let queue = (done.session, queue_of(op));
+        let knows = self.learned.get(&queue).is_some_and(|&at| at > self.lost);
         let may_be_gone = self.lost > done.began && !(knows && self.restored <= done.began);
         for sector in done.sectors() {
             let Some(values) = self.sectors.get_mut(sector as usize) else { continue };
@@ -388,10 +390,10 @@ impl History {
         keys.len()
     }
 
-    /// A session has a channel to the target's present run.
-    pub(crate) fn learn(&mut self, session: u64) {
+    /// A queue of a session has a channel to the target's present run.
+    pub(crate) fn learn(&mut self, session: u64, queue: usize) {
         let now = self.tick();
-        self.learned.insert(session, now);
+        self.learned.insert((session, queue), now);
     }
 
     /// The target does not know any more what it has executed of that which is in progress.

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_proto::{
-    ExportId, Former, Instant, OpId, Operation, PathReport, PortConfig, Problem, Rules, Session,
+    ExportId, Former, Instant, OpId, Operation, PathReport, PortConfig, Problem, Rules,
     SessionConfig, TargetId,
 };
 use tyche_wire::{CommandFlags, Name, Opcode, SECTOR_LEN, Uuid};
 
 use crate::content::fill;
 use crate::plan::{HostPlan, Mix};
+use crate::queues::Queues;
 use crate::random::Random;
 
 /// How long it may take until what is to be kept is on the host's own disk.
@@ -39,7 +40,7 @@ pub(crate) struct Pending {
 pub(crate) struct Running<R> {
     /// Counts the sessions of all hosts.
     pub(crate) number: u64,
-    pub(crate) session: Session<R>,
+    pub(crate) session: Queues<R>,
     /// By the session's index of a port: the host's link.
     pub(crate) ports: Vec<Option<usize>>,
     pub(crate) pending: BTreeMap<OpId, Pending>,
@@ -85,8 +86,9 @@ pub(crate) struct Host<R> {
     /// whether one of those was.
     pub(crate) attempts: BTreeMap<u64, bool>,
     pub(crate) writes: bool,
-    /// The generation that it was told last.
+    /// The generation that it was told last, and that each queue of its session was.
     pub(crate) boot: Option<Uuid>,
+    pub(crate) boots: BTreeMap<usize, Uuid>,
     /// The target that it wants.
     pub(crate) target: TargetId,
     uuid: Uuid,
@@ -114,6 +116,7 @@ impl<R: Rules> Host<R> {
             attempts: BTreeMap::new(),
             writes: false,
             boot: None,
+            boots: BTreeMap::new(),
             target: TargetId::Any,
             uuid: uuid(1, index as u64),
             name: Name::new(&format!("host-{index}")).expect("a name"),
@@ -133,6 +136,7 @@ impl<R: Rules> Host<R> {
     pub(crate) fn start(&mut self, now: Instant, number: u64, former: Option<Former>) {
         assert!(self.running.is_none(), "one session at a time");
         (self.attempts, self.writes) = (BTreeMap::new(), false);
+        self.boots.clear();
         self.kept = former.map(|former| Kept { newest: former, since: now, older: former });
         let plan = &self.plan;
         let config = SessionConfig {
@@ -160,8 +164,8 @@ impl<R: Rules> Host<R> {
         let used: Vec<_> =
             (0..plan.links.len()).filter(|link| !self.removed.contains(link)).collect();
         let ports: Vec<_> = used.iter().map(|&link| plan.port(link)).collect();
-        let mut random = self.random.fork();
-        let session = Session::new(config, &ports, Box::new(move || random.next()), now);
+        let queues = if self.reads_first { 1 } else { plan.queues };
+        let session = Queues::new(config, queues, &ports, self.random.fork(), now);
         self.sessions += 1;
         self.running = Some(Running {
             number,

@@ -29,6 +29,7 @@ mod history;
 mod host;
 mod network;
 mod plan;
+mod queues;
 mod random;
 mod report;
 mod run;

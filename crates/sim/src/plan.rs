@@ -36,6 +36,9 @@ const CHOICE: [ChannelChoice; 3] =
 /// Salt of a seed for the random stream of the disk's faults.
 const FAULTS_OF_DISK: u64 = 0x6469_736b;
 
+/// Salt of a seed for the random stream of the hosts' queues.
+const QUEUES: u64 = 0x7175_6575_6573;
+
 /// Salt of a seed for the random stream of the strangers.
 const STRANGERS: u64 = 0x666f_7267_6572;
 
@@ -157,6 +160,8 @@ pub struct HostPlan {
     pub ctrl_loss_tmo: Option<Duration>,
     /// Batching policy of its requests.
     pub batch: BatchPolicy,
+    /// Queues of its session.
+    pub queues: usize,
     /// Channels for each pair of its links and the target's.
     pub channels: usize,
     /// Policy that chooses the channel of a request.
@@ -285,6 +290,10 @@ impl Plan {
         if let Some(host) = strangers.reads_first {
             hosts[host].channels = 2;
         }
+        let mut of_queues = Random::new(seed ^ QUEUES);
+        for host in &mut hosts {
+            host.queues = of_queues.pick(&[1, 1, 1, 2, 3, 4]);
+        }
         let promises = Promises::KEPT;
         let mut plan = Self {
             seed,
@@ -363,6 +372,7 @@ impl HostPlan {
             reconnect_delay: Duration::from_millis(50),
             ctrl_loss_tmo: None,
             batch: BatchPolicy::default(),
+            queues: 1,
             channels: 1,
             choice: ChannelChoice::default(),
             mix: Mix {
@@ -404,6 +414,7 @@ impl HostPlan {
             busy: true,
             whole: false,
             batch: random.pick(&BATCH),
+            queues: 1,
             channels: random.pick(&[1, 1, 1, 2]) as usize,
             choice: random.pick(&CHOICE),
         }

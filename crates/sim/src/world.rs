@@ -341,7 +341,7 @@ impl<R: Rules> World<R> {
     /// Frames that the sessions and the target's present run have dropped.
     pub fn rejects(&self) -> u64 {
         let hosts = self.hosts.iter().filter_map(|host| host.running.as_ref());
-        let hosts = hosts.map(|running| running.session.rejects().total());
+        let hosts = hosts.map(|running| running.session.rejects());
         let listeners = self.process.iter().flat_map(|process| &process.listeners);
         hosts.chain(listeners.map(|listener| RejectCounts::total(listener.rejects()))).sum()
     }

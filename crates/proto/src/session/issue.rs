@@ -45,7 +45,7 @@ impl<R: Rules> Session<R> {
             return Err(SubmitError::Over);
         }
         let index = self.free.pop_front().ok_or(SubmitError::Full)?;
-        self.cache.begin(index, &operation);
+        self.cache.begin(index, &operation, R::COVER_ALL_QUEUES);
         self.ops[index as usize] = Op { operation, node, active: true, since: now, ..Op::IDLE };
         self.watch.submitted(now);
         self.pending.push_back(index);

@@ -82,10 +82,10 @@ impl<R: Rules> World<R> {
     /// Drains the session of a host after an input. `payload`: of the frame, if the input was one.
     pub(super) fn drive_host(&mut self, index: usize, payload: &[u8]) -> Result<(), String> {
         loop {
-            while let Some(event) =
+            while let Some((queue, event)) =
                 self.hosts[index].running.as_mut().and_then(|running| running.session.poll_event())
             {
-                self.host_event(index, event, payload)?;
+                self.host_event((index, queue), event, payload)?;
             }
             self.bury(index)?;
             if !self.submit_drawn(index)? {
@@ -99,7 +99,7 @@ impl<R: Rules> World<R> {
 
     fn host_event(
         &mut self,
-        index: usize,
+        (index, queue): (usize, usize),
         event: SessionEvent,
         payload: &[u8],
     ) -> Result<(), String> {
@@ -122,9 +122,9 @@ impl<R: Rules> World<R> {
                 running.connected |= other == SessionEvent::Connected;
                 if matches!(other, SessionEvent::Joined(..)) {
                     let Volume { history, exported, .. } = &mut self.volumes[host.plan.export];
-                    let boot = running.session.export().map(|export| export.boot);
+                    let boot = running.session.export_of(queue).map(|export| export.boot);
                     if boot == Some(exported.boot()) {
-                        history.learn(running.number);
+                        history.learn(running.number, queue);
                     }
                 }
                 let lost = Failure::Rejected(Reason::SessionLost);
@@ -133,7 +133,7 @@ impl<R: Rules> World<R> {
                     check_lost(running, self.volumes[export].exported.last_writer)?;
                     self.report.shut_out += 1;
                 }
-                self.check_event(index, &other)?;
+                self.check_event((index, queue), &other)?;
                 self.report.note(&other);
                 self.note(Happening::Host { host: index, event: format!("{other:?}") });
                 self.log.push((index, other));
@@ -148,7 +148,7 @@ impl<R: Rules> World<R> {
         let Some(running) = &mut host.running else { return Ok(()) };
         let pending = running.pending.remove(&op).ok_or("an operation was answered twice")?;
         let exchange = running.session.exchange(op);
-        let is_over = running.session.is_over();
+        let is_over = running.session.is_over_for(op);
         if is_over && status != Status::Success {
             self.volumes[host.plan.export].history.abandon(running.number, op)?;
         } else {
@@ -216,7 +216,12 @@ impl<R: Rules> World<R> {
         let host = &mut self.hosts[index];
         let Some(running) = &host.running else { return Ok(false) };
         let idle = !host.plan.busy || host.thinking_until > self.now || !running.connected;
-        if idle || running.closing || self.calm || self.allowance == 0 {
+        if idle
+            || running.session.is_ending()
+            || running.closing
+            || self.calm
+            || self.allowance == 0
+        {
             return Ok(false);
         }
         if running.session.operations() >= host.plan.depth as usize {

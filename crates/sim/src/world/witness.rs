@@ -116,13 +116,17 @@ impl<R: Rules> World<R> {
     }
 
     /// Checks that an event of a session has its cause.
-    pub(super) fn check_event(&mut self, index: usize, event: &SessionEvent) -> Result<(), String> {
+    pub(super) fn check_event(
+        &mut self,
+        (index, queue): (usize, usize),
+        event: &SessionEvent,
+    ) -> Result<(), String> {
         match event {
             SessionEvent::Rejected(rejection) => {
                 self.check_refused(rejection.attempt, rejection.reason)
             }
             SessionEvent::Failed(failure) => check_failure(*failure),
-            SessionEvent::Joined(..) => self.note_generation(index),
+            SessionEvent::Joined(..) => self.note_generation(index, queue),
             _ => Ok(()),
         }
     }
@@ -135,17 +139,20 @@ impl<R: Rules> World<R> {
         Err(format!("a session was refused for {reason}, but not by the target"))
     }
 
-    /// Records the generation of an export that a session has been told; it must have existed.
-    fn note_generation(&mut self, index: usize) -> Result<(), String> {
+    /// Records the generation of an export that a queue has been told; it must have existed.
+    fn note_generation(&mut self, index: usize, queue: usize) -> Result<(), String> {
         let Some(running) = &self.hosts[index].running else { return Ok(()) };
-        let Some(boot) = running.session.export().map(|export| export.boot) else { return Ok(()) };
+        let export = running.session.export_of(queue);
+        let Some(boot) = export.map(|export| export.boot) else { return Ok(()) };
         let exported = self.volumes[self.hosts[index].plan.export].exported;
         let (content, cache) = boot.as_u64_pair();
         if content > exported.content || cache > exported.cache {
             return Err(format!("host {index} believes in {boot}, which never was"));
         }
         let number = running.number;
-        let before = self.hosts[index].boot.replace(boot);
+        let host = &mut self.hosts[index];
+        let before = host.boots.insert(queue, boot).or(host.boot);
+        host.boot = Some(boot);
         if before.is_some_and(|before| before != boot) {
             self.volumes[self.hosts[index].plan.export].history.tell(number);
         }
