@@ -165,7 +165,7 @@ impl<R: Rules> Host<R> {
             (0..plan.links.len()).filter(|link| !self.removed.contains(link)).collect();
         let ports: Vec<_> = used.iter().map(|&link| plan.port(link)).collect();
         let queues = if self.reads_first { 1 } else { plan.queues };
-        let session = Queues::new(config, queues, &ports, self.random.fork(), now);
+        let session = Queues::new(config, (queues, plan.pauses), &ports, self.random.fork(), now);
         self.sessions += 1;
         self.running = Some(Running {
             number,

@@ -162,6 +162,8 @@ pub struct HostPlan {
     pub batch: BatchPolicy,
     /// Queues of its session.
     pub queues: usize,
+    /// How often the thread of one of them stands still for a while, per frame.
+    pub pauses: f64,
     /// Channels for each pair of its links and the target's.
     pub channels: usize,
     /// Policy that chooses the channel of a request.
@@ -293,6 +295,8 @@ impl Plan {
         let mut of_queues = Random::new(seed ^ QUEUES);
         for host in &mut hosts {
             host.queues = of_queues.pick(&[1, 1, 1, 2, 3, 4]);
+            let stands_still = host.queues > 1 && !steady && of_queues.chance(0.7);
+            host.pauses = if stands_still { 0.002 } else { 0.0 };
         }
         let promises = Promises::KEPT;
         let mut plan = Self {
@@ -373,6 +377,7 @@ impl HostPlan {
             ctrl_loss_tmo: None,
             batch: BatchPolicy::default(),
             queues: 1,
+            pauses: 0.0,
             channels: 1,
             choice: ChannelChoice::default(),
             mix: Mix {
@@ -415,6 +420,7 @@ impl HostPlan {
             whole: false,
             batch: random.pick(&BATCH),
             queues: 1,
+            pauses: 0.0,
             channels: random.pick(&[1, 1, 1, 2]) as usize,
             choice: random.pick(&CHOICE),
         }

@@ -1,8 +1,11 @@
 //! The queues of a session: each a state machine of its own, as its thread would drive it.
 //!
-//! A name of an operation holds the number of its queue, so that it is unique in the session.
+//! A name of an operation holds the number of its queue, so that it is unique in the session. A
+//! queue's thread may stand still for a while, when the processor is busy elsewhere: what comes for
+//! it meanwhile is lost, and the others go on without it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tyche_proto::{
     Association, ChannelStats, Exchange, ExportState, Former, Instant, OpId, Operation, Outgoing,
@@ -14,6 +17,8 @@ use crate::random::Random;
 
 /// Bits of an operation's name below the number of its queue.
 const OP_BITS: u32 = 16;
+/// The longest time that a thread stands still.
+const PAUSE_MAX_MS: u64 = 400;
 /// Channels that a queue has at most: their numbers follow those of the queue before.
 const CHANNELS: usize = 64;
 
@@ -23,6 +28,10 @@ pub(crate) struct Queues<R> {
     config: SessionConfig,
     /// Those that have begun: the others wait for the first to be connected.
     sessions: Vec<Session<R>>,
+    /// Until when the thread of each stands still.
+    still_until: Vec<Instant>,
+    /// How often a frame finds its thread at the beginning of a pause.
+    pauses: f64,
     /// The ports of each queue; one that was removed leaves a gap.
     ports: Vec<Option<PortConfig>>,
     now: Instant,
@@ -46,14 +55,16 @@ impl<R: Rules> Queues<R> {
     /// A session with so many queues, over these ports.
     pub(crate) fn new(
         config: SessionConfig,
-        queues: usize,
+        (queues, pauses): (usize, f64),
         ports: &[PortConfig],
         random: Random,
         now: Instant,
     ) -> Self {
         let association = Session::<R>::association(&config, queues);
         let ports = ports.iter().copied().map(Some).collect();
-        let mut this = Self { association, config, sessions: Vec::new(), ports, now, random };
+        let (sessions, still_until) = (Vec::new(), vec![Instant(0); queues]);
+        let mut this =
+            Self { association, config, sessions, still_until, pauses, ports, now, random };
         this.begin();
         if this.config.resumes.is_some() {
             this.begin_others();
@@ -97,29 +108,36 @@ impl<R: Rules> Queues<R> {
         self.now = now;
         let channel = Header::parse(head).ok().filter(|header| header.kind.on_channel());
         let queue = channel.map(|header| usize::from(header.channel.0) / CHANNELS);
-        match queue.and_then(|queue| self.sessions.get_mut(queue)) {
-            Some(session) => session.handle_frame(now, port, head, payload),
-            None => {
-                for session in &mut self.sessions {
-                    session.handle_frame(now, port, head, payload);
-                }
+        for (number, session) in self.sessions.iter_mut().enumerate() {
+            let is_its = queue.is_none_or(|queue| queue == number);
+            if !is_its || now < self.still_until[number] {
+                continue;
+            }
+            session.handle_frame(now, port, head, payload);
+            if self.random.hits(self.pauses) {
+                let pause = Duration::from_millis(self.random.between(1, PAUSE_MAX_MS));
+                self.still_until[number] = now + pause;
             }
         }
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        for session in &mut self.sessions {
+        for (session, still_until) in self.sessions.iter_mut().zip(&self.still_until) {
             // Each thread looks at its own clock, or is woken because another queue has failed.
-            session.handle_timeout(now);
+            if now >= *still_until {
+                session.handle_timeout(now);
+            }
         }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        if self.sessions.iter().any(Session::is_over) && !self.is_over() {
-            return Some(self.now);
-        }
-        self.sessions.iter().filter_map(Session::poll_timeout).min()
+        let is_ending = self.is_ending() && !self.is_over();
+        let wake = |(session, still_until): (&Session<R>, &Instant)| {
+            let due = if is_ending { Some(self.now) } else { session.poll_timeout() };
+            due.filter(|_| !session.is_over()).map(|due| due.max(*still_until))
+        };
+        self.sessions.iter().zip(&self.still_until).filter_map(wake).min()
     }
 
     /// The next thing that happened, with its queue.
@@ -143,7 +161,9 @@ impl<R: Rules> Queues<R> {
 
     /// Composes the next frame for a port, of whichever queue.
     pub(crate) fn poll_transmit(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
-        let mut sessions = self.sessions.iter_mut().enumerate();
+        let awake = self.still_until.iter().map(|until| now >= *until).collect::<Vec<_>>();
+        let sessions = self.sessions.iter_mut().enumerate();
+        let mut sessions = sessions.filter(|(queue, _)| awake[*queue]);
         let sent =
             sessions.find_map(|(queue, it)| it.poll_transmit(now, port, out).then_some(queue));
         let Some(queue) = sent else { return false };
