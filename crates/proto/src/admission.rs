@@ -17,7 +17,7 @@ const CONTEST_LIFE: Duration = Duration::from_secs(1);
 /// Sessions of one host that an export has at once.
 const SESSIONS_PER_HOST_MAX: usize = 16;
 /// Channels that a session has at once.
-const CHANNELS_PER_SESSION_MAX: usize = 64;
+const CHANNELS_PER_SESSION_MAX: usize = 256;
 
 /// The answer to a connect.
 #[derive(Debug)]
