@@ -21,10 +21,8 @@
 #![forbid(unsafe_code)]
 
 mod admission;
-mod association;
 mod attempts;
 mod batching;
-mod cache;
 mod channel;
 mod congestion;
 mod damq;
@@ -48,7 +46,6 @@ mod ticket;
 mod time;
 mod turns;
 
-pub use association::{Association, QUEUES_MAX, Seat};
 pub use batching::BatchPolicy;
 pub use generation::Loss;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart};
@@ -57,9 +54,9 @@ pub use outgoing::{Outgoing, Part};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
 pub use rules::{Rules, Sound};
 pub use session::{
-    ChannelChoice, ExportId, ExportState, Failure, Former, NodeCounts, OfferedBy, PathReport,
-    PortConfig, Problem, Session, SessionConfig, SessionEvent, SubmitError, TargetId, Waiting,
-    parse_export,
+    Association, ChannelChoice, ExportId, ExportState, Failure, Former, NodeCounts, OfferedBy,
+    PathReport, PortConfig, Problem, QUEUES_MAX, Seat, Session, SessionConfig, SessionEvent,
+    SubmitError, TargetId, Waiting, parse_export,
 };
 pub use stages::Exchange;
 pub use stats::{ChannelStats, RejectCounts};

@@ -80,8 +80,8 @@ pub struct ServeArgs {
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
-    /// Threads for each interface, 1 to 64: they share the channels on it, each with a socket of its
-    /// own. More than one pays for hosts with several queues, and for many hosts.
+    /// Threads for each interface, 1 to 64: they share the channels on it, each with a socket of
+    /// its own. More than one pays for hosts with several queues, and for many hosts.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
 

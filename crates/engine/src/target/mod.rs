@@ -147,8 +147,8 @@ impl Target {
         Ok(Self { shared, exports: exported, threads })
     }
 
-    /// Reports the state of the target. The threads of a link make one report. Links whose thread does not answer within a second are left
-    /// out.
+    /// Reports the state of the target. The threads of a link make one report. Links whose thread
+    /// does not answer within a second are left out.
     pub fn report(&self) -> TargetReport {
         let mut links: Vec<TargetLinkReport> = Vec::new();
         for report in self.threads.iter().filter_map(LinkThread::report) {

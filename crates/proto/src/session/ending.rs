@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tyche_wire::Status;
 
 use super::SessionEvent;
-use crate::cache::Cache;
+use super::cache::Cache;
 use crate::initiator::Piece;
 use crate::operation::{Op, OpId, Progress};
 use crate::stages::Exchange;

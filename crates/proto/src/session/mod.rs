@@ -17,6 +17,8 @@
 //! then drain the outputs: [`Session::poll_event`] until there is nothing more, then
 //! [`Session::poll_transmit`] for each local link.
 
+mod association;
+mod cache;
 mod choice;
 mod config;
 mod ending;
@@ -42,6 +44,8 @@ use tyche_wire::{
     HEAD_LEN, Header, Kind, Mac, Reject, Status,
 };
 
+pub use association::{Association, QUEUES_MAX, Seat};
+use cache::Cache;
 use choice::Chooser;
 pub use choice::{ChannelChoice, NodeCounts};
 pub use config::SessionConfig;
@@ -59,8 +63,6 @@ pub use quest::{ExportId, OfferedBy, TargetId, parse_export};
 pub use report::{PathReport, Waiting};
 use watch::Watch;
 
-use crate::association::{Association, Seat};
-use crate::cache::Cache;
 use crate::channel::parse_body;
 use crate::initiator::{Arrived, Piece};
 use crate::operation::{Op, OpId};
@@ -149,7 +151,7 @@ impl<R: Rules> Session<R> {
     /// [`with_seat`](Self::with_seat).
     ///
     /// # Panics
-    /// Unless there are 1 to [`QUEUES_MAX`](crate::QUEUES_MAX) queues.
+    /// Unless there are 1 to [`QUEUES_MAX`] queues.
     pub fn association(config: &SessionConfig, queues: usize) -> Arc<Association> {
         Association::with(queues, config.resumes, R::REMEMBER_FORMER_BOOT)
     }

@@ -5,7 +5,7 @@
 
 use tyche_wire::{Opcode, Status, Uuid};
 
-use crate::association::{Seat, Written};
+use super::association::{Seat, Written};
 use crate::operation::Operation;
 
 /// See the module.
@@ -66,8 +66,8 @@ impl Cache {
 mod tests {
     use tyche_wire::CommandFlags;
 
+    use super::super::association::Association;
     use super::*;
-    use crate::association::Association;
 
     const WRITE: Operation =
         Operation { opcode: Opcode::Write, flags: CommandFlags::NONE, offset: 0, len: 512 };

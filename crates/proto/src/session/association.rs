@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_wire::Uuid;
 
-use crate::session::{ExportState, Failure};
+use super::event::{ExportState, Failure};
 
 /// Queues that a session has at most.
 pub const QUEUES_MAX: usize = 64;
@@ -237,8 +237,8 @@ impl Seat {
         self.line().written.store(Written::new(epoch, count).0, Ordering::Release);
     }
 
-    /// The session is over, by a failure or as wanted: from now on no queue says of anything that it
-    /// has succeeded.
+    /// The session is over, by a failure or as wanted: from now on no queue says of anything that
+    /// it has succeeded.
     pub(crate) fn end(&self, failure: Option<Failure>) {
         if let Some(failure) = failure {
             self.association.known().failure.get_or_insert(failure);
@@ -267,8 +267,8 @@ impl Seat {
         self.association.written(self.queue).count() > self.association.covered(self.queue)
     }
 
-    /// Notes in `covers`, by queue, what a flush that begins now has to cover: of `all` queues, or of
-    /// this one where that rule is off.
+    /// Notes in `covers`, by queue, what a flush that begins now has to cover: of `all` queues, or
+    /// of this one where that rule is off.
     pub(crate) fn cover(&self, covers: &mut [Written], all: bool) {
         for (queue, cover) in covers.iter_mut().enumerate() {
             let written = self.association.written(queue);
@@ -295,8 +295,8 @@ impl Seat {
     }
 
     /// The target's cache of the generation `boot` is gone, and what it held of this queue: the
-    /// next flush is to fail, unless the rule is off that says so (`is_told`). Returns whether there
-    /// was anything.
+    /// next flush is to fail, unless the rule is off that says so (`is_told`). Returns whether
+    /// there was anything.
     pub(crate) fn lose_cache(&self, boot: Uuid, is_told: bool) -> bool {
         if !self.is_dirty() {
             return false;
