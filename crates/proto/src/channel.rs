@@ -224,14 +224,15 @@ impl<R: Rules> Channel<R> {
         now.since(self.heard_at)
     }
 
-    /// Since when the oldest frame of a ring has been without an ack.
-    pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        self.tx.iter().filter_map(TxRing::waiting_since).min()
+    /// Since when the oldest frame of a ring has been without an ack, if it was sent several times.
+    pub(crate) fn stuck_since(&self) -> Option<Instant> {
+        self.tx.iter().filter_map(TxRing::stuck_since).min()
     }
 
-    /// Whether the oldest frame of a ring has been without an ack for so long.
+    /// Whether the oldest frame of a ring has been without an ack for so long, and was sent several
+    /// times.
     pub(crate) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
-        self.waiting_since().is_some_and(|since| now.since(since) >= limit)
+        self.stuck_since().is_some_and(|since| now.since(since) >= limit)
     }
 
     /// Has the peer say at once that it lives.

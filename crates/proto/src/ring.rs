@@ -9,6 +9,10 @@ use tyche_wire::{Bitmap, ENTRIES_MAX, Entry, Event, PacketNumber, Position, Reje
 
 use crate::Instant;
 
+/// How often a frame was sent before its missing ack means anything. Lower: a thread that was
+/// stopped for a while takes late acks for lost ones. Higher: dead links are given up later.
+const STUCK_SENDINGS: u8 = 3;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// On its way, for all we know.
@@ -22,8 +26,8 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct TxSlot {
     state: State,
-    /// Sent more than once: no good for measuring time (Karn).
-    resent: bool,
+    /// How often it was sent. More than once: no good for measuring time (Karn).
+    sendings: u8,
     entries: u8,
     /// Index of the first entry, free-running.
     first: u32,
@@ -62,7 +66,7 @@ impl TxRing {
     pub(crate) fn new(len: u16, first: Position) -> Self {
         let slot = TxSlot {
             state: State::Arrived,
-            resent: false,
+            sendings: 0,
             entries: 0,
             first: 0,
             packet: PacketNumber(0),
@@ -118,9 +122,11 @@ impl TxRing {
         self.head == self.tail
     }
 
-    /// Since when the oldest position has been waiting for its ack.
-    pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        (!self.is_empty()).then_some(self.waiting_since)
+    /// Since when the oldest position has been waiting for its ack, if it was sent often enough
+    /// for that to mean something: whoever was stopped for a while has yet to look what has come.
+    pub(crate) fn stuck_since(&self) -> Option<Instant> {
+        let is_stuck = !self.is_empty() && self.slot(self.tail).sendings >= STUCK_SENDINGS;
+        is_stuck.then_some(self.waiting_since)
     }
 
     /// Uses the next position for `entries`.
@@ -145,7 +151,7 @@ impl TxRing {
         self.head = self.head.plus(1);
         *self.slot_mut(position) = TxSlot {
             state: State::Sent,
-            resent: false,
+            sendings: 1,
             entries: entries.len() as u8,
             first,
             packet,
@@ -165,7 +171,7 @@ impl TxRing {
     /// Notes an arrival that was not known before.
     fn arrived(&mut self, position: Position, now: Instant, acked: &mut Acked) {
         let slot = self.slot_mut(position);
-        let (state, fresh) = (slot.state, !slot.resent);
+        let (state, fresh) = (slot.state, slot.sendings == 1);
         let elapsed_ns = now.ns_since(slot.sent_at);
         slot.state = State::Arrived;
         match state {
@@ -279,7 +285,8 @@ impl TxRing {
     pub(crate) fn resent(&mut self, position: Position, packet: PacketNumber, now: Instant) {
         let slot = self.slot_mut(position);
         assert_eq!(slot.state, State::Lost, "only what is lost is sent again");
-        (slot.state, slot.resent, slot.packet, slot.sent_at) = (State::Sent, true, packet, now);
+        slot.sendings = slot.sendings.saturating_add(1);
+        (slot.state, slot.packet, slot.sent_at) = (State::Sent, packet, now);
         self.lost -= 1;
         self.in_flight += 1;
     }
@@ -444,6 +451,21 @@ mod tests {
         assert_eq!(ring.check_ack(Position(5)), Err(Reject::AckOfUnsent));
         assert_eq!(ring.check_bitmap(Position(1), &bitmap), Err(Reject::AckOfUnsent));
         assert_eq!(ring.check_bitmap(Position(0), &bitmap), Ok(()));
+    }
+
+    #[test]
+    fn a_frame_is_stuck_once_it_was_sent_often() {
+        let mut ring = TxRing::new(16, Position(0));
+        ring.push(&[ENTRY], PacketNumber(1), Instant(7));
+        for packet in 2..4 {
+            assert_eq!(ring.stuck_since(), None);
+            ring.mark_all_lost();
+            ring.resent(Position(0), PacketNumber(packet), Instant(packet * 10));
+        }
+        assert_eq!(ring.stuck_since(), Some(Instant(7)));
+        ring.push(&[ENTRY], PacketNumber(4), Instant(40));
+        ring.acked(Position(1), Instant(50));
+        assert_eq!(ring.stuck_since(), None, "the next was sent once");
     }
 
     #[test]

@@ -18,15 +18,13 @@ use crate::time::Instant;
 const STALL_AMONG_OTHERS: Duration = Duration::from_millis(600);
 /// How often the other channels of a session are asked for a sign of life meanwhile.
 const STALL_INTERVAL: Duration = Duration::from_millis(50);
-/// A channel that was heard less than that ago may have more to say, including the ack.
-const SETTLED: Duration = Duration::from_millis(5);
 
 impl<R: Rules> Open<R> {
-    /// When its oldest frame has been without an ack for too long, if nothing is heard until then.
+    /// When its oldest frame has been without an ack for too long.
     pub(super) fn stalls_at(&self) -> Option<Instant> {
         let channel = &self.target.as_ref().filter(|_| !self.closing)?.channel;
-        let at = channel.waiting_since()? + STALL_AMONG_OTHERS.max(channel.rtt() * 4);
-        Some(at.max(channel.heard_at() + SETTLED).max(self.doubted_at + STALL_INTERVAL))
+        let at = channel.stuck_since()? + STALL_AMONG_OTHERS.max(channel.rtt() * 4);
+        Some(at.max(self.doubted_at + STALL_INTERVAL))
     }
 }
 

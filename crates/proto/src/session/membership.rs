@@ -35,8 +35,6 @@ const GIVE_UP: Duration = Duration::from_millis(400);
 /// How long a frame may stay without an ack on a channel that is heard, if there is another: what
 /// we send may be lost though what the target sends is not.
 const STALL: Duration = Duration::from_millis(600);
-/// A channel that was heard less than that ago may have more to say.
-const SETTLED: Duration = Duration::from_millis(5);
 
 impl<R: Rules> Session<R> {
     /// Begins to use another local link; returns its index.
@@ -376,7 +374,7 @@ impl<R: Rules> Session<R> {
         let live = || self.paths.iter().filter_map(Path::live);
         live().nth(1)?;
         let silent = live().filter_map(|it| it.silent_since()).min().map(|at| at + DOUBT);
-        let stalled = live().filter_map(|it| Some(it.channel.waiting_since()? + stall(it)));
+        let stalled = live().filter_map(|it| Some(it.channel.stuck_since()? + stall(it)));
         earliest(silent, stalled.min())
     }
 }
@@ -403,16 +401,14 @@ enum Suspicion {
 /// Whether there is reason to doubt a live channel, and whether it is reason enough to give it up.
 fn suspect<R: Rules>(initiator: &Initiator<R>, now: Instant) -> Suspicion {
     let (channel, silent) = (&initiator.channel, initiator.silent_for(now));
-    let is_stalled = channel.is_stalled(now, stall(initiator));
-    // While frames are being taken in, the ack that is missing may be among the next.
-    if is_stalled && channel.unheard_for(now) >= SETTLED {
+    if channel.is_stalled(now, stall(initiator)) {
         return Suspicion::Dead(Problem::Stall);
     }
     let asked = channel.asked_for(now) >= DOUBT * 2;
     if silent >= GIVE_UP.max(patience(initiator)) && asked {
         return Suspicion::Dead(Problem::Silence);
     }
-    if silent >= DOUBT || is_stalled { Suspicion::Doubtful } else { Suspicion::None }
+    if silent >= DOUBT { Suspicion::Doubtful } else { Suspicion::None }
 }
 
 /// Whether a channel is heard and gets through, so that others may be given up for it.
