@@ -101,6 +101,25 @@ fn a_link_that_loses_only_long_frames_comes_back_with_short_ones() {
 }
 
 #[test]
+fn a_switch_that_begins_to_lose_long_frames_stalls_a_read_once() {
+    // Three interfaces of the target are behind it: one after the other would stall it.
+    for reads in 1..8 {
+        let mut plan = Plan::clean(5);
+        plan.add_segment(9000);
+        plan.target.links.extend([LinkPlan::clean(1, 9000), LinkPlan::clean(1, 9000)]);
+        let mut world = bundle_of(plan);
+        world.run_for(SECOND).unwrap();
+        assert_eq!(world.peers(0).len(), 4, "every link of the target is used");
+        world.set_frame_len_passed(1, Some(1514));
+        for i in 0..reads {
+            world.request(0, operation(Opcode::Read, i * 8192, 8192)).unwrap();
+        }
+        expect_answers(&mut world, reads as usize, SECOND);
+        world.audit().unwrap();
+    }
+}
+
+#[test]
 fn when_all_links_are_cut_everything_waits_for_one() {
     let mut world = bundle(4, 3);
     let many = submit_many(&mut world, 40);

@@ -335,11 +335,10 @@ impl<R: Rules> Session<R> {
             let fine = |other: &Path<R>| other.live().is_some_and(|it| is_fine(it, now));
             let instead = self.others(path).any(fine);
             if let Some(problem) = problem.filter(|_| instead) {
-                let (port, frame_len) = (self.paths[path].port, self.paths[path].frame_len());
-                self.lose(path, problem);
                 if problem == Problem::Stall {
-                    self.lose_alike(now, port, frame_len);
+                    self.lose_alike(now, path);
                 }
+                self.lose(path, problem);
             }
         }
         if doubtful {
@@ -350,15 +349,30 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Gives up the channels of a port with frames of `frame_len` or more, which did not get
-    /// through on one of them, if a channel of another port is fine. A request would wait for an
+    /// The target has given up a channel. If a request has waited there for as long as it takes the
+    /// target to find out that its frames do not get through, that is why.
+    pub(super) fn lose_reset(&mut self, path: usize) {
+        let now = self.now;
+        let is_stalled = self.paths[path].live().is_some_and(|initiator| {
+            let waits = |piece: &Piece| now.since(self.ops[piece.op as usize].since);
+            initiator.pieces().any(|(_, piece)| waits(&piece) >= stall(initiator))
+        });
+        if is_stalled {
+            self.lose_alike(now, path);
+        }
+        self.lose(path, Problem::Reset);
+    }
+
+    /// Gives up the channels of the port of a channel on which frames do not get through, if theirs
+    /// are as long or longer, and a channel of another port is fine. A request would wait for an
     /// ack on one after the other; probes find out what gets through now.
-    fn lose_alike(&mut self, now: Instant, port: usize, frame_len: usize) {
+    fn lose_alike(&mut self, now: Instant, stalled: usize) {
+        let (port, frame_len) = (self.paths[stalled].port, self.paths[stalled].frame_len());
         let fine = |path: &Path<R>| path.live().is_some_and(|it| is_fine(it, now));
         if !self.paths.iter().any(|path| path.port != port && fine(path)) {
             return;
         }
-        for path in 0..self.paths.len() {
+        for path in (0..self.paths.len()).filter(|&path| path != stalled) {
             let it = &self.paths[path];
             if it.port == port && it.live().is_some() && it.frame_len() >= frame_len {
                 self.lose(path, Problem::Stall);

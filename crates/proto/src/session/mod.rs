@@ -324,7 +324,7 @@ impl<R: Rules> Session<R> {
         if let Control::Reset(reset) = &control {
             let named = |path: &Path<R>| path.port == port && path.is_reset_by(src, reset);
             let path = self.paths.iter().position(named).ok_or(Reject::Unexpected)?;
-            self.lose(path, Problem::Reset);
+            self.lose_reset(path);
             return Ok(());
         }
         if matches!(self.state, State::Closing { .. }) {
