@@ -1,18 +1,19 @@
 //! Discovery: finds the targets on the links and their exports.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_link::Link;
 use tyche_numa::Home;
-use tyche_proto::Outgoing;
 use tyche_proto::wire::{
     Body, Control, Discover, Frame, Greeting, Mac, Name, Offer, Uuid, Versions,
 };
+use tyche_proto::{Instant, Outgoing, Part};
 
 use crate::clock::now;
-use crate::port::Port;
+use crate::ports::{Frames, Ports, Protocol, Received};
 use crate::random::secrets;
-use crate::wait::wait;
+use crate::tyche::{Composer, open_port};
 
 /// Questions sent within the timeout: frames get lost.
 const ASKS: u32 = 3;
@@ -56,80 +57,113 @@ pub fn discover(
     export: Name,
     timeout: Duration,
 ) -> Discovery {
-    let mut ports: Vec<_> =
-        links.into_iter().map(|link| Port::new(link, ethertype, Home::default())).collect();
-    let question = Discover {
-        nonce: secrets()(),
-        versions: Versions::OURS,
-        first: 0,
-        host,
-        target: Uuid::nil(),
-        uuid: Uuid::nil(),
-        name: export,
+    let mut ports = Ports::new();
+    let mut asker = Asker {
+        question: Discover {
+            nonce: secrets()(),
+            versions: Versions::OURS,
+            first: 0,
+            host,
+            target: Uuid::nil(),
+            uuid: Uuid::nil(),
+            name: export,
+        },
+        links: links.iter().map(|link| link.name().to_owned()).collect(),
+        begun: now(),
+        interval: timeout / ASKS,
+        asked: 0,
+        outbox: VecDeque::new(),
+        composer: Composer::new(ethertype),
+        discovery: Discovery::default(),
     };
-    let (start, mut asked, mut discovery) = (now(), 0, Discovery::default());
+    for (index, link) in links.into_iter().enumerate() {
+        ports.insert(index, open_port(link, Home::default()));
+    }
+    let end = asker.begun + timeout;
     loop {
         let time = now();
-        if time >= start + timeout {
-            return discovery;
+        if time >= end {
+            return asker.discovery;
         }
-        let ask = asked < ASKS && time >= start + timeout / ASKS * asked;
-        for port in &mut ports {
-            if ask {
-                post(port, Mac::BROADCAST, question.clone());
-            }
-            for (mac, rest) in discovery.hear(port, &question) {
-                post(port, mac, rest);
-            }
-        }
-        asked += u32::from(ask);
-        let next = start + (timeout / ASKS * asked).min(timeout);
-        wait(ports.iter().filter_map(Port::wait_fd), now(), Some(next));
+        ports.receive(time, &mut asker);
+        ports.transmit(time, &mut asker);
+        let next = asker.poll_timeout().map_or(end, |at| at.min(end));
+        ports.wait([], Some(next));
     }
 }
 
-impl Discovery {
-    /// Takes a port's received frames. Returns questions for exports that did not fit the answers.
-    fn hear(&mut self, port: &mut Port, question: &Discover) -> Vec<(Mac, Discover)> {
-        let link = port.link().name().to_owned();
-        let mut rest = Vec::new();
-        for index in 0..port.receive(now()) {
-            let frame = port.rx.frame(index);
-            let mac = Mac::source(frame.head);
-            if let Some(greeting) = Greeting::parse(frame.head, frame.payload) {
-                let foreign = Foreign { link: link.clone(), mac, versions: greeting.versions };
-                if greeting.nonce == question.nonce && !self.foreign.contains(&foreign) {
-                    self.foreign.push(foreign);
-                }
-                continue;
-            }
-            if let Ok(Frame { body: Body::Control(pdu), .. }) =
-                Frame::parse(frame.head, frame.payload)
-                && let Control::Offer(offer) = pdu.decode()
-                && offer.nonce == question.nonce
-            {
-                if self.found.iter().any(|it| it.link == link && it.offer == offer) {
-                    continue;
-                }
-                let first = offer.first + offer.exports.len() as u16;
-                if first < offer.total && !offer.exports.is_empty() {
-                    rest.push((mac, Discover { first, target: offer.target, ..question.clone() }));
-                }
-                self.found.push(Found { link: link.clone(), mac, offer });
-            }
+/// Asks, and collects the answers.
+struct Asker {
+    question: Discover,
+    /// The names of the links, by port.
+    links: Vec<String>,
+    begun: Instant,
+    /// The time between questions.
+    interval: Duration,
+    /// Questions asked on every link.
+    asked: u32,
+    /// Questions to be sent, each with its port.
+    outbox: VecDeque<(usize, Mac, Discover)>,
+    composer: Composer,
+    discovery: Discovery,
+}
+
+impl Asker {
+    fn hear_offer(&mut self, port: usize, mac: Mac, offer: Offer) {
+        let (link, found) = (&self.links[port], &mut self.discovery.found);
+        if offer.nonce != self.question.nonce
+            || found.iter().any(|it| it.link == *link && it.offer == offer)
+        {
+            return;
         }
-        port.rx.clear();
-        rest
+        let first = offer.first + offer.exports.len() as u16;
+        if first < offer.total && !offer.exports.is_empty() {
+            // Further exports did not fit the answer.
+            let rest = Discover { first, target: offer.target, ..self.question.clone() };
+            self.outbox.push_back((port, mac, rest));
+        }
+        found.push(Found { link: link.clone(), mac, offer });
     }
 }
 
-fn post(port: &mut Port, to: Mac, question: Discover) {
-    let mut out = Outgoing::new();
-    let mut question = Some(question);
-    let poll = |out: &mut Outgoing| {
-        let Some(question) = question.take() else { return false };
-        out.set_control(to, Control::Discover(question));
-        true
-    };
-    port.transmit(now(), &mut out, poll, |_, _| unreachable!("a question carries no data"));
+impl Protocol for Asker {
+    fn handle_frame(&mut self, _: Instant, port: usize, frame: &Received<'_>) {
+        let mac = Mac::source(frame.head);
+        if let Some(greeting) = Greeting::parse(frame.head, frame.payload) {
+            let versions = greeting.versions;
+            let foreign = Foreign { link: self.links[port].clone(), mac, versions };
+            let known = &mut self.discovery.foreign;
+            if greeting.nonce == self.question.nonce && !known.contains(&foreign) {
+                known.push(foreign);
+            }
+        } else if let Ok(Frame { body: Body::Control(pdu), .. }) =
+            Frame::parse(frame.head, frame.payload)
+            && let Control::Offer(offer) = pdu.decode()
+        {
+            self.hear_offer(port, mac, offer);
+        }
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {
+        let question = |port| (port, Mac::BROADCAST, self.question.clone());
+        self.outbox.extend((0..self.links.len()).map(question));
+        self.asked += 1;
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (self.asked < ASKS).then(|| self.begun + self.interval * self.asked)
+    }
+
+    fn frames(&mut self, port: usize) -> impl Frames<'_> {
+        let Self { outbox, composer, .. } = self;
+        let poll = move |_, out: &mut Outgoing| {
+            let next = outbox.iter().position(|question| question.0 == port);
+            let Some((_, to, question)) = next.and_then(|next| outbox.remove(next)) else {
+                return false;
+            };
+            out.set_control(to, Control::Discover(question));
+            true
+        };
+        composer.frames(poll, |_: &Outgoing, _: &Part| unreachable!("questions carry no data"))
+    }
 }

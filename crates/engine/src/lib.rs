@@ -15,27 +15,31 @@ mod clock;
 mod conversion;
 mod discovery;
 mod errors;
+mod eventloop;
 mod histogram;
 mod host;
 pub mod identity;
 mod placed;
 mod port;
+mod ports;
 mod random;
 mod stages;
 #[cfg(feature = "target")]
 mod target;
+mod tyche;
 mod volume;
-mod wait;
 
 pub use discovery::{Discovery, Foreign, Found, discover};
 pub use errors::{ErrorClass, ErrorCounts, OperationKind};
+pub use eventloop::{EventLoop, Tenant};
 pub use histogram::Histogram;
 pub use host::{
     ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, LatencyFigures,
     LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
 };
 pub use placed::{LinkNodes, SessionNodes};
-pub use port::PortStats;
+pub use port::{Fault, Port, PortStats};
+pub use ports::{Composed, Frames, Ports, Protocol, Received};
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target::{

@@ -4,19 +4,15 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use tyche_link::{Link, RxBatch, TxBatch, TxVectors};
+use tyche_link::{HEAD, Link, RxBatch, RxFrame, TxBatch, TxVectors};
 use tyche_numa::{Home, Node};
-use tyche_proto::wire::{
-    COOKIE_AT, Content, Control, ENTRIES_MAX, Encoded, Encoder, HEAD_LEN, Mac,
-};
-use tyche_proto::{Instant, Outgoing, Part, Problem};
+use tyche_proto::Instant;
 
 use crate::placed;
+use crate::ports::{Frames, Received};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
-/// The most entries of a receive ring.
-const RING_MAX: usize = 512;
 /// The pause before an interface that is down is tried again.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
 
@@ -48,21 +44,28 @@ impl std::ops::AddAssign for PortStats {
     }
 }
 
+/// What a protocol has to know of a port's failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The interface is down or gone; it is tried again.
+    Down,
+    /// It takes shorter frames only than before.
+    Narrowed,
+}
+
 /// See the module.
-pub(crate) struct Port {
+pub struct Port {
     link: Box<dyn Link>,
     home: Home,
-    ethertype: u16,
-    pub(crate) rx: RxBatch,
+    rx: RxBatch,
     vectors: TxVectors,
-    encoder: Encoder,
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
     /// The fault of the interface.
     trouble: Option<Trouble>,
-    /// The failure that the session has not taken yet.
-    problem: Option<Problem>,
+    /// The failure that the protocol has not taken yet.
+    fault: Option<Fault>,
 }
 
 /// A fault of an interface.
@@ -75,26 +78,25 @@ struct Trouble {
 }
 
 impl Port {
-    /// Allocates the port's memory near `home`.
-    pub(crate) fn new(link: Box<dyn Link>, ethertype: u16, home: Home) -> Self {
+    /// Allocates the port's memory near `home`. Frames have `pieces_max` pieces of data at most.
+    pub fn new(link: Box<dyn Link>, home: Home, pieces_max: usize) -> Self {
         let _near = placed::near(&home);
-        // A link's MTU may grow later; frames stay within the length agreed in the handshake.
-        let payload_max = link.frame_len_max() - HEAD_LEN;
+        // A link's MTU may grow later; the protocol is to stay with the length of now.
+        let payload_max = link.frame_len_max() - HEAD;
         Self {
             rx: RxBatch::new(BATCH, payload_max),
-            vectors: TxVectors::new(BATCH, ENTRIES_MAX),
-            encoder: Encoder::new(),
+            vectors: TxVectors::new(BATCH, pieces_max),
             stats: PortStats::default(),
             down_until: None,
             trouble: None,
-            problem: None,
-            ethertype,
+            fault: None,
             home,
             link,
         }
     }
 
-    pub(crate) fn link(&self) -> &dyn Link {
+    /// The link.
+    pub fn link(&self) -> &dyn Link {
         &*self.link
     }
 
@@ -108,16 +110,6 @@ impl Port {
         self.vectors.memory_nodes()
     }
 
-    /// Entries of the two receive rings such that the link holds a full window of the longest
-    /// frames of both.
-    pub(crate) fn rings(&self) -> [u16; 2] {
-        let frames = self.link.receive_capacity(self.link.frame_len_max()) / 2;
-        let positions = frames.clamp(16, RING_MAX);
-        let ring =
-            if positions.is_power_of_two() { positions } else { positions.next_power_of_two() / 2 };
-        [ring as u16; 2]
-    }
-
     pub(crate) fn stats(&mut self) -> PortStats {
         self.stats.overruns = self.link.overruns();
         self.stats
@@ -128,9 +120,9 @@ impl Port {
         self.trouble.as_ref().map(|it| it.message.as_str())
     }
 
-    /// Takes the pending link failure, if any: the session drops the channels of this link.
-    pub(crate) fn take_problem(&mut self) -> Option<Problem> {
-        self.problem.take()
+    /// Takes the pending failure, if any.
+    pub(crate) fn take_fault(&mut self) -> Option<Fault> {
+        self.fault.take()
     }
 
     /// The descriptor to wait for. `None` while the interface is down: its socket is then always
@@ -155,10 +147,10 @@ impl Port {
         }
         if error.kind() == io::ErrorKind::InvalidInput {
             // Shorter frames still get through; the next handshake finds their length.
-            self.problem = Some(Problem::Narrowed);
+            self.fault = Some(Fault::Narrowed);
             return;
         }
-        self.problem = Some(Problem::Down);
+        self.fault = Some(Fault::Down);
         self.down_until = Some(now + DOWN_PAUSE);
     }
 
@@ -169,10 +161,9 @@ impl Port {
         }
     }
 
-    /// Receives waiting frames into `rx`; returns their number.
+    /// Receives waiting frames, to be [handed over](Self::hand_over) next; returns their number.
     pub(crate) fn receive(&mut self, now: Instant) -> usize {
         if self.down_until.is_some_and(|until| now < until) {
-            self.rx.clear();
             return 0;
         }
         match self.link.receive(&mut self.rx) {
@@ -193,6 +184,17 @@ impl Port {
         }
     }
 
+    /// Hands over the received frames, and gives their memory back. `timed`: with the times that
+    /// they have waited.
+    pub(crate) fn hand_over(&mut self, timed: bool, mut take: impl FnMut(Received<'_>)) {
+        for index in 0..self.rx.len() {
+            let RxFrame { head, payload } = self.rx.frame(index);
+            let waited = if timed { self.rx.waited(index) } else { None };
+            take(Received { head, payload, waited: waited.unwrap_or_default() });
+        }
+        self.rx.clear();
+    }
+
     /// Turns the measurement of the frames' time in the kernel on or off.
     pub(crate) fn stamp_arrivals(&mut self, on: bool) {
         if !self.link.stamp_arrivals(on) {
@@ -200,59 +202,49 @@ impl Port {
         }
     }
 
-    /// The time that the frame at `index` of `rx` waited in the kernel; zero if unknown.
-    pub(crate) fn waited(&self, index: usize) -> Duration {
-        self.rx.waited(index).unwrap_or_default()
-    }
-
-    /// Sends frames while `poll` composes them; returns their number. `data` finds the bytes of a
-    /// part of a frame's data. Frames that the interface refuses are lost, as on the wire.
-    pub(crate) fn transmit<'a>(
+    /// Sends all frames; returns their number. Those that the interface refuses are lost, as on the
+    /// wire.
+    pub(crate) fn transmit<'d>(
         &mut self,
-        now: Instant,
-        out: &mut Outgoing,
-        mut poll: impl FnMut(&mut Outgoing) -> bool,
-        data: impl Fn(&Outgoing, &Part) -> &'a [u8],
+        time: impl Fn() -> Instant,
+        frames: &mut impl Frames<'d>,
     ) -> usize {
-        let src = Mac(self.link.mac());
-        let (mut frames, mut pending) = (0, poll(out));
-        while pending {
+        let source = self.link.mac();
+        let (mut count, mut next) = (0, frames.compose(time()));
+        while next.is_some() {
             let mut batch = self.vectors.batch();
-            while pending && batch.room() > 0 {
-                let is_probe = matches!(out.content, Content::Control(Control::Hello(_)));
+            while let Some(frame) = next.filter(|_| batch.room() > 0) {
                 // An interface whose MTU is being lowered refuses longer probes, and with them what
                 // follows in the batch.
-                if is_probe && !batch.is_empty() {
+                if frame.probes && !batch.is_empty() {
                     break;
                 }
-                if let Content::Control(Control::Connect(connect)) = &out.content {
-                    // Frames that arrive on the channel carry it.
-                    self.link.narrow(COOKIE_AT, connect.cookie.first_bytes());
+                if let Some((at, bytes)) = frame.narrows {
+                    self.link.narrow(at, bytes);
                 }
-                let sender = (src, self.ethertype);
                 let link = &*self.link;
-                let push = |frame: &Encoded<'_, 'a>| {
-                    if !is_probe || frame.len() <= link.frame_len_max() {
-                        batch.push(frame.front, frame.data.iter().copied(), frame.entries);
+                frames.write(source, |front, data, tail| {
+                    let len = || front.len() + data.iter().map(|it| it.len()).sum::<usize>();
+                    if !frame.probes || len() + tail.len() <= link.frame_len_max() {
+                        batch.push(front, data.iter().copied(), tail);
                     }
-                };
-                out.encode(&mut self.encoder, sender, |part| data(out, part), push);
-                pending = poll(out);
-                if is_probe {
+                });
+                next = frames.compose(time());
+                if frame.probes {
                     break;
                 }
             }
-            frames += batch.len();
+            count += batch.len();
             match dispatch(&mut *self.link, &mut self.stats, &batch) {
                 Ok(sent) => {
                     if sent > 0 && self.trouble.as_ref().is_some_and(|it| it.is_with_sending) {
                         self.recovered();
                     }
                 }
-                Err(error) => self.failed(now, &error, true),
+                Err(error) => self.failed(time(), &error, true),
             }
         }
-        frames
+        count
     }
 }
 

@@ -1,7 +1,6 @@
-//! A session and its links, without the loop that drives them and the threads that submit.
+//! A session and its requests, without the loop that drives it and the threads that submit.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tyche_block::Operation as BlockOperation;
@@ -18,12 +17,14 @@ use super::report::QueueReport;
 use super::{
     HostLink, HostOptions, HostReport, LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
 };
-use crate::clock::{self, now};
+use crate::clock::now;
 use crate::conversion::{geometry, operation, result};
 use crate::placed::{self, LinkNodes, Residence, SessionNodes};
-use crate::port::Port;
+use crate::port::{Fault, Port};
+use crate::ports::{Frames, Ports, Protocol, Received};
 use crate::random::secrets;
 use crate::stages::HostStages;
+use crate::tyche::{Composer, open_port, rings};
 use crate::volume::Submission;
 
 /// A request in progress.
@@ -64,13 +65,13 @@ impl Job {
     }
 }
 
-/// See the module. The owner calls [`submit`](Self::submit), then [`receive`](Self::receive) and
-/// [`transmit`](Self::transmit) in turn, and takes `done` and `notices` after each.
+/// See the module. The owner calls [`submit`](Self::submit), has its [`Ports`] receive and transmit
+/// in turn, and takes `done` and `notices` after each.
 pub(super) struct Driver {
     session: Session,
-    /// By the session's index; a removed port leaves a gap that is reused.
-    ports: Vec<Option<Port>>,
-    opening: Opening,
+    placement: Placement,
+    /// The names of the links, by port.
+    links: Vec<String>,
     /// The placement of the thread that drives it.
     residence: Residence,
     /// The job of each operation in progress.
@@ -82,7 +83,7 @@ pub(super) struct Driver {
     counts: RequestCounts,
     reads: Latency,
     writes: Latency,
-    out: Outgoing,
+    composer: Composer,
     /// Finished requests.
     pub(super) done: Vec<Done>,
     /// The stage times of requests, if wanted.
@@ -94,18 +95,24 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(options: HostOptions, seat: Seat) -> Self {
+    /// The driver and the ports of its links. The calling thread drives it from now on, and moves
+    /// near them.
+    pub(super) fn new(options: HostOptions, seat: Seat) -> (Self, Ports) {
         let HostOptions { session, links, placement, ethertype, .. } = options;
-        let opening = Opening { placement, ethertype, stages: session.stages };
-        let opened = links.into_iter().map(|link| opening.open(link));
-        let (ports, configs): (Vec<_>, Vec<_>) = opened.unzip();
+        let (mut ports, mut configs, mut names) = (Ports::new(), Vec::new(), Vec::new());
+        for (index, link) in links.into_iter().enumerate() {
+            let (port, config) = open(&placement, link);
+            names.push(port.link().name().to_owned());
+            configs.push(config);
+            ports.insert(index, port);
+        }
         let operations_max = session.operations_max as usize;
         let now = now();
-        Self {
+        let mut driver = Self {
             stages: session.stages.then(|| HostStages::new(operations_max)),
             session: Session::with_seat(session, seat, &configs, secrets(), now),
-            ports: ports.into_iter().map(Some).collect(),
-            opening,
+            placement,
+            links: names,
             residence: Residence::new(),
             operations: (0..operations_max).map(|_| None).collect(),
             begun: vec![now; operations_max].into(),
@@ -113,11 +120,13 @@ impl Driver {
             counts: RequestCounts::default(),
             reads: Latency::new(now),
             writes: Latency::new(now),
-            out: Outgoing::new(),
+            composer: Composer::new(ethertype),
             done: Vec::with_capacity(operations_max),
             echoed: Vec::new(),
             notices: VecDeque::new(),
-        }
+        };
+        driver.move_in(&ports);
+        (driver, ports)
     }
 
     /// The disk, once connected or if a predecessor knew it.
@@ -131,42 +140,48 @@ impl Driver {
     }
 
     /// Adds a link to the session.
-    pub(super) fn add_link(&mut self, now: Instant, link: HostLink) -> Result<(), LinkError> {
-        if self.port_named(link.link.name()).is_some() {
+    pub(super) fn add_link(
+        &mut self,
+        now: Instant,
+        ports: &mut Ports,
+        link: HostLink,
+    ) -> Result<(), LinkError> {
+        if port_named(ports, link.link.name()).is_some() {
             return Err(LinkError::InUse);
         }
-        let (port, config) = self.opening.open(link);
+        let (port, config) = open(&self.placement, link);
         let index = self.session.add_port(now, config);
-        if index == self.ports.len() {
-            self.ports.push(None);
+        if index == self.links.len() {
+            self.links.push(String::new());
         }
-        self.ports[index] = Some(port);
-        self.move_in();
+        port.link().name().clone_into(&mut self.links[index]);
+        ports.insert(index, port);
+        self.move_in(ports);
         Ok(())
     }
 
     /// Removes a link from the session. The last one stays.
-    pub(super) fn remove_link(&mut self, now: Instant, name: &str) -> Result<(), LinkError> {
-        let index = self.port_named(name).ok_or(LinkError::Unknown)?;
-        if self.ports.iter().flatten().count() == 1 {
+    pub(super) fn remove_link(
+        &mut self,
+        now: Instant,
+        ports: &mut Ports,
+        name: &str,
+    ) -> Result<(), LinkError> {
+        let index = port_named(ports, name).ok_or(LinkError::Unknown)?;
+        if ports.iter().count() == 1 {
             return Err(LinkError::Last);
         }
         self.session.remove_port(now, index);
-        self.settle(None);
-        self.ports[index] = None;
-        self.move_in();
+        self.settle(&[]);
+        ports.remove(index);
+        self.move_in(ports);
         Ok(())
     }
 
-    /// Moves the calling thread, which drives the session from now on, near the links.
-    pub(super) fn move_in(&mut self) {
-        let home = Home::common(self.ports.iter().flatten().map(Port::home));
+    /// Moves the calling thread near the links.
+    fn move_in(&mut self, ports: &Ports) {
+        let home = Home::common(ports.iter().map(|(_, port)| port.home()));
         self.residence.move_to(&home);
-    }
-
-    fn port_named(&self, name: &str) -> Option<usize> {
-        let is_it = |port: &Option<Port>| port.as_ref().is_some_and(|it| it.link().name() == name);
-        self.ports.iter().position(is_it)
     }
 
     /// Takes a request, or gives it back if the limit of requests in progress is reached. An
@@ -206,99 +221,29 @@ impl Driver {
         self.session.echo(echo, frame_len)
     }
 
-    /// Handles received frames and timers; false if no frame came.
-    pub(super) fn receive(&mut self, now: Instant) -> bool {
-        self.now = now;
-        let mut frames = 0;
-        for index in 0..self.ports.len() {
-            frames += self.receive_from(now, index);
-        }
-        if self.session.poll_timeout().is_some_and(|at| at <= now) {
-            self.session.handle_timeout(now);
-            self.settle(None);
-        }
-        frames > 0
-    }
-
-    /// Handles the received frames of a link; returns their number.
-    fn receive_from(&mut self, now: Instant, index: usize) -> usize {
-        let Some(port) = &mut self.ports[index] else { return 0 };
-        let frames = port.receive(now);
-        let now = if self.stages.is_some() { clock::now() } else { now };
-        for frame in 0..frames {
-            let port = self.ports[index].as_ref().expect("links are not removed meanwhile");
-            if let Some(stages) = &mut self.stages {
-                stages.read(now, port.waited(frame));
-            }
-            let received = port.rx.frame(frame);
-            self.session.handle_frame(now, index, received.head, received.payload);
-            self.settle(Some((index, frame)));
-        }
-        let port = self.ports[index].as_mut().expect("links are not removed meanwhile");
-        port.rx.clear();
-        self.look_after(now, index);
-        frames
-    }
-
-    /// Reports a link failure to the session.
-    fn look_after(&mut self, now: Instant, index: usize) {
-        let problem = self.ports[index].as_mut().and_then(Port::take_problem);
-        if let Some(problem) = problem {
-            self.session.lose_port(now, index, problem);
-            self.settle(None);
-        }
-    }
-
-    /// Sends all frames that are due; false if there were none.
-    pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        let mut frames = 0;
-        for index in 0..self.ports.len() {
-            let Some(port) = &mut self.ports[index] else { continue };
-            let (session, out) = (&mut self.session, &mut self.out);
-            let time = || if self.stages.is_some() { clock::now() } else { now };
-            frames += transmit(time, index, port, session, out, &self.operations);
-            self.look_after(now, index);
-        }
-        frames > 0
-    }
-
     /// Another queue of the session has failed.
     pub(super) fn check(&mut self, now: Instant) {
         self.session.handle_timeout(now);
-        self.settle(None);
+        self.settle(&[]);
     }
 
     /// Ends the session and tells the target.
     pub(super) fn disconnect(&mut self, now: Instant) {
         self.session.disconnect(now);
-        self.settle(None);
+        self.settle(&[]);
     }
 
     /// Ends the session at once.
     pub(super) fn abort(&mut self, now: Instant) {
         self.session.abort(now);
-        self.settle(None);
+        self.settle(&[]);
     }
 
-    /// The time of the next timer.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let ports = self.ports.iter().flatten().filter_map(Port::poll_timeout);
-        ports.chain(self.session.poll_timeout()).min()
-    }
-
-    /// The descriptors to wait for.
-    pub(super) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.ports.iter().flatten().filter_map(Port::wait_fd)
-    }
-
-    /// Handles all events; `frame` is the received frame that they refer to.
-    fn settle(&mut self, frame: Option<(usize, usize)>) {
+    /// Handles all events; `payload` is that of the received frame that they came of, if any.
+    fn settle(&mut self, payload: &[u8]) {
         while let Some(event) = self.session.poll_event() {
             let notice = match event {
                 SessionEvent::Data { op, offset, len, source } => {
-                    let (port, index) = frame.expect("data come with a frame");
-                    let port = self.ports[port].as_ref().expect("a frame came from it");
-                    let payload = port.rx.frame(index).payload;
                     let data = &payload[source as usize..][..len as usize];
                     place(&mut self.operations, op, offset, data);
                     continue;
@@ -323,15 +268,15 @@ impl Driver {
                     Notice::Connected(self.session.export().expect("known once connected"))
                 }
                 SessionEvent::Lost(problem) => Notice::Lost(problem),
-                SessionEvent::Joined(port, peer) => Notice::Joined(self.link_name(port), peer),
+                SessionEvent::Joined(port, peer) => Notice::Joined(self.links[port].clone(), peer),
                 SessionEvent::Parted(port, peer, problem) => {
-                    Notice::Parted(self.link_name(port), peer, problem)
+                    Notice::Parted(self.links[port].clone(), peer, problem)
                 }
                 SessionEvent::Rejected(rejection) => {
                     Notice::Rejected(rejection.reason, rejection.detail.to_string())
                 }
                 SessionEvent::OtherVersion(port, peer, versions) => {
-                    Notice::OtherVersion(self.link_name(port), peer, versions)
+                    Notice::OtherVersion(self.links[port].clone(), peer, versions)
                 }
                 SessionEvent::Resized(size) => Notice::Resized(size),
                 SessionEvent::Failed(failure) => Notice::Failed(failure),
@@ -343,11 +288,6 @@ impl Driver {
             };
             self.notices.push_back(notice);
         }
-    }
-
-    fn link_name(&self, port: usize) -> String {
-        let port = self.ports[port].as_ref();
-        port.map(|port| port.link().name().to_owned()).unwrap_or_default()
     }
 
     /// Counts a finished request that began at `begun`.
@@ -374,13 +314,11 @@ impl Driver {
     }
 
     /// Reports the state of the queue.
-    pub(super) fn report(&mut self, now: Instant, arena: &Arena) -> QueueReport {
+    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports, arena: &Arena) -> QueueReport {
         let session = &self.session;
-        let ports = self.ports.iter_mut().enumerate();
-        let links = ports.filter_map(|(index, port)| {
-            let port = port.as_mut()?;
+        let links = ports.iter_mut().map(|(index, port)| {
             let channels: Vec<_> = session.paths().filter(|it| it.port == index).collect();
-            Some(link_report(port, channels, session.is_deaf(index)))
+            link_report(port, channels, session.is_deaf(index))
         });
         let links = links.collect();
         let report = HostReport {
@@ -409,6 +347,52 @@ impl Driver {
     }
 }
 
+impl Protocol for Driver {
+    fn handle_frame(&mut self, now: Instant, port: usize, frame: &Received<'_>) {
+        self.now = now;
+        if let Some(stages) = &mut self.stages {
+            stages.read(now, frame.waited);
+        }
+        self.session.handle_frame(now, port, frame.head, frame.payload);
+        self.settle(frame.payload);
+    }
+
+    fn handle_fault(&mut self, now: Instant, port: usize, fault: Fault) {
+        self.session.lose_port(now, port, fault.into());
+        self.settle(&[]);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        self.session.handle_timeout(now);
+        self.settle(&[]);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.session.poll_timeout()
+    }
+
+    fn frames(&mut self, port: usize) -> impl Frames<'_> {
+        let Self { session, operations, composer, .. } = self;
+        let data = |_: &Outgoing, part: &Part| {
+            let job = operations[part.request as usize].as_ref();
+            let buffer = job.and_then(|job| job.request.buffer.as_ref());
+            let buffer = buffer.expect("a write in progress has a buffer");
+            &buffer[part.offset as usize..][..part.len as usize]
+        };
+        composer.frames(move |now, out| session.poll_transmit(now, port, out), data)
+    }
+
+    fn is_timed(&self) -> bool {
+        self.stages.is_some()
+    }
+}
+
+/// The port of the link of that name.
+fn port_named(ports: &Ports, name: &str) -> Option<usize> {
+    ports.iter().find(|(_, port)| port.link().name() == name).map(|(index, _)| index)
+}
+
 /// Copies received data of a read into the request's buffer.
 fn place(operations: &mut [Option<Job>], OpId(op): OpId, offset: u32, data: &[u8]) {
     let job = operations[op as usize].as_mut();
@@ -417,26 +401,13 @@ fn place(operations: &mut [Option<Job>], OpId(op): OpId, offset: u32, data: &[u8
     buffer[offset as usize..][..data.len()].copy_from_slice(data);
 }
 
-/// The options for opening links.
-struct Opening {
-    placement: Placement,
-    ethertype: u16,
-    stages: bool,
-}
-
-impl Opening {
-    /// Opens a port for a link; returns it with its configuration for the session.
-    fn open(&self, HostLink { link, target }: HostLink) -> (Port, PortConfig) {
-        let home = placed::home(&self.placement, &*link);
-        let node = home.nic.map(|node| node.0);
-        let mut port = Port::new(link, self.ethertype, home);
-        if self.stages {
-            port.stamp_arrivals(true);
-        }
-        let frame_len_max = port.link().frame_len_max();
-        let config = PortConfig { frame_len_max, rings: port.rings(), target, node };
-        (port, config)
-    }
+/// Opens a port for a link; returns it with its configuration for the session.
+fn open(placement: &Placement, HostLink { link, target }: HostLink) -> (Port, PortConfig) {
+    let home = placed::home(placement, &*link);
+    let node = home.nic.map(|node| node.0);
+    let (frame_len_max, rings) = (link.frame_len_max(), rings(&*link));
+    let config = PortConfig { frame_len_max, rings, target, node };
+    (open_port(link, home), config)
 }
 
 fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> LinkReport {
@@ -464,23 +435,4 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
             cpus: placed::own_cpus(),
         },
     }
-}
-
-/// Sends the session's frames for a link; returns their number.
-fn transmit(
-    now: impl Fn() -> Instant,
-    index: usize,
-    port: &mut Port,
-    session: &mut Session,
-    out: &mut Outgoing,
-    operations: &[Option<Job>],
-) -> usize {
-    let data = |_: &Outgoing, part: &Part| {
-        let job = operations[part.request as usize].as_ref();
-        let buffer = job.and_then(|job| job.request.buffer.as_ref());
-        let buffer = buffer.expect("a write in progress has a buffer");
-        &buffer[part.offset as usize..][..part.len as usize]
-    };
-    let poll = |out: &mut Outgoing| session.poll_transmit(now(), index, out);
-    port.transmit(now(), out, poll, data)
 }

@@ -12,14 +12,15 @@ use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
 use crate::placed;
+use crate::ports::{Ports, Protocol};
 use crate::stages::{HostStages, StageTimes};
-use crate::wait::wait;
 
 /// A session without a thread: it makes progress only in [`poll`](Self::poll) and
 /// [`wait`](Self::wait). Call one of them a few times a second at least, or the target takes the
 /// host for lost.
 pub struct InlineHost {
     driver: Driver,
+    ports: Ports,
     /// Its place among the queues.
     seat: Seat,
     arena: Arena,
@@ -55,9 +56,8 @@ impl InlineHost {
         let home = options.home();
         let arena = placed::request_arena(&options.placement, &home, options.arena_pages);
         let spin = Spin::new(options.spin);
-        let mut driver = Driver::new(options, seat.clone());
-        driver.move_in();
-        Self { driver, seat, arena, spin }
+        let (driver, ports) = Driver::new(options, seat.clone());
+        Self { driver, ports, seat, arena, spin }
     }
 
     /// Waits until the session is connected.
@@ -70,8 +70,8 @@ impl InlineHost {
         let mut refusal = None;
         loop {
             let time = now();
-            self.driver.receive(time);
-            self.driver.transmit(time);
+            self.receive(time);
+            self.transmit(time);
             while let Some(notice) = self.driver.notices.pop_front() {
                 match notice {
                     Notice::Connected(_) => {
@@ -88,8 +88,7 @@ impl InlineHost {
             if time >= deadline {
                 return Err(ConnectError::TimedOut(self.driver.problem()));
             }
-            let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
-            wait(self.driver.wait_fds(), now(), Some(next));
+            self.sleep(deadline);
         }
     }
 
@@ -130,8 +129,8 @@ impl InlineHost {
         if let Some(stages) = &mut self.driver.stages {
             stages.forget();
         }
-        let sent = self.driver.transmit(time);
-        let received = self.driver.receive(time);
+        let sent = self.transmit(time);
+        let received = self.receive(time);
         if let Some(stages) = &mut self.driver.stages {
             stages.returned(now());
         }
@@ -176,7 +175,7 @@ impl InlineHost {
     pub fn wait_echoes(&mut self, answers: &mut Vec<Echo>, timeout: Duration) {
         let before = answers.len();
         self.wait_until(timeout, |this, time| {
-            let worked = this.driver.transmit(time) | this.driver.receive(time);
+            let worked = this.transmit(time) | this.receive(time);
             assert!(this.driver.done.is_empty(), "a request in the middle of echoes");
             answers.append(&mut this.driver.echoed);
             (worked, answers.len() > before)
@@ -202,10 +201,23 @@ impl InlineHost {
             }
             if !worked && !self.spin.again(time.0) {
                 self.spin.sleeps();
-                let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
-                wait(self.driver.wait_fds(), now(), Some(next));
+                self.sleep(deadline);
             }
         }
+    }
+
+    fn receive(&mut self, time: Instant) -> bool {
+        self.ports.receive(time, &mut self.driver)
+    }
+
+    fn transmit(&mut self, time: Instant) -> bool {
+        self.ports.transmit(time, &mut self.driver)
+    }
+
+    /// Waits for frames and timers, until `deadline` at most.
+    fn sleep(&self, deadline: Instant) {
+        let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
+        self.ports.wait([], Some(next));
     }
 
     /// Returns the next notice.
@@ -215,7 +227,7 @@ impl InlineHost {
 
     /// Reports the state of the session.
     pub fn report(&mut self) -> HostReport {
-        self.driver.report(now(), &self.arena).single()
+        self.driver.report(now(), &mut self.ports, &self.arena).single()
     }
 
     /// Ends the session: tells the target, and waits up to `timeout` for its confirmation. Requests
@@ -225,13 +237,12 @@ impl InlineHost {
         self.driver.disconnect(now());
         loop {
             let time = now();
-            self.driver.transmit(time);
-            self.driver.receive(time);
+            self.transmit(time);
+            self.receive(time);
             if self.driver.notices.contains(&Notice::Closed) || time >= deadline {
                 return;
             }
-            let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
-            wait(self.driver.wait_fds(), now(), Some(next));
+            self.sleep(deadline);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A queue of a session: its thread, which joins the links, the protocol and the volume.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -15,8 +16,9 @@ use super::report::QueueReport;
 use super::workqueue::WorkQueue;
 use super::{HostLink, HostOptions, LinkError, Notice};
 use crate::clock::now;
+use crate::eventloop::{EventLoop, Tenant};
+use crate::ports::{Ports, Protocol};
 use crate::volume::VolumeQueue;
-use crate::wait::wait;
 
 /// The threads of a session's queues.
 pub(super) type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
@@ -83,13 +85,16 @@ impl Starter {
         };
         notices.begin(queue);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
+            // Without the privilege there is no protection, but the disk works.
+            if let Err(error) = tyche_block::avoid_reclaim_io() {
+                tracing::debug!(%error, "session without protection from memory reclaim");
+            }
             let spin = Spin::new(options.spin);
-            let mut driver = Driver::new(options, seat);
-            driver.move_in();
+            let (driver, ports) = Driver::new(options, seat);
             if let Some(geometry) = driver.geometry() {
                 volume.set_geometry(geometry);
             }
-            let body = QueueLoop {
+            let tenant = Queue {
                 driver,
                 volume,
                 held: None,
@@ -100,17 +105,17 @@ impl Starter {
                 others,
                 work_queue,
                 pollers: Vec::new(),
-                spin,
                 closed: false,
             };
-            body.run();
+            EventLoop::new(tenant, ports, spin).run().end();
         })?;
         threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }
 }
 
-struct QueueLoop {
+/// What the thread of a queue serves.
+struct Queue {
     driver: Driver,
     volume: Arc<VolumeQueue>,
     /// A request taken from the queue when the session was full.
@@ -127,24 +132,12 @@ struct QueueLoop {
     work_queue: Option<WorkQueue>,
     /// Pollers that share this thread.
     pollers: Vec<Box<dyn Poller>>,
-    spin: Spin,
     closed: bool,
 }
 
-impl QueueLoop {
-    fn run(mut self) {
-        // Without the privilege there is no protection, but the disk works.
-        if let Err(error) = tyche_block::avoid_reclaim_io() {
-            tracing::debug!(%error, "session without protection from memory reclaim");
-        }
-        while !self.closed {
-            let now = now();
-            if self.turn(now) {
-                self.spin.worked();
-            } else if !self.spin.again(now.0) {
-                self.sleep();
-            }
-        }
+impl Queue {
+    /// Answers what is left: the session is closed.
+    fn end(mut self) {
         self.volume.close();
         if let Some(job) = self.held.take() {
             job.done(Err(Errno::IO)).answer();
@@ -179,43 +172,6 @@ impl QueueLoop {
                 false
             }
         });
-        worked
-    }
-
-    /// Runs one round; false if there was nothing to do.
-    fn turn(&mut self, now: Instant) -> bool {
-        let mut worked = self.obey();
-        worked |= self.driver.receive(now);
-        self.settle();
-        worked |= self.poll();
-        worked |= self.take_submissions(now);
-        worked |= self.driver.transmit(now);
-        self.settle();
-        worked
-    }
-
-    fn obey(&mut self) -> bool {
-        let mut worked = false;
-        while let Ok(command) = self.commands.try_recv() {
-            worked = true;
-            match command {
-                // The recipient may have timed out.
-                Command::Report(to) => {
-                    drop(to.send(self.driver.report(now(), self.volume.arena())));
-                }
-                Command::AddLink(link, to) => {
-                    let _ = to.send(self.driver.add_link(now(), link));
-                }
-                Command::RemoveLink(name, to) => {
-                    let _ = to.send(self.driver.remove_link(now(), &name));
-                }
-                Command::Adopt(make) => self.pollers.extend(make()),
-                Command::Check => self.driver.check(now()),
-                Command::Disconnect => self.driver.disconnect(now()),
-                Command::Abort => self.driver.abort(now()),
-            }
-            self.settle();
-        }
         worked
     }
 
@@ -271,20 +227,64 @@ impl QueueLoop {
             }
         }
     }
+}
 
-    fn sleep(&mut self) {
-        self.spin.sleeps();
-        let volume = Arc::clone(&self.volume);
-        volume.doorbell.announce();
-        self.pollers.iter().for_each(|poller| poller.announce());
-        // Work that came before the announcement has not rung. A held request waits for another to
-        // end, so a full queue behind it is no work.
-        if !self.obey() && !self.poll() && (self.held.is_some() || volume.is_empty()) {
-            let deadline = self.driver.poll_timeout();
-            let own = self.driver.wait_fds().chain([volume.doorbell.wait_fd()]);
-            wait(own.chain(self.pollers.iter().map(|it| it.wait_fd())), now(), deadline);
+impl Tenant for Queue {
+    fn protocol(&mut self) -> &mut impl Protocol {
+        &mut self.driver
+    }
+
+    fn obey(&mut self, ports: &mut Ports) -> bool {
+        let mut worked = false;
+        while let Ok(command) = self.commands.try_recv() {
+            worked = true;
+            match command {
+                // The recipient may have timed out.
+                Command::Report(to) => {
+                    drop(to.send(self.driver.report(now(), ports, self.volume.arena())));
+                }
+                Command::AddLink(link, to) => {
+                    let _ = to.send(self.driver.add_link(now(), ports, link));
+                }
+                Command::RemoveLink(name, to) => {
+                    let _ = to.send(self.driver.remove_link(now(), ports, &name));
+                }
+                Command::Adopt(make) => self.pollers.extend(make()),
+                Command::Check => self.driver.check(now()),
+                Command::Disconnect => self.driver.disconnect(now()),
+                Command::Abort => self.driver.abort(now()),
+            }
+            self.settle();
         }
+        worked
+    }
+
+    fn work(&mut self, now: Instant) -> bool {
+        self.settle();
+        let mut worked = self.poll();
+        worked |= self.take_submissions(now);
+        self.settle();
+        worked
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        self.volume.doorbell.announce();
+        self.pollers.iter().for_each(|poller| poller.announce());
+        // A held request waits for another to end, so a full queue behind it is no work.
+        !self.poll() && (self.held.is_some() || self.volume.is_empty())
+    }
+
+    fn awake(&mut self) {
         self.pollers.iter().for_each(|poller| poller.awake());
-        volume.doorbell.awake();
+        self.volume.doorbell.awake();
+    }
+
+    fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let pollers = self.pollers.iter().map(|poller| poller.wait_fd());
+        pollers.chain([self.volume.doorbell.wait_fd()])
     }
 }

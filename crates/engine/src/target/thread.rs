@@ -22,17 +22,21 @@ use super::conversion::{block_operation, status};
 use super::disk::{DEPTH, Disk};
 use super::exported::Exported;
 use super::shared::Shared;
-use crate::clock::{self, now};
+use crate::clock::now;
+use crate::eventloop::{EventLoop, Tenant};
 use crate::placed::{self, LinkNodes, Residence};
-use crate::port::Port;
+use crate::ports::{Frames, Ports, Protocol, Received};
 use crate::random::secrets;
-use crate::wait::wait;
+use crate::tyche::{Composer, open_port, rings};
 
 enum Command {
     Report(SyncSender<TargetLinkReport>),
     Notify(usize, Event),
     Stop,
 }
+
+/// The only port of a link's thread.
+const PORT: usize = 0;
 
 /// The parts and the placement of a link's thread.
 pub(super) struct Site {
@@ -72,7 +76,9 @@ impl LinkThread {
             // First, so that the loop's own memory is near, too.
             Residence::new().move_to(&site.home);
             let _near = placed::near(&site.home);
-            TargetLoop::new(site, target, commands).run();
+            let spin = Spin::new(site.spin);
+            let (tenant, ports) = Exporter::new(site, target, commands);
+            EventLoop::new(tenant, ports, spin).run();
         })?;
         Ok(Self { commands: sender, shared, index, thread })
     }
@@ -108,9 +114,10 @@ impl LinkThread {
     }
 }
 
-struct TargetLoop {
+/// What the thread of a link serves: the exports, to the hosts on the link.
+struct Exporter {
     listener: Listener,
-    port: Port,
+    home: Home,
     shared: Arc<Shared>,
     /// Index of this link.
     index: usize,
@@ -118,111 +125,49 @@ struct TargetLoop {
     disks: Vec<Disk>,
     channels: Channels,
     commands: Receiver<Command>,
-    out: Outgoing,
+    composer: Composer,
     done: Vec<Completion>,
     /// Requests answered.
     requests: u64,
-    spin: Spin,
     stopping: bool,
     /// Whether any channel has stages.
     timed: bool,
-    /// The time at which the current frames were read.
-    read: Instant,
 }
 
-impl TargetLoop {
-    fn new(site: Site, target: Uuid, commands: Receiver<Command>) -> Self {
-        let Site { index, link, part, ethertype, home, exports, spin, shared } = site;
-        let port = Port::new(link, ethertype, home);
+impl Exporter {
+    fn new(site: Site, target: Uuid, commands: Receiver<Command>) -> (Self, Ports) {
+        let Site { index, link, part, ethertype, home, exports, shared, .. } = site;
         let config = ListenerConfig {
             link: index,
-            frame_len_max: port.link().frame_len_max(),
-            rings: port.rings(),
+            frame_len_max: link.frame_len_max(),
+            rings: rings(&*link),
         };
-        Self {
+        let mut ports = Ports::new();
+        ports.insert(PORT, open_port(link, home.clone()));
+        let exporter = Self {
             listener: Listener::of_part(config, target, part, secrets()),
-            port,
+            home,
             shared,
             index,
             disks: exports.into_iter().map(Disk::new).collect(),
             channels: Channels::default(),
             commands,
-            out: Outgoing::new(),
+            composer: Composer::new(ethertype),
             done: Vec::with_capacity(DEPTH),
             requests: 0,
-            spin: Spin::new(spin),
             stopping: false,
             timed: false,
-            read: Instant(0),
-        }
+        };
+        (exporter, ports)
     }
 
-    fn run(mut self) {
-        while !(self.stopping && self.channels.is_empty()) {
-            let now = now();
-            if self.turn(now) {
-                self.spin.worked();
-            } else if !self.spin.again(now.0) {
-                self.sleep();
-            }
-        }
-    }
-
-    /// Runs one round; false if there was nothing to do.
-    fn turn(&mut self, now: Instant) -> bool {
-        let mut worked = self.obey();
-        worked |= self.receive(now);
-        worked |= self.execute();
-        if self.listener.poll_timeout().is_some_and(|at| at <= now) {
-            self.listener.handle_timeout(now);
-        }
-        worked |= self.serve_requests(now);
-        worked |= self.transmit(now);
-        worked
-    }
-
-    fn obey(&mut self) -> bool {
-        let mut worked = false;
-        while let Ok(command) = self.commands.try_recv() {
-            worked = true;
-            match command {
-                Command::Report(to) => {
-                    let _ = to.send(self.report());
-                }
-                Command::Notify(export, event) => self.listener.notify(export, event),
-                Command::Stop => {
-                    self.stopping = true;
-                    self.listener.shut_down(now());
-                }
-            }
-        }
-        worked
-    }
-
-    /// The current time if a channel has stages; else the time of the round.
-    fn fresh(&self, of_turn: Instant) -> Instant {
-        if self.timed { now() } else { of_turn }
-    }
-
-    fn receive(&mut self, now: Instant) -> bool {
-        let frames = self.port.receive(now);
-        self.read = self.fresh(now);
-        let now = self.read;
-        for index in 0..frames {
-            let frame = self.port.rx.frame(index);
-            self.listener.handle_frame(now, frame.head, frame.payload);
-            self.settle(Some(index));
-        }
-        self.port.rx.clear();
-        frames > 0
-    }
-
-    /// Handles all events; `frame` is the received frame that they refer to.
-    fn settle(&mut self, frame: Option<usize>) {
+    /// Handles all events. `read` and `frame`: the received frame that they came of, if any, and when
+    /// that was read.
+    fn settle(&mut self, frame: Option<(Instant, &Received<'_>)>) {
         while let Some(event) = self.listener.poll_event() {
             match event {
                 ListenerEvent::Opened { channel, export, boot, damq_pages, queue_size, stages } => {
-                    let arena = placed::channel_arena(self.port.home(), damq_pages as usize);
+                    let arena = placed::channel_arena(&self.home, damq_pages as usize);
                     let opened = Channel::new((export, boot), arena, queue_size, stages);
                     self.open(channel, opened);
                 }
@@ -238,38 +183,30 @@ impl TargetLoop {
             tracing::error!(%error, "cannot open a queue to the store");
         }
         self.channels.open(id, channel);
-        self.tell_times();
+        self.timed = self.channels.are_timed();
     }
 
     fn close(&mut self, id: ChannelId) {
         let channel = self.channels.close(id);
         let export = channel.export;
         self.disks[export].unregister(&channel.into_arena());
-        self.tell_times();
+        self.timed = self.channels.are_timed();
     }
 
-    /// Turns stage times on or off as the open channels need.
-    fn tell_times(&mut self) {
-        let timed = self.channels.are_timed();
-        if timed != self.timed {
-            self.timed = timed;
-            self.port.stamp_arrivals(timed);
-        }
-    }
-
-    fn act(&mut self, id: ChannelId, action: Action, frame: Option<usize>) {
+    fn act(&mut self, id: ChannelId, action: Action, frame: Option<(Instant, &Received<'_>)>) {
         let channel = &mut self.channels[id];
         match action {
             Action::Release { slot } => channel.release(slot),
             Action::Claim { slot, page, len } => channel.claim(slot, page, len),
             Action::Place { slot, offset, len, source } => {
-                let frame = self.port.rx.frame(frame.expect("data come with a frame"));
+                let (_, frame) = frame.expect("data come with a frame");
                 channel.place(slot, offset, &frame.payload[source as usize..][..len as usize]);
             }
             Action::Execute { command } => {
-                if let Some(stages) = &mut channel.stages {
-                    let waited = frame.map_or(Duration::ZERO, |index| self.port.waited(index));
-                    stages.begun(command.tag.slot, now(), self.read, waited);
+                if let Some(stages) = &mut channel.stages
+                    && let Some((read, frame)) = frame
+                {
+                    stages.begun(command.tag.slot, now(), read, frame.waited);
                 }
                 self.start(id, &command);
             }
@@ -323,7 +260,7 @@ impl TargetLoop {
         }
         let worked = !self.done.is_empty();
         self.requests += self.done.len() as u64;
-        let now = self.fresh(Instant(0));
+        let now = if self.timed { now() } else { Instant(0) };
         for Completion { token, result, buffer } in self.done.drain(..) {
             let (id, tag) = split(token);
             let channel = &mut self.channels[id];
@@ -351,57 +288,99 @@ impl TargetLoop {
         worked
     }
 
-    fn transmit(&mut self, now: Instant) -> bool {
-        let (listener, channels) = (&mut self.listener, &self.channels);
-        let data = |out: &Outgoing, part: &Part| {
-            channels[out.channel.expect("data belong to a channel")].data(part)
-        };
-        let timed = self.timed;
-        let moment = || if timed { clock::now() } else { now };
-        let poll = |out: &mut Outgoing| listener.poll_transmit(moment(), out);
-        self.port.transmit(now, &mut self.out, poll, data) > 0
-    }
-
-    fn sleep(&mut self) {
-        self.spin.sleeps();
-        let shared = Arc::clone(&self.shared);
-        let caller = shared.caller(self.index);
-        caller.doorbell.announce();
-        // Work that came before the announcement has not rung.
-        if !self.obey() && !caller.is_called() {
-            self.await_work(caller.doorbell.wait_fd());
-        }
-        caller.doorbell.awake();
-    }
-
-    fn await_work(&self, doorbell: BorrowedFd<'_>) {
-        let deadline = match (self.listener.poll_timeout(), self.port.poll_timeout()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        let stores = self.disks.iter().filter_map(Disk::wait_fd);
-        let sources = self.port.wait_fd().into_iter().chain(stores).chain([doorbell]);
-        wait(sources, now(), deadline);
-    }
-
-    fn report(&mut self) -> TargetLinkReport {
+    fn report(&self, ports: &mut Ports) -> TargetLinkReport {
+        let (_, port) = ports.iter_mut().next().expect("it has one");
         TargetLinkReport {
-            link: self.port.link().name().to_owned(),
-            mac: Mac(self.port.link().mac()),
-            problem: self.port.trouble().map(str::to_owned),
+            link: port.link().name().to_owned(),
+            mac: Mac(port.link().mac()),
+            problem: port.trouble().map(str::to_owned),
             requests: self.requests,
-            port: self.port.stats(),
-            link_counters: self.port.link().counters(),
+            port: port.stats(),
+            link_counters: port.link().counters(),
             channel: self.listener.stats(),
             rejects: self.listener.rejects().iter().collect(),
             channels: self.listener.channels().collect(),
             nodes: LinkNodes {
-                nic: self.port.home().nic,
-                ring: self.port.link().memory_nodes(),
+                nic: port.home().nic,
+                ring: port.link().memory_nodes(),
                 channels: self.channels.memory_nodes(),
                 cpus: placed::own_cpus(),
             },
         }
+    }
+}
+
+impl Protocol for Exporter {
+    fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
+        self.listener.handle_frame(now, frame.head, frame.payload);
+        self.settle(Some((now, frame)));
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.listener.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.listener.poll_timeout()
+    }
+
+    fn frames(&mut self, _: usize) -> impl Frames<'_> {
+        let Self { listener, channels, composer, .. } = self;
+        let data = |out: &Outgoing, part: &Part| {
+            channels[out.channel.expect("data belong to a channel")].data(part)
+        };
+        composer.frames(|now, out| listener.poll_transmit(now, out), data)
+    }
+
+    fn is_timed(&self) -> bool {
+        self.timed
+    }
+}
+
+impl Tenant for Exporter {
+    fn protocol(&mut self) -> &mut impl Protocol {
+        self
+    }
+
+    fn obey(&mut self, ports: &mut Ports) -> bool {
+        let mut worked = false;
+        while let Ok(command) = self.commands.try_recv() {
+            worked = true;
+            match command {
+                Command::Report(to) => {
+                    let _ = to.send(self.report(ports));
+                }
+                Command::Notify(export, event) => self.listener.notify(export, event),
+                Command::Stop => {
+                    self.stopping = true;
+                    self.listener.shut_down(now());
+                }
+            }
+        }
+        worked
+    }
+
+    fn work(&mut self, now: Instant) -> bool {
+        self.execute() | self.serve_requests(now)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping && self.channels.is_empty()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        let caller = self.shared.caller(self.index);
+        caller.doorbell.announce();
+        !caller.is_called()
+    }
+
+    fn awake(&mut self) {
+        self.shared.caller(self.index).doorbell.awake();
+    }
+
+    fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let doorbell = self.shared.caller(self.index).doorbell.wait_fd();
+        self.disks.iter().filter_map(Disk::wait_fd).chain([doorbell])
     }
 }
 

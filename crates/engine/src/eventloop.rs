@@ -1,0 +1,93 @@
+//! The loop of a thread: ports, a protocol, and the other side of its requests.
+//!
+//! ```text
+//! obey -> receive (frames, faults, timers) -> work -> transmit -> again, or spin, or sleep
+//! ```
+//!
+//! The other side is stores at a target, submissions at a host. Which of both, and which protocol,
+//! the loop does not know.
+
+use std::os::fd::BorrowedFd;
+
+use tyche_proto::Instant;
+use tyche_wake::Spin;
+
+use crate::clock::now;
+use crate::ports::{Ports, Protocol};
+
+/// What a loop serves.
+pub trait Tenant {
+    /// Its protocol.
+    fn protocol(&mut self) -> &mut impl Protocol;
+
+    /// Carries out the orders that have come from other threads; false if there were none.
+    fn obey(&mut self, ports: &mut Ports) -> bool {
+        let _ = ports;
+        false
+    }
+
+    /// Advances all that is neither frame nor timer: submissions, stores, answers. False if there
+    /// was nothing to do.
+    fn work(&mut self, now: Instant) -> bool;
+
+    /// Whether the loop is to end.
+    fn is_over(&self) -> bool;
+
+    /// Tells those who wake it that it is about to sleep; looks for work that has come before,
+    /// which has not woken it. False if there is some: then it does not sleep.
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
+
+    /// Tells those who wake it that it is awake.
+    fn awake(&mut self) {}
+
+    /// What wakes it but frames and timers: descriptors that are readable then.
+    fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
+}
+
+/// See the module.
+pub struct EventLoop<T> {
+    tenant: T,
+    ports: Ports,
+    spin: Spin,
+}
+
+impl<T: Tenant> EventLoop<T> {
+    /// A loop, not yet running.
+    pub fn new(tenant: T, ports: Ports, spin: Spin) -> Self {
+        Self { tenant, ports, spin }
+    }
+
+    /// Runs in the calling thread until its tenant is over, and returns it.
+    pub fn run(mut self) -> T {
+        while !self.tenant.is_over() {
+            let now = now();
+            if self.turn(now) {
+                self.spin.worked();
+            } else if !self.spin.again(now.0) {
+                self.sleep();
+            }
+        }
+        self.tenant
+    }
+
+    /// Runs one round; false if there was nothing to do.
+    fn turn(&mut self, now: Instant) -> bool {
+        let Self { tenant, ports, .. } = self;
+        let mut worked = tenant.obey(ports);
+        worked |= ports.receive(now, tenant.protocol());
+        worked |= tenant.work(now);
+        worked |= ports.transmit(now, tenant.protocol());
+        worked
+    }
+
+    fn sleep(&mut self) {
+        self.spin.sleeps();
+        if self.tenant.may_sleep() && !self.tenant.obey(&mut self.ports) {
+            let deadline = self.tenant.protocol().poll_timeout();
+            self.ports.wait(self.tenant.wait_fds(), deadline);
+        }
+        self.tenant.awake();
+    }
+}

@@ -1,0 +1,94 @@
+//! Tyche at a port: what the port offers it, and how its frames are composed.
+
+use tyche_link::{Link, Mac as LinkMac};
+use tyche_numa::Home;
+use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoded, Encoder, Mac};
+use tyche_proto::{Instant, Outgoing, Part, Problem};
+
+use crate::port::{Fault, Port};
+use crate::ports::{Composed, Frames};
+
+/// The most entries of a receive ring.
+const RING_MAX: usize = 512;
+
+/// A port for frames of Tyche.
+pub(crate) fn open_port(link: Box<dyn Link>, home: Home) -> Port {
+    Port::new(link, home, ENTRIES_MAX)
+}
+
+/// Entries of the two receive rings such that the link holds a full window of the longest frames of
+/// both.
+pub(crate) fn rings(link: &dyn Link) -> [u16; 2] {
+    let frames = link.receive_capacity(link.frame_len_max()) / 2;
+    let positions = frames.clamp(16, RING_MAX);
+    let ring =
+        if positions.is_power_of_two() { positions } else { positions.next_power_of_two() / 2 };
+    [ring as u16; 2]
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Down => Self::Down,
+            // Shorter frames still get through; the next handshake finds their length.
+            Fault::Narrowed => Self::Narrowed,
+        }
+    }
+}
+
+/// The place where frames are composed, one at a time.
+pub(crate) struct Composer {
+    out: Outgoing,
+    encoder: Encoder,
+    ethertype: u16,
+}
+
+impl Composer {
+    pub(crate) fn new(ethertype: u16) -> Self {
+        Self { out: Outgoing::new(), encoder: Encoder::new(), ethertype }
+    }
+
+    /// The frames that `poll` composes; `data` finds the bytes of a part of a frame's data.
+    pub(crate) fn frames<'d, P, D>(&'d mut self, poll: P, data: D) -> Composing<'d, P, D>
+    where
+        P: FnMut(Instant, &mut Outgoing) -> bool,
+        D: Fn(&Outgoing, &Part) -> &'d [u8],
+    {
+        Composing { composer: self, poll, data }
+    }
+}
+
+/// Frames of [`Composer::frames`].
+pub(crate) struct Composing<'d, P, D> {
+    composer: &'d mut Composer,
+    poll: P,
+    data: D,
+}
+
+impl<'d, P, D> Frames<'d> for Composing<'d, P, D>
+where
+    P: FnMut(Instant, &mut Outgoing) -> bool,
+    D: Fn(&Outgoing, &Part) -> &'d [u8],
+{
+    fn compose(&mut self, now: Instant) -> Option<Composed> {
+        let out = &mut self.composer.out;
+        if !(self.poll)(now, out) {
+            return None;
+        }
+        Some(match &out.content {
+            Content::Control(Control::Hello(_)) => Composed { probes: true, narrows: None },
+            // Frames that arrive on the channel carry it.
+            Content::Control(Control::Connect(connect)) => {
+                Composed { probes: false, narrows: Some((COOKIE_AT, connect.cookie.first_bytes())) }
+            }
+            _ => Composed::default(),
+        })
+    }
+
+    fn write(&mut self, source: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
+        let Composer { out, encoder, ethertype } = &mut *self.composer;
+        let (out, data) = (&*out, &self.data);
+        let take = |frame: &Encoded<'_, 'd>| push(frame.front, frame.data, frame.entries);
+        out.encode(encoder, (Mac(source), *ethertype), |part| data(out, part), take);
+    }
+}
