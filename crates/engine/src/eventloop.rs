@@ -28,7 +28,10 @@ pub trait Tenant {
 
     /// Advances all that is neither frame nor timer: submissions, stores, answers. False if there
     /// was nothing to do.
-    fn work(&mut self, now: Instant) -> bool;
+    fn work(&mut self, now: Instant) -> bool {
+        let _ = now;
+        false
+    }
 
     /// Whether the loop is to end.
     fn is_over(&self) -> bool;
@@ -43,7 +46,9 @@ pub trait Tenant {
     fn awake(&mut self) {}
 
     /// What wakes it but frames and timers: descriptors that are readable then.
-    fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
+    fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::empty()
+    }
 }
 
 /// See the module.

@@ -8,6 +8,9 @@
 //! host:    attachment -> Volume (queue) -> [ Session <-> link ]
 //! target:  [ link <-> Listener <-> store ], one such thread per link
 //! ```
+//!
+//! [`EventLoop`] and [`Ports`] are the loop, for any [`Protocol`]; `host` and `target` are Tyche's
+//! two sides on it.
 
 #![forbid(unsafe_code)]
 
