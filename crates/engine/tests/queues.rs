@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rig::{Client, PATIENCE, SIZE, Shared, options_of_target};
+use rig::{Client, PATIENCE, SIZE, Shared, options, options_of_target};
 use tyche_block::{Arena, Completion, Disk, Errno, Operation, Request, Sink};
-use tyche_engine::{HostLink, Notice, Target};
+use tyche_engine::{HostLink, InlineHost, Notice, Target};
 use tyche_link::Link;
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::memory::{self, MemoryLink};
@@ -169,4 +169,40 @@ fn a_queue_that_fails_ends_the_session() {
     for queue in &queues {
         assert_eq!(queue.write(0, 2), Err(Errno::IO), "it could be overtaken");
     }
+}
+
+/// Runs a request to its end.
+fn run(host: &mut InlineHost, operation: Operation, len: u32) -> Result<(), Errno> {
+    let buffer = host.arena().alloc(len as usize);
+    host.submit(Request { operation, offset: 0, len, buffer }, 0).unwrap();
+    let mut done = Vec::new();
+    host.wait(&mut done, PATIENCE);
+    done.pop().expect("every request is answered").result
+}
+
+#[test]
+fn an_idle_queue_leaves_the_others_alone_and_a_busy_one_does_not() {
+    let (theirs, ours) = cables();
+    let target = target(&theirs, Arc::new(MemoryStore::new(SIZE, 512).unwrap()));
+    let mut links = plain(&ours).into_iter().map(|link| options(link, Some(PATIENCE)));
+    let mut first = InlineHost::with_queues(links.next().unwrap(), QUEUES);
+    first.connect(PATIENCE).unwrap();
+    let association = Arc::clone(first.association());
+    let mut further = links.zip(1..).map(|(options, queue)| {
+        let mut host = InlineHost::join(options, association.seat(queue));
+        host.connect(PATIENCE).unwrap();
+        host
+    });
+    let (write, flush) = (Operation::Write { fua: false }, Operation::Flush);
+    let mut idle = further.next().unwrap();
+    assert_eq!(run(&mut idle, write, 512), Ok(()));
+    idle.disconnect(PATIENCE);
+    let open: usize = target.report().links.iter().map(|link| link.channels.len()).sum();
+    assert_eq!(open, 1, "it has said farewell");
+    assert_eq!(run(&mut first, flush, 0), Ok(()), "what the other wrote is covered");
+    let mut busy = further.next().unwrap();
+    let buffer = busy.arena().alloc(512);
+    busy.submit(Request { operation: write, offset: 0, len: 512, buffer }, 0).unwrap();
+    busy.disconnect(PATIENCE);
+    assert_eq!(run(&mut first, write, 512), Err(Errno::IO), "it could be overtaken");
 }

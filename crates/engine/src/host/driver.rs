@@ -233,6 +233,12 @@ impl Driver {
         self.settle(&[]);
     }
 
+    /// Ends this queue and tells the target; the session, too, if requests are in progress.
+    pub(super) fn leave(&mut self, now: Instant) {
+        self.session.leave(now);
+        self.settle(&[]);
+    }
+
     /// Ends the session at once.
     pub(super) fn abort(&mut self, now: Instant) {
         self.session.abort(now);

@@ -230,11 +230,11 @@ impl InlineHost {
         self.driver.report(now(), &mut self.ports, &self.arena).single()
     }
 
-    /// Ends the session: tells the target, and waits up to `timeout` for its confirmation. Requests
-    /// in progress fail.
+    /// Ends this queue, and the session if it has no other: tells the target, and waits up to
+    /// `timeout` for its confirmation. Requests in progress fail, and with them the other queues.
     pub fn disconnect(mut self, timeout: Duration) {
         let deadline = now() + timeout;
-        self.driver.disconnect(now());
+        self.driver.leave(now());
         loop {
             let time = now();
             self.transmit(time);
@@ -244,6 +244,14 @@ impl InlineHost {
             }
             self.sleep(deadline);
         }
+    }
+}
+
+impl Drop for InlineHost {
+    /// Without a farewell the session ends for all of its queues: what was in progress here may
+    /// still be executed.
+    fn drop(&mut self) {
+        self.driver.abort(now());
     }
 }
 

@@ -287,7 +287,7 @@ impl<R: Rules> Session<R> {
             return;
         }
         match self.state {
-            State::Closing { .. } => self.end(),
+            State::Closing { leaves, .. } => self.end(leaves),
             _ => {
                 self.state = State::Lost(self.now);
                 self.events.push_back(SessionEvent::Lost(problem));

@@ -84,10 +84,11 @@ enum State {
     /// Lost at that time.
     Lost(Instant),
     Failed,
-    /// Saying farewell.
+    /// Saying farewell. `leaves`: only this queue ends, not the session.
     Closing {
         round: u32,
         next: Instant,
+        leaves: bool,
     },
     Closed,
 }
@@ -477,18 +478,35 @@ impl<R: Rules> Session<R> {
     /// Ends the session: operations in progress fail, and the target is told. A session that has
     /// failed has nobody to tell, and ends at once.
     pub fn disconnect(&mut self, now: Instant) {
+        self.close(now, false);
+    }
+
+    /// Ends this queue; the other queues of the session go on. But if operations are in progress
+    /// here, the whole session ends, as by [`disconnect`](Self::disconnect): they fail, but may
+    /// still be executed, and would undo what another queue has done since.
+    pub fn leave(&mut self, now: Instant) {
+        let is_idle = !self.ops.iter().any(|op| op.active) && self.fences.is_empty();
+        self.close(now, is_idle);
+    }
+
+    fn close(&mut self, now: Instant, leaves: bool) {
         self.now = now;
         match self.state {
             State::Closed | State::Closing { .. } => {}
-            State::Live => self.state = State::Closing { round: 1, next: now + FAREWELL_INTERVAL },
-            _ => self.end(),
+            State::Live => {
+                let next = now + FAREWELL_INTERVAL;
+                self.state = State::Closing { round: 1, next, leaves };
+            }
+            _ => self.end(leaves),
         }
     }
 
-    /// The session is over because that was wanted.
-    fn end(&mut self) {
+    /// The queue has ended, because that was wanted, and the session with it unless it `leaves`.
+    fn end(&mut self, leaves: bool) {
         self.state = State::Closed;
-        self.seat.end(None);
+        if !leaves {
+            self.seat.end(None);
+        }
         self.fail_operations();
         self.events.push_back(SessionEvent::Closed);
     }
@@ -497,7 +515,7 @@ impl<R: Rules> Session<R> {
     pub fn abort(&mut self, now: Instant) {
         self.now = now;
         if self.state != State::Closed {
-            self.end();
+            self.end(false);
         }
     }
 
@@ -510,11 +528,12 @@ impl<R: Rules> Session<R> {
         if let Some(failure) = self.seat.failure() {
             return self.fail(failure);
         }
-        if let State::Closing { round, next } = self.state {
+        if let State::Closing { round, next, leaves } = self.state {
             if now >= next && round == FAREWELLS {
-                self.end();
+                self.end(leaves);
             } else if now >= next {
-                self.state = State::Closing { round: round + 1, next: now + FAREWELL_INTERVAL };
+                let (round, next) = (round + 1, now + FAREWELL_INTERVAL);
+                self.state = State::Closing { round, next, leaves };
             }
             return;
         }
