@@ -8,12 +8,13 @@
  * build (`cargo xtask fio-engine`) and use; whoever hands it on has to do so under fio's licence,
  * with this file under MIT. None of fio's code is part of Tyche.
  *
- * One job is one session with one export. The session is opened in the job's own process or thread
- * (init), never in fio's parent: what the parent wants to know, the size, it gets from a session
- * of its own, which is closed again. fio's buffers are one registered buffer of the volume, so
+ * One job is one session with one export, or one queue of a session that several jobs share. It is
+ * opened in the job's own process or thread (init), never in fio's parent: what the parent wants to
+ * know, the size, it gets from a session of its own, which is closed again. fio's buffers are one registered buffer of the volume, so
  * with block sizes of whole pages data are sent from and land where fio looks for them.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -35,6 +36,7 @@ struct tyche_fio_options {
 	char *link;
 	char *host;
 	unsigned int channels;
+	unsigned int queues;
 	unsigned int ethertype;
 	unsigned int qdisc;
 	unsigned int mode;
@@ -73,6 +75,17 @@ static struct fio_option options[] = {
 		.def = "1",
 		.minval = 1,
 		.maxval = 16,
+		ENGINE_OPTION,
+	},
+	{
+		.name = "queues",
+		.lname = "Queues of a session",
+		.type = FIO_OPT_INT,
+		.off1 = offsetof(struct tyche_fio_options, queues),
+		.help = "So many jobs with the same export share a session, each with a queue; needs thread",
+		.def = "1",
+		.minval = 1,
+		.maxval = 64,
 		ENGINE_OPTION,
 	},
 	{
@@ -200,11 +213,20 @@ static int add_links(tyche_options *o, const char *links)
 	return ret;
 }
 
-/* Opens a session as the job's options say. Returns 0, or 1 after telling fio. */
-static int open_volume(struct thread_data *td, tyche_volume **volume)
+static const char *export_of(struct thread_data *td)
 {
 	struct tyche_fio_options *eo = td->eo;
-	const char *export = eo->export;
+
+	return eo->export ? eo->export : td->files[0]->file_name;
+}
+
+/*
+ * Opens a session with so many queues, and the rest as the job's options say. Returns 0, or 1 after
+ * telling fio.
+ */
+static int open_volume(struct thread_data *td, unsigned int queues, tyche_volume **volume)
+{
+	struct tyche_fio_options *eo = td->eo;
 	unsigned int queue_size = eo->queue_size ? eo->queue_size : td->o.iodepth;
 	char message[MESSAGE_MAX] = "an option makes no sense";
 	tyche_options *o;
@@ -212,12 +234,12 @@ static int open_volume(struct thread_data *td, tyche_volume **volume)
 
 	if (td->o.nr_files != 1)
 		return fail(td, EINVAL, "a job has one export: nrfiles and several filenames are not for it");
-	if (!export)
-		export = td->files[0]->file_name;
-	o = tyche_options_new(export);
+	o = tyche_options_new(export_of(td));
 	if (!o)
 		return fail(td, EINVAL, "the export's name makes no sense");
 	ret = tyche_options_set_mode(o, eo->mode);
+	if (!ret)
+		ret = tyche_options_set_queues(o, queues);
 	if (!ret)
 		ret = tyche_options_set_ethertype(o, eo->ethertype);
 	if (!ret)
@@ -246,6 +268,68 @@ static int open_volume(struct thread_data *td, tyche_volume **volume)
 	return ret ? fail(td, -ret, message) : 0;
 }
 
+/* A session that further jobs may join: it has queues that are not open yet. */
+struct shared {
+	struct shared *next;
+	char *export;
+	tyche_volume *volume;
+	unsigned int left;
+};
+
+static struct shared *all_shared;
+static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Opens a queue of a session of other jobs, or a new session. Returns 0, or 1 after telling fio. */
+static int open_queue(struct thread_data *td, tyche_volume **volume)
+{
+	struct tyche_fio_options *eo = td->eo;
+	const char *export = export_of(td);
+	char message[MESSAGE_MAX] = "no queue";
+	struct shared *it;
+	int ret = 0;
+
+	if (eo->queues == 1)
+		return open_volume(td, 1, volume);
+	if (!td->o.use_thread)
+		return fail(td, EINVAL, "jobs that share a session are threads: add thread=1");
+	pthread_mutex_lock(&shared_lock);
+	for (it = all_shared; it; it = it->next)
+		if (it->left && !strcmp(it->export, export))
+			break;
+	if (it) {
+		ret = tyche_open_queue(it->volume, volume, message, sizeof(message));
+		ret = ret ? fail(td, -ret, message) : 0;
+		it->left -= !ret;
+	} else if (!(it = calloc(1, sizeof(*it))) || !(it->export = strdup(export))) {
+		free(it);
+		ret = fail(td, ENOMEM, "no memory");
+	} else if (open_volume(td, eo->queues, volume)) {
+		free(it->export);
+		free(it);
+		ret = 1;
+	} else {
+		it->volume = *volume;
+		it->left = eo->queues - 1;
+		it->next = all_shared;
+		all_shared = it;
+	}
+	pthread_mutex_unlock(&shared_lock);
+	return ret;
+}
+
+/* No further job joins a session by a volume that is being closed. */
+static void close_queue(tyche_volume *volume)
+{
+	struct shared *it;
+
+	pthread_mutex_lock(&shared_lock);
+	for (it = all_shared; it; it = it->next)
+		if (it->volume == volume)
+			it->left = 0;
+	pthread_mutex_unlock(&shared_lock);
+	tyche_close(volume);
+}
+
 /* The one hook that runs in fio's parent as well, where there is no session yet. */
 static int tyche_get_file_size(struct thread_data *td, struct fio_file *f)
 {
@@ -256,7 +340,7 @@ static int tyche_get_file_size(struct thread_data *td, struct fio_file *f)
 
 	if (fio_file_size_known(f))
 		return 0;
-	if (!volume && open_volume(td, &volume))
+	if (!volume && open_volume(td, 1, &volume))
 		return 1;
 	ret = tyche_get_geometry(volume, &geometry);
 	if (!s)
@@ -275,7 +359,7 @@ static int tyche_init(struct thread_data *td)
 	if (!s)
 		return fail(td, ENOMEM, "no memory");
 	s->done = calloc(td->o.iodepth, sizeof(*s->done));
-	if (!s->done || open_volume(td, &s->volume)) {
+	if (!s->done || open_queue(td, &s->volume)) {
 		free(s->done);
 		free(s);
 		return 1;
@@ -290,7 +374,7 @@ static void tyche_cleanup(struct thread_data *td)
 
 	if (!s)
 		return;
-	tyche_close(s->volume);
+	close_queue(s->volume);
 	free(s->done);
 	free(s);
 	td->io_ops_data = NULL;

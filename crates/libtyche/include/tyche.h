@@ -130,9 +130,21 @@ int tyche_open(const struct tyche_options *options,
                size_t error_size);
 
 /**
+ * Opens a further queue of a volume's session, for another thread: a volume of its own, with its
+ * own requests, completions and buffers, on the same disk. tyche_options_set_queues() says how
+ * many there are. Returns as tyche_open(), -EINVAL if all are open.
+ */
+int tyche_open_queue(const struct tyche_volume *volume,
+                     struct tyche_volume **queue,
+                     char *error,
+                     size_t error_size);
+
+/**
  * Ends the session, waits up to a second for the target's confirmation, and frees the volume and
  * all its registered buffers; NULL does nothing. Completions that have not been polled are lost,
- * and the outcome of requests in flight is unknown: their memory is not touched any more.
+ * and the outcome of requests in flight is unknown: their memory is not touched any more. A
+ * session with several open queues goes on, unless this one is in inline mode and has requests in
+ * flight.
  */
 void tyche_close(struct tyche_volume *volume);
 
@@ -272,6 +284,13 @@ int tyche_options_set_mode(struct tyche_options *options, int mode);
  */
 int tyche_options_set_channels(struct tyche_options *options,
                                uint8_t channels);
+
+/**
+ * Queues of the session, 1 to 64, each for one thread: tyche_open_queue() opens all but the first;
+ * 1 by default.
+ */
+int tyche_options_set_queues(struct tyche_options *options,
+                             uint8_t queues);
 
 /**
  * The most requests at the target at once, 1 to 1024; 128 by default.

@@ -4,11 +4,12 @@
 //! instead of waiting: sharing takes queue mode.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_engine::{HostOptions, HostReport, InlineHost, Notice};
+use tyche_proto::{Association, Seat};
 
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Refused, Why};
@@ -18,6 +19,7 @@ pub(crate) struct Inline {
     /// A copy, which is available at any time.
     geometry: Mutex<Geometry>,
     arena: Arena,
+    association: Arc<Association>,
 }
 
 struct State {
@@ -29,13 +31,36 @@ struct State {
 }
 
 impl Inline {
-    pub(crate) fn connect(options: HostOptions, timeout: Duration) -> Result<Self, OpenError> {
-        let mut host = InlineHost::new(options);
+    /// The first of so many queues.
+    pub(crate) fn connect(
+        options: HostOptions,
+        queues: usize,
+        timeout: Duration,
+    ) -> Result<Self, OpenError> {
+        Self::new(InlineHost::with_queues(options, queues), timeout)
+    }
+
+    /// A further queue.
+    pub(crate) fn join(
+        options: HostOptions,
+        seat: Seat,
+        timeout: Duration,
+    ) -> Result<Self, OpenError> {
+        Self::new(InlineHost::join(options, seat), timeout)
+    }
+
+    fn new(mut host: InlineHost, timeout: Duration) -> Result<Self, OpenError> {
         let geometry = Mutex::new(host.connect(timeout)?);
-        let arena = host.arena().clone();
+        let (arena, association) = (host.arena().clone(), Arc::clone(host.association()));
         let ready = VecDeque::with_capacity(REQUESTS_MAX);
         let found = Vec::with_capacity(REQUESTS_MAX);
-        Ok(Self { state: Mutex::new(State { host, ready, found }), geometry, arena })
+        let state = Mutex::new(State { host, ready, found });
+        Ok(Self { state, geometry, arena, association })
+    }
+
+    /// The place of another queue of the session.
+    pub(crate) fn seat(&self, queue: usize) -> Seat {
+        self.association.seat(queue)
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>, Why> {

@@ -9,7 +9,7 @@ use tyche_link::tcp::{Place, TcpClient, TcpOptions};
 use tyche_link::{Link, handover};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Mac, Name};
-use tyche_proto::{BatchPolicy, ChannelChoice, SessionConfig, parse_export};
+use tyche_proto::{BatchPolicy, ChannelChoice, QUEUES_MAX, SessionConfig, parse_export};
 use uuid::Uuid;
 
 use crate::REQUESTS_MAX;
@@ -40,9 +40,12 @@ pub struct Options {
     pub qdisc: bool,
     /// The thread that drives the session.
     pub mode: Mode,
+    /// Queues of the session, 1 to 64, each for one thread: [`Volume::open_queue`] opens all but
+    /// the first. 1 by default.
+    pub queues: usize,
     /// The most requests at the target at once, 1 to 1024; 128 by default.
     pub queue_size: u16,
-    /// Bytes of the volume's own memory for the data of requests; 64 MiB by default.
+    /// Bytes of memory of each queue for the data of requests; 64 MiB by default.
     pub memory: usize,
     /// The longest spin for more work before sleeping; zero, the default: never.
     pub spin: Duration,
@@ -78,6 +81,7 @@ impl Options {
             ethertype: ETHERTYPE,
             qdisc: false,
             mode: Mode::default(),
+            queues: 1,
             queue_size: 128,
             memory: 64 << 20,
             spin: Duration::ZERO,
@@ -97,6 +101,13 @@ impl Options {
     /// # Errors
     /// See [`OpenError`]; each names a remedy.
     pub fn open(&self) -> Result<Volume, OpenError> {
+        // Each queue has its own. In inline mode they are opened when the queue is.
+        let queues = if self.mode == Mode::Inline { 1 } else { self.checked_queues()? };
+        self.open_on((0..queues).map(|_| self.open_links()).collect::<Result<_, _>>()?)
+    }
+
+    /// Opens the interfaces, for one queue.
+    pub(crate) fn open_links(&self) -> Result<Vec<HostLink>, OpenError> {
         let mut links = self.links.clone();
         if links.is_empty() {
             let all = usable_interfaces().map_err(OpenError::System)?;
@@ -108,28 +119,47 @@ impl Options {
         }
         let target = self.target.map(Mac);
         let open = |name: &String| Ok(HostLink { link: self.link(name)?, target });
-        self.open_on(links.iter().map(open).collect::<Result<_, OpenError>>()?)
+        links.iter().map(open).collect()
     }
 
-    /// As [`open`](Self::open), over links that are open already.
+    /// As [`open`](Self::open), over links that are open already: those of the first queue, then of
+    /// each further one. In inline mode, queues without links here open them as the options say.
     ///
     /// # Errors
     /// See [`OpenError`].
     ///
     /// # Panics
-    /// Without a link.
-    pub fn open_on(&self, links: Vec<HostLink>) -> Result<Volume, OpenError> {
-        let options = HostOptions {
-            session: self.session()?,
-            links: if self.hand_over { self.hand_over(links)? } else { links },
-            further_queues: Vec::new(),
+    /// Without a link; in queue mode, unless there are links for each queue.
+    pub fn open_on(&self, links: Vec<Vec<HostLink>>) -> Result<Volume, OpenError> {
+        self.checked_queues()?;
+        Volume::connect(self.clone(), self.session()?, links)
+    }
+
+    fn checked_queues(&self) -> Result<usize, OpenError> {
+        if (1..=QUEUES_MAX).contains(&self.queues) {
+            return Ok(self.queues);
+        }
+        Err(OpenError::Option(format!("a session has 1 to {QUEUES_MAX} queues")))
+    }
+
+    /// The options of a session's queues, which share what the session asks of its target.
+    pub(crate) fn of_host(
+        &self,
+        session: &SessionConfig,
+        queues: Vec<Vec<HostLink>>,
+    ) -> Result<HostOptions, OpenError> {
+        let handed = |links| if self.hand_over { self.hand_over(links) } else { Ok(links) };
+        let mut queues = queues.into_iter().map(handed).collect::<Result<Vec<_>, _>>()?;
+        Ok(HostOptions {
+            session: session.clone(),
+            links: queues.remove(0),
+            further_queues: queues,
             placement: Placement::default(),
             ethertype: self.ethertype,
             arena_pages: self.memory.div_ceil(tyche_block::PAGE),
             spin: self.spin,
             hand_over: self.hand_over,
-        };
-        Volume::connect(options, self.mode, self.timeout)
+        })
     }
 
     /// The links, each with a receive thread of its own.

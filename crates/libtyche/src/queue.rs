@@ -14,17 +14,24 @@ use tyche_engine::{Host, HostOptions, HostReport, Notice};
 use crate::REQUESTS_MAX;
 use crate::error::OpenError;
 
+/// One queue of a session whose queues have threads of their own.
 pub(crate) struct Queue {
-    host: Host,
-    life: Arc<Life>,
+    running: Arc<Running>,
+    /// The disk, by way of this queue.
+    disk: Arc<dyn Disk>,
     done: Arc<Done>,
     /// The same, as a sink for the session.
     sink: Arc<dyn Sink>,
 }
 
+/// The session of all queues.
+struct Running {
+    host: Host,
+    life: Arc<Life>,
+}
+
 impl Queue {
     pub(crate) fn connect(options: HostOptions, timeout: Duration) -> Result<Self, OpenError> {
-        let done = Arc::new(Done::new().map_err(OpenError::System)?);
         let life = Arc::new(Life::default());
         let told = Arc::clone(&life);
         let host = Host::start(options, move |notice| told.tell(notice));
@@ -39,20 +46,31 @@ impl Queue {
             Stage::Closed => return Err(OpenError::from_notice(Notice::Closed)),
             Stage::Connecting(_) | Stage::Connected => {}
         }
+        Self::new(Arc::new(Running { host, life }), 0)
+    }
+
+    /// A further queue.
+    pub(crate) fn join(&self, queue: usize) -> Result<Self, OpenError> {
+        Self::new(Arc::clone(&self.running), queue)
+    }
+
+    fn new(running: Arc<Running>, queue: usize) -> Result<Self, OpenError> {
+        let done = Arc::new(Done::new().map_err(OpenError::System)?);
         let sink: Arc<dyn Sink> = Arc::<Done>::clone(&done);
-        Ok(Self { host, life, done, sink })
+        let disk = running.host.volume().queues().swap_remove(queue);
+        Ok(Self { running, disk, done, sink })
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
-        self.host.volume().geometry()
+        self.disk.geometry()
     }
 
     pub(crate) fn arena(&self) -> &Arena {
-        self.host.volume().arena()
+        self.disk.arena()
     }
 
     pub(crate) fn submit(&self, request: Request, token: u64) {
-        self.host.volume().submit(request, token, &self.sink);
+        self.disk.submit(request, token, &self.sink);
     }
 
     pub(crate) fn collect(
@@ -77,13 +95,16 @@ impl Queue {
     }
 
     pub(crate) fn report(&self) -> Option<HostReport> {
-        self.host.control().report()
+        self.running.host.control().report()
     }
 
     pub(crate) fn close(self, timeout: Duration) {
-        self.host.control().disconnect();
-        // If it is not closed by then, dropping the host aborts it.
-        self.life.wait(timeout, |stage| *stage == Stage::Closed);
+        // The last one ends the session.
+        if let Some(running) = Arc::into_inner(self.running) {
+            running.host.control().disconnect();
+            // If it is not closed by then, dropping the host aborts it.
+            running.life.wait(timeout, |stage| *stage == Stage::Closed);
+        }
     }
 }
 

@@ -1,15 +1,19 @@
 //! An open export.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_engine::{HostOptions, HostReport};
+use tyche_engine::{HostLink, HostReport};
+use tyche_proto::SessionConfig;
 
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Refused, Why};
 use crate::inline::Inline;
+use crate::options::Options;
 use crate::queue::Queue;
 
 /// The thread that drives the session.
@@ -28,8 +32,14 @@ pub enum Mode {
 /// It may be shared between threads in either mode; in inline mode a call fails with [`Why::Busy`]
 /// during another thread's call. Dropping it ends the session without telling the target, which
 /// notices after a while. [`close`](Self::close) is better.
+///
+/// It is one queue of its session. Further ones are for other threads
+/// ([`open_queue`](Self::open_queue)): each has its own requests, completions, memory and, in
+/// inline mode, channels, so that the threads share nothing. The disk is one: a flush on any queue
+/// covers what was completed on all.
 pub struct Volume {
     session: Session,
+    opened: Arc<Opened>,
     /// Requests taken whose completions have not been returned.
     in_flight: AtomicUsize,
 }
@@ -39,17 +49,86 @@ enum Session {
     Queue(Queue),
 }
 
+/// How the session was opened, for its further queues.
+struct Opened {
+    options: Options,
+    session: SessionConfig,
+    waiting: Mutex<Waiting>,
+}
+
+/// The queues that are not open yet.
+struct Waiting {
+    numbers: VecDeque<usize>,
+    /// Links for some of them.
+    links: VecDeque<Vec<HostLink>>,
+}
+
+impl Opened {
+    /// Opens the next queue that is not open; on failure it is the next again.
+    fn open_next<T>(
+        &self,
+        open: impl FnOnce(usize, Option<Vec<HostLink>>) -> Result<T, OpenError>,
+    ) -> Result<T, OpenError> {
+        let waiting = || self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, links) = {
+            let mut waiting = waiting();
+            (waiting.numbers.pop_front(), waiting.links.pop_front())
+        };
+        let Some(number) = number else {
+            let queues = self.options.queues;
+            let message = format!("all {queues} queues of the session are open: it needs more");
+            return Err(OpenError::Option(message));
+        };
+        open(number, links).inspect_err(|_| waiting().numbers.push_front(number))
+    }
+}
+
 impl Volume {
     pub(crate) fn connect(
-        options: HostOptions,
-        mode: Mode,
-        timeout: Duration,
+        options: Options,
+        mut session: SessionConfig,
+        mut links: Vec<Vec<HostLink>>,
     ) -> Result<Self, OpenError> {
-        let session = match mode {
-            Mode::Inline => Session::Inline(Box::new(Inline::connect(options, timeout)?)),
-            Mode::Queue => Session::Queue(Queue::connect(options, timeout)?),
+        let (queues, timeout) = (options.queues, options.timeout);
+        let opened = match options.mode {
+            Mode::Inline => {
+                // Together the queues ask for as much as one.
+                session.damq_pages = session.damq_pages.div_ceil(queues as u32);
+                let host = options.of_host(&session, vec![links.remove(0)])?;
+                Session::Inline(Box::new(Inline::connect(host, queues, timeout)?))
+            }
+            Mode::Queue => {
+                assert_eq!(links.len(), queues, "links for each queue");
+                let host = options.of_host(&session, std::mem::take(&mut links))?;
+                Session::Queue(Queue::connect(host, timeout)?)
+            }
         };
-        Ok(Self { session, in_flight: AtomicUsize::new(0) })
+        let waiting = Waiting { numbers: (1..queues).collect(), links: links.into() };
+        let waiting = Mutex::new(waiting);
+        Ok(Self::new(opened, Arc::new(Opened { options, session, waiting })))
+    }
+
+    fn new(session: Session, opened: Arc<Opened>) -> Self {
+        Self { session, opened, in_flight: AtomicUsize::new(0) }
+    }
+
+    /// Opens a further queue of the session, for another thread. In inline mode it connects
+    /// channels of its own, for up to the [`timeout`](Options::timeout) of the options.
+    ///
+    /// # Errors
+    /// [`OpenError::Option`] if all [`queues`](Options::queues) are open; else as [`Options::open`].
+    pub fn open_queue(&self) -> Result<Self, OpenError> {
+        let Opened { options, session, .. } = &*self.opened;
+        let opened = self.opened.open_next(|number, links| match &self.session {
+            Session::Inline(inline) => {
+                let links = links.map_or_else(|| options.open_links(), Ok)?;
+                let host = options.of_host(session, vec![links])?;
+                let joined = Inline::join(host, inline.seat(number), options.timeout)?;
+                Ok(Session::Inline(Box::new(joined)))
+            }
+            Session::Queue(queue) => Ok(Session::Queue(queue.join(number)?)),
+        })?;
+        Ok(Self::new(opened, Arc::clone(&self.opened)))
     }
 
     /// The current geometry of the disk. The size may grow while it is open.
@@ -158,8 +237,10 @@ impl Volume {
         }
     }
 
-    /// Ends the session, and waits up to `timeout` for the target's confirmation. Completions that
-    /// have not been returned are lost, and the outcome of requests in flight is unknown.
+    /// Ends this queue, and with the last one the session; waits up to `timeout` for the target's
+    /// confirmation. Completions that have not been returned are lost, and the outcome of requests
+    /// in flight is unknown. In inline mode requests in flight end the session for all queues: they
+    /// could still be executed, after what the other queues do.
     pub fn close(self, timeout: Duration) {
         match self.session {
             Session::Inline(inline) => inline.close(timeout),

@@ -30,6 +30,8 @@ static tyche_options *options(const char *export, const char *interface, int mod
 	CHECK(tyche_options_add_link(o, interface) == 0);
 	CHECK(tyche_options_set_mode(o, mode) == 0);
 	CHECK(tyche_options_set_mode(o, 7) == -EINVAL);
+	CHECK(tyche_options_set_queues(o, 2) == 0);
+	CHECK(tyche_options_set_queues(o, 65) == -EINVAL);
 	CHECK(tyche_options_set_queue_size(o, DEPTH) == 0);
 	CHECK(tyche_options_set_queue_size(o, 1025) == -EINVAL);
 	CHECK(tyche_options_set_queue_size(o, DEPTH) == 0);
@@ -174,6 +176,15 @@ int main(int argc, char **argv)
 	round_trip(volume, unregistered, 0);
 	other_requests(volume, &geometry);
 	CHECK(tyche_poll(volume, &done, 1) == 0 && tyche_poll(volume, NULL, 0) == 0);
+
+	tyche_volume *queue = NULL, *third = NULL;
+	CHECK(tyche_open_queue(NULL, &queue, NULL, 0) == -EINVAL);
+	CHECK(tyche_open_queue(volume, NULL, NULL, 0) == -EINVAL);
+	CHECK(tyche_open_queue(volume, &queue, why, sizeof(why)) == 0);
+	CHECK(tyche_open_queue(volume, &third, why, sizeof(why)) == -EINVAL && !third);
+	round_trip(queue, unregistered, 0);
+	tyche_close(queue);
+	round_trip(volume, unregistered, 0);
 
 	if (mode == TYCHE_QUEUE) {
 		CHECK(tyche_read(volume, registered, BLOCK, 0, 8) == 0);

@@ -25,8 +25,12 @@ const SIZE: u64 = 8 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn target(link: Box<dyn Link>) -> Target {
+    Target::start(options_of_target(link)).unwrap()
+}
+
+fn options_of_target(link: Box<dyn Link>) -> TargetOptions {
     let name = |text| Name::new(text).unwrap();
-    Target::start(TargetOptions {
+    TargetOptions {
         target: TargetConfig {
             uuid: Uuid::from_u128(1),
             name: name("target"),
@@ -51,8 +55,7 @@ fn target(link: Box<dyn Link>) -> Target {
         spin: Duration::ZERO,
         remember_writer: Box::new(|_, _| Ok(())),
         renew_generation: Box::new(|_, _| Uuid::from_u128(9)),
-    })
-    .unwrap()
+    }
 }
 
 fn options(mode: Mode) -> Options {
@@ -66,7 +69,7 @@ fn options(mode: Mode) -> Options {
 }
 
 fn open(mode: Mode, link: Box<dyn Link>) -> Volume {
-    options(mode).open_on(vec![HostLink { link, target: None }]).unwrap()
+    options(mode).open_on(vec![vec![HostLink { link, target: None }]]).unwrap()
 }
 
 /// A target, and a volume open on it.
@@ -112,7 +115,7 @@ fn what_is_written_is_read_in_all_modes_despite_losses() {
         let _target = target(Box::new(theirs));
         let options = Options { hand_over, ..options(mode) };
         let link = HostLink { link: Box::new(ours), target: None };
-        let volume = options.open_on(vec![link]).unwrap();
+        let volume = options.open_on(vec![vec![link]]).unwrap();
         assert_eq!((volume.geometry().size, volume.geometry().block_size), (SIZE, 512));
         for token in 0..100u64 {
             let len = 512 << (token % 6);
@@ -129,6 +132,49 @@ fn what_is_written_is_read_in_all_modes_despite_losses() {
             assert_eq!((result, first), (Ok(()), Some(token as u8)), "{mode:?}");
         }
         volume.close(PATIENCE);
+    }
+}
+
+#[test]
+fn queues_of_a_session_are_driven_by_threads_of_their_own() {
+    for mode in [Mode::Inline, Mode::Queue] {
+        let (ours, theirs): (Vec<_>, Vec<_>) = (0..3).map(|_| memory::pair(9014).unwrap()).unzip();
+        let mut theirs = theirs.into_iter().map(|link| Box::new(link) as Box<dyn Link>);
+        let mut all = options_of_target(theirs.next().unwrap());
+        all.links.extend(theirs);
+        let target = Target::start(all).unwrap();
+        let options = Options { queues: 3, ..options(mode) };
+        let links = ours.into_iter().map(|link| {
+            let link: Box<dyn Link> = Box::new(link);
+            vec![HostLink { link, target: None }]
+        });
+        let first = options.open_on(links.collect()).unwrap();
+        let queues = [first.open_queue().unwrap(), first.open_queue().unwrap()];
+        assert!(matches!(first.open_queue(), Err(OpenError::Option(_))), "there are three");
+        assert_eq!(target.report().sessions.len(), 1);
+        std::thread::scope(|scope| {
+            for (number, queue) in (1..).zip(queues) {
+                scope.spawn(move || {
+                    for token in 0..50 {
+                        let offset = (token * 3 + number) << 9;
+                        queue.submit(write(&queue, offset, number as u8, 512), token).unwrap();
+                    }
+                    let done = drain(&queue);
+                    assert!(done.len() == 50 && done.values().all(|(result, _)| result.is_ok()));
+                    queue.close(PATIENCE);
+                });
+            }
+        });
+        for token in 0..150 {
+            first.submit(read(&first, token << 9, 512), token).unwrap();
+        }
+        first.submit(flush(), 150).unwrap();
+        for (token, (result, byte)) in drain(&first) {
+            assert_eq!(result, Ok(()), "the others have left, and the session lives");
+            assert!(token == 150 || byte == Some((token % 3) as u8), "{token}");
+        }
+        first.close(PATIENCE);
+        assert!(target.report().sessions.is_empty());
     }
 }
 
@@ -254,7 +300,8 @@ fn why_a_volume_does_not_open_is_said() {
         let _target = target(Box::new(theirs));
         let wrong = Options { export: "dusk".to_owned(), ..options(mode) };
         let wrong = Options { timeout: Duration::from_secs(2), ..wrong };
-        let error = wrong.open_on(vec![HostLink { link: Box::new(ours), target: None }]).err();
+        let error =
+            wrong.open_on(vec![vec![HostLink { link: Box::new(ours), target: None }]]).err();
         assert!(
             matches!(
                 error,
@@ -264,13 +311,15 @@ fn why_a_volume_does_not_open_is_said() {
         );
         let (silent, _other) = memory::pair(9014).unwrap();
         let hasty = Options { timeout: Duration::from_millis(100), ..options(mode) };
-        let error = hasty.open_on(vec![HostLink { link: Box::new(silent), target: None }]).err();
+        let error =
+            hasty.open_on(vec![vec![HostLink { link: Box::new(silent), target: None }]]).err();
         assert!(matches!(error, Some(OpenError::TimedOut(_))), "{mode:?}: {error:?}");
     }
     let (ours, _theirs) = memory::pair(9014).unwrap();
     let ours = FaultLink::new(ours, 1, Side::Both, FaultPlan::new()).unwrap();
     let whole = HostLink { link: Box::new(ours), target: None };
-    let error = Options { hand_over: true, ..options(Mode::Inline) }.open_on(vec![whole]).err();
+    let error =
+        Options { hand_over: true, ..options(Mode::Inline) }.open_on(vec![vec![whole]]).err();
     assert!(matches!(error, Some(OpenError::Option(_))), "no half of it receives: {error:?}");
     let nameless = Options::new("").open_on(Vec::new()).err();
     assert!(matches!(nameless, Some(OpenError::Option(_))));

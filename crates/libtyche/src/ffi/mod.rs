@@ -21,7 +21,7 @@ use std::time::Duration;
 use tyche_block::{Completion, Errno, Extent, Operation, Request};
 
 use crate::REQUESTS_MAX;
-use crate::error::{Refused, Why};
+use crate::error::{OpenError, Refused, Why};
 use crate::volume::Volume;
 use buffers::Buffers;
 use options::tyche_options;
@@ -94,24 +94,53 @@ pub unsafe extern "C" fn tyche_open(
     if volume.is_null() {
         return -libc::EINVAL;
     }
-    let (opened, result) = match options.open() {
-        Ok(opened) => {
-            let handle = tyche_volume {
-                volume: opened,
-                slots: Slots::new(REQUESTS_MAX),
-                buffers: Buffers::default(),
-                memory: options.memory,
-            };
+    // SAFETY: as the header demands.
+    unsafe { give(options.open(), options.memory, volume, (error, error_size)) }
+}
+
+/// Opens a further queue of a volume's session, for another thread: a volume of its own, with its
+/// own requests, completions and buffers, on the same disk. tyche_options_set_queues() says how
+/// many there are. Returns as tyche_open(), -EINVAL if all are open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_open_queue(
+    volume: *const tyche_volume,
+    queue: *mut *mut tyche_volume,
+    error: *mut c_char,
+    error_size: usize,
+) -> c_int {
+    // SAFETY: null or valid, as the header demands.
+    let Some(handle) = (unsafe { volume.as_ref() }) else { return -libc::EINVAL };
+    if queue.is_null() {
+        return -libc::EINVAL;
+    }
+    // SAFETY: as the header demands.
+    unsafe { give(handle.volume.open_queue(), handle.memory, queue, (error, error_size)) }
+}
+
+/// Gives C a volume, or says why there is none.
+///
+/// # Safety
+/// `to` is writable; `error` is null or has room for the bytes beside it.
+unsafe fn give(
+    opened: Result<Volume, OpenError>,
+    memory: usize,
+    to: *mut *mut tyche_volume,
+    (error, error_size): (*mut c_char, usize),
+) -> c_int {
+    let (handle, result) = match opened {
+        Ok(volume) => {
+            let (slots, buffers) = (Slots::new(REQUESTS_MAX), Buffers::default());
+            let handle = tyche_volume { volume, slots, buffers, memory };
             (Box::into_raw(Box::new(handle)), 0)
         }
         Err(why) => {
-            // SAFETY: `error` has room for `error_size` bytes or is null, as the header demands.
+            // SAFETY: `error` has room for `error_size` bytes or is null.
             unsafe { say(&why.to_string(), error, error_size) };
             (ptr::null_mut(), -why.errno().0)
         }
     };
-    // SAFETY: not null, and writable as the header demands.
-    unsafe { volume.write(opened) };
+    // SAFETY: writable.
+    unsafe { to.write(handle) };
     result
 }
 
@@ -135,7 +164,9 @@ unsafe fn say(text: &str, to: *mut c_char, size: usize) {
 
 /// Ends the session, waits up to a second for the target's confirmation, and frees the volume and
 /// all its registered buffers; NULL does nothing. Completions that have not been polled are lost,
-/// and the outcome of requests in flight is unknown: their memory is not touched any more.
+/// and the outcome of requests in flight is unknown: their memory is not touched any more. A
+/// session with several open queues goes on, unless this one is in inline mode and has requests in
+/// flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_close(volume: *mut tyche_volume) {
     if !volume.is_null() {

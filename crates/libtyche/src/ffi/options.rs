@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
-use tyche_proto::BatchPolicy;
+use tyche_proto::{BatchPolicy, QUEUES_MAX};
 use uuid::Uuid;
 
 use crate::options::Options;
@@ -140,6 +140,18 @@ pub unsafe extern "C" fn tyche_options_set_channels(
     let channels = Some(channels).filter(|channels| (1..=16).contains(channels));
     // SAFETY: as the header demands.
     unsafe { set(options, channels, |it, value| it.channels = value) }
+}
+
+/// Queues of the session, 1 to 64, each for one thread: tyche_open_queue() opens all but the first;
+/// 1 by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_queues(
+    options: *mut tyche_options,
+    queues: u8,
+) -> c_int {
+    let queues = Some(queues.into()).filter(|queues| (1..=QUEUES_MAX).contains(queues));
+    // SAFETY: as the header demands.
+    unsafe { set(options, queues, |it, value| it.queues = value) }
 }
 
 /// The most requests at the target at once, 1 to 1024; 128 by default.
