@@ -281,7 +281,10 @@ fn tyche(
     if let Some(policy) = &peer.batch {
         serve.args(["--batch", policy]);
     }
-    serve.args(peer.hand_over.iter().map(|receivers| format!("--hand-over={receivers}")));
+    if let Some(receivers) = &peer.hand_over {
+        let receive = if receivers == "one" { "receive-all" } else { "receive" };
+        serve.arg(format!("--hand-over={receive},store"));
+    }
     serve
 }
 

@@ -27,5 +27,5 @@ pub trait Wrapper: fmt::Debug + Send + Sync {
     fn store(&self, store: Arc<dyn Store>, spin: Duration) -> Arc<dyn Store>;
 
     /// Whether a thread of its own answers a host's requests.
-    fn hands_over(&self) -> bool;
+    fn hands_over_answers(&self) -> bool;
 }

@@ -10,42 +10,52 @@ use tyche_link::{Link, handover};
 use tyche_store::Store;
 use tyche_store::handover::HandOverStore;
 
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct HandOverArgs {
-    /// Hand work from thread to thread, as the first Tyche did: one receives, one runs the
-    /// protocol, and one serves the disk (at the target) or answers requests (at the host). Slower
-    /// than one thread for all, and there to measure by how much. Ethernet only.
-    #[arg(long = "hand-over", value_name = "RECEIVERS", num_args = 0..=1, require_equals = true,
-        default_missing_value = "each")]
-    receivers: Option<Receivers>,
+    /// Hand work from thread to thread, as the first Tyche did: slower than one thread for all, and
+    /// there to measure by how much. The parts of the work that get a thread of their own, with
+    /// commas between them; without any, receive, store and complete. Ethernet only.
+    #[arg(long = "hand-over", value_name = "PARTS", num_args = 0..=1, require_equals = true,
+        value_delimiter = ',', default_missing_value = "receive,store,complete")]
+    parts: Vec<HandOver>,
 }
 
-/// Which threads receive.
+/// A part of the work that has a thread of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Receivers {
-    /// A thread for each link.
-    Each,
-    /// One thread for all links.
-    One,
+enum HandOver {
+    /// Receiving, a thread for each link.
+    Receive,
+    /// Receiving, one thread for all links.
+    ReceiveAll,
+    /// The disk, at a target.
+    Store,
+    /// Answering requests, at a host with a device.
+    Complete,
 }
 
 impl HandOverArgs {
-    /// Whether work is handed over at all.
-    pub(crate) fn is_on(self) -> bool {
-        self.receivers.is_some()
+    fn has(&self, part: HandOver) -> bool {
+        self.parts.contains(&part)
+    }
+
+    /// Whether a thread of its own answers requests.
+    pub(crate) fn completes(&self) -> bool {
+        self.has(HandOver::Complete)
     }
 
     /// The links, with receiver threads as configured. Threads spin for up to `spin` before they
     /// sleep.
     pub(crate) fn links(
-        self,
+        &self,
         links: Vec<Box<dyn Link>>,
         spin: Duration,
     ) -> Result<Vec<Box<dyn Link>>> {
-        let groups: Vec<_> = match self.receivers {
-            None => return Ok(links),
-            Some(Receivers::Each) => links.into_iter().map(|link| vec![link]).collect(),
-            Some(Receivers::One) => vec![links],
+        let groups: Vec<_> = if self.has(HandOver::ReceiveAll) {
+            vec![links]
+        } else if self.has(HandOver::Receive) {
+            links.into_iter().map(|link| vec![link]).collect()
+        } else {
+            return Ok(links);
         };
         let mut wrapped = Vec::<Box<dyn Link>>::new();
         for group in groups {
@@ -57,8 +67,8 @@ impl HandOverArgs {
     }
 
     /// The store, served by a thread of its own if configured.
-    pub(crate) fn store(self, store: Arc<dyn Store>, spin: Duration) -> Arc<dyn Store> {
-        if self.is_on() { Arc::new(HandOverStore::new(store, spin)) } else { store }
+    pub(crate) fn store(&self, store: Arc<dyn Store>, spin: Duration) -> Arc<dyn Store> {
+        if self.has(HandOver::Store) { Arc::new(HandOverStore::new(store, spin)) } else { store }
     }
 }
 

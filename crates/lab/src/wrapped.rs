@@ -61,7 +61,7 @@ impl Wrapper for WrapperArgs {
         self.hand_over.store(store, spin)
     }
 
-    fn hands_over(&self) -> bool {
-        self.hand_over.is_on()
+    fn hands_over_answers(&self) -> bool {
+        self.hand_over.completes()
     }
 }

@@ -215,7 +215,7 @@ impl SessionArgs {
             ethertype: self.link.ethertype,
             arena_pages: (ARENA_PAGES / usize::from(self.queues)).max(ARENA_PAGES_MIN),
             spin: self.link.spin(),
-            hand_over: self.link.wrapper.as_ref().is_some_and(|it| it.hands_over()),
+            hand_over: self.link.wrapper.as_ref().is_some_and(|it| it.hands_over_answers()),
         };
         Ok((options, warnings))
     }

@@ -42,7 +42,7 @@ fn a_disk_outlives_its_target_and_its_interface() {
         }
     }
     target.kill();
-    let _target = serve(&rig, "--hand-over=one");
+    let _target = serve(&rig, "--hand-over=receive-all,store");
     let mut back = vec![0; PART];
     for (number, (offset, part)) in parts().enumerate() {
         if number == 20 {
@@ -56,6 +56,11 @@ fn a_disk_outlives_its_target_and_its_interface() {
     }
     drop(device);
     session.disconnect();
+    let only_answers = rig.connect_as("fuse", &["--hand-over=complete"]);
+    let names = threads(only_answers.pid());
+    let has = |name: &str| names.iter().any(|it| it == name);
+    assert!(has("tyche-complete") && !has("tyche-receive"), "{names:?}");
+    only_answers.disconnect();
     let link = rig.cable.link(Side::Host);
     let bench = ["bench", "disk", "--link", link, "--hand-over", "--iodepth", "8"];
     let result = rig.ask(&[&bench[..], &["--runtime", "0.2"]].concat());
@@ -69,6 +74,6 @@ fn tcp_is_refused() {
     let wrong = ["serve", "--link", TCP, "--export", "a=mem:1M", "--name", "b", "--hand-over"];
     refused(&rig, Side::Target, &wrong, 2, &["tcp:127.0.0.1:8650", "leave out --hand-over"]);
     let _target = rig.serve(&["--link", TCP, "--export", "disk=mem:1M"]);
-    let wrong = ["connect", "disk", "--link", TCP, "--hand-over=one"];
+    let wrong = ["connect", "disk", "--link", TCP, "--hand-over=receive-all"];
     refused(&rig, Side::Target, &wrong, 2, &["tcp:127.0.0.1:8650", "Ethernet"]);
 }
