@@ -1,19 +1,14 @@
 //! Admission: whether a connect is let in, has to wait, or is refused.
 //! PROTOCOL.md, "Sessions, takeover and reconnect".
 
-use std::time::Duration;
-
 use arrayvec::ArrayVec;
-use tyche_wire::{Connect, ConnectFlags, Reason, Text};
+use tyche_wire::{Connect, ConnectFlags, Cookie, Mac, Reason, Text};
 
+use crate::contest::{Contest, Contested};
 use crate::registry::{ChannelRef, Export, Member, Registry, SessionInfo, Writer};
 use crate::rules::Rules;
 use crate::time::Instant;
 
-/// How long a session has to show that it lives before another of its host takes its place.
-const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
-/// How long a sign of life counts. After that, the session is asked anew.
-const CONTEST_LIFE: Duration = Duration::from_secs(1);
 /// Sessions of one host that an export has at once.
 const SESSIONS_PER_HOST_MAX: usize = 16;
 /// Channels that a session has at once.
@@ -41,21 +36,6 @@ pub(crate) struct Grant {
     pub(crate) writer: bool,
     pub(crate) queue_size: u16,
     pub(crate) damq_pages: u32,
-}
-
-/// A session that another one of its host wants to displace.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Contest {
-    since: Instant,
-    /// It has shown a sign of life since.
-    lives: bool,
-}
-
-impl Contest {
-    /// The session was heard.
-    pub(crate) fn note_life(&mut self, heard_at: Instant) {
-        self.lives |= heard_at >= self.since;
-    }
 }
 
 /// The end of admission before a grant.
@@ -134,6 +114,46 @@ impl Registry {
             queue_size: connect.queue_size.min(self.config.queue_size_max),
             damq_pages: connect.damq_pages.clamp(256, self.config.damq_pages_max),
         })
+    }
+
+    /// A channel was opened as granted.
+    pub(crate) fn opened<R: Rules>(
+        &mut self,
+        Request { connect, issued }: Request<'_>,
+        grant: Grant,
+        channel: ChannelRef,
+        (host, cookie): (Mac, Cookie),
+    ) {
+        let Connect { session, device, channel: index, cookie: host_cookie, .. } = *connect;
+        let (lived_at, stalled_at) = (None, None);
+        let member =
+            Member { channel, host, index, host_cookie, cookie, issued, lived_at, stalled_at };
+        let export = &mut self.exports[grant.export];
+        if grant.writer && !R::KEEP_WRITER && !export.config.shared {
+            // A build that forgets: it keeps the writer some time later, if that can be done.
+            let writer = Writer { session, device };
+            (export.last_writer, export.writer_since) = (Some(writer), issued);
+            export.unkept = Some((writer, issued));
+        }
+        let known = export.sessions.iter_mut().find(|known| known.session == session);
+        if let Some(session) = known {
+            session.writer |= grant.writer && R::NOTE_HOLDER;
+            session.channels.push(member);
+            // A sign of life may come on any of its channels, also on one that is new.
+            if session.contest.is_some() {
+                self.ask(channel);
+            }
+            return;
+        }
+        export.sessions.push(SessionInfo {
+            session,
+            device,
+            host: connect.host,
+            host_name: connect.host_name,
+            writer: grant.writer,
+            channels: vec![member],
+            contest: None,
+        });
     }
 
     /// Has the links of an export's channels do what a connect needs.
@@ -241,7 +261,7 @@ impl Export {
                 return Err(Admission::Stale);
             }
             if rival && R::PROBE_HOLDER && !session.channels.is_empty() {
-                match session.contest(now) {
+                match Contest::ask(&mut session.contest, now) {
                     Contested::Lives => {
                         return Err(Admission::Refused(Reason::Cloned, names(session)));
                     }
@@ -278,29 +298,5 @@ impl Export {
         }
         self.unkept = Some((writer, request.issued));
         Err(Admission::Keep)
-    }
-}
-
-/// What is known of a session that another wants to displace.
-enum Contested {
-    Lives,
-    /// It has been asked, and has time to answer.
-    Asked,
-    Silent,
-}
-
-impl SessionInfo {
-    /// Asks the session for a sign of life, or says what came of it.
-    fn contest(&mut self, now: Instant) -> Contested {
-        let known = self.contest.filter(|contest| now.since(contest.since) < CONTEST_LIFE);
-        let contest = known.unwrap_or(Contest { since: now, lives: false });
-        self.contest = Some(contest);
-        if contest.lives {
-            Contested::Lives
-        } else if now.since(contest.since) < SIGN_OF_LIFE {
-            Contested::Asked
-        } else {
-            Contested::Silent
-        }
     }
 }

@@ -25,6 +25,7 @@ mod attempts;
 mod batching;
 mod channel;
 mod congestion;
+mod contest;
 mod damq;
 mod echo;
 mod generation;

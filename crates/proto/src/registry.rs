@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    AcceptFlags, ChannelId, Connect, Cookie, Discover, ExportFlags, ExportInfo, Fate, Fence, Mac,
-    Name, Outcome, TAGS_MAX, Text, Uuid,
+    AcceptFlags, ChannelId, Cookie, Discover, ExportFlags, ExportInfo, Fate, Fence, Mac, Name,
+    Outcome, TAGS_MAX, Text, Uuid,
 };
 
-use crate::admission::{Contest, Grant, Request};
 use crate::batching::BatchPolicy;
+use crate::contest::Contest;
 use crate::rules::Rules;
 use crate::target::Outcomes;
 use crate::time::Instant;
@@ -120,9 +120,9 @@ pub(crate) struct Member {
     /// When the ticket was handed out that it was opened with.
     pub(crate) issued: Instant,
     /// When it last showed a sign of life that it was asked for.
-    lived_at: Option<Instant>,
+    pub(crate) lived_at: Option<Instant>,
     /// When its link last said that its frames do not get through.
-    stalled_at: Option<Instant>,
+    pub(crate) stalled_at: Option<Instant>,
 }
 
 impl Member {
@@ -381,46 +381,6 @@ impl Registry {
     pub(crate) fn channels(&self) -> usize {
         let sessions = self.exports.iter().flat_map(|export| &export.sessions);
         sessions.map(|session| session.channels.len()).sum()
-    }
-
-    /// A channel was opened as granted.
-    pub(crate) fn opened<R: Rules>(
-        &mut self,
-        Request { connect, issued }: Request<'_>,
-        grant: Grant,
-        channel: ChannelRef,
-        (host, cookie): (Mac, Cookie),
-    ) {
-        let Connect { session, device, channel: index, cookie: host_cookie, .. } = *connect;
-        let (lived_at, stalled_at) = (None, None);
-        let member =
-            Member { channel, host, index, host_cookie, cookie, issued, lived_at, stalled_at };
-        let export = &mut self.exports[grant.export];
-        if grant.writer && !R::KEEP_WRITER && !export.config.shared {
-            // A build that forgets: it keeps the writer some time later, if that can be done.
-            let writer = Writer { session, device };
-            (export.last_writer, export.writer_since) = (Some(writer), issued);
-            export.unkept = Some((writer, issued));
-        }
-        let known = export.sessions.iter_mut().find(|known| known.session == session);
-        if let Some(session) = known {
-            session.writer |= grant.writer && R::NOTE_HOLDER;
-            session.channels.push(member);
-            // A sign of life may come on any of its channels, also on one that is new.
-            if session.contest.is_some() {
-                self.ask(channel);
-            }
-            return;
-        }
-        export.sessions.push(SessionInfo {
-            session,
-            device,
-            host: connect.host,
-            host_name: connect.host_name,
-            writer: grant.writer,
-            channels: vec![member],
-            contest: None,
-        });
     }
 
     /// A channel is closed: none of its requests is with the disk any more. `outcomes`: what became

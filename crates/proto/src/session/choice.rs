@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::config::ChannelChoice;
 use super::path::Path;
 use crate::load::{RATE_UNKNOWN, cost};
 use crate::rules::Rules;
@@ -18,20 +19,6 @@ const UNANSWERED: Duration = Duration::from_millis(200);
 /// Seconds of rest that count, at most: after as many, a channel is tried again however bad it was,
 /// for 2 to the power of that is more than what lies between links that are used together.
 const RESTED_MAX: u64 = 16;
-
-/// How a session chooses a channel for each request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ChannelChoice {
-    /// Each in turn, whatever it can do.
-    RoundRobin,
-    /// The one that will be done first: by the bytes that it has in flight, the rate that it was
-    /// seen to move them at, its round-trip time, and how long nothing was heard of it.
-    #[default]
-    LeastOutstanding,
-    /// As `LeastOutstanding`, among the channels whose NIC sits on the NUMA node of the request's
-    /// memory, if any is live.
-    Node,
-}
 
 /// What requests did with regard to NUMA nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tyche_wire::{Name, Uuid};
 
-use super::{ChannelChoice, ExportId, ExportState, TargetId};
+use super::event::ExportState;
+use super::quest::{ExportId, TargetId};
 use crate::batching::BatchPolicy;
 
 /// What a session wants.
@@ -53,4 +54,18 @@ pub struct SessionConfig {
     pub channels: usize,
     /// Which channel a request takes.
     pub choice: ChannelChoice,
+}
+
+/// How a session chooses a channel for each request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChannelChoice {
+    /// Each in turn, whatever it can do.
+    RoundRobin,
+    /// The one that will be done first: by the bytes that it has in flight, the rate that it was
+    /// seen to move them at, its round-trip time, and how long nothing was heard of it.
+    #[default]
+    LeastOutstanding,
+    /// As `LeastOutstanding`, among the channels whose NIC sits on the NUMA node of the request's
+    /// memory, if any is live.
+    Node,
 }
