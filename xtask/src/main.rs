@@ -10,6 +10,7 @@ mod fio;
 mod instructions;
 mod library;
 mod lint;
+mod loom;
 mod numa;
 mod packages;
 mod rust_version;
@@ -38,6 +39,7 @@ usage: cargo xtask COMMAND
   instructions [--bless]
                   count the instructions of the hot path, and compare with the counts that are
                   checked in; or check them in anew
+  loom            check what threads share in all orders in which they can touch it
   install-lib --prefix DIR
                   build the library for C, and install it with header and pkg-config file
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Some("instructions") if rest.is_empty() || rest == ["--bless"] => {
             instructions::run(!rest.is_empty())
         }
+        Some("loom") if rest.is_empty() => loom::run(),
         Some("numa") if rest.is_empty() => numa::run(),
         Some("vm") if rest == ["peers"] => vm::compare(),
         Some("vm") if rest.len() < 2 => vm::run(rest.first()),

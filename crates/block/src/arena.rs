@@ -14,7 +14,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use std::{fmt, slice};
 
@@ -22,6 +22,7 @@ use rustix::thread::sched_getcpu;
 use tyche_numa::{Node, Placement};
 
 use crate::mapping::Mapping;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// Bytes in a page; the unit of every arena.
 pub const PAGE: usize = 4096;
@@ -443,6 +444,89 @@ mod tests {
             let waiter = scope.spawn(|| arena.alloc_timeout(1, Duration::from_secs(30)));
             drop(taken);
             assert!(waiter.join().unwrap().is_some());
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::cell::UnsafeCell;
+    use loom::thread;
+
+    use super::*;
+
+    /// Longer than a model runs; within one, waits never time out.
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Threads that each wait for `len` bytes of an arena, use their pages and return them. Two
+    /// owners of a page are reported by its cell, and a waiter that nobody wakes as a deadlock.
+    fn each_gets_pages_of_its_own(pages: usize, lens: &'static [usize]) {
+        loom::model(move || {
+            let cells: Vec<_> = (0..pages).map(|_| UnsafeCell::new(())).collect();
+            let shared = Arc::new((Arena::new(pages), cells));
+            let use_pages = |shared: &(Arena, Vec<UnsafeCell<()>>), len| {
+                let (arena, cells) = shared;
+                let extent = arena.alloc_timeout(len, HOUR).unwrap();
+                let first = extent.first_page();
+                let owned: Vec<_> =
+                    cells[first..first + len / PAGE].iter().map(UnsafeCell::get_mut).collect();
+                thread::yield_now();
+                drop(owned);
+                drop(extent);
+            };
+            let threads: Vec<_> = lens[1..]
+                .iter()
+                .map(|&len| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || use_pages(&shared, len))
+                })
+                .collect();
+            use_pages(&shared, lens[0]);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert!(shared.0.claim(0, pages * PAGE).is_some(), "all are back");
+        });
+    }
+
+    #[test]
+    fn three_threads_share_one_page() {
+        each_gets_pages_of_its_own(1, &[PAGE; 3]);
+    }
+
+    #[test]
+    fn a_waiter_for_two_pages_gets_them_when_the_second_is_returned() {
+        each_gets_pages_of_its_own(2, &[2 * PAGE, PAGE, PAGE]);
+    }
+
+    #[test]
+    fn a_waiter_for_more_does_not_keep_others_waiting() {
+        loom::model(|| {
+            let arena = Arena::new(2);
+            let mut held: Vec<_> = (0..2).map(|_| arena.alloc(PAGE)).collect();
+            let wait = |pages: usize| {
+                let arena = arena.clone();
+                thread::spawn(move || drop(arena.alloc_timeout(pages * PAGE, HOUR).unwrap()))
+            };
+            let (both, one) = (wait(2), wait(1));
+            held.pop();
+            one.join().unwrap();
+            held.pop();
+            both.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_is_claimed_is_not_allocated_as_well() {
+        loom::model(|| {
+            let arena = Arena::new(1);
+            let claim = thread::spawn({
+                let arena = arena.clone();
+                move || arena.claim(0, PAGE)
+            });
+            let allocated = arena.alloc(PAGE);
+            let claimed = claim.join().unwrap();
+            assert!(allocated.is_some() != claimed.is_some());
         });
     }
 }

@@ -11,6 +11,7 @@ mod errno;
 mod mapping;
 mod reclaim;
 mod request;
+mod sync;
 
 pub use arena::{Arena, Extent, PAGE};
 pub use disk::{Disk, Sink, queues};

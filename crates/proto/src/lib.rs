@@ -42,6 +42,7 @@ mod rules;
 mod session;
 mod stages;
 mod stats;
+mod sync;
 mod target;
 mod ticket;
 mod time;

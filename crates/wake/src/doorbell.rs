@@ -13,10 +13,9 @@
 //! loop that is only notified of changes must call *awake* each time, before the next sleep.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::os::fd::BorrowedFd;
 
-use rustix::event::{EventfdFlags, eventfd};
+use crate::sync::{AtomicU8, Event, Ordering, fence};
 
 const AWAKE: u8 = 0;
 const ASLEEP: u8 = 1;
@@ -27,7 +26,7 @@ const RUNG: u8 = 2;
 /// The loop announces its sleep, checks once more for work, and only then sleeps. A ringer adds
 /// work first and checks for the announcement second. So one of the two always sees the other.
 pub struct Doorbell {
-    fd: OwnedFd,
+    event: Event,
     state: AtomicU8,
 }
 
@@ -37,16 +36,14 @@ impl Doorbell {
     /// # Errors
     /// The error of `eventfd(2)`, e.g. too many open files.
     pub fn new() -> io::Result<Self> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { fd, state: AtomicU8::new(AWAKE) })
+        Ok(Self { event: Event::new()?, state: AtomicU8::new(AWAKE) })
     }
 
     /// Wakes the loop if it sleeps. Must be called after work was added.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.change(ASLEEP, RUNG) {
-            // An eventfd refuses only if 2⁶⁴-2 wake-ups are pending: then the loop is awake.
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+            self.event.signal();
         }
     }
 
@@ -61,14 +58,20 @@ impl Doorbell {
         if self.state.load(Ordering::SeqCst) == AWAKE || self.change(ASLEEP, AWAKE) {
             return;
         }
-        if rustix::io::read(&self.fd, &mut [0; 8]).is_ok() {
+        if self.event.clear() {
             self.state.store(AWAKE, Ordering::SeqCst);
         }
     }
 
     /// The descriptor to sleep on: readable after a ring that followed the announcement.
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.event.fd()
+    }
+
+    /// Sleeps as on [`wait_fd`](Self::wait_fd), in a model.
+    #[cfg(all(test, loom))]
+    pub(crate) fn wait(&self) {
+        self.event.wait();
     }
 
     fn change(&self, from: u8, to: u8) -> bool {
@@ -144,12 +147,79 @@ mod tests {
         bell.awake();
         bell.announce();
         assert!(!is_readable(&bell, 0));
-        rustix::io::write(&bell.fd, &1u64.to_ne_bytes()).unwrap();
+        bell.event.signal();
         assert!(is_readable(&bell, 0), "the late write ends the next sleep");
         bell.awake();
         bell.announce();
         assert!(!is_readable(&bell, 0), "and that one only");
         bell.ring();
         assert!(is_readable(&bell, 0));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    use super::*;
+
+    /// Ringers add work and ring, so often each; the loop sleeps when it sees no work, as often as
+    /// it likes. A lost wake-up is a deadlock.
+    fn no_wake_up_is_lost(ringers: usize, rings: usize) {
+        loom::model(move || {
+            let (bell, work) = (Doorbell::new().unwrap(), AtomicUsize::new(0));
+            let shared = Arc::new((bell, work));
+            for _ in 0..ringers {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    for _ in 0..rings {
+                        shared.1.fetch_add(1, Ordering::Relaxed);
+                        shared.0.ring();
+                    }
+                });
+            }
+            let (bell, work) = &*shared;
+            let mut seen = 0;
+            while seen < ringers * rings {
+                bell.announce();
+                if work.load(Ordering::Relaxed) == seen {
+                    bell.wait();
+                }
+                bell.awake();
+                seen = work.load(Ordering::Relaxed);
+            }
+        });
+    }
+
+    #[test]
+    fn no_wake_up_of_one_ringer_is_lost() {
+        no_wake_up_is_lost(1, 3);
+    }
+
+    #[test]
+    fn no_wake_up_of_two_ringers_is_lost() {
+        no_wake_up_is_lost(2, 1);
+    }
+
+    #[test]
+    fn what_was_done_before_a_ring_is_seen_after_it() {
+        loom::model(|| {
+            let shared = Arc::new((Doorbell::new().unwrap(), AtomicUsize::new(0)));
+            let (bell, work) = &*shared;
+            bell.announce();
+            let ringer = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    shared.1.store(1, Ordering::Relaxed);
+                    shared.0.ring();
+                }
+            });
+            bell.wait();
+            assert_eq!(work.load(Ordering::Relaxed), 1);
+            bell.awake();
+            ringer.join().unwrap();
+        });
     }
 }

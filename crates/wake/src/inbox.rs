@@ -3,9 +3,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crossbeam_queue::ArrayQueue;
-
 use crate::Doorbell;
+use crate::sync::ArrayQueue;
 
 /// A bounded queue from any threads to one reader, with the bell that wakes it.
 ///
@@ -116,5 +115,50 @@ mod tests {
         assert_eq!(inbox.push("a"), Ok(()));
         assert_eq!(inbox.push("b"), Err("b"));
         assert_eq!((inbox.pop(), inbox.pop()), (Some("a"), None));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Writers push and ring; the reader sleeps as soon as there is nothing. An item that it sleeps
+    /// on is a deadlock.
+    fn everything_arrives(writers: usize, items: usize) {
+        loom::model(move || {
+            let inbox = Arc::new(Inbox::new(writers * items).unwrap());
+            for writer in 0..writers {
+                let inbox = Arc::clone(&inbox);
+                thread::spawn(move || {
+                    for item in 0..items {
+                        inbox.push((writer, item)).expect("there is room for all");
+                        inbox.ring();
+                    }
+                });
+            }
+            let mut wanted = vec![0; writers];
+            while wanted.iter().any(|&next| next < items) {
+                inbox.wait_fd();
+                inbox.bell.wait();
+                inbox.awake();
+                while let Some((writer, item)) = inbox.pop() {
+                    assert_eq!(item, wanted[writer], "in order");
+                    wanted[writer] += 1;
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn everything_of_one_writer_arrives_in_order() {
+        everything_arrives(1, 2);
+    }
+
+    #[test]
+    fn everything_of_two_writers_arrives() {
+        everything_arrives(2, 1);
     }
 }

@@ -8,10 +8,13 @@
 #![forbid(unsafe_code)]
 
 mod doorbell;
+#[cfg(not(all(test, loom)))]
+mod event;
 mod inbox;
 mod poller;
 mod sleep;
 mod spin;
+mod sync;
 
 pub use doorbell::Doorbell;
 pub use inbox::Inbox;

@@ -1,5 +1,6 @@
 //! References of a source file to other modules: the modules that it declares, the names that it
-//! imports, and the paths that it uses. Code for tests (`#[cfg(test)]`) does not count.
+//! imports, and the paths that it uses. Code for tests (`#[cfg(test)]`, `#[cfg(all(test, ..))]`)
+//! does not count.
 
 use std::mem;
 
@@ -100,18 +101,19 @@ fn is_visibility(tokens: &[&str], at: usize) -> bool {
     at > 1 && tokens[at - 1] == "in" && tokens[at - 2] == "("
 }
 
-/// The tokens without the items that are marked `#[cfg(test)]`.
+/// The tokens without the items that are marked `#[cfg(test)]` or `#[cfg(all(test, ..))]`.
 fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
-    const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
+    const MARKS: [&[&str]; 2] =
+        [&["#", "[", "cfg", "(", "test", ")"], &["#", "[", "cfg", "(", "all", "(", "test", ","]];
     let mut kept = Vec::with_capacity(tokens.len());
     let mut at = 0;
     while at < tokens.len() {
-        if !tokens[at..].starts_with(&MARK) {
+        if !MARKS.iter().any(|mark| tokens[at..].starts_with(mark)) {
             kept.push(tokens[at]);
             at += 1;
             continue;
         }
-        at += MARK.len();
+        at += tokens[at..].iter().position(|token| *token == "]").map_or(0, |end| end + 1);
         let mut depth = 0;
         while let Some(token) = tokens.get(at) {
             at += 1;
@@ -260,6 +262,8 @@ mod tests {
             mod tests { use crate::test; fn f() { crate::test::g() } }
             #[cfg(test)]
             use crate::also_test;
+            #[cfg(all(test, x))]
+            mod models { use crate::model; }
             fn last() { crate::last() }
         "####;
         let expected = ["super::T", "crate::list", "crate::call", "self::y", "crate::last"];

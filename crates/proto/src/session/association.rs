@@ -19,12 +19,12 @@
 //! Otherwise the target's cache was lost in between, and the flush fails. PROTOCOL.md, "Lost
 //! writes".
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use tyche_wire::Uuid;
 
 use super::event::{ExportState, Failure};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// Queues that a session has at most.
 pub const QUEUES_MAX: usize = 64;
@@ -86,9 +86,9 @@ struct Known {
 pub struct Association {
     lines: Box<[Line]>,
     known: Mutex<Known>,
-    /// Whether `known.lost` is there: spares a flush the lock.
+    /// Whether `known.lost` is there: spares a flush the lock. Changes with it, under the lock.
     is_lost: AtomicBool,
-    /// Bytes of the export.
+    /// Bytes of the export. Changes with `known.export`, under the lock.
     size: AtomicU64,
     /// A queue has been connected.
     is_connected: AtomicBool,
@@ -213,7 +213,8 @@ impl Seat {
 
     /// The export has another size; says whether that is news to the session.
     pub(crate) fn resize(&self, size: u64) -> bool {
-        if let Some(export) = &mut self.association.known().export {
+        let mut known = self.association.known();
+        if let Some(export) = &mut known.export {
             export.size = size;
         }
         self.association.size.swap(size, Ordering::AcqRel) != size
@@ -229,9 +230,9 @@ impl Seat {
         let epoch = {
             let mut known = self.association.known();
             known.export = Some(export);
+            self.association.size.store(export.size, Ordering::Release);
             known.epoch(export.boot)
         };
-        self.association.size.store(export.size, Ordering::Release);
         self.association.is_connected.store(true, Ordering::Release);
         let count = self.association.written(self.queue).count();
         self.line().written.store(Written::new(epoch, count).0, Ordering::Release);
@@ -303,7 +304,8 @@ impl Seat {
         }
         // First, so that no flush finds this queue clean and nothing lost.
         if is_told {
-            self.association.known().lost.get_or_insert(boot);
+            let mut known = self.association.known();
+            known.lost.get_or_insert(boot);
             self.association.is_lost.store(true, Ordering::SeqCst);
         }
         let count = self.association.written(self.queue).count();
@@ -319,9 +321,9 @@ impl Seat {
     /// Takes the loss that a flush has to report, if there is one.
     pub(crate) fn take_loss(&self) -> bool {
         self.is_lost() && {
-            let lost = self.association.known().lost.take();
+            let mut known = self.association.known();
             self.association.is_lost.store(false, Ordering::SeqCst);
-            lost.is_some()
+            known.lost.take().is_some()
         }
     }
 
@@ -339,13 +341,16 @@ impl Seat {
     }
 }
 
+#[cfg(all(test, loom))]
+mod models;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const SIZE: u64 = 4096;
 
-    fn export(boot: u128) -> ExportState {
+    pub(super) fn export(boot: u128) -> ExportState {
         ExportState {
             target: Uuid::nil(),
             uuid: Uuid::nil(),
@@ -360,7 +365,7 @@ mod tests {
     }
 
     /// Queues that are connected in the generation 1.
-    fn queues<const N: usize>() -> [Seat; N] {
+    pub(super) fn queues<const N: usize>() -> [Seat; N] {
         let association = Association::new(N, None);
         let seats = std::array::from_fn(|queue| association.seat(queue));
         seats.iter().for_each(|seat: &Seat| seat.connect(export(1)));
@@ -368,24 +373,24 @@ mod tests {
     }
 
     /// The generation changes for a queue: its writes are lost if it has any.
-    fn renew(seat: &Seat, before: u128, now: u128) -> bool {
+    pub(super) fn renew(seat: &Seat, before: u128, now: u128) -> bool {
         let lost = seat.lose_cache(Uuid::from_u128(before), true);
         seat.connect(export(now));
         lost
     }
 
-    fn begin(seat: &Seat) -> Vec<Written> {
+    pub(super) fn begin(seat: &Seat) -> Vec<Written> {
         let mut covers = vec![Written::NOTHING; seat.association().queues()];
         seat.cover(&mut covers, true);
         covers
     }
 
     /// A flush begins, and ends at the target with success: whether the device says so, too.
-    fn flush(seat: &Seat) -> bool {
+    pub(super) fn flush(seat: &Seat) -> bool {
         end(seat, &begin(seat))
     }
 
-    fn end(seat: &Seat, covers: &[Written]) -> bool {
+    pub(super) fn end(seat: &Seat, covers: &[Written]) -> bool {
         let (is_safe, is_lost) = (seat.flushed(covers), seat.take_loss());
         is_safe && !is_lost
     }

@@ -5,8 +5,10 @@
 //! on a virtual machine. Discarded regions give their pages back either way. Reads may do without a
 //! copy ([`Queue::lend`]).
 
+mod frame_table;
 mod mapping;
 mod pages;
+mod sync;
 
 use std::io;
 use std::sync::Arc;

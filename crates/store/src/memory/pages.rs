@@ -29,12 +29,12 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::mm::{Advice, madvise};
 use tyche_block::PAGE;
 
+use super::frame_table::FrameTable;
 use super::mapping::Mapping;
 use crate::Loan;
 use crate::loan::Lender;
@@ -45,16 +45,10 @@ pub(super) const REGION: usize = 64 * 1024;
 const STRIPES: usize = 1024;
 /// The most pages lent at once: 64 MiB, allocated only as pages are written meanwhile.
 const SPARE: usize = 16 * 1024;
-/// Frames beyond those of the pages: one for each that is lent, and one for each whose loan ends
-/// while the holder of a lock takes another for it.
-const EXTRA: usize = SPARE + STRIPES;
 
 /// The longest loan, in bytes, that is prefetched: its reader is about to serve other requests
 /// first. In longer ones the processor's own prefetcher does it.
 const PREFETCH_MAX: usize = 16 * 1024;
-
-/// Flag in a frame's count of loans: its page has moved, so the frame is free when given back.
-const LEFT: u32 = 1 << 31;
 
 /// A lock that shares its cache lines (two, as they are prefetched in pairs) with nothing.
 #[derive(Default)]
@@ -66,22 +60,8 @@ pub(super) struct Pages {
     frames: Mapping<u8>,
     /// Bytes of all pages.
     len: usize,
-    /// By page, under its region's lock: its frame, counted from 1; 0 for its own.
-    table: Mapping<AtomicU32>,
-    /// By frame: its loans, and [`LEFT`]. Grows only under the lock of the region whose page is in
-    /// the frame.
-    loans: Mapping<AtomicU32>,
-    /// Pages lent.
-    lent: AtomicUsize,
-    free: Mutex<Free>,
+    table: FrameTable,
     stripes: Box<[Stripe]>,
-}
-
-/// Frames without a page.
-struct Free {
-    /// Never used so far.
-    unused: Range<usize>,
-    used: Vec<usize>,
 }
 
 /// The part of an access that lies within a page.
@@ -102,16 +82,14 @@ impl Pages {
     /// room.
     pub(super) fn new(len: usize) -> io::Result<Self> {
         let pages = len.div_ceil(PAGE);
-        if u32::try_from(pages + EXTRA).is_err() {
+        if u32::try_from(pages + SPARE + STRIPES).is_err() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
+        let table = FrameTable::new(pages, SPARE, STRIPES)?;
         Ok(Self {
-            frames: Mapping::new((pages + EXTRA) * PAGE)?,
+            frames: Mapping::new(table.frames() * PAGE)?,
             len,
-            table: Mapping::new(pages)?,
-            loans: Mapping::new(pages + EXTRA)?,
-            lent: AtomicUsize::new(0),
-            free: Mutex::new(Free { unused: pages..pages + EXTRA, used: Vec::new() }),
+            table,
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
         })
     }
@@ -147,7 +125,10 @@ impl Pages {
                 // SAFETY: the piece lies within the frame of its page, which is written only with
                 // the lock held.
                 let from = unsafe {
-                    slice::from_raw_parts(self.frame(self.frame_of(page)).add(start).as_ptr(), len)
+                    slice::from_raw_parts(
+                        self.frame(self.table.frame_of(page)).add(start).as_ptr(),
+                        len,
+                    )
                 };
                 to[at..][..len].copy_from_slice(from);
             }
@@ -182,8 +163,9 @@ impl Pages {
     /// Gives the memory of a region back to the kernel, after which it reads as zeroes. False if
     /// the region is not whole, not all in its own frames, or lent.
     fn release_region(&self, pieces: &Pieces) -> bool {
-        let own =
-            |piece: &Piece| self.is_releasable(piece) && self.frame_of(piece.page) == piece.page;
+        let own = |piece: &Piece| {
+            self.is_releasable(piece) && self.table.frame_of(piece.page) == piece.page
+        };
         let first = pieces.now / PAGE;
         pieces.clone().count() == REGION / PAGE
             && pieces.clone().all(|piece| own(&piece))
@@ -192,14 +174,13 @@ impl Pages {
 
     /// Gives the memory of a page back, whatever frame it is in.
     fn release_page(&self, piece: &Piece) -> bool {
-        let frame = self.frame_of(piece.page);
+        let frame = self.table.frame_of(piece.page);
         self.is_releasable(piece) && self.release(frame..frame + 1)
     }
 
     /// Whether the piece is a whole page that is not lent.
     fn is_releasable(&self, piece: &Piece) -> bool {
-        let frame = self.frame_of(piece.page);
-        piece.len == PAGE && self.loans[frame].load(Ordering::Acquire) == 0
+        piece.len == PAGE && !self.table.is_lent(self.table.frame_of(piece.page))
     }
 
     /// Gives the memory of frames that are not lent back, under the lock of their pages' region.
@@ -217,18 +198,15 @@ impl Pages {
         let mut refused = false;
         self.visit(offset, len, |pieces| {
             for piece in pieces {
-                let frame = self.frame_of(piece.page);
+                let frame = self.table.frame_of(piece.page);
                 let frames = lent.get_or_insert(frame..frame);
-                refused = refused || frame != frames.end || !self.may_lend();
-                if !refused {
-                    self.loans[frame].fetch_add(1, Ordering::Relaxed);
-                    frames.end += 1;
-                }
+                refused = refused || frame != frames.end || !self.table.lend(frame);
+                frames.end += usize::from(!refused);
             }
         });
         let frames = lent?;
         if refused {
-            self.end_loans(frames);
+            self.table.end_loans(frames);
             return None;
         }
         // SAFETY: within the frames, which are lent: writes to their pages go to other frames.
@@ -268,8 +246,8 @@ impl Pages {
     /// The bytes of a piece, for writing while the lock of its region is held.
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
     fn writable(&self, piece: &Piece) -> &mut [u8] {
-        let mut frame = self.frame_of(piece.page);
-        if self.loans[frame].load(Ordering::Acquire) != 0 {
+        let mut frame = self.table.frame_of(piece.page);
+        if self.table.is_lent(frame) {
             frame = self.move_page(piece, frame);
         }
         // SAFETY: within the frame, which is not lent; others touch it only with the lock.
@@ -279,76 +257,28 @@ impl Pages {
     /// Moves a lent page to another frame, and copies the bytes that the piece does not overwrite.
     #[cold]
     fn move_page(&self, piece: &Piece, from: usize) -> usize {
-        let to = self.free_frames().take();
+        let to = self.table.take();
         if piece.len < PAGE {
             // SAFETY: two different frames; the one is not written while lent, the other is not
             // shared yet.
             unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), PAGE) };
         }
-        self.table[piece.page].store(to as u32 + 1, Ordering::Relaxed);
-        if self.loans[from].fetch_or(LEFT, Ordering::AcqRel) == 0 {
-            self.vacate(from);
-        }
+        self.table.move_page(piece.page, from, to);
         to
-    }
-
-    /// Frees a frame that has neither a page nor a loan.
-    fn vacate(&self, frame: usize) {
-        self.loans[frame].store(0, Ordering::Relaxed);
-        self.free_frames().used.push(frame);
-    }
-
-    fn free_frames(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The frame of a page; changes under the lock of its region.
-    fn frame_of(&self, page: usize) -> usize {
-        match self.table[page].load(Ordering::Relaxed) {
-            0 => page,
-            frame => frame as usize - 1,
-        }
     }
 
     /// The address of a frame.
     fn frame(&self, frame: usize) -> NonNull<u8> {
-        debug_assert!(frame < self.loans.len(), "frame {frame} of {}", self.loans.len());
-        // SAFETY: within the mapping: there is a frame for each count of loans.
+        debug_assert!(frame < self.table.frames(), "frame {frame} of {}", self.table.frames());
+        // SAFETY: within the mapping, which has room for all frames.
         unsafe { self.frames.base().add(frame * PAGE) }
-    }
-
-    /// Counts a page as lent; false at the limit.
-    fn may_lend(&self) -> bool {
-        let may = self.lent.fetch_add(1, Ordering::AcqRel) < SPARE;
-        if !may {
-            self.lent.fetch_sub(1, Ordering::AcqRel);
-        }
-        may
-    }
-
-    fn end_loans(&self, frames: Range<usize>) {
-        let pages = frames.len();
-        for frame in frames {
-            // The loan's reads happen before later writes to the frame.
-            if self.loans[frame].fetch_sub(1, Ordering::AcqRel) == LEFT + 1 {
-                self.vacate(frame);
-            }
-        }
-        // Last, so that loans never take more frames than there are.
-        self.lent.fetch_sub(pages, Ordering::AcqRel);
     }
 }
 
 impl Lender for Pages {
     fn give_back(&self, start: NonNull<u8>, len: usize) {
         let offset = start.as_ptr().addr() - self.frame(0).as_ptr().addr();
-        self.end_loans(offset / PAGE..(offset + len).div_ceil(PAGE));
-    }
-}
-
-impl Free {
-    fn take(&mut self) -> usize {
-        self.used.pop().or_else(|| self.unused.next()).expect("a frame for every loan and lock")
+        self.table.end_loans(offset / PAGE..(offset + len).div_ceil(PAGE));
     }
 }
 
@@ -473,17 +403,15 @@ mod tests {
             pages.write(0, &[round; PAGE]);
             assert_eq!(loan[0], round.saturating_sub(1));
         }
-        let free = pages.free_frames();
-        assert_eq!((free.unused.start, free.used.len()), (LEN / PAGE + 1, 1));
-        drop(free);
-        assert_eq!(pages.frame_of(0), 0, "after an even number of moves");
+        assert_eq!((pages.table.unused(), pages.table.used()), (LEN / PAGE + 1, 1));
+        assert_eq!(pages.table.frame_of(0), 0, "after an even number of moves");
         pages.write(PAGE as u64, &[1; PAGE]);
         let loan = pages.lend(0, 2 * PAGE).unwrap();
         pages.write(0, &[99; PAGE]);
         drop(loan);
         assert!(pages.lend(0, 2 * PAGE).is_none(), "not one piece of memory");
         assert_eq!(pages.lend(0, PAGE).unwrap()[..], [99; PAGE]);
-        assert_eq!(pages.lent.load(Ordering::Relaxed), 0);
+        assert_eq!(pages.table.lent(), 0);
     }
 
     #[test]
@@ -496,14 +424,14 @@ mod tests {
             round = round.wrapping_add(1);
             pages.write(0, &[round; PAGE]);
         }
-        assert_eq!(pages.lent.load(Ordering::Relaxed), SPARE);
-        assert_eq!(pages.free_frames().unused.start, LEN / PAGE + SPARE);
+        assert_eq!(pages.table.lent(), SPARE);
+        assert_eq!(pages.table.unused(), LEN / PAGE + SPARE);
         assert!(loans.iter().all(|(round, loan)| loan.iter().all(|byte| byte == round)));
         pages.write(0, &[7; PAGE]);
         drop(loans);
-        assert_eq!(pages.lent.load(Ordering::Relaxed), 0);
-        assert_eq!(pages.free_frames().used.len(), SPARE);
-        assert!(pages.loans.iter().all(|loans| loans.load(Ordering::Relaxed) == 0));
+        assert_eq!(pages.table.lent(), 0);
+        assert_eq!(pages.table.used(), SPARE);
+        assert!((0..pages.table.frames()).all(|frame| !pages.table.is_lent(frame)));
         assert_eq!(pages.lend(0, PAGE).unwrap()[..], [7; PAGE]);
     }
 
@@ -542,9 +470,8 @@ mod tests {
                 });
             }
         });
-        assert_eq!(pages.lent.load(Ordering::Relaxed), 0);
+        assert_eq!(pages.table.lent(), 0);
         // Every frame but those of the pages is free.
-        let free = pages.free_frames();
-        assert_eq!(free.used.len(), free.unused.start - LEN / PAGE);
+        assert_eq!(pages.table.used(), pages.table.unused() - LEN / PAGE);
     }
 }

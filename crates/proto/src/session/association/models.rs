@@ -1,0 +1,153 @@
+//! Models of what the threads of two queues do at the same time.
+
+use loom::sync::atomic::AtomicBool;
+use loom::thread;
+
+use super::tests::{begin, end, export, flush, queues, renew};
+use super::*;
+
+/// Runs `main` here and `other` in a second thread, in all orders; then `check`.
+fn at_once(
+    [one, other]: [Seat; 2],
+    main: impl FnOnce(&Seat),
+    second: impl FnOnce(&Seat) + 'static,
+    check: impl FnOnce(&Seat, &Seat),
+) {
+    let thread = thread::spawn({
+        let other = other.clone();
+        move || second(&other)
+    });
+    main(&one);
+    thread.join().unwrap();
+    check(&one, &other);
+}
+
+#[test]
+fn a_flush_fails_whenever_the_other_queue_hears_of_its_loss() {
+    loom::model(|| {
+        let [one, other] = queues();
+        other.wrote();
+        at_once(
+            [one, other],
+            |one| {
+                assert!(!renew(one, 1, 2));
+                assert!(!flush(one), "the other queue's write is lost");
+            },
+            |other| {
+                renew(other, 1, 2);
+                other.wrote();
+            },
+            |one, other| {
+                // The loss may have been noted after it was reported.
+                flush(one);
+                assert!(flush(one) && flush(other) && !one.is_dirty() && !other.is_dirty());
+            },
+        );
+    });
+}
+
+#[test]
+fn a_loss_while_another_is_reported_is_not_hidden() {
+    loom::model(|| {
+        let [one, other] = queues();
+        one.wrote();
+        assert!(renew(&one, 1, 2));
+        at_once(
+            [one, other],
+            |one| assert!(!flush(one)),
+            |other| {
+                other.wrote();
+                renew(other, 1, 2);
+            },
+            |one, _| {
+                let is_noted = one.association().known().lost.is_some();
+                assert_eq!(one.is_lost(), is_noted, "the next flush looks for what is noted");
+            },
+        );
+    });
+}
+
+#[test]
+fn one_of_two_flushes_reports_a_loss_and_the_next_succeed() {
+    loom::model(|| {
+        let [one, other] = queues();
+        one.wrote();
+        assert!(renew(&one, 1, 2) && !renew(&other, 1, 2));
+        let reported = Arc::new(AtomicBool::new(false));
+        at_once(
+            [one, other],
+            {
+                let reported = Arc::clone(&reported);
+                move |one| {
+                    if !flush(one) {
+                        assert!(!reported.swap(true, Ordering::Relaxed), "reported twice");
+                    }
+                }
+            },
+            {
+                let reported = Arc::clone(&reported);
+                move |other| {
+                    if !flush(other) {
+                        assert!(!reported.swap(true, Ordering::Relaxed), "reported twice");
+                    }
+                }
+            },
+            |one, other| {
+                assert!(reported.load(Ordering::Relaxed), "not reported");
+                assert!(flush(one) && flush(other));
+            },
+        );
+    });
+}
+
+#[test]
+fn a_write_that_is_completed_during_a_flush_is_left_for_the_next() {
+    loom::model(|| {
+        let [one, other] = queues();
+        other.wrote();
+        let covers = Arc::new(std::sync::Mutex::new(Vec::new()));
+        at_once(
+            [one, other],
+            {
+                let covers = Arc::clone(&covers);
+                move |one| {
+                    *covers.lock().unwrap() = begin(one);
+                    assert!(end(one, &covers.lock().unwrap()));
+                }
+            },
+            Seat::wrote,
+            |one, other| {
+                let covered = covers.lock().unwrap()[1].count();
+                assert!(covered >= 1, "completed before");
+                assert_eq!(other.is_dirty(), covered < 2);
+                assert!(flush(one) && !other.is_dirty());
+            },
+        );
+    });
+}
+
+#[test]
+fn a_session_that_is_over_by_a_failure_says_which() {
+    loom::model(|| {
+        at_once(
+            queues(),
+            |one| assert!(!one.is_over() || one.failure().is_some()),
+            |other| other.end(Some(Failure::ExportRemoved)),
+            |one, _| assert!(one.failure().is_some()),
+        );
+    });
+}
+
+#[test]
+fn the_size_is_the_same_wherever_it_is_asked_for() {
+    loom::model(|| {
+        at_once(
+            queues(),
+            |one| {
+                one.resize(8192);
+            },
+            |other| other.connect(export(2)),
+            |one, _| assert_eq!(one.export().map(|export| export.size), Some(one.size())),
+        );
+    });
+}
