@@ -213,10 +213,8 @@ impl<R: Rules> Session<R> {
 
     /// The target's cache of that `boot` may be lost, and with it writes that no flush has covered.
     fn lose_cache(&mut self, boot: Uuid) {
-        for op in &mut self.ops {
-            op.redo |= std::mem::take(&mut op.volatile) && R::REDO_LOST;
-        }
         if R::REDO_LOST {
+            self.operations.lose_cache();
             self.fences.lose_cache();
         }
         if self.cache.lose(boot, R::LOST_CACHE_FAILS_FLUSH) && R::LOST_CACHE_FAILS_FLUSH {
@@ -263,7 +261,7 @@ impl<R: Rules> Session<R> {
                 R::FENCE_BEFORE_REISSUE && is_fenced && piece.opcode.modifies()
             };
             let free = initiator.pieces().filter(|piece| !fenced(piece));
-            self.reissued.extend(free.map(|(_, piece)| piece));
+            self.operations.reissue(free.map(|(_, piece)| piece));
             let pieces: Vec<_> = initiator.pieces().filter(fenced).collect();
             if !pieces.is_empty() {
                 self.fences.add(self.now, identity, pieces);
@@ -354,7 +352,7 @@ impl<R: Rules> Session<R> {
     pub(super) fn lose_reset(&mut self, path: usize) {
         let now = self.now;
         let is_stalled = self.paths[path].live().is_some_and(|initiator| {
-            let waits = |piece: &Piece| now.since(self.ops[piece.op as usize].since);
+            let waits = |piece: &Piece| now.since(self.operations.since(piece));
             initiator.pieces().any(|(_, piece)| waits(&piece) >= stall(initiator))
         });
         if is_stalled {

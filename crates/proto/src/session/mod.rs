@@ -26,6 +26,7 @@ mod event;
 mod fencing;
 mod issue;
 mod membership;
+mod operations;
 mod pairing;
 mod path;
 mod port;
@@ -55,6 +56,7 @@ pub use event::{ExportState, Failure, Former, SessionEvent};
 use fencing::Fences;
 pub use issue::SubmitError;
 use membership::PATHS_MAX;
+use operations::Operations;
 use path::{Path, PathEvent, Wishes};
 use port::Port;
 pub use port::PortConfig;
@@ -65,8 +67,8 @@ pub use report::{PathReport, Waiting};
 use watch::Watch;
 
 use crate::channel::parse_body;
-use crate::initiator::{Arrived, Piece};
-use crate::operation::{Op, OpId};
+use crate::initiator::Arrived;
+use crate::operation::OpId;
 use crate::outgoing::Outgoing;
 use crate::rules::{Rules, Sound};
 use crate::stages::Exchange;
@@ -112,14 +114,7 @@ pub struct Session<R = Sound> {
     mark: u32,
     /// When the channels are looked at again, if one is in doubt.
     doubt_at: Option<Instant>,
-    ops: Box<[Op]>,
-    /// By operation, if wanted: how the last piece of it to end got through.
-    exchanges: Option<Box<[Option<Exchange>]>>,
-    free: VecDeque<u32>,
-    /// Operations with pieces to be issued, served in turn.
-    pending: VecDeque<u32>,
-    /// Pieces of lost channels, to be issued again before anything new.
-    reissued: VecDeque<Piece>,
+    operations: Operations,
     fences: Fences,
     /// The queue's place in the session, if that has several.
     seat: Seat,
@@ -171,7 +166,6 @@ impl<R: Rules> Session<R> {
         now: Instant,
     ) -> Self {
         assert!(config.channels > 0, "a session without channels");
-        let ops = config.operations_max;
         let export = seat.export();
         let former = export.map(|export| Former { device: config.device, export });
         let known = export.map(|known| (known.target, known.uuid, known.read_only));
@@ -186,13 +180,9 @@ impl<R: Rules> Session<R> {
             watch: Watch::new(config.ctrl_loss_tmo, now),
             channel_first: (seat.queue() * PATHS_MAX) as u16,
             doubt_at: None,
-            ops: vec![Op::IDLE; ops as usize].into(),
-            exchanges: config.stages.then(|| vec![None; ops as usize].into()),
-            free: (0..ops).collect(),
-            pending: VecDeque::with_capacity(ops as usize),
-            reissued: VecDeque::new(),
+            operations: Operations::new(config.operations_max, config.stages),
             fences: Fences::default(),
-            cache: Cache::new(seat.clone(), ops),
+            cache: Cache::new(seat.clone(), config.operations_max),
             seat,
             export,
             former,
@@ -254,7 +244,7 @@ impl<R: Rules> Session<R> {
     /// How an operation that has completed got through, if that is wanted and its target tells.
     /// Known until the next [`submit`](Self::submit).
     pub fn exchange(&self, OpId(op): OpId) -> Option<Exchange> {
-        self.exchanges.as_ref()?[op as usize]
+        self.operations.exchange(op)
     }
 
     /// Asks the target for frames, with a frame of `frame_len` bytes on any live channel; each that
@@ -374,11 +364,8 @@ impl<R: Rules> Session<R> {
         let had_loss = self.seat.is_lost();
         let mut endings = Endings {
             now: self.now,
-            ops: &mut self.ops,
+            operations: &mut self.operations,
             cache: &mut self.cache,
-            exchanges: self.exchanges.as_deref_mut(),
-            pending: &mut self.pending,
-            free: &mut self.free,
             events: &mut self.events,
         };
         let (mut resized, mut removed) = (None, false);
@@ -387,7 +374,7 @@ impl<R: Rules> Session<R> {
                 let data = SessionEvent::Data { op: OpId(op), offset, len, source };
                 endings.events.push_back(data);
             }
-            Arrived::Done(piece, status, exchange) => endings.end(piece, status, exchange),
+            Arrived::Done(piece, status, exchange) => endings.end(&piece, status, exchange),
             Arrived::Event(Event::Resized(size)) => resized = Some(size),
             Arrived::Event(Event::Removed) => removed = true,
             Arrived::Echo(echo) => endings.events.push_back(SessionEvent::Echoed(echo)),
@@ -398,8 +385,8 @@ impl<R: Rules> Session<R> {
             // What is not known to have been executed is sent again.
             for (piece, fate) in self.fences.confirmed(self.now, &fenced) {
                 match fate {
-                    Fate::Executed(status) if R::USE_OUTCOMES => endings.end(piece, status, None),
-                    _ => self.reissued.push_back(piece),
+                    Fate::Executed(status) if R::USE_OUTCOMES => endings.end(&piece, status, None),
+                    _ => endings.operations.reissue([piece]),
                 }
             }
         }
@@ -464,16 +451,9 @@ impl<R: Rules> Session<R> {
         for path in &mut self.paths {
             path.fail(self.now, Problem::Disconnected, Duration::MAX, false);
         }
-        self.pending.clear();
-        self.reissued.clear();
         self.fences.clear();
-        for (index, op) in self.ops.iter_mut().enumerate().filter(|(_, op)| op.active) {
-            op.active = false;
-            let index = index as u32;
-            self.free.push_back(index);
-            let completed = SessionEvent::Completed { op: OpId(index), status: Status::Io };
-            self.events.push_back(completed);
-        }
+        let ended = |index| SessionEvent::Completed { op: OpId(index), status: Status::Io };
+        self.events.extend(self.operations.fail().into_iter().map(ended));
     }
 
     /// Ends the session: operations in progress fail, and the target is told. A session that has
@@ -486,7 +466,7 @@ impl<R: Rules> Session<R> {
     /// here, the whole session ends, as by [`disconnect`](Self::disconnect): they fail, but may
     /// still be executed, and would undo what another queue has done since.
     pub fn leave(&mut self, now: Instant) {
-        let is_idle = !self.ops.iter().any(|op| op.active) && self.fences.is_empty();
+        let is_idle = self.operations.len() == 0 && self.fences.is_empty();
         self.close(now, is_idle);
     }
 
@@ -556,7 +536,7 @@ impl<R: Rules> Session<R> {
         }
         if self.time_left(now) == Some(Duration::ZERO) {
             self.fail(Failure::TargetLost);
-        } else if self.is_live() && self.watch.is_over(now, &self.ops) {
+        } else if self.is_live() && self.watch.is_over(now, self.operations.oldest()) {
             self.fail(Failure::NoProgress);
         }
         self.issue();

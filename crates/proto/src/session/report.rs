@@ -106,17 +106,17 @@ impl<R: Rules> Session<R> {
 
     /// What the operations in progress wait for.
     pub fn waiting(&self, now: Instant) -> Waiting {
-        let active = self.ops.iter().filter(|op| op.active);
+        let oldest = self.operations.oldest();
         Waiting {
             operations: self.operations(),
-            longest: active.map(|op| now.since(op.since)).max().unwrap_or_default(),
+            longest: oldest.map(|since| now.since(since)).unwrap_or_default(),
             fences: self.fences.len(),
         }
     }
 
     /// Operations in progress.
     pub fn operations(&self) -> usize {
-        self.ops.len() - self.free.len()
+        self.operations.len()
     }
 
     /// Counters of all channels there have been.

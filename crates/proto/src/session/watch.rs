@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use crate::operation::Op;
 use crate::time::Instant;
 
 /// The least time that an operation is waited for on a living session: a disk may have to start
@@ -48,12 +47,12 @@ impl Watch {
         self.at
     }
 
-    /// Whether any operation has waited for too long.
-    pub(super) fn is_over(&mut self, now: Instant, ops: &[Op]) -> bool {
+    /// Whether any operation has waited for too long: `oldest` is since when the one that has waited
+    /// for the longest has made no progress.
+    pub(super) fn is_over(&mut self, now: Instant, oldest: Option<Instant>) -> bool {
         let Some(limit) = self.limit.filter(|_| self.at.is_some_and(|at| at <= now)) else {
             return false;
         };
-        let oldest = ops.iter().filter(|op| op.active).map(|op| op.since).min();
         // Twice the time at the very most: a session that comes and goes has a bound, too.
         let deadline = oldest.map(|since| {
             let revived = self.live_since + GRACE.min(limit);
@@ -70,10 +69,6 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    fn op(since: Instant) -> Op {
-        Op { active: true, since, ..Op::IDLE }
-    }
-
     #[test]
     fn an_operation_without_progress_ends_the_wait() {
         let start = Instant(1_000);
@@ -83,10 +78,10 @@ mod tests {
         let end = start + LIMIT;
         assert_eq!(watch.poll_timeout(), Some(end));
         let progress = start + Duration::from_secs(3);
-        assert!(!watch.is_over(end, &[op(progress), Op::IDLE]));
+        assert!(!watch.is_over(end, Some(progress)));
         assert_eq!(watch.poll_timeout(), Some(progress + LIMIT));
-        assert!(watch.is_over(progress + LIMIT, &[op(progress)]));
-        assert!(!watch.is_over(progress + LIMIT, &[Op::IDLE]), "all have ended");
+        assert!(watch.is_over(progress + LIMIT, Some(progress)));
+        assert!(!watch.is_over(progress + LIMIT, None), "all have ended");
         assert_eq!(watch.poll_timeout(), None);
     }
 
@@ -96,10 +91,10 @@ mod tests {
         let mut watch = Watch::new(Some(LIMIT), start);
         watch.submitted(start);
         watch.revived(start + LIMIT);
-        assert!(!watch.is_over(start + LIMIT, &[op(start)]));
+        assert!(!watch.is_over(start + LIMIT, Some(start)));
         assert_eq!(watch.poll_timeout(), Some(start + LIMIT + GRACE));
         watch.revived(start + LIMIT * 2);
-        assert!(watch.is_over(start + LIMIT * 2, &[op(start)]));
+        assert!(watch.is_over(start + LIMIT * 2, Some(start)));
     }
 
     #[test]
@@ -107,6 +102,6 @@ mod tests {
         let mut watch = Watch::new(None, Instant(0));
         watch.submitted(Instant(0));
         assert_eq!(watch.poll_timeout(), None);
-        assert!(!watch.is_over(Instant(u64::MAX), &[op(Instant(0))]));
+        assert!(!watch.is_over(Instant(u64::MAX), Some(Instant(0))));
     }
 }
