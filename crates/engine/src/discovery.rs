@@ -11,7 +11,8 @@ use tyche_proto::wire::{
 use tyche_proto::{Instant, Outgoing, Part};
 
 use crate::clock::now;
-use crate::ports::{Frames, Ports, Protocol, Received};
+use crate::ports::Ports;
+use crate::protocol::{Frames, Protocol, Received};
 use crate::random::secrets;
 use crate::tyche::{Composer, open_port};
 

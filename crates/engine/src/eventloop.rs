@@ -13,7 +13,8 @@ use tyche_proto::Instant;
 use tyche_wake::Spin;
 
 use crate::clock::now;
-use crate::ports::{Ports, Protocol};
+use crate::ports::Ports;
+use crate::protocol::Protocol;
 
 /// What a loop serves.
 pub trait Tenant {

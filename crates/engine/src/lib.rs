@@ -25,6 +25,7 @@ pub mod identity;
 mod placed;
 mod port;
 mod ports;
+mod protocol;
 mod random;
 mod stages;
 #[cfg(feature = "target")]
@@ -41,8 +42,9 @@ pub use host::{
     LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
 };
 pub use placed::{LinkNodes, SessionNodes};
-pub use port::{Fault, Port, PortStats};
-pub use ports::{Composed, Frames, Ports, Protocol, Received};
+pub use port::{Port, PortStats};
+pub use ports::Ports;
+pub use protocol::{Composed, Fault, Frames, Protocol, Received};
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target::{

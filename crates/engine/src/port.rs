@@ -9,7 +9,7 @@ use tyche_numa::{Home, Node};
 use tyche_proto::Instant;
 
 use crate::placed;
-use crate::ports::{Frames, Received};
+use crate::protocol::{Fault, Frames, Received};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub(crate) const BATCH: usize = 64;
@@ -42,15 +42,6 @@ impl std::ops::AddAssign for PortStats {
         self.tx_refused += other.tx_refused;
         self.overruns += other.overruns;
     }
-}
-
-/// What a protocol has to know of a port's failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The interface is down or gone; it is tried again.
-    Down,
-    /// It takes shorter frames only than before.
-    Narrowed,
 }
 
 /// See the module.

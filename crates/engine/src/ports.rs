@@ -1,75 +1,14 @@
-//! The ports of a loop, and the protocol whose frames they carry.
+//! The ports of a loop.
 //!
 //! Nothing here knows a protocol: it is told of frames, faults and timers, and asked for frames.
 
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
-use tyche_link::{HEAD, Mac};
 use tyche_proto::Instant;
 
 use crate::clock;
-use crate::port::{Fault, Port};
-
-/// A received frame.
-#[derive(Clone, Copy, Debug)]
-pub struct Received<'a> {
-    /// The first bytes, from the destination address on.
-    pub head: &'a [u8; HEAD],
-    /// The rest.
-    pub payload: &'a [u8],
-    /// How long it waited in the kernel; zero if unknown.
-    pub waited: Duration,
-}
-
-/// A state machine that receives and sends frames, without a clock or a system call.
-///
-/// All of `now` are times of the machine's monotonic clock. A *port* is an index of [`Ports`].
-pub trait Protocol {
-    /// A frame has come by a port.
-    fn handle_frame(&mut self, now: Instant, port: usize, frame: &Received<'_>);
-
-    /// A port does not work as before.
-    fn handle_fault(&mut self, now: Instant, port: usize, fault: Fault) {
-        let _ = (now, port, fault);
-    }
-
-    /// The time of [`poll_timeout`](Self::poll_timeout) has come.
-    fn handle_timeout(&mut self, now: Instant);
-
-    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
-    fn poll_timeout(&self) -> Option<Instant>;
-
-    /// The frames that are to go out by a port now.
-    fn frames(&mut self, port: usize) -> impl Frames<'_>;
-
-    /// Whether it measures times: then each frame is handled and composed at its own time, instead
-    /// of that of the round, and the links say how long frames have [waited](Received::waited).
-    fn is_timed(&self) -> bool {
-        false
-    }
-}
-
-/// Frames to be sent, one after the other. Their data stay where they are, for `'d`.
-pub trait Frames<'d> {
-    /// Composes the next frame; `None` if there is none to send now.
-    fn compose(&mut self, now: Instant) -> Option<Composed>;
-
-    /// Writes the composed frame: gives `push` its front, the pieces of its data, and what follows
-    /// them. `source` is the address of the interface.
-    fn write(&mut self, source: Mac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8]));
-}
-
-/// How a composed frame is to be sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Composed {
-    /// It asks whether its length gets through: it is sent in a system call of its own, if the
-    /// interface takes frames of that length at all.
-    pub probes: bool,
-    /// From now on only received frames with these bytes at that offset matter:
-    /// [`Link::narrow`](tyche_link::Link::narrow).
-    pub narrows: Option<(usize, [u8; 4])>,
-}
+use crate::port::Port;
+use crate::protocol::Protocol;
 
 /// See the module. A port that is removed leaves a gap, so that the others keep their indices.
 #[derive(Default)]

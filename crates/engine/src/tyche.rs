@@ -5,8 +5,8 @@ use tyche_numa::Home;
 use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoded, Encoder, Mac};
 use tyche_proto::{Instant, Outgoing, Part, Problem};
 
-use crate::port::{Fault, Port};
-use crate::ports::{Composed, Frames};
+use crate::port::Port;
+use crate::protocol::{Composed, Fault, Frames};
 
 /// The most entries of a receive ring.
 const RING_MAX: usize = 512;

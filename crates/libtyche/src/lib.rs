@@ -47,11 +47,11 @@ mod queue;
 mod volume;
 
 pub use error::{OpenError, Refused, Why};
-pub use options::Options;
+pub use options::{Mode, Options};
 pub use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Operation, Request};
 pub use tyche_engine::{HostLink, HostReport};
 pub use tyche_proto::BatchPolicy;
-pub use volume::{Mode, Volume};
+pub use volume::Volume;
 
 /// The most requests that a volume takes before one of them has to be picked up.
 pub const REQUESTS_MAX: usize = 1024;

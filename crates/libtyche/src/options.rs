@@ -14,12 +14,21 @@ use uuid::Uuid;
 
 use crate::REQUESTS_MAX;
 use crate::error::OpenError;
-use crate::volume::{Mode, Volume};
 
 /// Pages wanted for the target's data queue: 32 MiB.
 const DAMQ_PAGES: u32 = (32 << 20) / 4096;
 /// The most memory of a volume for its own buffers.
 const MEMORY_MAX: usize = 64 << 30;
+
+/// The thread that drives the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The calling thread: the shortest path, for one thread that polls.
+    #[default]
+    Inline,
+    /// A thread of the volume's own, to which any number of threads submit requests.
+    Queue,
+}
 
 /// Options to open a volume with.
 #[derive(Clone, Debug)]
@@ -40,8 +49,8 @@ pub struct Options {
     pub qdisc: bool,
     /// The thread that drives the session.
     pub mode: Mode,
-    /// Queues of the session, 1 to 64, each for one thread: [`Volume::open_queue`] opens all but
-    /// the first. 1 by default.
+    /// Queues of the session, 1 to 64, each for one thread:
+    /// [`open_queue`](crate::Volume::open_queue) opens all but the first. 1 by default.
     pub queues: usize,
     /// The most requests at the target at once, 1 to 1024; 128 by default.
     pub queue_size: u16,
@@ -96,16 +105,6 @@ impl Options {
         }
     }
 
-    /// Opens the interfaces and connects to the export. Waits for up to `timeout`.
-    ///
-    /// # Errors
-    /// See [`OpenError`]; each names a remedy.
-    pub fn open(&self) -> Result<Volume, OpenError> {
-        // Each queue has its own. In inline mode they are opened when the queue is.
-        let queues = if self.mode == Mode::Inline { 1 } else { self.checked_queues()? };
-        self.open_on((0..queues).map(|_| self.open_links()).collect::<Result<_, _>>()?)
-    }
-
     /// Opens the interfaces, for one queue.
     pub(crate) fn open_links(&self) -> Result<Vec<HostLink>, OpenError> {
         let mut links = self.links.clone();
@@ -122,20 +121,7 @@ impl Options {
         links.iter().map(open).collect()
     }
 
-    /// As [`open`](Self::open), over links that are open already: those of the first queue, then of
-    /// each further one. In inline mode, queues without links here open them as the options say.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    ///
-    /// # Panics
-    /// Without a link; in queue mode, unless there are links for each queue.
-    pub fn open_on(&self, links: Vec<Vec<HostLink>>) -> Result<Volume, OpenError> {
-        self.checked_queues()?;
-        Volume::connect(self.clone(), self.session()?, links)
-    }
-
-    fn checked_queues(&self) -> Result<usize, OpenError> {
+    pub(crate) fn checked_queues(&self) -> Result<usize, OpenError> {
         if (1..=QUEUES_MAX).contains(&self.queues) {
             return Ok(self.queues);
         }
@@ -199,7 +185,7 @@ impl Options {
         Ok(link)
     }
 
-    fn session(&self) -> Result<SessionConfig, OpenError> {
+    pub(crate) fn session(&self) -> Result<SessionConfig, OpenError> {
         let (target, export) = parse_export(&self.export).ok_or_else(|| {
             let message = "an export is [TARGET/]EXPORT, each a UUID or a name of 1 to 63 bytes \
                            without control characters";

@@ -13,18 +13,8 @@ use tyche_proto::SessionConfig;
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Refused, Why};
 use crate::inline::Inline;
-use crate::options::Options;
+use crate::options::{Mode, Options};
 use crate::queue::Queue;
-
-/// The thread that drives the session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// The calling thread: the shortest path, for one thread that polls.
-    #[default]
-    Inline,
-    /// A thread of the volume's own, to which any number of threads submit requests.
-    Queue,
-}
 
 /// An open export: takes requests, each with a token of the caller's choice, and returns their
 /// completions in the order in which they end.
@@ -83,8 +73,33 @@ impl Opened {
     }
 }
 
+impl Options {
+    /// Opens the interfaces and connects to the export. Waits for up to `timeout`.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; each names a remedy.
+    pub fn open(&self) -> Result<Volume, OpenError> {
+        // Each queue has its own. In inline mode they are opened when the queue is.
+        let queues = if self.mode == Mode::Inline { 1 } else { self.checked_queues()? };
+        self.open_on((0..queues).map(|_| self.open_links()).collect::<Result<_, _>>()?)
+    }
+
+    /// As [`open`](Self::open), over links that are open already: those of the first queue, then of
+    /// each further one. In inline mode, queues without links here open them as the options say.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    ///
+    /// # Panics
+    /// Without a link; in queue mode, unless there are links for each queue.
+    pub fn open_on(&self, links: Vec<Vec<HostLink>>) -> Result<Volume, OpenError> {
+        self.checked_queues()?;
+        Volume::connect(self.clone(), self.session()?, links)
+    }
+}
+
 impl Volume {
-    pub(crate) fn connect(
+    fn connect(
         options: Options,
         mut session: SessionConfig,
         mut links: Vec<Vec<HostLink>>,
@@ -116,7 +131,8 @@ impl Volume {
     /// channels of its own, for up to the [`timeout`](Options::timeout) of the options.
     ///
     /// # Errors
-    /// [`OpenError::Option`] if all [`queues`](Options::queues) are open; else as [`Options::open`].
+    /// [`OpenError::Option`] if all [`queues`](Options::queues) are open; else as
+    /// [`Options::open`].
     pub fn open_queue(&self) -> Result<Self, OpenError> {
         let Opened { options, session, .. } = &*self.opened;
         let opened = self.opened.open_next(|number, links| match &self.session {

@@ -20,8 +20,9 @@ use super::{
 use crate::clock::now;
 use crate::conversion::{geometry, operation, result};
 use crate::placed::{self, LinkNodes, Residence, SessionNodes};
-use crate::port::{Fault, Port};
-use crate::ports::{Frames, Ports, Protocol, Received};
+use crate::port::Port;
+use crate::ports::Ports;
+use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::random::secrets;
 use crate::stages::HostStages;
 use crate::tyche::{Composer, open_port, rings};

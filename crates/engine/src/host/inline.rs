@@ -12,7 +12,8 @@ use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
 use crate::placed;
-use crate::ports::{Ports, Protocol};
+use crate::ports::Ports;
+use crate::protocol::Protocol;
 use crate::stages::{HostStages, StageTimes};
 
 /// A session without a thread: it makes progress only in [`poll`](Self::poll) and

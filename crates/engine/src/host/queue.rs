@@ -17,7 +17,8 @@ use super::workqueue::WorkQueue;
 use super::{HostLink, HostOptions, LinkError, Notice};
 use crate::clock::now;
 use crate::eventloop::{EventLoop, Tenant};
-use crate::ports::{Ports, Protocol};
+use crate::ports::Ports;
+use crate::protocol::Protocol;
 use crate::volume::VolumeQueue;
 
 /// The threads of a session's queues.

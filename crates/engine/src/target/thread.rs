@@ -25,7 +25,8 @@ use super::shared::Shared;
 use crate::clock::now;
 use crate::eventloop::{EventLoop, Tenant};
 use crate::placed::{self, LinkNodes, Residence};
-use crate::ports::{Frames, Ports, Protocol, Received};
+use crate::ports::Ports;
+use crate::protocol::{Frames, Protocol, Received};
 use crate::random::secrets;
 use crate::tyche::{Composer, open_port, rings};
 
@@ -161,8 +162,8 @@ impl Exporter {
         (exporter, ports)
     }
 
-    /// Handles all events. `read` and `frame`: the received frame that they came of, if any, and when
-    /// that was read.
+    /// Handles all events. `frame`: the received frame that they came of, if any, and when it was
+    /// read.
     fn settle(&mut self, frame: Option<(Instant, &Received<'_>)>) {
         while let Some(event) = self.listener.poll_event() {
             match event {

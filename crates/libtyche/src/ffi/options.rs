@@ -6,8 +6,8 @@ use std::time::Duration;
 use tyche_proto::{BatchPolicy, QUEUES_MAX};
 use uuid::Uuid;
 
+use crate::options::Mode;
 use crate::options::Options;
-use crate::volume::Mode;
 
 /// The calling thread drives the session: the shortest path, for one thread that polls.
 pub const TYCHE_INLINE: c_int = 0;

@@ -47,8 +47,8 @@ impl Watch {
         self.at
     }
 
-    /// Whether any operation has waited for too long: `oldest` is since when the one that has waited
-    /// for the longest has made no progress.
+    /// Whether any operation has waited for too long: the one that has waited for the longest has
+    /// made no progress since `oldest`.
     pub(super) fn is_over(&mut self, now: Instant, oldest: Option<Instant>) -> bool {
         let Some(limit) = self.limit.filter(|_| self.at.is_some_and(|at| at <= now)) else {
             return false;
