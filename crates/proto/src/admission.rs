@@ -1,5 +1,5 @@
-//! Admission: whether a connect is let in, has to wait, or is refused.
-//! PROTOCOL.md, "Sessions, takeover and reconnect".
+//! Admission: whether a Connect is granted, has to wait, or is refused. PROTOCOL.md, "Sessions,
+//! takeover and reconnect".
 
 use arrayvec::ArrayVec;
 use tyche_wire::{Connect, ConnectFlags, Cookie, Mac, Reason, Text};
@@ -9,27 +9,28 @@ use crate::registry::{ChannelRef, Export, Member, Registry, SessionInfo, Writer}
 use crate::rules::Rules;
 use crate::time::Instant;
 
-/// Sessions of one host that an export has at once.
+/// Sessions of one host on an export at once.
 const SESSIONS_PER_HOST_MAX: usize = 16;
-/// Channels that a session has at once.
+/// Channels of a session at once.
 const CHANNELS_PER_SESSION_MAX: usize = 256;
 
-/// The answer to a connect.
+/// The verdict on a Connect.
 #[derive(Debug)]
 pub(crate) enum Admission {
     /// A channel is opened.
     Granted(Grant),
-    /// Other channels have to be closed first, or to show that they live. The host asks again.
+    /// Other channels have to be closed first, or asked for a sign of life. The host repeats its
+    /// Connect.
     Wait,
-    /// The writer has to be kept on the target's disk first.
+    /// The writer has to be recorded on stable storage first.
     Keep,
-    /// It is from before something that happened since: no answer.
+    /// Older than what the registry knows, or in contradiction to it: not answered.
     Stale,
     /// Refused, with the reason.
     Refused(Reason, Box<Text<128>>),
 }
 
-/// What a new channel gets.
+/// The parameters of a new channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) export: usize,
@@ -38,7 +39,7 @@ pub(crate) struct Grant {
     pub(crate) damq_pages: u32,
 }
 
-/// The end of admission before a grant.
+/// The result of a check: an error ends admission.
 type Verdict = Result<(), Admission>;
 
 fn refused(reason: Reason) -> Admission {
@@ -49,7 +50,7 @@ fn names(session: &SessionInfo) -> Box<Text<128>> {
     Box::new(Text::truncated(&format!("{} ({})", session.host_name, session.host)))
 }
 
-/// A connect with the time at which its ticket was handed out.
+/// A Connect with the time at which its ticket was issued.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) connect: &'a Connect,
@@ -71,7 +72,7 @@ impl Request<'_> {
 }
 
 impl Registry {
-    /// Decides about a connect.
+    /// Decides on a Connect.
     pub(crate) fn admit<R: Rules>(&mut self, now: Instant, request: Request<'_>) -> Admission {
         match self.try_admit::<R>(now, request) {
             Ok(grant) => Admission::Granted(grant),
@@ -116,7 +117,7 @@ impl Registry {
         })
     }
 
-    /// A channel was opened as granted.
+    /// Records a channel that was opened as granted.
     pub(crate) fn opened<R: Rules>(
         &mut self,
         Request { connect, issued }: Request<'_>,
@@ -130,7 +131,7 @@ impl Registry {
             Member { channel, host, index, host_cookie, cookie, issued, lived_at, stalled_at };
         let export = &mut self.exports[grant.export];
         if grant.writer && !R::KEEP_WRITER && !export.config.shared {
-            // A build that forgets: it keeps the writer some time later, if that can be done.
+            // A build without the rule records the writer later, if at all.
             let writer = Writer { session, device };
             (export.last_writer, export.writer_since) = (Some(writer), issued);
             export.unkept = Some((writer, issued));
@@ -139,7 +140,7 @@ impl Registry {
         if let Some(session) = known {
             session.writer |= grant.writer && R::NOTE_HOLDER;
             session.channels.push(member);
-            // A sign of life may come on any of its channels, also on one that is new.
+            // Any of its channels may show the sign of life, also the new one.
             if session.contest.is_some() {
                 self.ask(channel);
             }
@@ -156,7 +157,7 @@ impl Registry {
         });
     }
 
-    /// Has the links of an export's channels do what a connect needs.
+    /// Passes closings and questions for a sign of life on to the links of the channels.
     fn call(&mut self, index: usize, displaced: Result<Displaced, Admission>) -> Verdict {
         match displaced? {
             Displaced::None => Ok(()),
@@ -175,16 +176,17 @@ impl Registry {
     }
 }
 
-/// Who has to go for a connect.
+/// The channels that a Connect displaces.
 enum Displaced {
     None,
     Close(Vec<ChannelRef>),
-    /// The session of that index is asked for a sign of life first.
+    /// None yet: the session of that index is asked for a sign of life first.
     Ask(usize),
 }
 
 impl Export {
-    /// A session belongs to one host, and serves one device, as long as it lives.
+    /// Checks that a known session has the same host and device as before, and that no other of its
+    /// channels has the cookie.
     fn check_session(&self, Request { connect, .. }: Request<'_>) -> Verdict {
         let same = |other: &&SessionInfo| other.session == connect.session;
         let Some(session) = self.sessions.iter().find(same) else { return Ok(()) };
@@ -195,8 +197,8 @@ impl Export {
         if fits && !session.channels.iter().any(reuses) { Ok(()) } else { Err(Admission::Stale) }
     }
 
-    /// Whether another has written since the session that connects, or the one whose place it
-    /// takes, was connected; and whether another host writes now.
+    /// Checks that no other session has written since this session, or the former session of its
+    /// device, was connected; and that no other host writes now.
     fn check_followed<R: Rules>(&self, request: Request<'_>, guarded: bool) -> Verdict {
         let connect = request.connect;
         if R::CLOSE_FORMER && self.is_outlived(request) {
@@ -205,8 +207,8 @@ impl Export {
         if !guarded {
             return Ok(());
         }
-        // Nobody may be known to have written because nobody has, or because the target has lost
-        // what it knew: who says that it was in before is not believed then.
+        // An unknown last writer may mean that nobody has written, or that the target has lost its
+        // record. So a session that resumes is refused then.
         let last = self.last_writer;
         let lost = if request.resumes() {
             last.is_none_or(|last| last.session != connect.session)
@@ -226,7 +228,7 @@ impl Export {
         holder.map_or(Ok(()), |holder| Err(Admission::Refused(Reason::Held, names(holder))))
     }
 
-    /// Whether the session has lost its device to another, which is connected.
+    /// Whether another session has taken over the device, and is connected.
     fn is_outlived(&self, request: Request<'_>) -> bool {
         let connect = request.connect;
         let mut devices = self.sessions.iter().filter(|other| other.host == connect.host);
@@ -234,9 +236,9 @@ impl Export {
             && devices.any(|it| it.device == connect.device && it.session != connect.session)
     }
 
-    /// The channels that the connect's channel takes the place of: the same session's with the same
-    /// index, all of the device's former sessions, and all of the host's if both want to write; the
-    /// latter only if they show no sign of life. None of them may be newer than the connect.
+    /// The channels that a Connect displaces: the one of the same session with the same index; all
+    /// of the device's former sessions; and, if the session is to write, all of another writing
+    /// session of the host that shows no sign of life. None of them may be newer than the Connect.
     fn displaced_by<R: Rules>(
         &mut self,
         now: Instant,
@@ -284,8 +286,8 @@ impl Export {
         if room { Ok(()) } else { Err(refused(Reason::NoResources)) }
     }
 
-    /// Who writes is on the target's disk before it is let in: a stale writer must find itself
-    /// refused by the next run of the target, too.
+    /// Checks that the writer is recorded on stable storage: the next run of the target must refuse
+    /// an earlier writer, too.
     fn check_kept(&mut self, request: Request<'_>) -> Verdict {
         let writer = request.writer();
         if self.last_writer == Some(writer) {

@@ -1,10 +1,10 @@
-//! Attempts to connect, and what was decided about each: an attempt is decided once, however often
-//! the network repeats its frame. PROTOCOL.md, "Tickets".
+//! Remembered attempts to connect, with the verdict on each. An attempt is decided once, however
+//! often its Connect arrives. PROTOCOL.md, "Tickets".
 //!
-//! An attempt is remembered for as long as its ticket is good; after that, the ticket keeps it out.
-//! If there is no room, the attempt with the oldest ticket is forgotten, and no ticket that is as
-//! old is good any more: a flood shortens the life of tickets. Whoever connects as soon as it has
-//! its ticket gets in all the same.
+//! An attempt is remembered for as long as its ticket is valid; after that, the ticket is refused.
+//! If there is no room, the attempt with the oldest ticket is forgotten, and tickets that are as
+//! old are not valid any more: a flood shortens the life of tickets. A host that connects as soon
+//! as it has its ticket is still admitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,18 +14,20 @@ use tyche_wire::{Mac, Reject, Rejection};
 use crate::ticket::LIFE;
 use crate::time::Instant;
 
-/// How long an attempt is remembered from its ticket on: a bit longer than the ticket is good, for
-/// a connect may wait a moment between the two.
+/// How long an attempt is remembered, from the issue of its ticket: longer than the ticket is
+/// valid, because a Connect may wait between the check of its ticket and the verdict.
 const REMEMBERED: Duration = Duration::from_millis(LIFE.as_millis() as u64 + 1000);
 /// Attempts that are remembered at once on a link. Fewer: tickets live shorter in a flood, 0.4 s
 /// with 10,000 attempts a second. More: memory, about 250 bytes each.
 const ATTEMPTS_MAX: usize = 4096;
-/// Attempts of one address among them: nobody shortens the life of all others' tickets alone.
+/// Attempts that are remembered of one address, so that a single host cannot shorten the life of
+/// all tickets.
 const ATTEMPTS_PER_ADDRESS_MAX: usize = 256;
 
-/// What was decided about an attempt.
+/// The verdict on an attempt.
 pub(crate) enum Verdict {
-    /// Nothing yet: other channels have to be closed first.
+    /// None yet: a channel has to be closed or to show a sign of life first, or the writer to be
+    /// kept.
     Waiting,
     /// It was refused.
     Refused(Box<Rejection>),
@@ -34,7 +36,7 @@ pub(crate) enum Verdict {
 }
 
 struct Attempt {
-    /// When the newest ticket was handed out that it was shown with.
+    /// When its newest ticket was issued.
     issued: Instant,
     verdict: Verdict,
 }
@@ -42,20 +44,20 @@ struct Attempt {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    /// By address and number.
+    /// By address and number of the attempt.
     known: BTreeMap<(Mac, u64), Attempt>,
     /// The same, by the age of their tickets.
     by_age: BTreeSet<(Instant, Mac, u64)>,
-    /// When the newest ticket was handed out of which an attempt was forgotten early.
+    /// When the newest ticket was issued whose attempt was forgotten early.
     forgotten: Option<Instant>,
 }
 
 impl Attempts {
-    /// What was decided about an attempt, which is new if it is not known.
+    /// The verdict on an attempt, which is added if it is not known.
     ///
     /// # Errors
-    /// `Ticket` if attempts with tickets as old were forgotten, or if there is no room for another
-    /// one of that address.
+    /// `Ticket` if attempts with tickets as old were forgotten, or if that address has no room for
+    /// another.
     pub(crate) fn verdict(
         &mut self,
         now: Instant,
@@ -66,7 +68,7 @@ impl Attempts {
             self.forget_oldest();
         }
         if let Some(known) = self.known.get_mut(&(src, number)) {
-            // Another ticket that it was shown with: its frames are good for as long as that.
+            // A newer ticket: the attempt is remembered for as long as that one is valid.
             if known.issued < issued {
                 self.by_age.remove(&(known.issued, src, number));
                 self.by_age.insert((issued, src, number));
@@ -79,7 +81,7 @@ impl Attempts {
             }
             if self.known.len() == ATTEMPTS_MAX {
                 let oldest = self.by_age.first().map(|it| it.0);
-                // It would be the one to be forgotten.
+                // This attempt has the oldest ticket itself.
                 if Some(issued) <= oldest {
                     return Err(Reject::Ticket);
                 }

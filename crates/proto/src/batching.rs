@@ -1,55 +1,56 @@
 //! How many requests share a frame, and whether a frame waits for more of them.
 //!
-//! A frame costs its sender and its receiver about the same whatever it carries, so the more
-//! requests or answers share one, the more requests a core handles. What is ready together
-//! always may travel together. The question is whether to wait for what is not ready yet: that
-//! saves frames while many requests are under way, and is in vain while few are. (MSST 2015,
-//! "Dynamic Batching".)
+//! A frame costs its sender and its receiver about the same whatever it carries. So the more
+//! requests or answers share one, the more requests a core handles. Entries that are ready together
+//! always may share a frame. The question is whether to wait for others: that saves frames while
+//! many requests are in progress, and only costs time while few are. (MSST 2015, "Dynamic
+//! Batching".)
 //!
-//! How long is a wait that nobody minds? As requests end at the rate at which they begin, an eighth
-//! of all that are in progress comes together within an eighth of the time that a request takes
-//! (Little's law). So frames wait for an eighth of what is in progress at most: that delays nobody
-//! by more than that, leaves the other side seven eighths to work on meanwhile, and is no wait at
-//! all below depth 16. Within that bound the size is tuned to the rate.
+//! Requests end at the rate at which they begin, so an eighth of those in progress becomes ready
+//! within an eighth of the time that a request takes (Little's law). So frames wait for an eighth
+//! of the requests in progress at most: no request is delayed by more than an eighth of its time,
+//! the other side has seven eighths to work on meanwhile, and there is no wait below depth 16.
+//! Within that bound, the batch size is tuned for the highest rate.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// How long a frame waits to be filled. Higher: fuller frames, slower answers at low depths.
+/// Longest time that a frame waits for more entries. Higher: fuller frames, slower answers at low
+/// depths.
 const HOLD_MAX: Duration = Duration::from_micros(50);
 /// How often the batch size is tuned.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Requests that a frame is made to wait for, at most, and at the start.
+/// Batch size, in requests: upper bound, and value at the start.
 const SIZE_MAX: u32 = 64;
 const SIZE_START: u32 = 16;
-/// Of how many in progress one may be waited for.
+/// A frame waits for at most one in so many of the requests in progress.
 const SHARE: usize = 8;
-/// A rate that differs by less than this share, in percent, is the same: noise moves rates, too.
+/// Rates that differ by less than this, in percent, count as equal, because of noise.
 const NOISE_PERCENT: u64 = 3;
-/// Periods at the same size after which another one is tried: the best may be elsewhere.
+/// Periods at the same batch size after which another one is tried, to leave a local optimum.
 const STEADY_MAX: u32 = 5;
 
 /// When a frame goes out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchPolicy {
-    /// At once, with one request or one answer: what batching is measured against.
+    /// At once, with one request or one answer: the baseline of measurements.
     None,
-    /// At once, with all that is ready.
+    /// At once, with all entries that are ready.
     Natural,
-    /// With as many requests as have been found to give the highest rate, an eighth of those in
-    /// progress at most, or after 50 µs.
+    /// When the batch size is reached that gave the highest rate, an eighth of the requests in
+    /// progress at most; or after 50 µs.
     #[default]
     Adaptive,
 }
 
-/// One sender's batches.
+/// Batching of one sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Batching {
     policy: BatchPolicy,
-    /// When what is ready began to wait.
+    /// When the entries that are ready began to wait.
     held_since: Option<Instant>,
-    /// Has waited long enough, and goes out in as many frames as it takes.
+    /// The wait is over: frames go out until nothing is ready.
     released: bool,
     tuner: Tuner,
 }
@@ -64,8 +65,9 @@ impl Batching {
         self.policy != BatchPolicy::None
     }
 
-    /// Whether what is `ready` has to wait; asked before every frame. What is `under_way` may still
-    /// join it; what is `urgent`, or large enough to fill frames by itself, keeps nobody waiting.
+    /// Whether the next frame has to wait, to be asked before every frame. `ready`: requests or
+    /// answers that it could carry; `under_way`: those that may still become ready; `urgent`:
+    /// something must not wait, or fills frames by itself.
     pub(crate) fn holds(
         &mut self,
         now: Instant,
@@ -92,12 +94,12 @@ impl Batching {
         !self.released
     }
 
-    /// When the frame that waits goes out anyway.
+    /// When the frame that waits is sent at the latest.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.held_since.map(|since| since + HOLD_MAX)
     }
 
-    /// A request has ended while `depth` were in progress, itself included.
+    /// A request has ended; `depth` requests were in progress, including this one.
     pub(crate) fn ended(&mut self, now: Instant, depth: usize) {
         if self.policy == BatchPolicy::Adaptive {
             self.tuner.ended(now, depth);
@@ -105,9 +107,9 @@ impl Batching {
     }
 }
 
-/// Finds the batch size with the highest rate by climbing: it keeps its direction while the rate
-/// rises, turns when it falls, and while it does neither is nudged now and then: a step far enough
-/// to leave a local optimum, taken back unless it pays.
+/// Finds the batch size with the highest rate by hill climbing. It keeps its direction while the
+/// rate rises, and turns when the rate falls. While the rate stays the same, it takes a larger step
+/// now and then, to leave a local optimum, and takes that back unless the rate rises.
 #[derive(Clone, Debug)]
 struct Tuner {
     /// Requests to wait for, 1 to [`SIZE_MAX`].
@@ -115,13 +117,13 @@ struct Tuner {
     rising: bool,
     /// Periods that the size has stayed the same.
     steady: u32,
-    /// The size before the last nudge, to return to unless that paid.
+    /// The size before the last large step, to return to unless the rate rises.
     nudged_from: Option<u32>,
-    /// Requests a second in the last period.
+    /// Requests per second in the last period with another rate.
     last_rate: u64,
     began: Instant,
     ended: u64,
-    /// Sum of the depths, for their mean.
+    /// Sum of the depths at the ends of requests, for their mean.
     depths: u64,
 }
 
@@ -167,7 +169,7 @@ impl Tuner {
             self.nudged_from = Some(self.size);
             self.step(self.size.div_ceil(2));
         }
-        // The search stays where the size matters.
+        // A larger size has no effect: see `SHARE`.
         let most = u32::try_from(depth / SHARE as u64).unwrap_or(SIZE_MAX);
         self.size = self.size.clamp(1, most.clamp(1, SIZE_MAX));
     }

@@ -1,8 +1,8 @@
-//! What a channel is to host and target alike: two rings each way, acks, nacks, retransmission,
-//! windows, keepalive, and echoes beside them. It carries entries and knows nothing of what they
-//! mean. A frame is first [checked](Channel::check) and then [taken](Channel::receive), so that
-//! who carries entries can check those between the two. PROTOCOL.md, "Rings and positions" to
-//! "Keepalive and disconnect", and "Echo frames".
+//! The transport of a channel, the same at host and target: two rings in each direction, acks,
+//! nacks, retransmission, windows, keepalive and echoes. It carries entries without knowing their
+//! meaning. A frame is first [checked](Channel::check) and then [taken](Channel::receive); the
+//! owner checks its entries between the two. PROTOCOL.md, "Rings and positions" to "Keepalive and
+//! disconnect", and "Echo frames".
 
 #[cfg(test)]
 mod tests;
@@ -24,43 +24,43 @@ use crate::rules::{Rules, Unchecked};
 use crate::stats::ChannelStats;
 use crate::time::{Instant, earliest};
 
-/// How long an ack may wait for a frame to ride on. Lower: more pure acks for slow disks. Higher:
-/// the sender's retransmission timer has to wait as long on top.
+/// How long an ack may wait for a frame that carries it. Lower: more pure acks for slow disks.
+/// Higher: the sender's retransmission timer has to wait longer, too.
 const ACK_DELAY: Duration = Duration::from_millis(1);
-/// How long a gap may last before it is reported: frames that travel through several queues of a
-/// NIC overtake each other by tens of microseconds.
+/// How long a gap may last before it is reported: frames that pass through several queues of a NIC
+/// overtake each other by tens of microseconds.
 const REORDER_WINDOW: Duration = Duration::from_micros(200);
 /// How long to wait before the same gap is reported again.
 const NACK_INTERVAL: Duration = Duration::from_millis(1);
-/// Positions that a channel has room for at least, however many share the receiver: enough to
-/// learn about losses.
+/// Smallest window of a channel, however many channels share the receiver: enough for later frames
+/// to reveal losses.
 const RECEIVER_MIN: u16 = 16;
-/// How long the oldest frame of a ring may stay without an ack, at least; the keep-alive time if
-/// that is longer. The peer may be heard all the while: a switch that has begun to drop long
-/// frames lets keepalives through. Lower: a channel is given up for a burst of losses.
+/// How long the oldest frame of a ring may stay without an ack; the keep-alive time if that is
+/// longer. The peer may be heard meanwhile: a switch that has begun to drop long frames lets
+/// keepalives through. Lower: a channel is given up for a burst of losses.
 const STALL_NS_MIN: u64 = 2_000_000_000;
-/// How far a packet number may be behind the newest. A position comes again after 2³² frames, and
-/// frames take at least as many packet numbers as positions: what is farther behind than this can
-/// be a position of an earlier round. It is 16 s at a million frames a second, and no network
-/// holds a frame for longer that is not held for good.
+/// How far a packet number may be behind the newest. Positions wrap after 2³² frames, and there are
+/// at least as many packet numbers as positions, so an older frame could have a position of an
+/// earlier round. The bound is 16 s at a million frames per second, longer than any network delays
+/// a frame.
 const PACKET_AGE_MAX: u64 = 1 << 24;
-/// How long to wait before a peer that was never heard is asked for a sign of life again.
+/// Time before a peer that was never heard is asked for a sign of life again.
 const UNHEARD_INTERVAL: Duration = Duration::from_millis(100);
-/// Timer expiries without progress after which the window is closed to its minimum. A flight that
-/// is larger than that closes it when it is given up, at the second: the frames go out again a few
-/// at a time, for they may be late rather than lost.
+/// Timer expiries without progress after which the window shrinks to its minimum. If more frames
+/// are in flight than that minimum, it shrinks at the second expiry already: they may be late
+/// rather than lost, so few are sent again at a time.
 const EXPIRIES_STALLED: u32 = 3;
 
 /// Both sides' view of one channel, as settled in the handshake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelConfig {
-    /// What frames to us carry.
+    /// Index and cookie in frames to us.
     pub(crate) own: (ChannelId, Cookie),
-    /// What frames to the peer carry.
+    /// Index and cookie in frames to the peer.
     pub(crate) peer: (ChannelId, Cookie),
-    /// Where they go.
+    /// The peer's address.
     pub(crate) peer_mac: Mac,
-    /// Bytes of the longest frame, either way.
+    /// Bytes of the longest frame, in both directions.
     pub(crate) frame_len: usize,
     /// Positions of our receive rings.
     pub(crate) rx_rings: [u16; 2],
@@ -70,14 +70,14 @@ pub(crate) struct ChannelConfig {
     pub(crate) keep_alive_ns: u64,
     /// Whether data sections are covered by the payload checksum.
     pub(crate) checksum: bool,
-    /// Whether completions say where their requests' time went.
+    /// Whether completions carry stage times.
     pub(crate) stages: bool,
     /// How our requests or answers share frames.
     pub(crate) batch: BatchPolicy,
 }
 
 impl ChannelConfig {
-    /// Whether a frame's cookie is this channel's, and its source the peer.
+    /// Checks that a frame has this channel's cookie, and comes from the peer.
     ///
     /// # Errors
     /// `Cookie` or `Source`.
@@ -89,7 +89,7 @@ impl ChannelConfig {
     }
 }
 
-/// Parses what a frame of a channel carries.
+/// Parses the payload of a frame of a channel.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
@@ -104,20 +104,20 @@ pub(crate) fn parse_body<'a, R: Rules>(
     }
 }
 
-/// The channel is over.
+/// Why a channel is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dead {
     /// Nothing was heard for the keep-alive time.
     Silence,
-    /// The peer is heard, but a frame does not get through to it.
+    /// The peer is heard, but does not acknowledge a frame.
     Stall,
 }
 
-/// Frames that belong to no ring and wait to be sent.
+/// When an ack is to be sent in a frame of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Acking {
     No,
-    /// At the deadline, unless something else carries the ack first.
+    /// At that time, unless another frame carries the ack first.
     Due(Instant),
     Now,
 }
@@ -131,7 +131,7 @@ pub(crate) struct Channel<R> {
     packet: PacketNumber,
     /// Highest number received.
     newest: PacketNumber,
-    /// The peer's window as it last said.
+    /// The peer's window, from its newest frame.
     window: u16,
     congestion: Congestion,
     rtt: Rtt,
@@ -140,22 +140,21 @@ pub(crate) struct Channel<R> {
     acking: Acking,
     /// Frames received since the last ack went out.
     unacked: u32,
-    /// Positions of the peer's that our receiver has room for in each ring.
+    /// The window that we announce for each ring.
     receiver: u16,
     /// The peer is to be asked for a sign of life.
     asking: bool,
-    /// Since when it has been asked, with nothing heard since.
+    /// When the peer was asked for a sign of life, if nothing was heard since.
     asked_at: Option<Instant>,
     nack_at: Option<Instant>,
     retransmit_at: Option<Instant>,
     expiries: u32,
     heard_at: Instant,
-    /// Anything was heard at all.
+    /// Whether the peer was ever heard.
     is_heard: bool,
     sent_at: Instant,
     /// How much fits into a frame.
     pub(crate) capacity: Capacity,
-    /// Whether a frame waits for more.
     pub(crate) batching: Batching,
     pub(crate) echoes: Echoes,
     pub(crate) stats: ChannelStats,
@@ -214,7 +213,7 @@ impl<R: Rules> Channel<R> {
         self.rtt.least()
     }
 
-    /// When a valid frame came last.
+    /// When the last valid frame came.
     pub(crate) fn heard_at(&self) -> Instant {
         self.heard_at
     }
@@ -229,28 +228,28 @@ impl<R: Rules> Channel<R> {
         self.tx.iter().filter_map(TxRing::stuck_since).min()
     }
 
-    /// Whether the oldest frame of a ring has been without an ack for so long, and was sent several
-    /// times.
+    /// Whether the oldest frame of a ring was sent several times and has been without an ack for
+    /// `limit`.
     pub(crate) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
         self.stuck_since().is_some_and(|since| now.since(since) >= limit)
     }
 
-    /// Has the peer say at once that it lives.
+    /// Asks the peer for a sign of life, to be sent at once.
     pub(crate) fn ask_for_life(&mut self, now: Instant) {
         self.asking = true;
         self.asked_at.get_or_insert(now);
     }
 
-    /// How long the peer has been asked for a sign of life in vain.
+    /// How long a question for a sign of life has been unanswered.
     pub(crate) fn asked_for(&self, now: Instant) -> Duration {
         self.asked_at.map_or(Duration::ZERO, |at| now.since(at))
     }
 
-    /// The receiver is shared by `channels`: each gets its part of the positions.
+    /// Sets the window for a receiver that `channels` channels share.
     pub(crate) fn share_receiver(&mut self, channels: usize) {
         let rings = self.config.rx_rings;
         let part = usize::from(rings[0].max(rings[1])) / channels.max(1);
-        self.receiver = u16::try_from(part).expect("it is less").max(RECEIVER_MIN);
+        self.receiver = u16::try_from(part).expect("a part of a window fits").max(RECEIVER_MIN);
     }
 
     /// Frames that may be in flight.
@@ -258,8 +257,7 @@ impl<R: Rules> Channel<R> {
         self.congestion.window()
     }
 
-    /// Whether the parts of a frame's header that say where it belongs are this channel's. Looked
-    /// at before the payload is.
+    /// Checks cookie and source of a frame, before its payload is parsed.
     ///
     /// # Errors
     /// `Cookie` or `Source`.
@@ -267,8 +265,8 @@ impl<R: Rules> Channel<R> {
         self.config.check_origin::<R>(src, header)
     }
 
-    /// What a frame is to this channel: checks all that is not about its entries, and changes
-    /// nothing, so that a frame is taken whole or not at all.
+    /// Checks everything but the entries of a frame, and changes nothing, so that a frame is taken
+    /// whole or not at all.
     ///
     /// # Errors
     /// `Length`, `Stale`, `AckOfUnsent` or `Window`.
@@ -294,8 +292,8 @@ impl<R: Rules> Channel<R> {
         }
     }
 
-    /// Takes a frame that was [checked](Self::check): its acks, and its position. Of a `Duplicate`
-    /// nothing else may have an effect.
+    /// Takes acks and position of a frame that was [checked](Self::check). The caller must ignore
+    /// the entries of a `Duplicate`.
     pub(crate) fn receive(
         &mut self,
         now: Instant,
@@ -353,7 +351,7 @@ impl<R: Rules> Channel<R> {
         self.progress(now, frames, before);
     }
 
-    /// Whether the bitmaps of a nack speak of positions that were sent.
+    /// Checks that the bitmaps of a nack cover only positions that were sent.
     #[cold]
     fn check_nack(&self, header: &Header, pdu: &Pdu<'_>) -> Result<(), Reject> {
         let Control::Ack(nack) = pdu.decode() else { return Err(Reject::Unexpected) };
@@ -379,7 +377,7 @@ impl<R: Rules> Channel<R> {
         self.progress(now, frames, before);
     }
 
-    /// `frames` positions were acked, of `in_flight` before.
+    /// `frames` positions were acked; `in_flight` were in flight before.
     fn progress(&mut self, now: Instant, frames: u32, in_flight: u32) {
         if frames == 0 {
             return;
@@ -415,7 +413,8 @@ impl<R: Rules> Channel<R> {
         self.sequenced(now, kind, ring, position, packet)
     }
 
-    /// Sends a lost position again. `entries` is filled with what of it is still `wanted`.
+    /// Sends a lost position again. `entries` is filled with those of its entries that are still
+    /// `wanted`.
     pub(crate) fn resend(
         &mut self,
         now: Instant,
@@ -471,7 +470,7 @@ impl<R: Rules> Channel<R> {
         Header { flags, packet, position, ..header }
     }
 
-    /// A header with our acks; whatever it is sent with, no ack is due any more.
+    /// Makes a header. It carries our acks, so none is due any more.
     fn header(&mut self, now: Instant, kind: Kind) -> Header {
         self.sent_at = now;
         self.acking = Acking::No;
@@ -485,19 +484,19 @@ impl<R: Rules> Channel<R> {
         }
     }
 
-    /// A frame outside of the rings.
+    /// Makes the header of a frame outside of the rings.
     pub(crate) fn unsequenced(&mut self, now: Instant, kind: Kind, flags: Flags) -> Header {
         let packet = self.next_packet();
         Header { packet, flags, ..self.header(now, kind) }
     }
 
-    /// Makes a frame of the channel that carries no data.
+    /// Fills `out` with a frame of the channel without data.
     pub(crate) fn address(&self, out: &mut Outgoing, header: Header, content: Content) {
         out.set(self.peer(), header, content);
         out.channel = Some(self.id());
     }
 
-    /// Makes a frame of the channel of the entries that `out` has. `place`: as of
+    /// Completes `out`, which has its entries, as a frame of the channel. `place`: see
     /// [`Outgoing::place_data`].
     pub(crate) fn address_entries(
         &self,
@@ -513,7 +512,7 @@ impl<R: Rules> Channel<R> {
         }
     }
 
-    /// Composes what goes out though no entry does: a nack, an ack, a keepalive, an echo; false if
+    /// Composes the next frame without entries: a nack, an ack, a keepalive or an echo; false if
     /// there is none to send now.
     pub(crate) fn poll_upkeep(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         let ack_due = match self.acking {
@@ -547,7 +546,7 @@ impl<R: Rules> Channel<R> {
         true
     }
 
-    /// Time has passed.
+    /// Runs the timers that have expired.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
         if self.heard_at.plus_ns(self.config.keep_alive_ns) <= now {
             return Err(Dead::Silence);
@@ -563,9 +562,9 @@ impl<R: Rules> Channel<R> {
             self.expiries += 1;
             self.stats.timeouts += 1;
             if self.expiries == 1 {
-                // The frames may just be late, or their ack may be lost. The last of each ring is
-                // sent again: its ack tells, or a nack names what is missing (RFC 8985, section
-                // 7: tail loss probe).
+                // The frames may be late, or their ack may be lost. The newest of each ring is sent
+                // again: its ack or a nack shows what is missing (RFC 8985, section 7: tail loss
+                // probe).
                 self.tx.iter_mut().for_each(TxRing::mark_newest_lost);
             } else {
                 self.give_up_flight();
@@ -575,8 +574,8 @@ impl<R: Rules> Channel<R> {
         Ok(())
     }
 
-    /// All of the flight is to be sent again, not just its head: what counts as in flight fills
-    /// the window, and a window that is full of lost frames lets none of them be sent again.
+    /// Marks all frames in flight as lost, not only the oldest: lost frames that counted as in
+    /// flight would fill the window, and none could be sent again.
     fn give_up_flight(&mut self) {
         let lost: u32 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
         if lost > Congestion::WINDOW_MIN || self.expiries == EXPIRIES_STALLED {

@@ -5,24 +5,25 @@ use tyche_wire::PacketNumber;
 /// Frames in flight before anything is known about the path.
 const WINDOW_INITIAL: u32 = 128;
 
-/// How many frames may be in flight, so that a congested switch is not beaten to death.
+/// The congestion window of a channel, in frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Congestion {
     window: u32,
-    /// Below it the window grows by one a frame (slow start), above by one a window.
+    /// Below it, the window grows by one per acked frame (slow start); above, by one per window of
+    /// acked frames.
     threshold: u32,
     max: u32,
     /// Acked frames that have not yet made the window grow.
     credit: u32,
-    /// Losses of frames numbered below belong to a loss that was already answered.
+    /// Losses of frames with lower numbers have already shrunk the window.
     answered: PacketNumber,
 }
 
 impl Congestion {
-    /// Frames that may always be in flight: enough to learn about losses from what follows them.
+    /// Lower bound of the window: enough frames for later ones to reveal the loss of earlier ones.
     pub(crate) const WINDOW_MIN: u32 = 8;
 
-    /// `max`: frames that both rings hold together.
+    /// `max`: positions of both rings together.
     pub(crate) fn new(max: u32) -> Self {
         Self {
             window: WINDOW_INITIAL.min(max),
@@ -37,8 +38,8 @@ impl Congestion {
         self.window
     }
 
-    /// `frames` were acked while `in_flight` were out. A window that was not used up says nothing
-    /// about the path, so it does not grow.
+    /// `frames` were acked while `in_flight` were in flight. The window grows only if at least half
+    /// of it was in use: otherwise the acks say nothing about the path.
     pub(crate) fn acked(&mut self, frames: u32, in_flight: u32) {
         if in_flight * 2 < self.window {
             return;
@@ -50,8 +51,8 @@ impl Congestion {
         self.window = (self.window + growth).min(self.max);
     }
 
-    /// The frame `lost` was lost; `next` is the number of the next frame. Shrinks the window once
-    /// per flight, by 30 % as CUBIC does (RFC 9438, section 4.6).
+    /// The frame `lost` was lost; `next` is the number of the next frame. The window shrinks once
+    /// per flight, by 30 % as with CUBIC (RFC 9438, section 4.6).
     pub(crate) fn lost(&mut self, lost: PacketNumber, next: PacketNumber) {
         if lost < self.answered {
             return;
@@ -62,7 +63,7 @@ impl Congestion {
         self.credit = 0;
     }
 
-    /// Nothing came back for several timers in a row.
+    /// No ack has come although retransmission timers expired several times in a row.
     pub(crate) fn stalled(&mut self) {
         self.threshold = (self.window / 2).max(Self::WINDOW_MIN);
         self.window = Self::WINDOW_MIN;

@@ -1,24 +1,24 @@
-//! A contest: a session has to show that it lives, because another one of its host wants its place.
-//! PROTOCOL.md, "Sessions, takeover and reconnect".
+//! A contest: a session has to show a sign of life, because another session of the same host wants
+//! to write the export. PROTOCOL.md, "Sessions, takeover and reconnect".
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// How long a session has to show that it lives before another of its host takes its place.
+/// Time for the session to show a sign of life. After that, the other session displaces it.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
-/// How long a sign of life counts. After that, the session is asked anew.
+/// How long the result of a contest counts, from its begin. After that, the session is asked again.
 const CONTEST_LIFE: Duration = Duration::from_secs(1);
 
-/// A session that another one of its host wants to displace.
+/// A contest in progress or decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contest {
     since: Instant,
-    /// It has shown a sign of life since.
+    /// The session has shown a sign of life since then.
     lives: bool,
 }
 
-/// What is known of a session that another wants to displace.
+/// The state of a contest.
 pub(crate) enum Contested {
     Lives,
     /// It has been asked, and has time to answer.
@@ -27,7 +27,7 @@ pub(crate) enum Contested {
 }
 
 impl Contest {
-    /// Asks the session for a sign of life, or says what came of it.
+    /// Begins a contest unless there is one that counts, and returns its state.
     pub(crate) fn ask(contest: &mut Option<Self>, now: Instant) -> Contested {
         let known = contest.filter(|contest| now.since(contest.since) < CONTEST_LIFE);
         let contest = contest.insert(known.unwrap_or(Self { since: now, lives: false }));

@@ -1,4 +1,4 @@
-//! The pages of a target's data queue: handed out by the host, checked by the target.
+//! Pages of a target's data queue (`damq`): allocated by the host, checked by the target.
 
 use tyche_wire::{PAGE_LEN, Reject};
 
@@ -7,8 +7,8 @@ fn pages(len: u32) -> usize {
     (len as usize).div_ceil(PAGE_LEN)
 }
 
-/// The host's side: which pages of the target's `damq` are in use. The lowest free pages go out
-/// first: few requests then use few pages, which stay in the target's cache.
+/// The host's side: the allocator of the target's `damq`. It takes the lowest free pages first, so
+/// that few requests use few pages, which stay in the target's processor cache.
 pub(crate) struct Allocator {
     used: Box<[bool]>,
     /// The lowest free page; the number of pages if none is free.
@@ -20,7 +20,7 @@ impl Allocator {
         Self { used: vec![false; pages as usize].into(), lowest: 0 }
     }
 
-    /// The first page of the lowest free run for `len` bytes.
+    /// Takes the lowest free run for `len` bytes and returns its first page.
     pub(crate) fn take(&mut self, len: u32) -> Option<u32> {
         let pages = pages(len);
         let first = self.find(pages)?;
@@ -68,7 +68,7 @@ impl Allocator {
     }
 }
 
-/// The target's side: which slot holds which page.
+/// The target's side: the slot that holds each page.
 pub(crate) struct Owners {
     slots: Box<[Option<u16>]>,
     /// The number of the frame that claimed the page last.
@@ -81,11 +81,11 @@ impl Owners {
         Self { slots: vec![None; pages].into(), claims: vec![0; pages].into() }
     }
 
-    /// Claims a run of pages for a request of that frame. They must exist, and belong neither to a
-    /// slot that is busy nor to another request of the frame.
+    /// Claims a run of pages for a request of the frame with the number `frame`. The pages must
+    /// exist, and belong neither to a busy slot nor to another request of the same frame.
     ///
     /// # Errors
-    /// `Placement`.
+    /// `Placement` otherwise.
     pub(crate) fn claim(
         &mut self,
         first: u32,
@@ -105,7 +105,7 @@ impl Owners {
         Ok(())
     }
 
-    /// No page was claimed by any frame.
+    /// Forgets which frames have claimed pages.
     pub(crate) fn forget_claims(&mut self) {
         self.claims.fill(0);
     }
@@ -115,12 +115,12 @@ impl Owners {
         first..first + pages(len) as u32
     }
 
-    /// The slot that holds a page of a run that was claimed.
+    /// The slot that holds a page. The page must be one of a claimed run.
     pub(crate) fn of(&self, page: u32) -> Option<u16> {
         self.slots[page as usize]
     }
 
-    /// Gives a page that no slot holds to a slot.
+    /// Gives a free page to a slot.
     pub(crate) fn take(&mut self, page: u32, slot: u16) {
         let former = self.slots[page as usize].replace(slot);
         assert!(former.is_none(), "page has two owners");

@@ -1,39 +1,39 @@
-//! Echoes of a channel that wait to be sent: a host's questions, a target's answers.
+//! Echo frames of a channel that wait to be sent: requests of a host, replies of a target.
 //! PROTOCOL.md, "Echo frames".
 //!
-//! They measure what the link and the loops can do without requests, so nothing is remembered of
-//! them: what does not fit is dropped, and what is lost stays lost.
+//! Echoes measure links and loops without requests. They are not reliable: an echo that finds no
+//! room is dropped, and lost frames are not sent again.
 
 use std::collections::VecDeque;
 
 use tyche_wire::{Content, ECHO_REPLIES_MAX, Echo, Flags};
 
-/// Echoes that wait at once: a batch of frames from the link and another one.
+/// Echoes that may wait at once: two batches of frames from the link.
 pub(crate) const ECHOES_MAX: usize = 128;
 
-/// A frame to be sent.
+/// An echo to be sent.
 struct Waiting {
-    /// How often.
+    /// Number of frames still to be sent.
     times: u16,
     flags: Flags,
     echo: Echo,
-    /// Bytes of any content before the entry.
+    /// Bytes of filling before the entry.
     filling: usize,
 }
 
-/// See the module. Takes memory with the first echo only: most channels never see one.
+/// See the module. Memory is taken with the first echo: most channels never see one.
 #[derive(Default)]
 pub(crate) struct Echoes {
     waiting: VecDeque<Waiting>,
-    /// Answers to questions that have not come, the lost ones included.
+    /// Replies that were asked for and have not come, including lost ones.
     awaited: u64,
 }
 
 impl Echoes {
-    /// A question of `frame_len` bytes; false if too much is waiting.
+    /// Queues an echo request of `frame_len` bytes; false if too many echoes wait.
     ///
     /// # Panics
-    /// If there is no such echo, or none so short.
+    /// If the echo asks for too many replies, or a frame would be too short.
     pub(crate) fn ask(&mut self, echo: Echo, frame_len: usize) -> bool {
         assert!(echo.replies <= ECHO_REPLIES_MAX, "an echo for {} frames", echo.replies);
         assert!(echo.reply_len as usize >= Echo::LEN_MIN, "answers of {} bytes", echo.reply_len);
@@ -44,18 +44,18 @@ impl Echoes {
         taken
     }
 
-    /// Whether answers are awaited: who takes note of each must be safe from a target that sends
-    /// them unasked.
+    /// Whether replies are awaited. Each becomes an event, so a target must not be able to send
+    /// others.
     pub(crate) fn are_awaited(&self) -> bool {
         self.awaited > 0
     }
 
-    /// An answer has come that was awaited.
+    /// An awaited reply has come.
     pub(crate) fn answered(&mut self) {
         self.awaited -= 1;
     }
 
-    /// Answers a question, as far as there is room for it.
+    /// Queues the replies to an echo request, if there is room.
     pub(crate) fn answer(&mut self, echo: Echo) {
         if echo.replies > 0 {
             let filling = echo.reply_len as usize - Echo::LEN_MIN;

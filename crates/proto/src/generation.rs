@@ -2,8 +2,8 @@
 //!
 //! It has two halves. The first names the content: writes that a flush has covered survive as long
 //! as it stays. The second names the cache: writes that no flush has covered survive as long as
-//! both stay. A target that has lost no more than a cache changes the second half alone.
-//! PROTOCOL.md, "Lost writes".
+//! both stay. A target that has lost only a cache changes only the second half. PROTOCOL.md, "Lost
+//! writes".
 
 use tyche_wire::Uuid;
 
@@ -12,7 +12,7 @@ use tyche_wire::Uuid;
 pub enum Loss {
     /// Writes that no flush has covered: a cache is gone, or a flush has failed.
     Cache,
-    /// Any write: the disk is another one, or that of an earlier moment.
+    /// Any write: the disk was replaced, or restored from an earlier state.
     Content,
 }
 

@@ -1,8 +1,8 @@
-//! The host's end of a channel: requests in flight, and where the target puts their data.
+//! The host's end of a channel: requests in flight, and the places of their data at the target.
 //!
-//! The host hands out everything: the `remq` slot that names a request and the `damq` pages that
-//! its data go through at the target. So the target never has to answer before data can be sent,
-//! and never allocates. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and placement".)
+//! The host allocates the `remq` slot that names a request, and the `damq` pages that its data pass
+//! through at the target. So data can be sent without asking the target first, and the target never
+//! allocates. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and placement".)
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,17 +44,17 @@ impl Piece {
     }
 }
 
-/// What a frame brought.
+/// The content of a frame, for the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     /// Data of a read: `len` bytes from `source` in the frame's data section belong at `offset`
     /// of the operation.
     Data { op: u32, offset: u32, len: u32, source: u32 },
-    /// A piece ended; where its time went, on channels that tell.
+    /// A piece has ended; with its stage times, on channels that have them.
     Done(Piece, Status, Option<Exchange>),
     /// Something happened to the export.
     Event(Event),
-    /// An answer to an echo.
+    /// A reply to an echo.
     Echo(Echo),
 }
 
@@ -62,11 +62,12 @@ struct Slot {
     generation: u16,
     piece: Option<Piece>,
     damq_page: u32,
-    /// Bytes of a write handed to frames, bytes of a read received.
+    /// Bytes of a write that were put into frames, or bytes of a read that were received.
     moved: u32,
-    /// The request succeeded, but not all of its data are here.
+    /// The completion has come with success, but not yet all of the data.
     succeeded: bool,
-    /// The number of the frame that completes it, and how, while that frame is being checked.
+    /// While a frame is checked that completes the request: the number of the frame, and the
+    /// status.
     noted: Option<(u32, Status)>,
 }
 
@@ -77,18 +78,18 @@ pub(crate) struct Initiator<R> {
     slots: Box<[Slot]>,
     free: VecDeque<u16>,
     damq: Allocator,
-    /// What of each page's data has come.
+    /// The bytes of each page that have arrived.
     received: Received,
-    /// The number of the frame that is being checked, from 1, and its entries.
+    /// Number of the frame that is being checked, from 1 on, and its entries.
     frame: u32,
     entries: ArrayVec<Entry, ENTRIES_MAX>,
-    /// Slots whose command has to be sent, and carries no data.
+    /// Slots without data to be sent, whose command has to be sent.
     commands: VecDeque<u16>,
-    /// Slots of writes with data to be sent; the first part takes the command along.
+    /// Slots of writes with data to be sent. The command goes with the first part.
     writes: Turns,
     /// Position of the newest event.
     event_at: Option<Position>,
-    /// Where the time of requests goes, on channels that tell.
+    /// Stage times, on channels that have them.
     exchanges: Option<Exchanges>,
 }
 
@@ -136,22 +137,22 @@ impl<R: Rules> Initiator<R> {
         })
     }
 
-    /// The piece that a slot carries.
+    /// The piece in a slot.
     pub(crate) fn piece(&self, slot: u16) -> Option<Piece> {
         self.slots.get(usize::from(slot))?.piece
     }
 
-    /// Whether a request that moves `data_len` bytes can be taken now.
+    /// Whether a request with `data_len` bytes of data can be taken now.
     pub(crate) fn has_room(&self, data_len: u32) -> bool {
         !self.free.is_empty() && (data_len == 0 || self.damq.has_room(data_len))
     }
 
-    /// Since when something is to be done and nothing was heard.
+    /// Since when requests are in flight and nothing was heard.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
         Some(self.load.busy_since()?.max(self.channel.heard_at()))
     }
 
-    /// How long something is to be done and nothing was heard.
+    /// How long requests have been in flight and nothing was heard.
     pub(crate) fn silent_for(&self, now: Instant) -> Duration {
         self.silent_since().map_or(Duration::ZERO, |since| now.since(since))
     }
@@ -186,8 +187,8 @@ impl<R: Rules> Initiator<R> {
         true
     }
 
-    /// Asks for an echo with a frame of `frame_len` bytes; false if the frames would be too long,
-    /// or too many wait to be sent.
+    /// Queues an echo request of `frame_len` bytes; false if it or its replies would be too long,
+    /// or too many echoes wait.
     pub(crate) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
         let fits = self.channel.capacity.frame_len() >= frame_len.max(echo.reply_len as usize);
         fits && self.channel.echoes.ask(echo, frame_len)
@@ -224,7 +225,7 @@ impl<R: Rules> Initiator<R> {
         Ok(())
     }
 
-    /// Whether what a frame carries can be taken.
+    /// Checks the payload of a frame.
     fn check(&mut self, header: &Header, body: &Body<'_>) -> Result<(), Reject> {
         let is_reply = header.flags.contains(Flags::REPLY);
         match body {
@@ -236,8 +237,8 @@ impl<R: Rules> Initiator<R> {
         }
     }
 
-    /// Whether all entries of a frame can be taken one after the other. What those before mean to
-    /// those behind is noted with the number of the frame.
+    /// Checks all entries of a frame in order. What an entry means to later ones of the same frame
+    /// is noted with the number of the frame.
     fn check_entries(&mut self, entries: &Entries<'_>) -> Result<(), Reject> {
         self.frame = self.frame.wrapping_add(1);
         if self.frame == 0 {
@@ -274,8 +275,8 @@ impl<R: Rules> Initiator<R> {
         if noted.is_some_and(|(_, status)| status != Status::Success) {
             return Err(Reject::Tag);
         }
-        // Marked here, where two parts of the same frame meet too; a frame that is not taken has
-        // its marks removed.
+        // Marked during the check, to notice parts of the same frame that overlap. If the frame is
+        // rejected, the marks are removed.
         let page = slot.damq_page;
         let fresh = self.received.mark(page, data.offset, data.len);
         if fresh { Ok(()) } else { Err(Reject::Mismatch) }
@@ -290,7 +291,7 @@ impl<R: Rules> Initiator<R> {
         if !is_timed && completion.times != Times::ZERO {
             return Err(Reject::Unexpected);
         }
-        // Data that were not sent can't have been written.
+        // A write cannot succeed before all of its data were sent.
         let wrote = piece.opcode == Opcode::Write && completion.status == Status::Success;
         if wrote && slot.moved < piece.len {
             return Err(Reject::Mismatch);
@@ -299,7 +300,7 @@ impl<R: Rules> Initiator<R> {
         Ok(())
     }
 
-    /// Takes back what checking the entries before the one that is wrong has marked.
+    /// Removes the marks of the entries before the wrong one.
     fn undo_check(&mut self) {
         for entry in std::mem::take(&mut self.entries) {
             let slot = match &entry {
@@ -315,7 +316,7 @@ impl<R: Rules> Initiator<R> {
         }
     }
 
-    /// Finds the request that the peer speaks of.
+    /// Finds the request of a tag.
     fn slot_of(&mut self, tag: Tag) -> Result<(&mut Slot, Piece), Reject> {
         let slot = self.slots.get_mut(usize::from(tag.slot)).ok_or(Reject::Tag)?;
         match slot.piece {
@@ -324,7 +325,7 @@ impl<R: Rules> Initiator<R> {
         }
     }
 
-    /// Takes the entries that were checked.
+    /// Takes the checked entries.
     fn take(&mut self, now: Instant, header: &Header, arrived: &mut impl FnMut(Arrived)) {
         let mut source = 0;
         for index in 0..self.entries.len() {
@@ -336,7 +337,7 @@ impl<R: Rules> Initiator<R> {
                     source += data.len;
                 }
                 Entry::Event(event) => {
-                    // Frames overtake each other, but an older size is not news.
+                    // Frames may overtake each other: an older event is ignored.
                     let older = |at: Position| header.position.ahead_of(at) < 0;
                     if !self.event_at.is_some_and(older) {
                         self.event_at = Some(header.position);
@@ -464,14 +465,14 @@ impl<R: Rules> Initiator<R> {
         Some(if data > 0 { Ring::Data } else { Ring::Command })
     }
 
-    /// Another frame of a request was composed; the last one counts.
+    /// Notes that a frame of a request was composed: the last one counts.
     fn sent(&mut self, slot: u16, now: Instant) {
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.sent(slot, now);
         }
     }
 
-    /// Whether what is ready has to wait for more.
+    /// Whether the next frame waits for more entries.
     fn is_held(&mut self, now: Instant) -> bool {
         let ready = self.commands.len() + self.writes.len();
         self.channel.batching.holds(now, ready, self.outstanding() - ready, self.writes.has_large())

@@ -1,17 +1,17 @@
-//! What a channel has to do, and how fast it gets it done: what the choice of a channel is made
-//! by.
+//! Load of a channel: its requests in flight and its measured rate. The path scheduler
+//! (`session/choice.rs`) chooses by them.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// What a request costs beside its data, in bytes: headers and entries of its frames.
+/// Bytes that a request costs beside its data: headers and entries of its frames.
 const REQUEST_COST: u64 = 512;
-/// How long a sample of the rate takes, at least.
+/// Minimum duration of a sample of the rate.
 const SAMPLE: Duration = Duration::from_millis(20);
-/// A channel with less in flight does not show what it could do.
+/// Bytes in flight below which the rate of a channel says nothing about its capacity.
 const BACKLOG: u64 = 64 << 10;
-/// The rate of a channel that has not shown any, in bytes per second.
+/// The rate assumed of a channel that was not measured yet, in bytes per second.
 pub(crate) const RATE_UNKNOWN: u64 = 1 << 30;
 
 /// See the module.
@@ -21,18 +21,18 @@ pub(crate) struct Load {
     outstanding: u64,
     /// Bytes per second, once known.
     rate: Option<u64>,
-    /// Begin of the present sample, what was finished in it, and whether there was a backlog all
-    /// the while.
+    /// The current sample: its begin, the cost of the requests that ended in it, and whether there
+    /// was a backlog throughout.
     sample_at: Instant,
     sample: u64,
     backlogged: bool,
-    /// Since when there has been something in flight without a break.
+    /// Since when requests have been in flight without a break.
     busy_since: Instant,
-    /// When a request ended last; at first, when the channel came to be.
+    /// When a request ended last; before the first, when the channel was opened.
     ended_at: Instant,
 }
 
-/// What a request with so many bytes of data costs, in bytes.
+/// The cost of a request with `data_len` bytes of data, in bytes.
 pub(crate) fn cost(data_len: u32) -> u64 {
     u64::from(data_len) + REQUEST_COST
 }
@@ -50,17 +50,17 @@ impl Load {
         }
     }
 
-    /// Bytes per second that the channel was seen to move; nothing as long as it was never busy.
+    /// The measured rate in bytes per second; `None` if the channel was never busy.
     pub(crate) fn rate(&self) -> Option<u64> {
         self.rate
     }
 
-    /// Since when the channel has something to do; `None` while it has nothing.
+    /// Since when requests have been in flight; `None` if none is.
     pub(crate) fn busy_since(&self) -> Option<Instant> {
         (self.outstanding > 0).then_some(self.busy_since)
     }
 
-    /// For how long the channel has had nothing to do: what is known of it may be that old.
+    /// For how long no request has been in flight. The measured rate may be as old.
     pub(crate) fn rested(&self, now: Instant) -> Duration {
         if self.outstanding > 0 { Duration::ZERO } else { now.since(self.ended_at) }
     }
@@ -85,7 +85,7 @@ impl Load {
             self.learn(seen(self.sample));
             self.restart(now);
         } else if self.outstanding == 0 && self.sample_at == self.busy_since {
-            // Too short for a sample, but from begin to end: the channel is at least as fast.
+            // Too short for a sample, but complete: the channel is at least as fast.
             self.rate = self.rate.map(|rate| rate.max(seen(self.sample)));
         }
         self.backlogged &= self.outstanding >= BACKLOG;
@@ -96,7 +96,7 @@ impl Load {
         self.backlogged = self.outstanding >= BACKLOG;
     }
 
-    /// A channel that had no backlog can do what it did, and maybe more.
+    /// A rate that was measured without a backlog is a lower bound.
     fn learn(&mut self, seen: u64) {
         self.rate = match self.rate {
             None => self.backlogged.then_some(seen),
@@ -105,7 +105,7 @@ impl Load {
         };
     }
 
-    /// How long the channel will take for another request on top of what is in flight.
+    /// How long the channel will take for the requests in flight and another one.
     pub(crate) fn time_for(&self, cost: u64, rate: u64) -> Duration {
         Duration::from_nanos((self.outstanding + cost) * 1_000_000_000 / rate.max(1))
     }

@@ -7,7 +7,7 @@ use tyche_wire::{CommandFlags, Opcode};
 pub struct Operation {
     /// What to do.
     pub opcode: Opcode,
-    /// How.
+    /// Modifiers, such as FUA.
     pub flags: CommandFlags,
     /// First byte, a multiple of 512.
     pub offset: u64,
@@ -15,12 +15,12 @@ pub struct Operation {
     pub len: u32,
 }
 
-/// Names an operation in progress; used again after its completion.
+/// Number of an operation in progress. It is used again after the operation has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(pub u32);
 
 impl Operation {
-    /// Whether its effect may be lost until a flush.
+    /// Whether its effect may be lost before the next flush.
     pub(crate) fn is_volatile(&self) -> bool {
         self.opcode.modifies() && !self.flags.contains(CommandFlags::FUA)
     }

@@ -1,4 +1,4 @@
-//! The frames that the core hands out to be sent, and how much of it fits into one.
+//! Frames to be sent, as values, and how much fits into one.
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
@@ -6,27 +6,27 @@ use tyche_wire::{
     Encoder, Entry, HEAD_LEN, Header, Kind, Mac, PAGE_LEN,
 };
 
-/// One frame to be sent. The caller owns it and passes it to `poll_transmit` again and again, so
-/// that nothing is allocated per frame; an [`Encoder`] writes its bytes.
+/// One frame to be sent. The caller owns it and passes it to `poll_transmit` repeatedly, so that
+/// nothing is allocated per frame; an [`Encoder`] writes its bytes.
 #[derive(Debug)]
 pub struct Outgoing {
     /// The address that the frame goes to.
     pub destination: Mac,
     /// Our index of the channel that the frame belongs to, if any.
     pub channel: Option<ChannelId>,
-    /// Everything but the lengths and checksums.
+    /// The header, without lengths and checksums.
     pub header: Header,
-    /// Everything behind the header but the data.
+    /// The payload, without the data section.
     pub content: Content,
-    /// The places of the data section's bytes: one for each [`Entry::Data`], in order.
+    /// The parts of the data section: one for each [`Entry::Data`], in order.
     pub parts: ArrayVec<Part, ENTRIES_MAX>,
 }
 
 /// Bytes of a request's data, in memory of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The request: of a session, the number of the operation ([`OpId`](crate::OpId)); of a
-    /// listener, the slot of the channel.
+    /// The request. From a session, it is the number of the operation ([`OpId`](crate::OpId)); from
+    /// a listener, the slot of the channel.
     pub request: u32,
     /// First byte within the request's data.
     pub offset: u32,
@@ -35,7 +35,7 @@ pub struct Part {
 }
 
 impl Outgoing {
-    /// An empty one.
+    /// An empty frame, to be filled by `poll_transmit`.
     pub fn new() -> Self {
         Self {
             destination: Mac([0; 6]),
@@ -59,8 +59,7 @@ impl Outgoing {
         encoder.encode(ethernet, &self.header, &self.content, &Checksums, data, take)
     }
 
-    /// The bytes of the frame with this data section, for those who keep frames: simulations,
-    /// tests.
+    /// The bytes of the frame with this data section, for simulations and tests, which keep frames.
     pub fn to_bytes(&self, src: Mac, data: &[u8]) -> Vec<u8> {
         let (mut encoder, ethernet) = (Encoder::new(), (self.destination, src, ETHERTYPE));
         let data = (!data.is_empty()).then_some(data);
@@ -72,7 +71,7 @@ impl Outgoing {
         encoder.encode(ethernet, &self.header, &self.content, &Checksums, data, take)
     }
 
-    /// Makes it a frame without data.
+    /// Turns it into a frame without data.
     pub(crate) fn set(&mut self, to: Mac, header: Header, content: Content) {
         self.destination = to;
         self.channel = None;
@@ -81,13 +80,13 @@ impl Outgoing {
         self.parts.clear();
     }
 
-    /// Makes it a frame outside of channels, whose header says no more than its kind.
+    /// Turns it into a frame outside of channels, whose header has only its kind.
     pub fn set_control(&mut self, to: Mac, control: Control) {
         self.set(to, Header::new(control.kind()), Content::Control(control));
     }
 
-    /// Notes where the data of its entries lie. `place`: the request of a part, and where the data
-    /// of its slot begin in the request.
+    /// Fills in `parts` from the entries. `place` returns the request of a part, and the first byte
+    /// of the slot's data within that request.
     pub(crate) fn place_data(&mut self, place: impl Fn(&Data) -> (u32, u32)) {
         let Self { content, parts, .. } = self;
         parts.clear();
@@ -111,7 +110,7 @@ impl Default for Outgoing {
 pub(crate) struct Capacity {
     /// Bytes of data and entries together.
     payload: usize,
-    /// What data are cut into: whole pages where one fits, else 64 bytes. A power of two.
+    /// Bytes that data are cut into: a page if one fits, else 64. A power of two.
     unit: usize,
 }
 
@@ -132,9 +131,9 @@ impl Capacity {
         entries < ENTRIES_MAX && data + (entries + 1) * ENTRY_LEN <= self.payload
     }
 
-    /// How many of `remaining` bytes of one request fit behind `entries` entries and `data`
-    /// bytes, together with the entry that describes them. A part that does not end its request
-    /// is a multiple of the unit, so that what follows stays aligned.
+    /// How many of the `remaining` bytes of a request fit behind `entries` entries and `data`
+    /// bytes, together with the entry that describes them; `None` if none do. A part that does not
+    /// end its request is a multiple of the unit, so that the next one is aligned.
     pub(crate) fn chunk(&self, entries: usize, data: usize, remaining: u32) -> Option<u32> {
         if !self.fits_entry(entries, data) || data & (self.unit - 1) != 0 {
             return None;

@@ -1,7 +1,8 @@
-//! Which bytes of a request's data have come, so that each is taken once and none is missing.
+//! Tracks which bytes of a request's data have arrived, so that each is taken once and none is
+//! missing.
 //!
-//! Data lie in pages of the `damq`, and come in parts whose offsets and lengths are multiples of
-//! 64 bytes: a page is 64 such units, and what has come of it is one word.
+//! Data lie in pages of the `damq`, and arrive in parts whose offsets and lengths are multiples of
+//! 64 bytes. A page has 64 such units, so a word of 64 bits describes it.
 
 use tyche_wire::{PAGE_LEN, PART_UNIT};
 
@@ -16,7 +17,7 @@ impl Received {
         Self(vec![0; pages as usize].into())
     }
 
-    /// Nothing has come of the `len` bytes that begin at page `first`.
+    /// Marks the `len` bytes from page `first` on as not arrived.
     pub(crate) fn clear(&mut self, first: u32, len: u32) {
         let pages = (len as usize).div_ceil(PAGE_LEN);
         match &mut self.0[first as usize..first as usize + pages] {
@@ -25,7 +26,7 @@ impl Received {
         }
     }
 
-    /// That part has come; false, with nothing changed, if some of it had come before.
+    /// Marks a part as arrived; false, with nothing changed, if any of it had arrived before.
     pub(crate) fn mark(&mut self, first: u32, offset: u32, len: u32) -> bool {
         match self.part(first, offset, len) {
             ([word], low, high) => {
@@ -47,7 +48,7 @@ impl Received {
         }
     }
 
-    /// That part has not come after all.
+    /// Takes back [`mark`](Self::mark).
     pub(crate) fn unmark(&mut self, first: u32, offset: u32, len: u32) {
         match self.part(first, offset, len) {
             ([head, middle @ .., tail], low, high) => {
@@ -60,9 +61,10 @@ impl Received {
         }
     }
 
-    /// The words of `len` bytes at `offset` of data that begin at page `first`: the bits of the
-    /// first and of the last. Of those between it is all bits, and of a single word what both have
-    /// in common. One page is the usual case, and costs a few instructions.
+    /// The words of `len` bytes at `offset` of data that begin at page `first`, with the bits of
+    /// the first word and those of the last. All bits of the words between belong to the part. Of a
+    /// single word, the bits that both have in common do: that is the usual case, and costs a few
+    /// instructions.
     fn part(&mut self, first: u32, offset: u32, len: u32) -> (&mut [u64], u64, u64) {
         let (begin, end) = (offset / PART_UNIT, (offset + len) / PART_UNIT);
         let words = (first + begin / UNITS) as usize..(first + end.div_ceil(UNITS)) as usize;

@@ -1,8 +1,8 @@
-//! What a target exports, and who is connected to it: one registry for all links of the target.
+//! The exports of a target and the sessions on them: one registry for all links of the target.
 //!
-//! It decides who gets in. One host at a time writes an export unless it is shared on purpose; a
-//! host that comes back takes over from its former self; a session that was away while another
-//! host wrote does not get back in. PROTOCOL.md, "Sessions, takeover and reconnect".
+//! It decides on admission. One host at a time writes an export, unless the export is shared. A
+//! host that returns displaces its own former sessions. A session that was not connected while
+//! another one wrote is refused. PROTOCOL.md, "Sessions, takeover and reconnect".
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,11 +19,10 @@ use crate::rules::Rules;
 use crate::target::Outcomes;
 use crate::time::Instant;
 
-/// Closed channels of an export whose outcomes are kept for the fences that may ask. Fewer: the
-/// requests of a channel that was lost before so many others are executed twice.
+/// Closed channels of an export whose outcomes are kept for fences. Fewer: outcomes are forgotten
+/// sooner, and requests of a lost channel are executed twice.
 const CLOSED_MAX: usize = 256;
-/// How long a sign of life of a channel counts for giving up another one of its session, which is
-/// stalled.
+/// How long a sign of life of a channel allows to give up a stalled channel of the same session.
 const LIFE_COUNTS: Duration = Duration::from_millis(200);
 
 /// One export.
@@ -33,8 +32,7 @@ pub struct ExportConfig {
     pub name: Name,
     /// Its identity, the same as long as it is the same disk.
     pub uuid: Uuid,
-    /// Identity of the time in which completed writes survive without a flush. Another one means
-    /// that they may be lost.
+    /// Generation of the export: completed writes survive without a flush while it stays the same.
     pub boot: Uuid,
     /// Bytes.
     pub size: u64,
@@ -44,7 +42,7 @@ pub struct ExportConfig {
     pub read_only: bool,
     /// Completed writes may be volatile until the next flush.
     pub write_cache: bool,
-    /// Discard does something.
+    /// Discard is supported.
     pub discard: bool,
     /// Seeks take time: the data are on disks that turn.
     pub rotational: bool,
@@ -54,18 +52,18 @@ pub struct ExportConfig {
     pub hosts: Vec<Uuid>,
 }
 
-/// The target itself.
+/// Configuration of a target.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
     /// Identity of the target, the same after a restart.
     pub uuid: Uuid,
     /// Its name, for people.
     pub name: Name,
-    /// Slots that a channel gets at most.
+    /// Slots of a channel at most.
     pub queue_size_max: u16,
     /// Pages of a channel's `damq` at most; at least 256.
     pub damq_pages_max: u32,
-    /// Channels that all sessions have at most.
+    /// Channels of all sessions together at most.
     pub channels_max: usize,
     /// How answers share frames.
     pub batch: BatchPolicy,
@@ -80,7 +78,7 @@ pub struct ChannelRef {
     pub channel: ChannelId,
 }
 
-/// Who was let in to write an export.
+/// A session that was admitted for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// The session.
@@ -89,7 +87,7 @@ pub struct Writer {
     pub device: Uuid,
 }
 
-/// Who is connected to an export.
+/// A session on an export.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// The session.
@@ -103,7 +101,7 @@ pub struct SessionInfo {
     /// Whether it may write.
     pub writer: bool,
     pub(crate) channels: Vec<Member>,
-    /// Another session of the same host wants its place.
+    /// Whether another session of the same host wants to displace it, and its signs of life.
     pub(crate) contest: Option<Contest>,
 }
 
@@ -112,28 +110,28 @@ pub struct SessionInfo {
 pub(crate) struct Member {
     pub(crate) channel: ChannelRef,
     pub(crate) host: Mac,
-    /// The host's index of the channel, and its cookie of frames to the host.
+    /// The host's index of the channel, and the cookie of frames to the host.
     pub(crate) index: ChannelId,
     pub(crate) host_cookie: Cookie,
     /// The cookie of frames to the target.
     pub(crate) cookie: Cookie,
-    /// When the ticket was handed out that it was opened with.
+    /// When the ticket of its Connect was issued.
     pub(crate) issued: Instant,
     /// When it last showed a sign of life that it was asked for.
     pub(crate) lived_at: Option<Instant>,
-    /// When its link last said that its frames do not get through.
+    /// When its link last reported that its frames are not acknowledged.
     pub(crate) stalled_at: Option<Instant>,
 }
 
 impl Member {
-    /// Whether it was heard lately, and its frames get through.
+    /// Whether it has shown a sign of life lately, and is not stalled.
     fn is_fine(&self, now: Instant) -> bool {
         let lately = |at: Option<Instant>| at.is_some_and(|at| now.since(at) < LIFE_COUNTS);
         lately(self.lived_at) && !lately(self.stalled_at)
     }
 }
 
-/// A channel that is closed, with nothing of it with the disk.
+/// A closed channel without requests at the disk.
 #[derive(Debug)]
 struct Closed {
     session: Uuid,
@@ -147,10 +145,9 @@ struct Closed {
 pub(crate) enum FenceAnswer {
     /// The channel is not closed yet. The host asks again.
     Wait,
-    /// It is closed, and this became of the requests.
+    /// The channel is closed; the outcomes of the requests.
     Closed(Box<ArrayVec<Outcome, TAGS_MAX>>),
-    /// It is the channel that asks, or an open one of another session: that is not the asker's to
-    /// close, and what it carries is not over.
+    /// The channel is the asker itself, or an open channel of another session.
     Refused,
 }
 
@@ -168,13 +165,13 @@ impl SessionInfo {
 pub(crate) struct Export {
     pub(crate) config: ExportConfig,
     pub(crate) sessions: Vec<SessionInfo>,
-    /// The last session that was let in for writing, as it is kept on the target's disk.
+    /// The last session that was admitted for writing, as recorded on stable storage.
     pub(crate) last_writer: Option<Writer>,
-    /// When the ticket of its first channel in this run was handed out.
+    /// When the ticket of the last writer's first channel in this run was issued.
     pub(crate) writer_since: Instant,
-    /// A session that is to be kept as the last writer, with the time of its ticket.
+    /// A session that is to be recorded as the last writer, with the time of its ticket.
     pub(crate) unkept: Option<(Writer, Instant)>,
-    /// A session that could not be kept, and why.
+    /// A session that could not be recorded, and why.
     pub(crate) not_kept: Option<(Writer, Text<128>)>,
     closed: VecDeque<Closed>,
 }
@@ -230,31 +227,30 @@ impl Registry {
         self.exports[index].config.size = size;
     }
 
-    /// The last session that was let in for writing. It has to outlive the target's process: a
-    /// session that was away while another wrote must be refused by the next process too.
+    /// The last session that was admitted for writing. The owner keeps it over restarts, so that
+    /// the next process also refuses sessions that were not connected while this one wrote.
     pub fn last_writer(&self, index: usize) -> Option<Writer> {
         self.exports[index].last_writer
     }
 
-    /// From now on hosts are told another [`boot`](ExportConfig::boot).
+    /// Changes the [`boot`](ExportConfig::boot) that hosts are told from now on.
     pub fn renew(&mut self, index: usize, boot: Uuid) {
         self.exports[index].config.boot = boot;
     }
 
-    /// Says what [`last_writer`](Self::last_writer) said in the process before.
+    /// Restores the [`last_writer`](Self::last_writer) of the process before.
     pub fn restore_last_writer(&mut self, index: usize, writer: Option<Writer>) {
         self.exports[index].last_writer = writer;
     }
 
-    /// The writer that is to be kept next, with the index of its export: on stable storage, so that
-    /// it outlives this run, and before it is let in. What came of it is told by
-    /// [`kept`](Self::kept).
+    /// The writer that is to be recorded on stable storage next, with the index of its export. It
+    /// is admitted only after [`kept`](Self::kept) reports success.
     pub fn unkept(&mut self) -> Option<(usize, Writer)> {
         let mut exports = self.exports.iter().enumerate();
         exports.find_map(|(index, export)| Some((index, export.unkept?.0)))
     }
 
-    /// A writer was kept, or could not be: then it is refused, and told why.
+    /// Reports whether a writer was recorded. If not, it is refused with that reason.
     pub fn kept(&mut self, index: usize, writer: Writer, result: Result<(), &str>) {
         let export = &mut self.exports[index];
         let Some((_, issued)) = export.unkept.take_if(|(unkept, _)| *unkept == writer) else {
@@ -266,12 +262,12 @@ impl Registry {
         }
     }
 
-    /// Who is connected to the export of that index.
+    /// The sessions on the export of that index.
     pub fn sessions(&self, index: usize) -> &[SessionInfo] {
         &self.exports[index].sessions
     }
 
-    /// The exports that match a discover, and that its host may see.
+    /// The exports that match a Discover and that its host may see.
     pub(crate) fn offered(&self, discover: &Discover) -> impl Iterator<Item = ExportInfo> {
         let Discover { host, uuid, name, .. } = *discover;
         self.exports
@@ -282,7 +278,7 @@ impl Registry {
             .map(Export::info)
     }
 
-    /// The channels of `link` that must be closed so that others can get in.
+    /// The channels of `link` that are to be closed, because they are displaced or fenced.
     pub(crate) fn take_closing(&mut self, link: usize) -> ArrayVec<ChannelId, 16> {
         take(&mut self.closing, link)
     }
@@ -292,8 +288,8 @@ impl Registry {
         take(&mut self.asking, link)
     }
 
-    /// The links that have something to do for others: their [`Listener`](crate::Listener)s are to
-    /// serve requests.
+    /// The links whose channels are to be closed or asked: the owner calls
+    /// [`Listener::serve_requests`](crate::Listener::serve_requests) on each.
     pub fn called_links(&self) -> impl Iterator<Item = usize> {
         self.closing.iter().chain(&self.asking).map(|channel| channel.link)
     }
@@ -319,8 +315,9 @@ impl Registry {
         }
     }
 
-    /// A channel's frames do not get through to its host. Returns whether it is to be given up
-    /// because another channel of the session is fine. All others are asked for a sign of life.
+    /// Notes that a channel is stalled: its frames to the host are not acknowledged. Returns
+    /// whether to give it up, because another channel of the session is fine. The other channels
+    /// are asked for a sign of life.
     pub(crate) fn doubt(&mut self, now: Instant, channel: ChannelRef) -> bool {
         let Some(session) = self.session_of(channel) else { return false };
         let (mut others, mut is_other_fine) = (Vec::new(), false);
@@ -342,7 +339,7 @@ impl Registry {
         }
     }
 
-    /// Has a channel closed that its session has given up, as `asker`, another channel of it, says.
+    /// Closes a channel that its session has lost. `asker`: the channel that the fence has come on.
     pub(crate) fn fence<R: Rules>(&mut self, asker: ChannelRef, fence: &Fence) -> FenceAnswer {
         let mut exports = self.exports.iter();
         let session =
@@ -383,8 +380,8 @@ impl Registry {
         sessions.map(|session| session.channels.len()).sum()
     }
 
-    /// A channel is closed: none of its requests is with the disk any more. `outcomes`: what became
-    /// of them, unless the host has said farewell and so knows.
+    /// Removes a closed channel, which has no requests at the disk. `outcomes`: those of its
+    /// requests, unless there are none or the host has said farewell and knows them.
     pub(crate) fn closed(
         &mut self,
         export: usize,
@@ -413,7 +410,7 @@ impl Registry {
     }
 }
 
-/// Takes the channels of a link out of a list, as many as fit.
+/// Removes the channels of a link from a list, as many as fit, and returns them.
 fn take(list: &mut Vec<ChannelRef>, link: usize) -> ArrayVec<ChannelId, 16> {
     let mut taken = ArrayVec::new();
     list.retain(|channel| {
@@ -443,7 +440,7 @@ impl Export {
 }
 
 impl ExportConfig {
-    /// What an accept says about the export to a session that may or may not write.
+    /// The flags of an Accept for this export.
     pub(crate) fn accept_flags(&self, writer: bool, checksum: bool, stages: bool) -> AcceptFlags {
         let mut flags = AcceptFlags::NONE;
         flags.set(AcceptFlags::READ_ONLY, !writer);

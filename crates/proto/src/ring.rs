@@ -1,4 +1,4 @@
-//! The rings: one sequence space in one direction, at its sender and at its receiver.
+//! Rings: one sequence space in one direction, at its sender and at its receiver.
 //!
 //! A frame keeps its position in the ring until it is acknowledged. The sender's ring remembers
 //! what a position carries (its entries; the data that they describe lies with the request), the
@@ -9,15 +9,15 @@ use tyche_wire::{Bitmap, ENTRIES_MAX, Entry, Event, PacketNumber, Position, Reje
 
 use crate::Instant;
 
-/// How often a frame was sent before its missing ack means anything. Lower: a thread that was
-/// stopped for a while takes late acks for lost ones. Higher: dead links are given up later.
+/// Transmissions of a frame before its missing ack counts. Lower: a thread that was stopped for a
+/// while takes late acks for lost ones. Higher: dead links are given up later.
 const STUCK_SENDINGS: u8 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// On its way, for all we know.
+    /// In flight, as far as is known.
     Sent,
-    /// Known to be lost: to be sent again.
+    /// Taken for lost: to be sent again.
     Lost,
     /// Known to have arrived, ahead of the cumulative ack.
     Arrived,
@@ -26,7 +26,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct TxSlot {
     state: State,
-    /// How often it was sent. More than once: no good for measuring time (Karn).
+    /// Number of transmissions. With more than one, the round trip is ambiguous (Karn).
     sendings: u8,
     entries: u8,
     /// Index of the first entry, free-running.
@@ -36,7 +36,7 @@ struct TxSlot {
     sent_at: Instant,
 }
 
-/// What an ack did.
+/// The effect of an ack.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Acked {
     /// Positions newly known to have arrived.
@@ -48,12 +48,12 @@ pub(crate) struct Acked {
 /// The sender's side of a ring.
 pub(crate) struct TxRing {
     slots: Box<[TxSlot]>,
-    /// Entries of all positions, a ring of its own: positions take and free them in order.
+    /// Entries of all positions, as a ring: positions take and free them in order.
     entries: Box<[Entry]>,
     entries_head: u32,
     /// The next position to use.
     head: Position,
-    /// The oldest position without cumulative ack.
+    /// The oldest position that is not cumulatively acknowledged.
     tail: Position,
     /// When the oldest position became the oldest.
     waiting_since: Instant,
@@ -107,8 +107,8 @@ impl TxRing {
         self.entries.len() - used as usize
     }
 
-    /// Whether another position with any number of entries may be used, given that the receiver
-    /// has room for `window` from its ack on.
+    /// Whether there is room for another position with any number of entries. `window`: positions
+    /// from the ack on that the receiver has room for.
     pub(crate) fn has_room(&self, window: u16) -> bool {
         let room = (self.slots.len() as u32).min(u32::from(window));
         self.used() < room && self.entries_free() >= ENTRIES_MAX
@@ -122,8 +122,8 @@ impl TxRing {
         self.head == self.tail
     }
 
-    /// Since when the oldest position has been waiting for its ack, if it was sent often enough
-    /// for that to mean something: whoever was stopped for a while has yet to look what has come.
+    /// Since when the oldest position has been waiting for its ack, if it was sent
+    /// [`STUCK_SENDINGS`] times: after a pause of this thread, the ack may have come unnoticed.
     pub(crate) fn stuck_since(&self) -> Option<Instant> {
         let is_stuck = !self.is_empty() && self.slot(self.tail).sendings >= STUCK_SENDINGS;
         is_stuck.then_some(self.waiting_since)
@@ -142,7 +142,7 @@ impl TxRing {
         if self.is_empty() {
             self.waiting_since = now;
         }
-        // The ring of entries may end among them.
+        // The entries may wrap around the end of their ring.
         let start = first as usize & (self.entries.len() - 1);
         let (ahead, wrapped) = entries.split_at(entries.len().min(self.entries.len() - start));
         self.entries[start..start + ahead.len()].copy_from_slice(ahead);
@@ -161,14 +161,14 @@ impl TxRing {
         position
     }
 
-    /// What a position carries.
+    /// The entries of a position.
     pub(crate) fn entries(&self, position: Position) -> impl Iterator<Item = Entry> {
         let slot = self.slot(position);
         let (first, mask) = (slot.first as usize, self.entries.len() - 1);
         (0..usize::from(slot.entries)).map(move |i| self.entries[(first + i) & mask])
     }
 
-    /// Notes an arrival that was not known before.
+    /// Marks a position as arrived.
     fn arrived(&mut self, position: Position, now: Instant, acked: &mut Acked) {
         let slot = self.slot_mut(position);
         let (state, fresh) = (slot.state, slot.sendings == 1);
@@ -185,19 +185,20 @@ impl TxRing {
         }
     }
 
-    /// Whether an ack speaks of positions that were sent.
+    /// Checks that an ack covers only positions that were sent.
     pub(crate) fn check_ack(&self, ack: Position) -> Result<(), Reject> {
         if ack.ahead_of(self.head) <= 0 { Ok(()) } else { Err(Reject::AckOfUnsent) }
     }
 
-    /// Whether the bitmap of a nack, which begins at `ack`, does. One that is far behind, with all
-    /// of its bitmap, is only old.
+    /// Checks the same of a nack's bitmap, which begins at `ack`. A bitmap that lies far behind is
+    /// valid: it is only old.
     pub(crate) fn check_bitmap(&self, ack: Position, bitmap: &Bitmap) -> Result<(), Reject> {
         let named = highest_bit(bitmap).map_or(0, |bit| bit + 1);
         self.check_ack(ack.plus(named))
     }
 
-    /// The receiver has everything before `ack`, which was [checked](Self::check_ack).
+    /// Takes a cumulative ack that was [checked](Self::check_ack): everything before `ack` has
+    /// arrived.
     pub(crate) fn acked(&mut self, ack: Position, now: Instant) -> Acked {
         let mut acked = Acked::default();
         while ack.ahead_of(self.tail) > 0 {
@@ -208,8 +209,9 @@ impl TxRing {
         acked
     }
 
-    /// The receiver has what `bitmap` says from `ack` on, and lacks the rest as of packet
-    /// `newest`. Calls `lost` with the packet number of every position that is newly lost.
+    /// Takes a nack: when the receiver had seen packets up to `newest`, it had the positions that
+    /// `bitmap` names from `ack` on, and lacked the others. Calls `lost` with the packet number of
+    /// every position that is newly lost.
     pub(crate) fn nacked(
         &mut self,
         ack: Position,
@@ -245,8 +247,8 @@ impl TxRing {
         true
     }
 
-    /// Gives up on the newest position in flight: sent again, it shows what of those before it is
-    /// missing.
+    /// Marks the newest position in flight as lost. Sent again, it reveals which positions before
+    /// it are missing.
     pub(crate) fn mark_newest_lost(&mut self) {
         let mut position = self.head;
         while self.in_flight > 0 && position.ahead_of(self.tail) > 0 {
@@ -257,8 +259,8 @@ impl TxRing {
         }
     }
 
-    /// Gives up on all positions in flight: they will be sent again, the oldest first. Returns how
-    /// many they were.
+    /// Marks all positions in flight as lost, to be sent again, the oldest first. Returns their
+    /// number.
     pub(crate) fn mark_all_lost(&mut self) -> u32 {
         let marked = self.in_flight;
         let mut position = self.tail;
@@ -281,10 +283,10 @@ impl TxRing {
         Some(position)
     }
 
-    /// The position goes out again.
+    /// Marks a lost position as in flight again, in the frame `packet`.
     pub(crate) fn resent(&mut self, position: Position, packet: PacketNumber, now: Instant) {
         let slot = self.slot_mut(position);
-        assert_eq!(slot.state, State::Lost, "only what is lost is sent again");
+        assert_eq!(slot.state, State::Lost, "only lost positions are sent again");
         slot.sendings = slot.sendings.saturating_add(1);
         (slot.state, slot.packet, slot.sent_at) = (State::Sent, packet, now);
         self.lost -= 1;
@@ -292,7 +294,7 @@ impl TxRing {
     }
 }
 
-/// The highest bit of a bitmap that is set: a bitmap ends with what has arrived.
+/// The highest bit that is set in a bitmap: it stands for the newest position that has arrived.
 fn highest_bit(bitmap: &Bitmap) -> Option<u32> {
     let last = bitmap.last()?;
     (bitmap.len() as u32 * 64).checked_sub(last.leading_zeros() + 1)
@@ -302,18 +304,16 @@ fn is_set(bitmap: &Bitmap, bit: u32) -> bool {
     bitmap[bit as usize / 64] >> (bit % 64) & 1 != 0
 }
 
-/// What a position means to its receiver.
+/// Whether a received position is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The first time.
     New,
-    /// Not the first time.
     Duplicate,
 }
 
 /// The receiver's side of a ring.
 pub(crate) struct RxRing {
-    /// One bit a position: arrived, for positions from `next` on.
+    /// One bit for each position from `next` on: whether it has arrived.
     arrived: Box<[u64]>,
     len: u32,
     /// The first position that has not arrived.
@@ -323,7 +323,7 @@ pub(crate) struct RxRing {
 }
 
 impl RxRing {
-    /// `len`: positions, a power of two, at least 64 are kept; `first`: the first to come.
+    /// `len`: positions, a power of two; `first`: the first to arrive.
     pub(crate) fn new(len: u16, first: Position) -> Self {
         let words = usize::from(len).div_ceil(64);
         Self { arrived: vec![0; words].into(), len: u32::from(len), next: first, end: first }
@@ -345,7 +345,7 @@ impl RxRing {
         self.arrived[word] & bit != 0
     }
 
-    /// What a frame with this position would be.
+    /// Returns whether a frame with this position is new.
     ///
     /// # Errors
     /// `Window` if it is farther ahead than the ring is long.
@@ -360,10 +360,10 @@ impl RxRing {
         Ok(if self.has(position) { Arrival::Duplicate } else { Arrival::New })
     }
 
-    /// A frame with this position, which is new, has come.
+    /// Marks a new position as arrived.
     pub(crate) fn arrive(&mut self, position: Position) {
         if position == self.next && !self.has_gap() {
-            // In order, as usual: there is nothing to remember.
+            // In order, the usual case: no bits to set.
             self.next = position.plus(1);
             self.end = self.next;
             return;
@@ -380,12 +380,12 @@ impl RxRing {
         }
     }
 
-    /// Whether something is missing before something that has arrived.
+    /// Whether a position is missing before one that has arrived.
     pub(crate) fn has_gap(&self) -> bool {
         self.next != self.end
     }
 
-    /// What has arrived from [`next`](Self::next) on; empty if nothing is missing.
+    /// The positions that have arrived from [`next`](Self::next) on; empty if none is missing.
     pub(crate) fn bitmap(&self) -> Bitmap {
         let mut bitmap = Bitmap::new();
         let span = self.end.ahead_of(self.next).cast_unsigned();

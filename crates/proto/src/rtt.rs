@@ -1,6 +1,6 @@
-//! Round-trip time and the timer that follows from it (Jacobson 1988; RFC 6298).
+//! Round-trip time and the retransmission timer derived from it (Jacobson 1988; RFC 6298).
 //!
-//! Every frame with an ack brings a sample, so all of this is counted in whole nanoseconds.
+//! Every frame with an ack brings a sample, so all arithmetic is in integer nanoseconds.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const INITIAL_NS: u64 = 5_000_000;
 const TIMEOUT_NS_MIN: u64 = 5_000_000;
 /// Upper bound of the retransmission timer, back-off included.
 const TIMEOUT_NS_MAX: u64 = 1_000_000_000;
-/// A longer sample says no more than this: it keeps the sums far from overflow.
+/// Upper bound of a sample, so that sums do not overflow.
 const SAMPLE_NS_MAX: u64 = 1 << 40;
 
 /// Smoothed round-trip time of a channel.
@@ -47,14 +47,13 @@ impl Rtt {
         Duration::from_nanos(self.smoothed_ns)
     }
 
-    /// The shortest sample: the way there and back with nothing else on it. Zero before the first:
-    /// a path that is never tried is never measured.
+    /// The shortest sample: the round trip without queueing. Zero before the first sample, so that
+    /// a path which was never measured is tried.
     pub(crate) fn least(&self) -> Duration {
         Duration::from_nanos(self.least_ns)
     }
 
-    /// How long to wait for an ack before a frame is sent again, for the `expiries`-th time in a
-    /// row without progress, in nanoseconds.
+    /// Retransmission timeout in nanoseconds, after `expiries` expiries in a row without progress.
     pub(crate) fn timeout_ns(&self, expiries: u32) -> u64 {
         let base_ns = (self.smoothed_ns + self.variation_ns * 4).max(TIMEOUT_NS_MIN);
         (base_ns << expiries.min(10)).min(TIMEOUT_NS_MAX)

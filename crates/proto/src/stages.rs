@@ -1,22 +1,24 @@
-//! When a request passes from one stage to the next. Kept by slot, and only on channels whose host
-//! asked for it (PROTOCOL.md, "Stage times"); nothing else depends on it.
+//! Times at which a request passes from one stage to the next, kept by slot. They are kept only on
+//! channels whose host has asked for them (PROTOCOL.md, "Stage times"), and nothing else depends on
+//! them.
 
 use tyche_wire::Times;
 
 use crate::time::Instant;
 
-/// How an operation got through its channel. Of one in several pieces, the piece that ended last.
+/// Stage times of an operation on its channel. If it was cut into pieces, those of the piece that
+/// ended last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchange {
-    /// When it got its place at the target, a slot of the `remq`.
+    /// When it took a slot of the `remq`.
     pub issued_at: Instant,
     /// When the last of its frames was composed for the first time.
     pub sent_at: Instant,
-    /// What the target says of its time there. Not to be trusted.
+    /// Stage times as reported by the target, unchecked.
     pub target: Times,
 }
 
-/// The host's view of all slots of a channel.
+/// Stage times of a channel's slots, at the host.
 pub(crate) struct Exchanges(Box<[Exchange]>);
 
 impl Exchanges {
@@ -41,14 +43,15 @@ impl Exchanges {
     }
 }
 
-/// The target's view: the requests that the disk has answered and that wait to be told.
+/// Stage times of a channel's slots, at the target: of requests that the disk has completed and
+/// whose completions wait to be sent.
 pub(crate) struct Answers(Box<[Option<Answer>]>);
 
 #[derive(Clone, Copy)]
 struct Answer {
-    /// When the disk's answer was taken.
+    /// When the completion was taken from the disk.
     at: Instant,
-    /// Everything up to then.
+    /// Stage times up to that moment.
     times: Times,
 }
 
@@ -61,7 +64,7 @@ impl Answers {
         self.0[usize::from(slot)] = Some(Answer { at, times });
     }
 
-    /// What the completion shall say that is composed now.
+    /// Takes the stage times for the completion that is composed now.
     pub(crate) fn take(&mut self, slot: u16, now: Instant) -> Times {
         let Some(Answer { at, times }) = self.0[usize::from(slot)].take() else {
             return Times::ZERO;

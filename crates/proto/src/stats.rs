@@ -1,4 +1,4 @@
-//! Counters. What the network does wrong is counted here, by name, and nowhere else.
+//! Counters of channels, and of dropped frames by reason.
 
 use tyche_wire::Reject;
 
@@ -9,11 +9,11 @@ pub struct ChannelStats {
     pub retransmitted: u64,
     /// Positions that the peer reported missing.
     pub nacked: u64,
-    /// Frames that came twice.
+    /// Frames received with a position that had been received before.
     pub duplicates: u64,
-    /// Reports of missing positions sent.
+    /// Nacks sent.
     pub nacks_sent: u64,
-    /// Acks that found nothing to ride on.
+    /// Acks sent in a frame of their own.
     pub acks_sent: u64,
     /// Retransmission timers that expired.
     pub timeouts: u64,
@@ -30,17 +30,17 @@ impl std::ops::AddAssign for ChannelStats {
     }
 }
 
-/// How often a frame was dropped, by reason.
+/// Numbers of dropped frames, by reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectCounts([u64; Reject::ALL.len()]);
 
 impl RejectCounts {
-    /// Counts one.
+    /// Counts a dropped frame.
     pub fn add(&mut self, reject: Reject) {
         self.0[reject as usize] += 1;
     }
 
-    /// How often frames were dropped for this reason.
+    /// Number of frames dropped for this reason.
     pub fn of(&self, reject: Reject) -> u64 {
         self.0[reject as usize]
     }
@@ -50,7 +50,7 @@ impl RejectCounts {
         Reject::ALL.iter().map(|&reject| (reject, self.of(reject))).filter(|&(_, count)| count > 0)
     }
 
-    /// Dropped frames in all.
+    /// Number of all dropped frames.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }

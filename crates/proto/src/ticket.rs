@@ -1,9 +1,10 @@
-//! Tickets: how a target knows that a connect is fresh, and comes from where it says, before it
-//! looks anything up or takes memory for it. PROTOCOL.md, "Tickets".
+//! Tickets: they prove to a target that a Connect is fresh and comes from its source address,
+//! before the target looks anything up or takes memory for it. PROTOCOL.md, "Tickets".
 //!
-//! A ticket is the time at which it was handed out and a keyed hash over that time and the address
-//! that it was handed out to. The key is drawn when the link is opened and shared by its threads
-//! alone, so a ticket means nothing to another link, another target, or the next run of this one.
+//! A ticket is the time at which it was issued and a keyed hash over that time and the address that
+//! it was issued to. The key is random, made when the link is opened, and known to the threads of
+//! that link only. So a ticket is not valid on another link, at another target, or in the next run
+//! of this one.
 
 use std::hash::Hasher;
 use std::time::Duration;
@@ -13,25 +14,24 @@ use tyche_wire::{Mac, Reject, Ticket};
 
 use crate::time::Instant;
 
-/// How long a ticket is good for. Longer than a host repeats a connect (1.3 s). Higher: the target
-/// has to remember more attempts. Lower: hosts on slow links ask in vain.
+/// How long a ticket is valid: longer than a host repeats a Connect (1.3 s). Higher: the target has
+/// to remember more attempts. Lower: hosts on slow links are refused.
 pub(crate) const LIFE: Duration = Duration::from_secs(5);
 
-/// Bytes of the time at the front of a ticket.
+/// Bytes of the time, which is the first field of a ticket.
 const TIME_LEN: usize = 8;
 
-/// See the module.
+/// Issues and checks the tickets of a link.
 pub(crate) struct Tickets {
     key: [u8; 16],
 }
 
 impl Tickets {
-    /// Tickets with that key.
     pub(crate) fn new(key: u128) -> Self {
         Self { key: key.to_le_bytes() }
     }
 
-    /// A ticket for who has that address.
+    /// A ticket for the host at the address `to`.
     pub(crate) fn issue(&self, now: Instant, to: Mac) -> Ticket {
         let (mut ticket, time) = ([0; Ticket::LEN], now.0.to_le_bytes());
         ticket[..TIME_LEN].copy_from_slice(&time);
@@ -39,17 +39,19 @@ impl Tickets {
         Ticket(ticket)
     }
 
-    /// When a ticket was handed out.
+    /// Returns when a ticket was issued.
     ///
     /// # Errors
-    /// `Ticket` if it was not handed out to that address by this link, or too long ago.
+    /// `Ticket` if this link has not issued it to that address, or issued it more than [`LIFE`]
+    /// ago.
     pub(crate) fn check(
         &self,
         now: Instant,
         from: Mac,
         ticket: &Ticket,
     ) -> Result<Instant, Reject> {
-        let (time, hash) = ticket.0.split_first_chunk::<TIME_LEN>().expect("it is longer");
+        let (time, hash) =
+            ticket.0.split_first_chunk::<TIME_LEN>().expect("a ticket is longer than its time");
         let issued = Instant(u64::from_le_bytes(*time));
         let ours = self.hash(time, from) == hash;
         let fresh = issued <= now && now.since(issued) < LIFE;

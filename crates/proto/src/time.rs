@@ -1,4 +1,4 @@
-//! The core's own clock: nanoseconds since an arbitrary start, handed in by the caller.
+//! Time of the protocol: nanoseconds since an arbitrary start, passed in by the caller.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -13,7 +13,7 @@ impl Instant {
         Duration::from_nanos(self.ns_since(earlier))
     }
 
-    /// The same in nanoseconds.
+    /// Nanoseconds since `earlier`; zero if `earlier` is later.
     pub(crate) fn ns_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -40,7 +40,7 @@ impl Sub for Instant {
     }
 }
 
-/// The earlier of two deadlines, where there is any.
+/// The earlier of two deadlines that may be absent.
 pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,9 +1,9 @@
-//! Whose data are sent next, among the requests of a channel.
+//! The order in which the data of a channel's requests are sent.
 //!
-//! Requests are served one after the other rather than all at the same time: the same frames go
-//! out, but half of the requests end in half of the time, and the pages that are worked on are few
-//! enough to stay in a cache. Large requests and small ones stand in two queues that take turns,
-//! part by part, so that neither holds the other back.
+//! Requests are served one after the other, not all at the same time: the same frames go out, but
+//! half of the requests end in half of the time, and the pages in use are few enough to stay in a
+//! cache. Large and small requests wait in two queues, which are served alternately, one part of a
+//! frame each. So neither delays the other.
 
 use std::collections::VecDeque;
 
@@ -15,12 +15,12 @@ pub(crate) const LARGE: u32 = 16 << 10;
 pub(crate) struct Turns {
     small: VecDeque<u16>,
     large: VecDeque<u16>,
-    /// Whose turn it is, if both are there.
+    /// Whether the large requests are next, if both queues have any.
     large_next: bool,
 }
 
 impl Turns {
-    /// Room for `slots` slots.
+    /// `slots`: the number of slots of the channel.
     pub(crate) fn new(slots: usize) -> Self {
         let queue = || VecDeque::with_capacity(slots);
         Self { small: queue(), large: queue(), large_next: false }
@@ -39,7 +39,7 @@ impl Turns {
         self.len() == 0
     }
 
-    /// Whether it is the turn of the large ones.
+    /// Whether a large request is next.
     fn is_large_next(&self) -> bool {
         self.small.is_empty() || (self.large_next && !self.large.is_empty())
     }
@@ -49,7 +49,8 @@ impl Turns {
         if self.is_large_next() { &self.large } else { &self.small }.front().copied()
     }
 
-    /// The slot that was next has been given a part of a frame: its last one, or not.
+    /// A part of the [next](Self::next) slot's data has been put into a frame. `last`: it was the
+    /// slot's last part.
     pub(crate) fn served(&mut self, last: bool) {
         let large = self.is_large_next();
         self.large_next = !large;
@@ -58,12 +59,12 @@ impl Turns {
         }
     }
 
-    /// Whether there are large ones, which fill frames by themselves.
+    /// Whether there are large requests, which fill frames by themselves.
     pub(crate) fn has_large(&self) -> bool {
         !self.large.is_empty()
     }
 
-    /// Takes a slot out.
+    /// Removes a slot.
     pub(crate) fn remove(&mut self, slot: u16) {
         self.small.retain(|&other| other != slot);
         self.large.retain(|&other| other != slot);

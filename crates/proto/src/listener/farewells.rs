@@ -1,5 +1,5 @@
-//! Farewells that were answered: a host that has missed the answer says farewell again, when the
-//! channel is gone.
+//! Answered farewells: if the answer is lost, the host repeats its farewell when the channel is
+//! gone already.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use tyche_wire::{ChannelId, Cookie, Flags, Header, Kind, Mac, PacketNumber};
 
 use crate::channel::ChannelConfig;
 
-/// How many are kept. A host repeats its farewell for a fraction of a second.
+/// Answers that are kept. A host repeats its farewell for a fraction of a second.
 const KEPT_MAX: usize = 64;
 
 struct Farewell {
@@ -21,7 +21,7 @@ struct Farewell {
 pub(super) struct Farewells(VecDeque<Farewell>);
 
 impl Farewells {
-    /// A farewell on that channel gets this answer.
+    /// Keeps the answer to a farewell on a channel.
     pub(super) fn note(&mut self, config: &ChannelConfig, answer: Header) {
         if self.0.len() == KEPT_MAX {
             self.0.pop_front();
@@ -29,7 +29,7 @@ impl Farewells {
         self.0.push_back(Farewell { own: config.own, peer: config.peer_mac, answer });
     }
 
-    /// The answer to a farewell from `src` that was answered before.
+    /// The answer to a repeated farewell from `src`; `None` for any other frame.
     pub(super) fn repeated(&mut self, src: Mac, header: &Header) -> Option<Header> {
         if header.kind != Kind::Disconnect || header.flags.contains(Flags::REPLY) {
             return None;

@@ -1,4 +1,4 @@
-//! Discovery, probes, connects and fences: what a listener does before and beside its channels.
+//! Discovery, probes, Connects and fences: the work of a listener beside its channels.
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
@@ -16,11 +16,11 @@ use crate::rules::Rules;
 use crate::target::TargetChannel;
 use crate::time::Instant;
 
-/// What hosts ask that takes the registry.
+/// A question of a host that needs the registry.
 pub(super) enum Question {
     Discover(Mac, Discover),
     Connect(Mac, Instant, Box<Connect>),
-    /// On that channel.
+    /// With the channel that it has come on.
     Fence(ChannelId, Box<Fence>),
 }
 
@@ -45,15 +45,14 @@ impl<R: Rules> Listener<R> {
         Ok(())
     }
 
-    /// Whether hosts wait for an answer that needs the registry, or channels are to be reported
-    /// to it.
+    /// Whether [`serve_requests`](Self::serve_requests) has something to do.
     pub fn has_requests(&self) -> bool {
         let mut open = self.channels.iter().flatten();
         !self.questions.is_empty() || open.any(Open::needs_registry)
     }
 
-    /// Answers what needs the registry: discovery and connects; closes what others displaced, and
-    /// reports what is closed.
+    /// Does the work that needs the registry: answers Discovers, Connects and fences, reports signs
+    /// of life, stalled and closed channels, and closes channels that the registry names.
     pub fn serve_requests(&mut self, now: Instant, registry: &mut Registry) {
         self.report_life(registry);
         self.give_up_stalled(now, registry);
@@ -70,19 +69,20 @@ impl<R: Rules> Listener<R> {
         self.reap(registry);
     }
 
-    /// Tells the registry of channels that were asked for a sign of life and have shown one.
+    /// Reports channels that were asked for a sign of life and have shown one.
     fn report_life(&mut self, registry: &mut Registry) {
         let link = self.config.link;
         for (index, open) in self.channels.iter_mut().enumerate() {
             if let Some(open) = open.as_mut().filter(|open| open.shows_life()) {
                 open.asked_at = None;
-                let heard_at = open.heard_at().expect("it shows life");
+                let heard_at = open.heard_at().expect("a channel that shows life was heard");
                 registry.lives(heard_at, ChannelRef { link, channel: ChannelId(index as u16) });
             }
         }
     }
 
-    /// Does what the registry wants of channels of this link.
+    /// Closes the channels of this link that the registry names, and asks others for a sign of
+    /// life.
     fn obey(&mut self, now: Instant, registry: &mut Registry) {
         for channel in registry.take_closing(self.config.link) {
             self.close(channel);
@@ -98,13 +98,13 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// Lets go of closed channels that have nothing with the disk any more.
+    /// Removes closed channels that have no requests at the disk any more.
     fn reap(&mut self, registry: &mut Registry) {
         let mut closed = false;
         for (index, slot) in self.channels.iter_mut().enumerate() {
             if let Some(open) = slot.take_if(|open| open.is_over()) {
                 let channel = ChannelId(index as u16);
-                // A channel that no frame came for has no outcomes: they would drive out others'.
+                // The outcomes of a channel without requests would only displace those of others.
                 let target = open.target.as_ref().filter(|_| !open.is_done);
                 let outcomes = target.map(TargetChannel::outcomes);
                 let reference = ChannelRef { link: self.config.link, channel };
@@ -206,13 +206,13 @@ impl<R: Rules> Listener<R> {
         Rejection { attempt, versions: Versions::OURS, reason, target: self.identity, detail }
     }
 
-    /// Closes another channel of the session. Answers only once it is closed and nothing of it is
-    /// with the disk; until then the host asks again.
+    /// Handles a fence: closes another channel of the asker's session. It is answered only when
+    /// that channel is closed and has no requests at the disk; until then, the host repeats it.
     fn fence(&mut self, channel: ChannelId, fence: &Fence, registry: &mut Registry) {
         let asker = ChannelRef { link: self.config.link, channel };
         let mut answer = registry.fence::<R>(asker, fence);
         if answer == FenceAnswer::Wait {
-            // Most likely it is on this link.
+            // The channel may be on this link.
             for channel in registry.take_closing(self.config.link) {
                 self.close(channel);
             }
@@ -300,7 +300,7 @@ impl<R: Rules> Listener<R> {
         accept
     }
 
-    /// Closes the oldest channel that no frame has come for, if there are too many.
+    /// Closes the oldest half-open channel if there are too many.
     fn make_room_for_half_open(&mut self) {
         let half_open = self.channels.iter_mut().flatten().filter(|open| open.is_half_open());
         let half_open: ArrayVec<_, { HALF_OPEN_MAX + 1 }> = half_open.collect();

@@ -1,7 +1,8 @@
-//! A target on one link: answers discovery and probes, opens and closes channels, and drives them.
+//! A target's protocol on one link: it answers discovery and probes, opens and closes channels, and
+//! drives them.
 //!
 //! One input (`handle_frame`, `complete`, `handle_timeout`), then drain the outputs: `poll_event`
-//! until it has nothing more, `serve_requests` if [`Listener::has_requests`], `poll_transmit`.
+//! until `None`, `serve_requests` if [`Listener::has_requests`], `poll_transmit` until false.
 
 mod farewells;
 mod handshake;
@@ -31,28 +32,28 @@ use crate::target::{Action, TargetChannel};
 use crate::ticket::Tickets;
 use crate::time::{Instant, earliest};
 
-/// Requests of hosts without a channel that wait to be served, and fences of those with one; more
-/// are dropped and asked again.
+/// Questions of hosts without a channel that wait for the registry at once, and as many fences.
+/// More are dropped, and their hosts repeat them.
 const REQUESTS_MAX: usize = 64;
-/// The least time between two frames of a kind that are taken, on average. Lower: in a flood
-/// sessions get less of the link's thread. Higher: new hosts wait longer in one. A Connect costs
-/// most, a Hello takes no look at the registry.
+/// The least time between two frames of a kind that are taken, on average. Lower: sessions get less
+/// of the link's thread in a flood. Higher: new hosts wait longer in a flood. A Connect costs most;
+/// a Hello does not need the registry.
 const DISCOVER_INTERVAL: Duration = Duration::from_micros(100);
 const HELLO_INTERVAL: Duration = Duration::from_micros(50);
 const CONNECT_INTERVAL: Duration = Duration::from_micros(200);
-/// How many of a kind may come at once.
+/// Frames of a kind that may come at once.
 const BURST: u32 = 64;
-/// Frames outside of channels, or of channels that are gone, that wait to be sent.
+/// Frames that wait to be sent outside of channels, or on channels that are gone.
 const OUTBOX_MAX: usize = 256;
-/// Fences of a channel that wait to be answered.
+/// Answers to fences that wait on a channel.
 const FENCES_MAX: usize = 8;
-/// Channels of a link at once that no frame has come for. More are closed, the oldest first: they
-/// have cost nothing, and their hosts ask again.
+/// Half-open channels of a link at once. If there are more, the oldest is closed: it has no memory,
+/// and its host connects again.
 const HALF_OPEN_MAX: usize = 32;
-/// How long a channel waits for its first frame. A host sends one at once, and again.
+/// How long a channel may be half-open. A host sends a frame at once, and repeats it.
 const HALF_OPEN_LIFE: Duration = Duration::from_secs(2);
-/// The least time between two resets, and between two refusals of another version: garbage must
-/// not make us talk.
+/// The least time between two Resets or refusals of another version, so that invalid frames do not
+/// cause a flood of answers.
 const RESET_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A link of a target.
@@ -66,9 +67,10 @@ pub struct ListenerConfig {
     pub rings: [u16; 2],
 }
 
-/// The part of a link that a listener serves, if several share it: channels whose cookies have its
-/// number in their first byte, and connects with that in the first byte of the host's cookie. Those
-/// are meant modulo the number of listeners. All other frames are the first's.
+/// The part of a link that a listener serves, if several share the link. A frame of a channel
+/// belongs to the part that the first byte of its cookie names, modulo the number of parts; a
+/// Connect to the one that the first byte of the host's cookie names. All other frames belong to
+/// the first part.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     index: u8,
@@ -78,17 +80,17 @@ pub struct Part {
 }
 
 impl Part {
-    /// The parts of a link. `random`: a source of secrets.
+    /// All parts of a link. `random`: a cryptographic source.
     ///
     /// # Panics
-    /// Unless there is one at least.
+    /// If `of` is 0.
     pub fn all(of: u8, random: &mut dyn FnMut() -> u64) -> impl Iterator<Item = Self> {
-        assert!(of > 0, "a link in no parts");
+        assert!(of > 0, "a link needs at least one part");
         let key = u128::from(random()) << 64 | u128::from(random());
         (0..of).map(move |index| Self { index, of, key })
     }
 
-    /// Its number.
+    /// Number of the part, from 0 on.
     pub fn index(&self) -> u8 {
         self.index
     }
@@ -98,7 +100,7 @@ impl Part {
         self.of
     }
 
-    /// A cookie of this part, made of a random one.
+    /// Makes a cookie of this part from a random number.
     fn cookie(self, random: u64) -> u64 {
         let first = random as u8;
         let own = first - first % self.of;
@@ -110,24 +112,23 @@ impl Part {
 /// What happened on a link of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerEvent {
-    /// The first frame of a channel has come: it needs memory for `damq_pages` pages.
+    /// The first frame of a channel has come: the channel needs memory for `damq_pages` pages.
     Opened {
         /// The channel.
         channel: ChannelId,
         /// Index of its export.
         export: usize,
-        /// The [`boot`](crate::ExportConfig::boot) that its host was told when it was accepted: the
-        /// export may have another one by now.
+        /// The [`boot`](crate::ExportConfig::boot) in the channel's Accept: the export may have
+        /// another one by now.
         boot: Uuid,
         /// Pages of its `damq`.
         damq_pages: u32,
         /// Slots of its `remq`.
         queue_size: u16,
-        /// Whether the host wants to know where the time of its requests goes:
-        /// [`Listener::note_times`].
+        /// Whether the host wants stage times: [`Listener::note_times`].
         stages: bool,
     },
-    /// Something is to be done for a request. A [`Action::Place`] speaks of the frame that was
+    /// Something is to be done for a request. An [`Action::Place`] refers to the frame that was
     /// handled last.
     Action {
         /// The channel.
@@ -135,15 +136,15 @@ pub enum ListenerEvent {
         /// What to do.
         action: Action,
     },
-    /// The channel is closed and nothing of it is with the disk: its memory may go. Its index may
-    /// be used again from now on.
+    /// The channel is closed and has no requests at the disk: its memory may be freed. Its index
+    /// may be used again from now on.
     Closed {
         /// The channel.
         channel: ChannelId,
     },
 }
 
-/// What a channel looks like, for statistics.
+/// State of a channel, for statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelReport {
     /// The channel.
@@ -154,7 +155,7 @@ pub struct ChannelReport {
     pub host: Mac,
     /// Longest frame in bytes.
     pub frame_len: u32,
-    /// Requests with the disk.
+    /// Requests at the disk.
     pub executing: usize,
     /// Smoothed round-trip time.
     pub rtt: Duration,
@@ -167,11 +168,11 @@ pub struct ChannelReport {
 /// See the module.
 pub struct Listener<R = Sound> {
     config: ListenerConfig,
-    /// Channels by index; a closed one leaves a gap that is used again.
+    /// Channels by index; a removed one leaves a gap that is used again.
     channels: Vec<Option<Open<R>>>,
-    /// The channel to be asked first for a frame, so that each gets its turn.
+    /// Index of the channel that is polled first for a frame (round robin).
     turn: usize,
-    /// Makes cookies.
+    /// Cryptographic source, for cookies.
     random: Box<dyn FnMut() -> u64 + Send>,
     questions: VecDeque<Question>,
     tickets: Tickets,
@@ -184,9 +185,9 @@ pub struct Listener<R = Sound> {
     discovers: Pace,
     hellos: Pace,
     connects: Pace,
-    /// The target.
+    /// UUID of the target.
     identity: Uuid,
-    /// Bits by which the target knows cookies of its own, also of a former run.
+    /// The upper 16 bits of the target's cookies, the same in every run.
     mark: u16,
     rejects: RejectCounts,
     /// Counters of channels that are closed.
@@ -194,13 +195,13 @@ pub struct Listener<R = Sound> {
 }
 
 impl<R: Rules> Listener<R> {
-    /// `target`: the target's identity; `random`: a source of secrets.
+    /// `target`: the target's UUID; `random`: a cryptographic source.
     pub fn new(
         config: ListenerConfig,
         target: Uuid,
         mut random: Box<dyn FnMut() -> u64 + Send>,
     ) -> Self {
-        let part = Part::all(1, &mut *random).next().expect("there is one");
+        let part = Part::all(1, &mut *random).next().expect("a link has at least one part");
         Self::of_part(config, target, part, random)
     }
 
@@ -234,7 +235,7 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// Takes a frame. What is wrong with it is counted.
+    /// Takes a frame. A rejected frame is counted.
     pub fn handle_frame(&mut self, now: Instant, head: &[u8; HEAD_LEN], payload: &[u8]) {
         if let Err(reject) = self.try_handle_frame(now, head, payload) {
             self.rejects.add(reject);
@@ -256,7 +257,7 @@ impl<R: Rules> Listener<R> {
         if header.kind != Kind::Discover && Mac::destination(head).is_group() {
             return Err(Reject::Destination);
         }
-        // Before a look at the rest, so that a flood costs as little as can be.
+        // Before the payload is parsed, so that a flood costs little.
         let is_taken = match header.kind {
             Kind::Discover => self.discovers.takes(now),
             Kind::Hello => self.hellos.takes(now),
@@ -274,7 +275,7 @@ impl<R: Rules> Listener<R> {
         self.handle_control(now, src, &header, pdu.decode())
     }
 
-    /// Tells a host that speaks another version which one this is.
+    /// Answers the Discover of a host that speaks another version.
     fn refuse_version(&mut self, now: Instant, head: &[u8; HEAD_LEN], payload: &[u8]) {
         let greeting = Greeting::parse(head, payload).filter(|it| it.kind == Kind::Discover);
         if let Some(greeting) = greeting.filter(|_| now >= self.reset_after) {
@@ -308,7 +309,7 @@ impl<R: Rules> Listener<R> {
                     Err(_) if !R::CHECK_TICKET => now,
                     checked => checked?,
                 };
-                // After the ticket: only those that can receive an answer take of the time.
+                // After the ticket: only hosts that can receive an answer use up the rate.
                 if !self.connects.takes(now) {
                     return Err(Reject::Busy);
                 }
@@ -318,11 +319,11 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// Takes a question if there is room. Those who have no channel take none of the room for
-    /// fences, which writes wait for.
+    /// Queues a question if there is room. Fences have room of their own, because writes wait for
+    /// them.
     ///
     /// # Errors
-    /// `Busy` if there is none.
+    /// `Busy` if there is no room.
     fn ask(&mut self, question: Question) -> Result<(), Reject> {
         let of_channel = |it: &Question| matches!(it, Question::Fence(..));
         let alike = self.questions.iter().filter(|it| of_channel(it) == of_channel(&question));
@@ -377,10 +378,10 @@ impl<R: Rules> Listener<R> {
         Ok(())
     }
 
-    /// Answers a farewell on a channel that is closed or closing, if the host repeats it.
+    /// Answers a repeated farewell on a channel that is closed or closing.
     ///
     /// # Errors
-    /// `Channel` if the frame is none.
+    /// `Channel` if the frame is not a repeated farewell.
     fn answer_again(&mut self, src: Mac, header: &Header, payload: &[u8]) -> Result<(), Reject> {
         let answer = self.farewells.repeated(src, header).ok_or(Reject::Channel)?;
         parse_body::<R>(header, payload)?;
@@ -388,8 +389,8 @@ impl<R: Rules> Listener<R> {
         Ok(())
     }
 
-    /// A frame for a channel that is not there, though its cookie is one of ours: the host talks
-    /// to a former run of this target, or to a channel that was given up.
+    /// Answers a frame for an unknown channel with a Reset, if the cookie was made by this target:
+    /// in a former run, or for a channel that was given up.
     fn reset(&mut self, now: Instant, src: Mac, header: &Header) {
         if (header.cookie.0 >> 48) as u16 != self.mark || now < self.reset_after {
             return;
@@ -410,7 +411,7 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// The channels of the link share the room for frames that have come.
+    /// Divides the receive window among the channels of the link.
     fn share_receiver(&mut self) {
         let open = |open: &&mut Open<R>| !open.closing;
         let targets = self.channels.iter_mut().flatten().filter(open);
@@ -422,15 +423,15 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// Closes a channel: its frames are dropped from now on. It is gone when its last request is
-    /// back from the disk.
+    /// Closes a channel: its frames are dropped from now on. It is removed when the disk has
+    /// completed its last request.
     pub fn close(&mut self, channel: ChannelId) {
         if let Some(Some(open)) = self.channels.get_mut(usize::from(channel.0)) {
             open.closing = true;
         }
     }
 
-    /// Closes all channels, and tells their hosts: the target ends.
+    /// Closes all channels and sends farewells to their hosts, when the target ends.
     pub fn shut_down(&mut self, now: Instant) {
         for open in self.channels.iter_mut().flatten().filter(|open| !open.closing) {
             open.closing = true;
@@ -441,15 +442,15 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// The channel of a request that is with the disk.
+    /// The channel of a request that is at the disk.
     fn busy(&mut self, channel: ChannelId) -> &mut TargetChannel<R> {
         let open = self.channels[usize::from(channel.0)].as_mut();
         let target = open.and_then(|open| open.target.as_mut());
         target.expect("a channel outlives its requests")
     }
 
-    /// Notes where a request's time went until `now`, right before it [completes](Self::complete);
-    /// `transmit_ns` is found out here. Means nothing on a channel without stages.
+    /// Notes the stage times of a request until `now`, right before it [completes](Self::complete).
+    /// `transmit_ns` is measured by the listener. Has no effect on a channel without stage times.
     ///
     /// # Panics
     /// If the channel is not open.
@@ -457,9 +458,9 @@ impl<R: Rules> Listener<R> {
         self.busy(channel).note_times(now, tag, times);
     }
 
-    /// The disk has executed a request. Completions of closed channels are welcome: they are what
-    /// the channel still waits for. Returns whether the request keeps its pages, for its data are
-    /// to be sent; if not, they are free at once.
+    /// Completes a request that the disk has executed, also on a closed channel, which waits for
+    /// that. Returns whether the request keeps its pages, because its data are to be sent; if not,
+    /// they are free at once.
     ///
     /// # Panics
     /// If the request was not handed out for execution.
@@ -467,7 +468,7 @@ impl<R: Rules> Listener<R> {
         self.busy(channel).complete(tag, status)
     }
 
-    /// Tells all channels of an export what happened to it.
+    /// Sends an event to all hosts of an export.
     pub fn notify(&mut self, export: usize, event: Event) {
         let channels = self.channels.iter_mut().flatten();
         for open in channels.filter(|open| open.grant.export == export) {
@@ -478,7 +479,7 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<ListenerEvent> {
         self.events.pop_front()
     }
@@ -515,7 +516,7 @@ impl<R: Rules> Listener<R> {
         false
     }
 
-    /// Time has passed.
+    /// Runs the timers that have expired.
     pub fn handle_timeout(&mut self, now: Instant) {
         for open in self.channels.iter_mut().flatten().filter(|open| !open.closing) {
             open.closing = match &mut open.target {
@@ -527,7 +528,7 @@ impl<R: Rules> Listener<R> {
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) and
-    /// [`poll_transmit`](Self::poll_transmit) if nothing happens before.
+    /// [`poll_transmit`](Self::poll_transmit) if there is no other input before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let open = self.channels.iter().flatten().filter(|open| !open.closing);
         open.map(|open| match &open.target {
@@ -537,7 +538,7 @@ impl<R: Rules> Listener<R> {
         .fold(None, earliest)
     }
 
-    /// Dropped frames.
+    /// Numbers of dropped frames, by reason.
     pub fn rejects(&self) -> &RejectCounts {
         &self.rejects
     }

@@ -1,4 +1,4 @@
-//! A channel that was accepted, as its link knows it.
+//! A channel that was accepted, with its state at the listener.
 
 use std::collections::VecDeque;
 
@@ -18,27 +18,28 @@ pub(super) struct Open<R> {
     pub(super) grant: Grant,
     pub(super) accept: Accept,
     pub(super) accepted_at: Instant,
-    /// What drives it, from its first frame on: nothing is taken for a host that only asks.
+    /// The target's end of the channel, from its first frame on: a half-open channel takes no
+    /// memory.
     pub(super) target: Option<TargetChannel<R>>,
-    /// What happened to the export before its first frame.
+    /// An event of the export before the first frame.
     pub(super) missed: Option<Event>,
-    /// Frames are dropped; the channel goes when its last request is back from the disk.
+    /// Its frames are dropped. The channel is removed when the disk has completed its last request.
     pub(super) closing: bool,
-    /// Its host has said farewell, and so knows what became of its requests.
+    /// Its host has said farewell, and knows the outcomes of its requests.
     pub(super) is_done: bool,
-    /// When it was asked for a sign of life, for the registry.
+    /// When the registry had it asked for a sign of life.
     pub(super) asked_at: Option<Instant>,
-    /// Its frames do not get through to the host, says its link: the registry is to be asked.
+    /// It is stalled: the registry decides whether to give it up.
     pub(super) is_doubted: bool,
-    /// When that was last so.
+    /// When it was last found stalled.
     pub(super) doubted_at: Instant,
-    /// Fences that it has asked for, to be answered.
+    /// Answers to fences, to be sent on this channel.
     pub(super) fenced: ArrayVec<Fenced, FENCES_MAX>,
 }
 
 impl<R: Rules> Open<R> {
-    /// Takes a frame that is the channel's own, whole or not at all: memory is taken with the first
-    /// that has nothing wrong.
+    /// Takes a frame of this channel, whole or not at all. Memory is taken with the first valid
+    /// one.
     ///
     /// # Errors
     /// The first thing that is wrong with it.
@@ -76,37 +77,37 @@ impl<R: Rules> Open<R> {
             self.target = None;
         }
         taken?;
-        let target = self.target.as_mut().expect("it has taken a frame");
+        let target = self.target.as_mut().expect("the channel has taken a frame");
         if let Some(event) = self.missed.take() {
             target.notify(event);
         }
         Ok(target)
     }
 
-    /// Closed, and nothing of it is with the disk or to be sent any more.
+    /// Whether it is closed, with no requests at the disk and no farewell to be sent.
     pub(super) fn is_over(&self) -> bool {
         let rests =
             |target: &TargetChannel<R>| target.executing() == 0 && target.farewell.is_none();
         self.closing && self.target.as_ref().is_none_or(rests)
     }
 
-    /// The registry is to be told of it, or asked.
+    /// Whether it has something for the registry.
     pub(super) fn needs_registry(&self) -> bool {
         self.is_over() || self.shows_life() || self.is_doubted
     }
 
-    /// No frame has come for it.
+    /// Whether no frame has come for it.
     pub(super) fn is_half_open(&self) -> bool {
         !self.closing && self.target.is_none()
     }
 
-    /// It was asked for a sign of life, and was heard since.
+    /// Whether it was asked for a sign of life and heard since.
     pub(super) fn shows_life(&self) -> bool {
         let heard_at = || self.heard_at();
         self.asked_at.is_some_and(|asked_at| heard_at().is_some_and(|heard_at| heard_at > asked_at))
     }
 
-    /// When a valid frame of it came last.
+    /// When the last valid frame came.
     pub(super) fn heard_at(&self) -> Option<Instant> {
         self.target.as_ref().map(|target| target.channel.heard_at())
     }

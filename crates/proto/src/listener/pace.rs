@@ -1,17 +1,17 @@
-//! How many frames of one kind from hosts without a channel a link takes.
+//! Rate limit for frames of one kind from hosts without a channel.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// One frame in each interval, on average. More are dropped, and their hosts send them again: what
-/// a flood of them costs is bounded, and the sessions of the link go on.
+/// Admits one frame per interval, on average. More are dropped, and their hosts repeat them. So the
+/// cost of a flood is bounded, and the sessions of the link go on.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,
-    /// How many may come at once.
+    /// Frames that may come at once.
     burst: u32,
-    /// When the time of the frames that were taken is used up.
+    /// When the intervals of the frames that were taken end.
     until: Instant,
 }
 
@@ -20,7 +20,7 @@ impl Pace {
         Self { interval, burst, until: Instant(0) }
     }
 
-    /// Whether a frame that has come now is taken.
+    /// Whether to take a frame that has come now.
     pub(super) fn takes(&mut self, now: Instant) -> bool {
         let until = self.until.max(now) + self.interval;
         let taken = until.since(now) <= self.interval * self.burst;

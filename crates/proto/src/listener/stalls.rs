@@ -1,5 +1,5 @@
-//! Failure detector of a target: gives up a channel whose frames do not get through to the host
-//! any more, if another channel of the session lives. The host cannot see it: it hears the target
+//! Failure detector of a target: gives up a channel whose frames the host does not acknowledge any
+//! more, if another channel of the session lives. The host cannot notice: it may hear the target,
 //! and waits for answers. PROTOCOL.md, "Sessions, takeover and reconnect".
 
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::rules::Rules;
 use crate::time::Instant;
 
 /// How long a frame to the host may stay without an ack if the session has another channel that
-/// lives: as long as one to the target may. Lower: a burst of losses costs a channel. Higher:
+/// lives; the same as for a frame to the target. Lower: a burst of losses costs a channel. Higher:
 /// requests whose answers are lost wait longer.
 const STALL_AMONG_OTHERS: Duration = Duration::from_millis(600);
-/// How often the other channels of a session are asked for a sign of life meanwhile.
+/// Time between two questions for a sign of life to the other channels.
 const STALL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl<R: Rules> Open<R> {
-    /// When its oldest frame has been without an ack for too long.
+    /// When the channel counts as stalled, if its oldest frame stays without an ack.
     pub(super) fn stalls_at(&self) -> Option<Instant> {
         let channel = &self.target.as_ref().filter(|_| !self.closing)?.channel;
         let at = channel.stuck_since()? + STALL_AMONG_OTHERS.max(channel.rtt() * 4);
@@ -29,7 +29,7 @@ impl<R: Rules> Open<R> {
 }
 
 impl<R: Rules> Listener<R> {
-    /// Notes which channels are stalled: the registry is to be asked about them.
+    /// Notes which channels are stalled, for [`give_up_stalled`](Self::give_up_stalled).
     pub(super) fn doubt_stalled(&mut self, now: Instant) {
         for open in self.channels.iter_mut().flatten() {
             if open.stalls_at().is_some_and(|at| at <= now) {
@@ -38,8 +38,8 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// Gives up channels that are stalled, if their sessions have others that live. The others are
-    /// asked for a sign of life; if they are silent, too, nothing is won by giving up one.
+    /// Gives up stalled channels whose sessions have another channel that lives. The others are
+    /// asked for a sign of life; if they are all silent, giving up one would not help.
     pub(super) fn give_up_stalled(&mut self, now: Instant, registry: &mut Registry) {
         let link = self.config.link;
         for (index, open) in self.channels.iter_mut().enumerate() {

@@ -1,12 +1,13 @@
 //! What the queues of one session share at the host.
 //!
 //! A session may have several queues: each is a [`Session`](crate::Session) of its own for one
-//! thread, with its own channels, requests and fences. What they must know of each other is here:
-//! the export, whether the session is over, and the target's volatile cache. A flush on one queue
-//! promises that what was completed on *all* of them before it will last.
+//! thread, with its own channels, requests and fences. They share the export, whether the session
+//! is over, and what is known of the target's volatile cache: a flush on one queue promises that
+//! the writes completed before it on *all* queues will last.
 //!
-//! On the data path a queue writes only to its own line, and reads those of the others for a flush
-//! alone. A lock is taken in handshakes, and after a loss.
+//! On the data path a queue writes only to its own line, and reads those of the others only for a
+//! flush. No request takes the lock: it is for handshakes, timers and rare events (a resize, a
+//! loss, a failure).
 //!
 //! ```text
 //! line of queue 0:   written  epoch, count        flushed by it   of 0, of 1, ..
@@ -29,20 +30,20 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 /// Queues that a session has at most.
 pub const QUEUES_MAX: usize = 64;
 
-/// Generations that are remembered: those that some queue may not have left yet.
+/// Generations that are remembered, because a queue may still be in them.
 const EPOCHS_MAX: usize = 256;
-/// Numbers of epochs, from 1 on: after the last comes the first again.
+/// Number of epochs. They are numbered from 1 on, and wrap.
 const EPOCHS: u32 = u16::MAX as u32;
 
-/// How many volatile modifications a queue has completed, with the epoch of the last: 16 bits of
-/// epoch above 48 of count. Zero: the queue never had a channel.
+/// How many volatile modifications a queue has completed, and its epoch: 16 bits of epoch above 48
+/// bits of count. Zero: the queue never had a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written(u64);
 
 impl Written {
     const COUNT_BITS: u32 = 48;
 
-    /// Nothing that a flush has to cover.
+    /// A flush has nothing to cover.
     pub(crate) const NOTHING: Self = Self(0);
 
     fn new(epoch: u16, count: u64) -> Self {
@@ -58,41 +59,41 @@ impl Written {
     }
 }
 
-/// What one queue writes: apart from those of the others in the processors' caches.
+/// What one queue writes. Aligned, so that no two queues write to the same cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line {
     written: AtomicU64,
-    /// By queue: how many of its modifications a flush of this queue has covered, or has reported
-    /// as lost.
+    /// By queue: how many of that queue's modifications the flushes of this queue have covered, or
+    /// reported as lost.
     flushed: Box<[AtomicU64]>,
 }
 
-/// What changes in handshakes only.
+/// What changes rarely.
 #[derive(Debug)]
 struct Known {
     export: Option<ExportState>,
-    /// The generations seen, oldest first, and the epoch of the first.
+    /// The generations seen, oldest first, and the epoch of the oldest.
     boots: Vec<Uuid>,
     first: u16,
-    /// The generation that completed writes were lost with, if no flush has failed for it yet.
+    /// The generation whose completed writes were lost, if no flush has failed for that yet.
     lost: Option<Uuid>,
     /// Why the session has failed.
     failure: Option<Failure>,
 }
 
-/// See the module.
+/// State that the queues of a session share. See the module.
 #[derive(Debug)]
 pub struct Association {
     lines: Box<[Line]>,
     known: Mutex<Known>,
-    /// Whether `known.lost` is there: spares a flush the lock. Changes with it, under the lock.
+    /// Whether `known.lost` is set, so that a flush takes no lock. Changes with it, under the lock.
     is_lost: AtomicBool,
     /// Bytes of the export. Changes with `known.export`, under the lock.
     size: AtomicU64,
-    /// A queue has been connected.
+    /// Whether a queue was ever connected.
     is_connected: AtomicBool,
-    /// A queue has failed or ended: none succeeds with anything any more.
+    /// Whether a queue has failed or ended the session: from then on no operation succeeds.
     is_over: AtomicBool,
 }
 
@@ -104,9 +105,9 @@ pub struct Seat {
 }
 
 impl Association {
-    /// That of a session with so many queues. `former`: what a session knew whose device this one
-    /// takes over. Nobody knows what that one has left in the target's cache, unless the rule is
-    /// off that says so (`inherits`).
+    /// The shared state of a session with `queues` queues. `former`: what the former session of the
+    /// device knew of the export, if this session takes the device over. The former session is
+    /// taken to have left writes in the target's cache.
     ///
     /// # Panics
     /// Unless there are 1 to [`QUEUES_MAX`] queues.
@@ -137,7 +138,7 @@ impl Association {
     /// The place of a queue.
     ///
     /// # Panics
-    /// If the session has fewer queues.
+    /// If the session does not have that queue.
     pub fn seat(self: &Arc<Self>, queue: usize) -> Seat {
         assert!(queue < self.lines.len(), "no queue {queue}");
         Seat { association: Arc::clone(self), queue }
@@ -152,7 +153,7 @@ impl Association {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many modifications of a queue are covered by flushes, or reported as lost.
+    /// How many modifications of a queue are covered by flushes or reported as lost.
     fn covered(&self, queue: usize) -> u64 {
         let covered = self.lines.iter().map(|line| line.flushed[queue].load(Ordering::Acquire));
         covered.max().unwrap_or(0)
@@ -164,12 +165,12 @@ impl Association {
 }
 
 impl Known {
-    /// The number of a generation.
+    /// The epoch of a generation, which is added if it is new.
     fn epoch(&mut self, boot: Uuid) -> u16 {
         let index = self.boots.iter().rposition(|&it| it == boot).unwrap_or_else(|| {
             if self.boots.len() == EPOCHS_MAX {
                 self.boots.remove(0);
-                // Zero stands for no epoch.
+                // Zero means no epoch.
                 self.first = self.first.checked_add(1).unwrap_or(1);
             }
             self.boots.push(boot);
@@ -179,7 +180,7 @@ impl Known {
         (number % EPOCHS) as u16 + 1
     }
 
-    /// The place of an epoch among the generations; one that was forgotten is as old as the oldest.
+    /// The index of an epoch's generation; for a forgotten epoch, that of the oldest.
     fn age(&self, epoch: u16) -> usize {
         let age = (u32::from(epoch) + EPOCHS - u32::from(self.first)) % EPOCHS;
         if (age as usize) < self.boots.len() { age as usize } else { 0 }
@@ -201,7 +202,7 @@ impl Seat {
         &self.association.lines[self.queue]
     }
 
-    /// The export, once known; with its present size.
+    /// The export, once known, with its current size.
     pub(crate) fn export(&self) -> Option<ExportState> {
         self.association.known().export
     }
@@ -211,7 +212,7 @@ impl Seat {
         self.association.size.load(Ordering::Acquire)
     }
 
-    /// The export has another size; says whether that is news to the session.
+    /// Sets the size of the export; returns whether it has changed.
     pub(crate) fn resize(&self, size: u64) -> bool {
         let mut known = self.association.known();
         if let Some(export) = &mut known.export {
@@ -225,7 +226,7 @@ impl Seat {
         self.association.is_connected.load(Ordering::Acquire)
     }
 
-    /// The queue is connected: from now on its channels belong to that generation.
+    /// The queue is connected: from now on its channels belong to the generation of `export`.
     pub(crate) fn connect(&self, export: ExportState) {
         let epoch = {
             let mut known = self.association.known();
@@ -238,8 +239,8 @@ impl Seat {
         self.line().written.store(Written::new(epoch, count).0, Ordering::Release);
     }
 
-    /// The session is over, by a failure or as wanted: from now on no queue says of anything that
-    /// it has succeeded.
+    /// Ends the session, with the `failure` if there is one: from now on no operation succeeds on
+    /// any queue.
     pub(crate) fn end(&self, failure: Option<Failure>) {
         if let Some(failure) = failure {
             self.association.known().failure.get_or_insert(failure);
@@ -247,7 +248,7 @@ impl Seat {
         self.association.is_over.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a queue of the session has failed or ended.
+    /// Whether the session has failed or ended.
     pub(crate) fn is_over(&self) -> bool {
         self.association.is_over.load(Ordering::SeqCst)
     }
@@ -263,13 +264,13 @@ impl Seat {
         self.line().written.store(before + 1, Ordering::Release);
     }
 
-    /// Whether the target's cache may hold anything of this queue.
+    /// Whether the target's cache may hold modifications of this queue.
     pub(crate) fn is_dirty(&self) -> bool {
         self.association.written(self.queue).count() > self.association.covered(self.queue)
     }
 
-    /// Notes in `covers`, by queue, what a flush that begins now has to cover: of `all` queues, or
-    /// of this one where that rule is off.
+    /// Notes in `covers`, by queue, what a flush that begins now has to cover. `all`: of all
+    /// queues, not only of this one.
     pub(crate) fn cover(&self, covers: &mut [Written], all: bool) {
         for (queue, cover) in covers.iter_mut().enumerate() {
             let written = self.association.written(queue);
@@ -279,8 +280,9 @@ impl Seat {
         }
     }
 
-    /// The target has executed a flush of this queue that had to cover `covers`. Returns whether
-    /// all of that is on stable storage; what is not will not be reported again.
+    /// Takes the success of a flush of this queue that had to cover `covers`. Returns whether all
+    /// of that is on stable storage. If not, the caller must report the loss: it is not reported
+    /// again.
     pub(crate) fn flushed(&self, covers: &[Written]) -> bool {
         let mine = self.association.written(self.queue).epoch();
         let mut is_safe = true;
@@ -295,14 +297,13 @@ impl Seat {
         is_safe
     }
 
-    /// The target's cache of the generation `boot` is gone, and what it held of this queue: the
-    /// next flush is to fail, unless the rule is off that says so (`is_told`). Returns whether
-    /// there was anything.
+    /// The target has lost its cache of the generation `boot`, with the modifications of this queue
+    /// in it. If `is_told`, the next flush fails. Returns whether there were any.
     pub(crate) fn lose_cache(&self, boot: Uuid, is_told: bool) -> bool {
         if !self.is_dirty() {
             return false;
         }
-        // First, so that no flush finds this queue clean and nothing lost.
+        // Before the count below, so that no flush finds this queue clean and no loss.
         if is_told {
             let mut known = self.association.known();
             known.lost.get_or_insert(boot);
@@ -313,7 +314,7 @@ impl Seat {
         true
     }
 
-    /// Whether a loss has still to be reported by a flush.
+    /// Whether a flush still has to report a loss.
     pub(crate) fn is_lost(&self) -> bool {
         self.association.is_lost.load(Ordering::SeqCst)
     }
@@ -327,8 +328,8 @@ impl Seat {
         }
     }
 
-    /// What a successor of the session has to know of the export. Its generation is the oldest that
-    /// a loss has still to be reported of, or that a queue is still in.
+    /// The export as the next session of the device has to know it. Its generation is the one of an
+    /// unreported loss, or else the oldest that a queue is still in.
     pub(crate) fn heritage(&self) -> Option<ExportState> {
         let known = self.association.known();
         let export = known.export?;

@@ -1,7 +1,7 @@
-//! What a queue knows of the target's volatile cache: whether a flush may succeed.
+//! A queue's knowledge of the target's volatile cache: it decides whether a flush may succeed.
 //!
-//! A flush promises that everything completed before it will last. If the target has lost some of
-//! that, the next flush must fail, once: that is how a disk tells. PROTOCOL.md, "Lost writes".
+//! A flush promises that the writes completed before it will last. If the target has lost some of
+//! them, the next flush must fail, once, as with a disk. PROTOCOL.md, "Lost writes".
 
 use tyche_wire::{Opcode, Status, Uuid};
 
@@ -12,12 +12,12 @@ use crate::operation::Operation;
 #[derive(Debug)]
 pub(crate) struct Cache {
     seat: Seat,
-    /// For each operation, if it is a flush: what it has to cover, by queue.
+    /// For each operation and queue: what the operation has to cover, if it is a flush.
     covers: Box<[Written]>,
 }
 
 impl Cache {
-    /// For so many operations in progress.
+    /// `operations`: operations in progress at most.
     pub(crate) fn new(seat: Seat, operations: u32) -> Self {
         let len = operations as usize * seat.association().queues();
         Self { seat, covers: vec![Written::NOTHING; len].into() }
@@ -36,16 +36,16 @@ impl Cache {
         }
     }
 
-    /// What this queue has had completed under that generation is lost; false if there was nothing.
-    /// `is_told`: the next flush fails.
+    /// The target has lost its cache of the generation `boot`: see [`Seat::lose_cache`].
     pub(crate) fn lose(&self, boot: Uuid, is_told: bool) -> bool {
         self.seat.lose_cache(boot, is_told)
     }
 
-    /// An operation has succeeded at the target; returns what the host is told.
+    /// Takes the success of an operation at the target; returns its status for the host.
     pub(crate) fn finish(&mut self, op: u32, operation: &Operation) -> Status {
         if self.seat.is_over() {
-            // The session has told of failures: what succeeds now might be overtaken by them.
+            // Other operations were reported as failed: a success now could be contradicted by one
+            // of them.
             return Status::Io;
         }
         if operation.is_volatile() {

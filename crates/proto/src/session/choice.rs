@@ -1,4 +1,4 @@
-//! Which channel a request takes.
+//! Path scheduler: chooses the channel of each request.
 
 use std::time::Duration;
 
@@ -8,24 +8,25 @@ use crate::load::{RATE_UNKNOWN, cost};
 use crate::rules::Rules;
 use crate::time::Instant;
 
-/// How much more than the best a channel may have in flight and still get the next request, in
-/// bytes: small requests that follow each other then share frames.
+/// Bytes that the channel chosen last may have in flight beyond the best one and still be chosen,
+/// so that small requests in a row share frames.
 const STICKY: u64 = 32 << 10;
 
-/// A channel that has not answered for so long, though it was asked for a sign of life, takes no
-/// turn while others can.
+/// How long a question for a sign of life may stay unanswered before round robin skips the channel,
+/// if another has room.
 const UNANSWERED: Duration = Duration::from_millis(200);
 
-/// Seconds of rest that count, at most: after as many, a channel is tried again however bad it was,
-/// for 2 to the power of that is more than what lies between links that are used together.
+/// Upper bound of the seconds without requests that count. A channel's estimate halves with each,
+/// and a factor of 2¹⁶ is more than the difference between any two links, so every channel is tried
+/// again.
 const RESTED_MAX: u64 = 16;
 
-/// What requests did with regard to NUMA nodes.
+/// Numbers of requests by the NUMA node of their channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounts {
-    /// Requests that took a channel of their memory's node.
+    /// Requests on a channel of their memory's node.
     pub stayed: u64,
-    /// Requests that had to take a channel of another node.
+    /// Requests on a channel of another node.
     pub crossed: u64,
 }
 
@@ -49,14 +50,14 @@ impl Chooser {
         Self { choice, last: 0, nodes: NodeCounts::default() }
     }
 
-    /// How requests went so far, where channels are chosen by node.
+    /// Numbers of requests by node, if channels are chosen by node.
     pub(super) fn nodes(&self) -> NodeCounts {
         self.nodes
     }
 
-    /// The channel for a request that moves `data_len` bytes and whose memory is on `node`; `None`
-    /// if it has to wait. The channel that will be done first may have no room: then waiting for
-    /// it is better than to take another.
+    /// Chooses the channel for a request with `data_len` bytes of data in memory on `node`; `None`
+    /// if the request has to wait. If the channel that would finish first has no room, the request
+    /// waits for it: that is better than another channel.
     pub(super) fn choose<R: Rules>(
         &mut self,
         now: Instant,
@@ -72,7 +73,7 @@ impl Chooser {
         Some(chosen)
     }
 
-    /// The same, before it is settled.
+    /// The choice, without effect.
     fn pick<R: Rules>(
         &self,
         now: Instant,
@@ -87,7 +88,7 @@ impl Chooser {
         let has_room = |&path: &usize| paths[path].live().is_some_and(|it| it.has_room(data_len));
         let chosen = match self.choice {
             ChannelChoice::RoundRobin => {
-                // One that was asked in vain for a sign of life waits until it is heard or lost.
+                // A channel that does not answer is skipped until it is heard or lost.
                 let answers = |&path: &usize| {
                     let asked_for = paths[path].live().map(|it| it.channel.asked_for(now));
                     asked_for.is_some_and(|asked_for| asked_for < UNANSWERED)
@@ -105,8 +106,7 @@ impl Chooser {
         has_room(&chosen).then_some(chosen)
     }
 
-    /// The live channel that would be done with the request first, among those of a node if one
-    /// is given.
+    /// The live channel that would finish the request first, among those of `node` if given.
     fn fastest<R: Rules>(
         &self,
         now: Instant,
@@ -124,7 +124,7 @@ impl Chooser {
         if rest.next().is_none() {
             return Some(only);
         }
-        // A channel that was never busy may be as fast as the fastest.
+        // A channel without a measured rate is taken to be as fast as the fastest.
         let known = live().filter_map(|(_, initiator)| initiator.load.rate()).max();
         let unknown = known.unwrap_or(RATE_UNKNOWN);
         let time = |path: usize| {
@@ -132,12 +132,12 @@ impl Chooser {
             let rate = initiator.load.rate().unwrap_or(unknown);
             let queued = initiator.load.time_for(cost, rate);
             let slack = Duration::from_nanos(STICKY * 1_000_000_000 / rate.max(1));
-            // One that was asked for a sign of life in vain is as good as silent, though nothing
-            // was to be done on it.
+            // A channel that does not answer a question for a sign of life counts as silent, also
+            // without requests.
             let silent = initiator.silent_for(now).max(initiator.channel.asked_for(now));
             let time = queued + initiator.channel.rtt_least() + silent;
-            // A channel that is not chosen is not measured: it is believed to be twice as good
-            // for every second, until it is tried.
+            // A channel that is not chosen is not measured: its estimate halves every second, until
+            // it is tried.
             let rested = initiator.load.rested(now).as_secs().min(RESTED_MAX);
             Some((if rested > 0 { time / (1 << rested) } else { time }, slack))
         };

@@ -11,46 +11,47 @@ use crate::batching::BatchPolicy;
 /// What a session wants.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// Identity of this host, the same after a restart.
+    /// UUID of this host, the same after a restart.
     pub host: Uuid,
     /// Its name, for people.
     pub host_name: Name,
-    /// Identity of the session, new for each.
+    /// UUID of the session, new for each.
     pub session: Uuid,
-    /// Identity of the device that the session serves: the session's own, unless it takes the
-    /// place of another.
+    /// UUID of the device that the session serves: that of the session, unless it takes over a
+    /// device.
     pub device: Uuid,
     /// What the former session of the device knew of the export, if there was one: see
-    /// [`Former`](super::Former). Everything that it has not answered is to be submitted again.
+    /// [`Former`](super::Former). The owner submits again all requests that the former session has
+    /// not answered.
     pub resumes: Option<ExportState>,
     /// The export.
     pub export: ExportId,
-    /// The target that must offer it. Once connected, a session stays with its target, and so does
-    /// one that takes the place of another.
+    /// The target that must offer it. Once connected, a session stays with its target, and so do
+    /// later sessions of the device.
     pub target: TargetId,
     /// Requests in flight on each channel, 1 to 1024.
     pub queue_size: u16,
-    /// Pages wanted for the target's data queues of all channels together: each gets its part, but
-    /// 8 MiB at least.
+    /// Pages to request for the `damq`s of all channels of a queue together. Each channel gets an
+    /// equal part, but at least 8 MiB, or all pages if these are fewer.
     pub damq_pages: u32,
-    /// Operations in progress at once.
+    /// Operations of a queue in progress at once.
     pub operations_max: u32,
-    /// Never write.
+    /// Whether to connect read-only.
     pub read_only: bool,
-    /// Cover data with checksums.
+    /// Whether checksums cover the data.
     pub checksum: bool,
-    /// Find out where the time of operations goes: [`Session::exchange`](super::Session::exchange).
+    /// Whether to keep stage times: [`Session::exchange`](super::Session::exchange).
     pub stages: bool,
     /// Silence after which a channel is dead; at least 100 ms.
     pub keep_alive: Duration,
     /// Pause between two attempts to connect.
     pub reconnect_delay: Duration,
-    /// How long to try to get back to a lost target before everything fails, and how long a living
-    /// one may take for a request, if that is more than 10 s; `None`: for ever.
+    /// How long to look for a lost target before the session fails; and, but at least 10 s, how
+    /// long a live target may take for a request. `None`: without limit.
     pub ctrl_loss_tmo: Option<Duration>,
     /// How requests share frames.
     pub batch: BatchPolicy,
-    /// Channels for each pair of a local link and an address of the target, at least 1.
+    /// Channels of a queue for each pair of a local link and an address of the target, at least 1.
     pub channels: usize,
     /// Which channel a request takes.
     pub choice: ChannelChoice,
@@ -59,10 +60,10 @@ pub struct SessionConfig {
 /// How a session chooses a channel for each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChannelChoice {
-    /// Each in turn, whatever it can do.
+    /// Round robin.
     RoundRobin,
-    /// The one that will be done first: by the bytes that it has in flight, the rate that it was
-    /// seen to move them at, its round-trip time, and how long nothing was heard of it.
+    /// The one that will finish first: by its bytes in flight, measured rate, round-trip time, and
+    /// silence.
     #[default]
     LeastOutstanding,
     /// As `LeastOutstanding`, among the channels whose NIC sits on the NUMA node of the request's

@@ -1,4 +1,4 @@
-//! The ends of pieces, and what the owner is told of them.
+//! Ends of pieces: they complete operations, and become events for the owner.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::operation::OpId;
 use crate::stages::Exchange;
 use crate::time::Instant;
 
-/// The parts of a session that the end of a piece has to do with.
+/// The parts of a session that the end of a piece changes.
 pub(super) struct Endings<'a> {
     pub(super) now: Instant,
     pub(super) operations: &'a mut Operations,

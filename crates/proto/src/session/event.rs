@@ -1,4 +1,4 @@
-//! What happens to a session, and what it knows of its export.
+//! Events of a session, and its knowledge of the export.
 
 use tyche_wire::{Echo, Mac, Reason, Rejection, Status, Uuid, Versions};
 
@@ -16,44 +16,44 @@ pub struct ExportState {
     pub size: u64,
     /// 512 or 4096.
     pub block_size: u32,
-    /// Writes are refused, by the target or by our own wish.
+    /// Writes are refused, by the target or because the session is configured so.
     pub read_only: bool,
     /// Completed writes may be volatile until the next flush.
     pub write_cache: bool,
-    /// Discard does something.
+    /// Discard is supported.
     pub discard: bool,
     /// Seeks take time: the data are on disks that turn.
     pub rotational: bool,
-    /// The time in which completed writes survive without a flush.
+    /// Generation of the export: completed writes survive without a flush while it stays the same.
     pub boot: Uuid,
 }
 
-/// What has to be known of a session to take its place when its program is gone and its device is
-/// not: [`SessionConfig::device`](super::SessionConfig::device) and
+/// What the next session of a device has to know of this one, if the device outlives its program:
+/// [`SessionConfig::device`](super::SessionConfig::device) and
 /// [`SessionConfig::resumes`](super::SessionConfig::resumes).
 ///
-/// It changes when the target comes back as another run, or the export gets another size; each time
-/// there is a [`SessionEvent::FormerChanged`]. Whoever keeps it must do so before the device takes
-/// its first request, and later not before the answers that came ahead of that event are given: one
-/// of them may be the only one to tell of a lost cache. To keep an older one is safe: at worst
-/// another flush fails.
+/// It changes with the generation or the size of the export, and when a loss has been reported;
+/// each time there is a [`SessionEvent::FormerChanged`]. The owner keeps the first one before the
+/// device takes its first request, and a later one only after it has given the answers that came
+/// before that event: one of them may be the only report of a lost cache. An older one is safe: at
+/// worst another flush fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Former {
     /// The device.
     pub device: Uuid,
-    /// What is known of the export. Its `boot` is the one whose loss has still to be told, if there
-    /// is any.
+    /// What is known of the export. If a loss has not been reported yet, `boot` is the generation
+    /// that was lost.
     pub export: ExportState,
 }
 
-/// Why a session is over for good.
+/// Why a session has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// `ctrl_loss_tmo` has passed without the target coming back.
     TargetLost,
     /// The target refused the channel.
     Rejected(Reason),
-    /// The export of that name is another disk than before.
+    /// The export is another disk than before.
     ExportChanged,
     /// The target removed the export.
     ExportRemoved,
@@ -62,7 +62,7 @@ pub enum Failure {
     /// The target has lost completed writes, or may have, beyond those in a cache: it was restored
     /// from a snapshot, or its memory is gone.
     WritesLost,
-    /// The target lives, but has not answered a request in time.
+    /// The target lives, but has not completed a request in time.
     NoProgress,
 }
 
@@ -106,31 +106,32 @@ pub enum SessionEvent {
     Completed {
         /// The operation.
         op: OpId,
-        /// How.
+        /// Its status.
         status: Status,
     },
     /// A channel is live, for the first time or again; the export is known.
     Connected,
-    /// The last live channel was lost: operations wait.
+    /// The last live channel was lost: operations wait for another.
     Lost(Problem),
-    /// A channel is live on a local link, by index, to that address of the target.
+    /// A channel is live: index of its local link, address of the target.
     Joined(usize, Mac),
-    /// A channel was lost; the session lives on others, or has told that it is `Lost`.
+    /// A channel was lost, with index and address as in `Joined`. If it was the last, `Lost`
+    /// follows.
     Parted(usize, Mac, Problem),
-    /// A connect was refused. The session goes on trying unless it also fails.
+    /// A Connect was refused. The session tries again unless `Failed` follows.
     Rejected(Box<Rejection>),
-    /// A target at that address, heard on a local link by index, speaks other versions only.
+    /// A target speaks other versions only: index of the local link, address, its versions.
     OtherVersion(usize, Mac, Versions),
-    /// An answer to an [echo](super::Session::echo) has come.
+    /// A reply to an [echo](super::Session::echo) has come.
     Echoed(Echo),
     /// The export has another size.
     Resized(u64),
-    /// The session is over: everything has failed.
+    /// The session has failed, and with it all operations in progress.
     Failed(Failure),
     /// The target has lost writes that it had completed: the next flush fails.
     CacheLost,
-    /// [`Session::former`](super::Session::former) says something else.
+    /// [`Session::former`](super::Session::former) has changed.
     FormerChanged,
-    /// The farewell is said.
+    /// The queue has ended as requested.
     Closed,
 }

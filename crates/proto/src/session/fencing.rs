@@ -1,6 +1,6 @@
-//! Lost channels that the target may still have open: what they had in flight may still take
-//! effect, and must not be sent again before the target has confirmed that they are closed
-//! (*fence before reissue*). PROTOCOL.md, "Fences".
+//! Fences of lost channels. The target may still have such a channel open, and its modifications
+//! may still take effect: they are reissued only after the target has confirmed that the channel is
+//! closed (*fence before reissue*). PROTOCOL.md, "Fences".
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tyche_wire::{ChannelId, CommandFlags, Cookie, Fate, Fence, Fenced, Status, T
 use crate::initiator::Piece;
 use crate::time::Instant;
 
-/// Time until the target is asked again whether a lost channel is closed: it answers once the
-/// channel's last request is back from the disk.
+/// Time until a fence is repeated; it doubles up to the maximum. The target answers only when the
+/// disk has completed the last request of the channel.
 const INTERVAL: Duration = Duration::from_millis(20);
 const INTERVAL_MAX: Duration = Duration::from_millis(640);
 
@@ -18,15 +18,15 @@ const INTERVAL_MAX: Duration = Duration::from_millis(640);
 struct Lost {
     cookie: Cookie,
     channel: ChannelId,
-    /// What waits for the confirmation.
+    /// Modifications that wait for the confirmation.
     pieces: Vec<(Tag, Piece)>,
-    /// When to ask (again).
+    /// When to send the fence next.
     next: Instant,
-    /// How long to wait after that; doubles each time.
+    /// Time until it is repeated after that.
     pause: Duration,
-    /// The path that was asked through last.
+    /// The path that the fence was last sent on.
     asked: Option<usize>,
-    /// The target's cache was lost since: what it has executed may be gone.
+    /// The target's cache was lost since then: executed writes may be gone.
     outdated: bool,
 }
 
@@ -46,14 +46,13 @@ impl Fences {
         self.0.push(Lost { cookie, channel, pieces, next: now, pause, asked, outdated });
     }
 
-    /// The target's cache is lost, and with it the writes of these channels that it has executed
-    /// without FUA.
+    /// The target has lost its cache, and with it executed writes of these channels without FUA.
     pub(super) fn lose_cache(&mut self) {
         self.0.iter_mut().for_each(|lost| lost.outdated = true);
     }
 
-    /// Takes what waited for that confirmation, with what became of it. A confirmation of a channel
-    /// that nothing waits for any more is a repetition.
+    /// Takes a confirmation; returns the modifications that waited for it, with their fates.
+    /// Repeated confirmations are ignored.
     pub(super) fn confirmed(&mut self, now: Instant, fenced: &Fenced) -> Vec<(Piece, Fate)> {
         let named = |lost: &Lost| (fenced.cookie, fenced.channel) == (lost.cookie, lost.channel);
         let Some(index) = self.0.iter().position(named) else { return Vec::new() };
@@ -70,7 +69,7 @@ impl Fences {
                 confirmed.push((piece, fate));
             }
         }
-        // More requests than one fence has room for.
+        // The rest did not fit into one fence.
         (lost.next, lost.pause) = (now, INTERVAL);
         if lost.pieces.is_empty() {
             self.0.remove(index);
@@ -78,8 +77,9 @@ impl Fences {
         confirmed
     }
 
-    /// The question that is due, if it may go through one of the live `paths`; with that path. They
-    /// take turns unless there is `only` one in all, for one of them may be as dead as the channel.
+    /// The next fence that is due, with the path of `paths`, which are live, to send it on. A fence
+    /// changes paths with each repetition unless the session has `only` one, because a path may be
+    /// dead without having been noticed.
     pub(super) fn poll(
         &mut self,
         now: Instant,
@@ -95,12 +95,12 @@ impl Fences {
         })
     }
 
-    /// When the next question is due.
+    /// When the next fence is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().map(|lost| lost.next).min()
     }
 
-    /// Whether that channel is lost and not confirmed to be closed.
+    /// Whether a channel is lost and not confirmed to be closed.
     pub(super) fn await_end_of(&self, identity: (Cookie, ChannelId)) -> bool {
         self.0.iter().any(|lost| (lost.cookie, lost.channel) == identity)
     }

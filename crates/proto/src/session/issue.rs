@@ -1,4 +1,4 @@
-//! From operations to the pieces that channels carry.
+//! Cuts operations into pieces and hands these to channels.
 
 use tyche_wire::REQUEST_LEN_MAX;
 
@@ -8,15 +8,15 @@ use crate::operation::{OpId, Operation};
 use crate::rules::Rules;
 use crate::time::Instant;
 
-/// What an operation is cut into, at least, when there are channels with nothing to do.
+/// Smallest piece, in bytes, that an operation is cut into to use idle channels.
 const SHARE_MIN: u32 = 64 << 10;
 
-/// Why an operation is not taken.
+/// Why an operation was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmitError {
-    /// `operations_max` are in progress: come back after a completion.
+    /// `operations_max` operations are in progress: submit again after a completion.
     Full,
-    /// The session has failed or is closed: it takes nothing any more.
+    /// The session has failed, or is closing or closed.
     Over,
 }
 
@@ -51,7 +51,7 @@ impl<R: Rules> Session<R> {
         Ok(OpId(index))
     }
 
-    /// Hands pieces to channels while there are both.
+    /// Hands pieces to channels until there are no pieces, or no channel has room.
     pub(super) fn issue(&mut self) {
         while let Some(piece) = self.operations.next(|rest| share(&self.paths, rest)) {
             let node = self.operations.node(&piece);
@@ -64,8 +64,8 @@ impl<R: Rules> Session<R> {
     }
 }
 
-/// How much of an operation with `rest` bytes left a piece takes: all that a request may move, or a
-/// part for each channel that has nothing else to do.
+/// Bytes that the next piece takes of an operation with `rest` bytes left: an equal part for each
+/// idle channel, the longest request at most.
 fn share<R: Rules>(paths: &[Path<R>], rest: u32) -> u32 {
     if rest <= SHARE_MIN {
         return REQUEST_LEN_MAX;

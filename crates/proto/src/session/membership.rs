@@ -1,8 +1,8 @@
-//! The channels of a session: wanted, had, doubted and lost.
+//! Path manager and failure detector: opens, probes, suspects and drops the channels of a session.
 //!
-//! Ports hear the target's addresses, pairs are made of them, and each pair gets its channels. A
-//! channel that is lost leaves what it had in flight to others: reads at once, modifications
-//! when the target has confirmed that it is closed. It is tried again for as long as the session
+//! Ports hear the target's addresses; they are paired, and each pair gets its channels. The
+//! requests in flight of a lost channel are reissued on others: reads at once, modifications after
+//! the target has confirmed the fence. A lost channel is opened again for as long as the session
 //! lives.
 
 use std::time::Duration;
@@ -22,22 +22,23 @@ use crate::initiator::{Initiator, Piece};
 use crate::rules::Rules;
 use crate::time::{Instant, earliest};
 
-/// Pages of a channel's data queue that are wanted at least: eight of the largest requests.
+/// Smallest `damq` that is requested for a channel, in pages: room for eight of the largest
+/// requests.
 const DAMQ_PAGES_MIN: u32 = 2048;
-/// Channels that a session has at most.
+/// Channels of a queue at most.
 pub(super) const PATHS_MAX: usize = 64;
-/// Silence of a channel with something to do after which it is asked for a sign of life, and all
-/// others with it. Each is asked again after half of that time.
+/// Silence of a channel with requests in flight after which all channels are asked for a sign of
+/// life. The question is repeated after half of that time.
 const DOUBT: Duration = Duration::from_millis(100);
-/// Silence after which a channel is given up if another is heard. Lower: a target that is busy
-/// elsewhere for a moment loses its channels. Higher: requests wait longer on a dead link.
+/// Silence after which a channel is given up if another is heard. Lower: channels are lost when the
+/// target is busy for a moment. Higher: requests wait longer on a dead link.
 const GIVE_UP: Duration = Duration::from_millis(400);
-/// How long a frame may stay without an ack on a channel that is heard, if there is another: what
-/// we send may be lost though what the target sends is not.
+/// How long a frame may stay without an ack if there is another channel. The channel may be heard:
+/// frames may get lost in one direction only.
 const STALL: Duration = Duration::from_millis(600);
 
 impl<R: Rules> Session<R> {
-    /// Begins to use another local link; returns its index.
+    /// Adds a local link; returns its index.
     pub fn add_port(&mut self, now: Instant, config: PortConfig) -> usize {
         self.now = now;
         let gap = self.ports.iter().position(Option::is_none);
@@ -49,8 +50,7 @@ impl<R: Rules> Session<R> {
         index
     }
 
-    /// Stops to use a local link. What its channels had in flight goes through others; without
-    /// any it waits.
+    /// Removes a local link. The requests in flight of its channels take others, or wait for one.
     ///
     /// # Panics
     /// If there is no such link.
@@ -59,9 +59,9 @@ impl<R: Rules> Session<R> {
         self.ports[port] = None;
     }
 
-    /// Gives up the channels of a local link that is known not to carry frames any more, or not
-    /// such long ones. If it is down and there is no other, it is better to wait: it may come back
-    /// before the target has noticed.
+    /// Gives up the channels of a local link that is known not to carry frames any more, or only
+    /// shorter ones. If it is down and no other link has a live channel, nothing is given up: the
+    /// link may return before the target has noticed.
     pub fn lose_port(&mut self, now: Instant, port: usize, problem: Problem) {
         self.now = now;
         let is_other = |path: &Path<R>| path.port != port && path.live().is_some();
@@ -70,7 +70,7 @@ impl<R: Rules> Session<R> {
         }
         for path in 0..self.paths.len() {
             let it = &self.paths[path];
-            // The probe of an attempt finds out by itself what the link takes.
+            // An attempt in progress finds out the frame length by its probes.
             let suffers = it.live().is_some() || (it.is_busy() && problem != Problem::Narrowed);
             if it.port == port && suffers {
                 self.lose(path, problem);
@@ -97,7 +97,7 @@ impl<R: Rules> Session<R> {
         Ok(())
     }
 
-    /// A frame of another version of the protocol.
+    /// Takes a frame of another version of the protocol.
     pub(super) fn handle_greeting(&mut self, port: usize, src: Mac, greeting: &Greeting) {
         let link = self.ports[port].as_mut();
         let Some(link) = link.filter(|link| link.has_asked(src, greeting.nonce)) else { return };
@@ -107,7 +107,8 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Begins attempts for all pairs of links and addresses that lack channels and may try again.
+    /// Begins attempts on all pairs of links and addresses that lack channels and whose pause is
+    /// over.
     pub(super) fn pair(&mut self) {
         let aim = match self.quest.choose() {
             Ok(Some(aim)) => aim,
@@ -145,7 +146,8 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Adds a path for a pair, in the place of one that serves none of `pairs` if there is any.
+    /// Adds a path for a pair. It replaces an idle path that is not of one of `pairs`, if there is
+    /// any.
     fn add_path(&mut self, pair: (usize, Mac), pairs: &[(usize, Mac)]) {
         let is_spare = |path: &Path<R>| !path.is_busy() && !pairs.contains(&(path.port, path.peer));
         let Some(port) = &self.ports[pair.0] else { return };
@@ -163,8 +165,8 @@ impl<R: Rules> Session<R> {
     }
 
     pub(super) fn accepted(&mut self, path: usize, accept: &Accept) {
-        // What still arrives of channels from before the cache was lost must not count as
-        // completed since: the cache does not hold it.
+        // Channels of another generation are lost: their completions would count for the new one,
+        // whose cache does not hold the writes.
         for other in (0..self.paths.len()).filter(|&other| other != path) {
             if self.paths[other].boot().is_some_and(|boot| boot != accept.boot) {
                 self.lose(other, Problem::Outdated);
@@ -189,7 +191,7 @@ impl<R: Rules> Session<R> {
             }
             match Loss::between(before.boot, state.boot) {
                 Some(Loss::Cache) if before.write_cache => self.lose_cache(before.boot),
-                // There is no flush that could tell.
+                // No flush could report the loss.
                 Some(_) if !before.read_only => return self.fail(Failure::WritesLost),
                 _ => {}
             }
@@ -211,7 +213,8 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The target's cache of that `boot` may be lost, and with it writes that no flush has covered.
+    /// The target may have lost its cache of the generation `boot`, with the writes that no flush
+    /// has covered.
     fn lose_cache(&mut self, boot: Uuid) {
         if R::REDO_LOST {
             self.operations.lose_cache();
@@ -244,14 +247,15 @@ impl<R: Rules> Session<R> {
         others.map(|(_, other)| other)
     }
 
-    /// A channel is gone, or could not be had: what it had in flight has to be sent again.
+    /// Gives up a channel or an attempt. Its requests in flight are reissued, modifications after a
+    /// fence.
     pub(super) fn lose(&mut self, path: usize, problem: Problem) {
         let link = &self.paths[path];
         let (port, peer) = (link.port, link.peer);
         let was_live = link.live().is_some();
         if let (Some(initiator), Some(identity)) = (link.live(), link.identity()) {
             self.past += initiator.channel.stats;
-            // Whatever it was lost to, what it had in flight may still be on its way.
+            // Whatever the reason of the loss, requests may still be on their way to the target.
             let is_fenced = match problem {
                 Problem::Reset => R::FENCE_AFTER_RESET,
                 Problem::Outdated => R::FENCE_AFTER_LOST_CACHE,
@@ -293,7 +297,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// No channel could be had of the target that offered one: another may do better.
+    /// Looks for another target, if no channel could be opened to the one that was found.
     fn reconsider(&mut self) {
         if !self.quest.is_settled() && !self.paths.iter().any(Path::is_busy) {
             self.quest.reconsider();
@@ -301,21 +305,20 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Channels on the same link share the room for frames that have come.
+    /// Divides the receive window of each link among its channels.
     fn share_ports(&mut self) {
         for port in 0..self.ports.len() {
             let live = |path: &&mut Path<R>| path.port == port && path.live().is_some();
             let count = self.paths.iter_mut().filter(live).count();
             for path in self.paths.iter_mut().filter(live) {
-                let initiator = path.live_mut().expect("it was filtered by that");
+                let initiator = path.live_mut().expect("only live paths are left");
                 initiator.channel.share_receiver(count);
             }
         }
     }
 
-    /// Looks for channels that have something to do and are silent, while others are heard. The
-    /// target's other interfaces are asked too: if it is the target that is silent, on all of
-    /// them, nothing is won by giving up one.
+    /// Gives up channels that are silent or stalled, if another is fine. All channels are asked for
+    /// a sign of life: if the target is silent on all of them, giving up one would not help.
     pub(super) fn doubt(&mut self, now: Instant) {
         self.doubt_at = None;
         if self.paths.iter().filter(|path| path.live().is_some()).count() < 2 {
@@ -347,8 +350,9 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The target has given up a channel. If a request has waited there for as long as it takes the
-    /// target to find out that its frames do not get through, that is why.
+    /// Gives up a channel that the target has reset. If a request has waited on it for as long as
+    /// the target takes to detect a stall, a stall was the reason, and similar channels are given
+    /// up, too.
     pub(super) fn lose_reset(&mut self, path: usize) {
         let now = self.now;
         let is_stalled = self.paths[path].live().is_some_and(|initiator| {
@@ -361,9 +365,9 @@ impl<R: Rules> Session<R> {
         self.lose(path, Problem::Reset);
     }
 
-    /// Gives up the channels of the port of a channel on which frames do not get through, if theirs
-    /// are as long or longer, and a channel of another port is fine. A request would wait for an
-    /// ack on one after the other; probes find out what gets through now.
+    /// Gives up the other channels on the port of a stalled channel whose frames are as long or
+    /// longer, if a channel of another port is fine. Otherwise a request could wait for an ack on
+    /// one after the other. The probes of new attempts find out which frames get through now.
     fn lose_alike(&mut self, now: Instant, stalled: usize) {
         let (port, frame_len) = (self.paths[stalled].port, self.paths[stalled].frame_len());
         let fine = |path: &Path<R>| path.live().is_some_and(|it| is_fine(it, now));
@@ -378,7 +382,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// When the channels have to be looked at, if nothing is heard of one until then.
+    /// When to call [`doubt`](Self::doubt), if nothing is heard until then.
     pub(super) fn doubt_timeout(&self) -> Option<Instant> {
         if self.doubt_at.is_some() {
             return self.doubt_at;
@@ -391,7 +395,7 @@ impl<R: Rules> Session<R> {
     }
 }
 
-/// What answers may take: a long queue on the way makes them late, not lost.
+/// How long an answer may take: with a long queue on the way, it is late, not lost.
 fn patience<R: Rules>(initiator: &Initiator<R>) -> Duration {
     initiator.channel.rtt() * 4
 }
@@ -401,16 +405,16 @@ fn stall<R: Rules>(initiator: &Initiator<R>) -> Duration {
     STALL.max(patience(initiator))
 }
 
-/// What is thought of a live channel.
+/// Result of the failure detector for a live channel.
 enum Suspicion {
     None,
-    /// It should be asked for a sign of life.
+    /// It is asked for a sign of life.
     Doubtful,
-    /// It may be given up if another is fine.
+    /// It is given up if another is fine.
     Dead(Problem),
 }
 
-/// Whether there is reason to doubt a live channel, and whether it is reason enough to give it up.
+/// Examines a live channel.
 fn suspect<R: Rules>(initiator: &Initiator<R>, now: Instant) -> Suspicion {
     let (channel, silent) = (&initiator.channel, initiator.silent_for(now));
     if channel.is_stalled(now, stall(initiator)) {
@@ -423,7 +427,7 @@ fn suspect<R: Rules>(initiator: &Initiator<R>, now: Instant) -> Suspicion {
     if silent >= DOUBT { Suspicion::Doubtful } else { Suspicion::None }
 }
 
-/// Whether a channel is heard and gets through, so that others may be given up for it.
+/// Whether a channel is heard and not stalled, so that others may be given up.
 fn is_fine<R: Rules>(initiator: &Initiator<R>, now: Instant) -> bool {
     let channel = &initiator.channel;
     channel.unheard_for(now) < DOUBT * 2 && !channel.is_stalled(now, stall(initiator))

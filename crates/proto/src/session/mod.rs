@@ -1,10 +1,11 @@
-//! A host's connection to one export, over any number of links as one.
+//! A host's connection to one export, over any number of links: a session, or one queue of it.
 //!
-//! The session takes operations of any length, cuts them into pieces of at most 1 MiB, spreads
-//! the pieces over its live channels, and answers each operation once. What a lost channel had in
-//! flight is sent again on another, or on its successor; modifications not before the target has
-//! confirmed that the lost channel is closed (*fence before reissue*). While no channel is live,
-//! everything waits. After `ctrl_loss_tmo` without success it fails.
+//! The session takes operations of any length, cuts them into pieces of at most 1 MiB, spreads the
+//! pieces over its live channels, and answers each operation once. The requests in flight of a lost
+//! channel are reissued on another, or on the same path when it is connected again; modifications
+//! only after the target has confirmed that the lost channel is closed (*fence before reissue*).
+//! While no channel is live, all operations wait. After `ctrl_loss_tmo` without a channel, they
+//! fail.
 //!
 //! ```text
 //! Port .. Port      local links: which of the target's addresses are heard?     port
@@ -14,8 +15,8 @@
 //! ```
 //!
 //! One input ([`Session::submit`], [`Session::handle_frame`], [`Session::handle_timeout`], ...),
-//! then drain the outputs: [`Session::poll_event`] until there is nothing more, then
-//! [`Session::poll_transmit`] for each local link.
+//! then drain the outputs: [`Session::poll_event`] until `None`, then [`Session::poll_transmit`]
+//! for each local link until false.
 
 mod association;
 mod cache;
@@ -75,7 +76,7 @@ use crate::stages::Exchange;
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::time::{Instant, earliest};
 
-/// How often a farewell is said on each path, and how long each is waited for.
+/// Number of farewells on each path, and how long an answer is awaited after each.
 const FAREWELLS: u32 = 3;
 const FAREWELL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -87,7 +88,7 @@ enum State {
     /// Lost at that time.
     Lost(Instant),
     Failed,
-    /// Saying farewell. `leaves`: only this queue ends, not the session.
+    /// Sending farewells. `leaves`: only this queue ends, not the session.
     Closing {
         round: u32,
         next: Instant,
@@ -101,26 +102,25 @@ pub struct Session<R = Sound> {
     config: SessionConfig,
     random: Box<dyn FnMut() -> u64 + Send>,
     state: State,
-    /// Local links by index; one that was removed leaves a gap that is used again.
+    /// Local links by index; a removed one leaves a gap that is used again.
     ports: Vec<Option<Port>>,
     /// By our index of the channel.
     paths: Vec<Path<R>>,
     chooser: Chooser,
     quest: Quest,
     watch: Watch,
-    /// Our index of its first channel: those of another queue are others.
+    /// Our index of the queue's first channel. Each queue has a range of its own.
     channel_first: u16,
-    /// The half of all cookies that links sort frames by.
+    /// The first half of all cookies, which links filter frames by.
     mark: u32,
-    /// When the channels are looked at again, if one is in doubt.
+    /// When the suspected channels are examined again, if there are any.
     doubt_at: Option<Instant>,
     operations: Operations,
     fences: Fences,
-    /// The queue's place in the session, if that has several.
     seat: Seat,
     cache: Cache,
     export: Option<ExportState>,
-    /// What the owner was last told to keep.
+    /// The last state that the owner was told of.
     former: Option<Former>,
     events: VecDeque<SessionEvent>,
     rejects: RejectCounts,
@@ -129,8 +129,9 @@ pub struct Session<R = Sound> {
 }
 
 impl<R: Rules> Session<R> {
-    /// A session that begins to look for its target at once, on all `ports`. `random`: a source of
-    /// secrets. One that takes the place of another begins as if it had just lost its target.
+    /// A session with one queue, which looks for its target at once on all `ports`. `random`: a
+    /// cryptographic source. A session that takes over a device begins as if it had just lost its
+    /// target.
     ///
     /// # Panics
     /// If it shall have no channels.
@@ -144,7 +145,7 @@ impl<R: Rules> Session<R> {
         Self::with_seat(config, association.seat(0), ports, random, now)
     }
 
-    /// What the queues of a session with this configuration share, for
+    /// The state that the queues of a session with this configuration share, for
     /// [`with_seat`](Self::with_seat).
     ///
     /// # Panics
@@ -153,8 +154,9 @@ impl<R: Rules> Session<R> {
         Association::with(queues, config.resumes, R::REMEMBER_FORMER_BOOT)
     }
 
-    /// A queue of a session that may have several, all with the same configuration. The first is to
-    /// be connected before others are made: they begin with what it knows.
+    /// A queue of a session, as [`new`](Self::new). All queues have the same configuration. The
+    /// first has to be connected before the others are made, which begin with the export that it
+    /// has found.
     ///
     /// # Panics
     /// If it shall have no channels.
@@ -199,17 +201,17 @@ impl<R: Rules> Session<R> {
         &self.config
     }
 
-    /// The export, once connected; from the beginning if the session takes the place of another.
+    /// The export, once connected; from the beginning if the session takes over a device.
     pub fn export(&self) -> Option<ExportState> {
         self.export.map(|export| ExportState { size: self.seat.size(), ..export })
     }
 
-    /// What to keep for a session that may have to take the place of this one.
+    /// What to keep for the next session of the device.
     pub fn former(&self) -> Option<Former> {
         self.seat.heritage().map(|export| Former { device: self.config.device, export })
     }
 
-    /// Says if there is something else to keep than before.
+    /// Reports a change of [`former`](Self::former).
     fn note_former(&mut self) {
         let former = self.former();
         if former != self.former {
@@ -218,7 +220,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The path of a channel of ours; beyond the last for one of nobody or of another queue.
+    /// The path of a channel; beyond the last if the channel is unknown or another queue's.
     fn path(&self, channel: ChannelId) -> usize {
         usize::from(channel.0.wrapping_sub(self.channel_first))
     }
@@ -228,37 +230,37 @@ impl<R: Rules> Session<R> {
         self.state == State::Live
     }
 
-    /// Whether nothing will ever succeed any more.
+    /// Whether the session has failed or is closed.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Failed | State::Closed)
     }
 
-    /// Which operation a slot of our channel of that index carries, and where its piece begins
-    /// there: how to find the data that an outgoing frame's entries name.
+    /// The operation in a slot of a channel, and the first byte of the piece within that operation.
+    /// For tests and simulations, which look at entries of sent frames.
     pub fn locate(&self, channel: ChannelId, slot: u16) -> Option<(OpId, u32)> {
         let path = self.paths.get(self.path(channel))?;
         let piece = path.live()?.piece(slot)?;
         Some((OpId(piece.op), piece.base))
     }
 
-    /// How an operation that has completed got through, if that is wanted and its target tells.
-    /// Known until the next [`submit`](Self::submit).
+    /// Stage times of a completed operation, if configured and supported by the target. Valid until
+    /// the next [`submit`](Self::submit).
     pub fn exchange(&self, OpId(op): OpId) -> Option<Exchange> {
         self.operations.exchange(op)
     }
 
-    /// Asks the target for frames, with a frame of `frame_len` bytes on any live channel; each that
-    /// comes is a [`SessionEvent::Echoed`]. Neither is sent again when it is lost. False if no
-    /// channel is live, the frames are longer than any carries, or too many wait to be sent.
+    /// Sends an echo request of `frame_len` bytes on any live channel; each reply is a
+    /// [`SessionEvent::Echoed`]. Lost echo frames are not sent again. False if no channel is live,
+    /// the frames are longer than any channel carries, or too many wait to be sent.
     ///
     /// # Panics
-    /// If the echo is none that a frame can carry.
+    /// If the echo asks for too many replies, or a frame would be too short.
     pub fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
         let mut live = self.paths.iter_mut().filter_map(Path::live_mut);
         live.any(|initiator| initiator.echo(echo, frame_len))
     }
 
-    /// Takes a frame that came on a local link. What is wrong with it is counted.
+    /// Takes a frame that came on a local link. A rejected frame is counted.
     pub fn handle_frame(
         &mut self,
         now: Instant,
@@ -320,7 +322,7 @@ impl<R: Rules> Session<R> {
             return Ok(());
         }
         if matches!(self.state, State::Closing { .. }) {
-            // A channel that opens now would never be used.
+            // A channel that opened now would never be used.
             return Err(Reject::Unexpected);
         }
         if let Control::Offer(offer) = &control {
@@ -343,8 +345,8 @@ impl<R: Rules> Session<R> {
         Ok(())
     }
 
-    /// Whether a channel of the target has served this session before. Another with the same name
-    /// would share its requests' tags: a fence for one would be told what became of the other's.
+    /// Whether the session has, or fences, a channel of the target with that identity. A second one
+    /// would have the same tags: a fence of one would report the outcomes of the other.
     fn knows(&self, identity: (Cookie, ChannelId)) -> bool {
         let mut paths = self.paths.iter();
         paths.any(|path| path.identity() == Some(identity)) || self.fences.await_end_of(identity)
@@ -382,7 +384,7 @@ impl<R: Rules> Session<R> {
         if let Body::Control(pdu) = &body
             && let Control::Fenced(fenced) = pdu.decode()
         {
-            // What is not known to have been executed is sent again.
+            // Modifications that are not known to have been executed are reissued.
             for (piece, fate) in self.fences.confirmed(self.now, &fenced) {
                 match fate {
                     Fate::Executed(status) if R::USE_OUTCOMES => endings.end(&piece, status, None),
@@ -407,14 +409,14 @@ impl<R: Rules> Session<R> {
     }
 
     fn handle_disconnect(&mut self, path: usize, header: &Header) {
-        // Only a session that says farewell awaits an answer to it.
+        // Only a session that has sent a farewell awaits an answer.
         if header.flags.contains(Flags::REPLY) && !matches!(self.state, State::Closing { .. }) {
             return;
         }
         self.lose(path, Problem::Disconnected);
     }
 
-    /// Composes a question whether a lost channel is closed, if one is due on that port.
+    /// Composes a fence, if one is due on that port.
     fn poll_fence(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
         if self.fences.is_empty() {
             return false;
@@ -443,7 +445,7 @@ impl<R: Rules> Session<R> {
         self.events.push_back(SessionEvent::Failed(failure));
     }
 
-    /// Everything in progress ends with an I/O error, and no channel knows of it any more.
+    /// Ends all operations in progress with an I/O error, and all channels with them.
     fn fail_operations(&mut self) {
         for initiator in self.paths.iter().filter_map(Path::live) {
             self.past += initiator.channel.stats;
@@ -456,15 +458,15 @@ impl<R: Rules> Session<R> {
         self.events.extend(self.operations.fail().into_iter().map(ended));
     }
 
-    /// Ends the session: operations in progress fail, and the target is told. A session that has
-    /// failed has nobody to tell, and ends at once.
+    /// Ends the session: operations in progress fail, and the target gets a farewell. A session
+    /// without a live channel ends at once.
     pub fn disconnect(&mut self, now: Instant) {
         self.close(now, false);
     }
 
-    /// Ends this queue; the other queues of the session go on. But if operations are in progress
-    /// here, the whole session ends, as by [`disconnect`](Self::disconnect): they fail, but may
-    /// still be executed, and would undo what another queue has done since.
+    /// Ends this queue; the other queues of the session go on. But if operations are in progress on
+    /// this queue, the whole session ends, as by [`disconnect`](Self::disconnect): such operations
+    /// fail, but may still be executed, and could undo later writes of another queue.
     pub fn leave(&mut self, now: Instant) {
         let is_idle = self.operations.len() == 0 && self.fences.is_empty();
         self.close(now, is_idle);
@@ -482,7 +484,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The queue has ended, because that was wanted, and the session with it unless it `leaves`.
+    /// Ends the queue as requested, and the session with it unless the queue `leaves`.
     fn end(&mut self, leaves: bool) {
         self.state = State::Closed;
         if !leaves {
@@ -500,7 +502,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Time has passed.
+    /// Runs the timers that have expired.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         if self.is_over() {
@@ -543,7 +545,7 @@ impl<R: Rules> Session<R> {
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) and
-    /// [`poll_transmit`](Self::poll_transmit) if nothing happens before.
+    /// [`poll_transmit`](Self::poll_transmit) if there is no other input before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.is_over() {
             return None;
@@ -562,7 +564,7 @@ impl<R: Rules> Session<R> {
         ports.chain(paths).fold(deadline, earliest)
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<SessionEvent> {
         self.events.pop_front()
     }
@@ -589,8 +591,9 @@ impl<R: Rules> Session<R> {
     }
 }
 
-/// The first half of a queue's cookies: random but for the first byte. By that the parts of a
-/// target's link share out the channels, and a session's queues follow each other.
+/// The first half of a queue's cookies: random but for the first byte. The parts of a target's link
+/// divide the channels by that byte, and the queues of a session have consecutive ones, so that
+/// they spread evenly.
 fn mark(config: &SessionConfig, queue: usize, random: u64) -> u32 {
     let first = config.session.as_bytes()[0].wrapping_add(queue as u8);
     (random >> 32) as u32 & !0xff | u32::from(first)

@@ -1,5 +1,5 @@
-//! The operation table: which operations are in progress, which of their pieces are to be issued
-//! next, and what the ends of pieces mean to them.
+//! The operation table: operations in progress, their pieces that are to be issued next, and the
+//! effect of a piece's end on its operation.
 
 use std::collections::VecDeque;
 
@@ -10,15 +10,15 @@ use crate::operation::Operation;
 use crate::stages::Exchange;
 use crate::time::Instant;
 
-/// See the module.
+/// The operation table of a queue.
 pub(super) struct Operations {
     table: Box<[Option<Op>]>,
-    /// By operation, if wanted: how the last piece of it to end got through.
+    /// By operation, if configured: the stage times of its piece that ended last.
     exchanges: Option<Box<[Option<Exchange>]>>,
     free: VecDeque<u32>,
-    /// Operations with pieces to be issued, served in turn.
+    /// Operations with pieces to be issued (round robin).
     pending: VecDeque<u32>,
-    /// Pieces of lost channels, to be issued again before anything new.
+    /// Pieces of lost channels, to be issued before all others.
     reissued: VecDeque<Piece>,
 }
 
@@ -33,21 +33,21 @@ struct Op {
     /// Pieces that have not ended.
     pieces: u32,
     status: Status,
-    /// When it was submitted, or made progress last.
+    /// When it was submitted, or when its last piece ended.
     since: Instant,
-    /// Some of it may be in the target's volatile cache.
+    /// A part of it may be in the target's volatile cache.
     volatile: bool,
-    /// Some of it was lost with that cache: everything has to be done again.
+    /// A part of it was lost with that cache: all of it has to be repeated.
     redo: bool,
 }
 
-/// What the end of a piece means to its operation.
+/// State of an operation after the end of a piece.
 enum Progress {
-    /// Other pieces are not done.
+    /// Other pieces have not ended.
     Pending,
-    /// It has to be issued once more from its beginning.
+    /// It has to be issued again from the beginning.
     Redo,
-    /// All of it is done, at the target.
+    /// It has ended at the target.
     Done(Status),
 }
 
@@ -78,7 +78,7 @@ impl Op {
 }
 
 impl Operations {
-    /// Room for so many. `exchanges`: whether it is to be known how their pieces got through.
+    /// A table of `len` operations. `exchanges`: whether stage times are kept.
     pub(super) fn new(len: u32, exchanges: bool) -> Self {
         Self {
             table: vec![None; len as usize].into(),
@@ -115,15 +115,15 @@ impl Operations {
     }
 
     fn op(&self, index: u32) -> &Op {
-        self.table[index as usize].as_ref().expect("it outlives its pieces")
+        self.table[index as usize].as_ref().expect("an operation outlives its pieces")
     }
 
     fn op_mut(&mut self, index: u32) -> &mut Op {
-        self.table[index as usize].as_mut().expect("it outlives its pieces")
+        self.table[index as usize].as_mut().expect("an operation outlives its pieces")
     }
 
-    /// The next piece to be issued. `share` says how much of the bytes that are left of an
-    /// operation a piece takes, if no other operation waits.
+    /// The next piece to be issued. `share` returns the length of a piece for the bytes left of its
+    /// operation; it is asked if no other operation waits.
     pub(super) fn next(&self, share: impl FnOnce(u32) -> u32) -> Option<Piece> {
         if let Some(&piece) = self.reissued.front() {
             return Some(piece);
@@ -137,7 +137,7 @@ impl Operations {
         Some(Piece { op: index, base, opcode, flags, offset: offset + u64::from(base), len })
     }
 
-    /// The next piece is issued.
+    /// Notes that the [next](Self::next) piece was issued.
     pub(super) fn issued(&mut self, piece: &Piece) {
         if self.reissued.pop_front().is_some() {
             return;
@@ -152,13 +152,13 @@ impl Operations {
         }
     }
 
-    /// Pieces are to be issued again.
+    /// Queues pieces of lost channels.
     pub(super) fn reissue(&mut self, pieces: impl IntoIterator<Item = Piece>) {
         self.reissued.extend(pieces);
     }
 
-    /// A piece has ended. Returns its operation, and how that has ended at the target, if it was
-    /// the last.
+    /// Takes the end of a piece. If it was the last of its operation, returns the operation and its
+    /// status at the target.
     pub(super) fn end(
         &mut self,
         now: Instant,
@@ -173,7 +173,7 @@ impl Operations {
         op.since = now;
         let (operation, progress) = (op.operation, op.done(status));
         if status != Status::Success {
-            // What has failed in one piece is not issued any further.
+            // After a failure, no more pieces of the operation are issued.
             self.pending.retain(|&index| index != piece.op);
         }
         match progress {
@@ -190,7 +190,7 @@ impl Operations {
         }
     }
 
-    /// All operations have ended, with an error; returns them.
+    /// Ends all operations with an error; returns them.
     pub(super) fn fail(&mut self) -> Vec<u32> {
         self.pending.clear();
         self.reissued.clear();
@@ -201,15 +201,14 @@ impl Operations {
         failed
     }
 
-    /// What was in the target's cache is lost: the operations that have some of it there are to be
-    /// done again.
+    /// The target has lost its cache: marks the operations that may have been in it to be repeated.
     pub(super) fn lose_cache(&mut self) {
         for op in self.table.iter_mut().flatten() {
             op.redo |= std::mem::take(&mut op.volatile);
         }
     }
 
-    /// How the last piece of an operation to end got through, if that is wanted and known.
+    /// The stage times of the piece of an operation that ended last, if kept and known.
     pub(super) fn exchange(&self, index: u32) -> Option<Exchange> {
         self.exchanges.as_ref()?[index as usize]
     }
@@ -224,7 +223,7 @@ impl Operations {
         self.op(piece.op).since
     }
 
-    /// Since when the one that has waited for the longest has made no progress.
+    /// The earliest time since when an operation has made no progress.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.table.iter().flatten().map(|op| op.since).min()
     }

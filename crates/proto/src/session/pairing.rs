@@ -1,9 +1,9 @@
-//! Which local link talks to which of the target's interfaces.
+//! Pairs local links with the target's interfaces.
 //!
-//! Where each pair of interfaces has a segment of its own there is no choice. On a common switch
+//! If each pair of interfaces has a segment of its own, there is no choice. On a common switch,
 //! every link hears all of the target's addresses, and each NIC of both sides should carry its
-//! part: as many links as possible get an address of their own (a maximum matching), then the
-//! links that are left share addresses, then addresses that are left share links.
+//! part. So as many links as possible get an address of their own (a maximum matching); then the
+//! remaining links share addresses, and the remaining addresses share links.
 
 use tyche_wire::Mac;
 
@@ -11,7 +11,7 @@ use tyche_wire::Mac;
 pub(super) type Pair = (usize, Mac);
 
 /// The pairs to be added to `taken`, so that every link that hears the target and every address
-/// that is heard are part of one. `heard`: for each link, what it hears.
+/// that is heard are in a pair. `heard`: for each link, the addresses that it hears.
 pub(super) fn pair(heard: &[impl AsRef<[Mac]>], taken: &[Pair]) -> Vec<Pair> {
     let mut addresses: Vec<_> = heard.iter().flat_map(AsRef::as_ref).copied().collect();
     addresses.sort_unstable();
@@ -22,7 +22,7 @@ pub(super) fn pair(heard: &[impl AsRef<[Mac]>], taken: &[Pair]) -> Vec<Pair> {
     let idle = (0..heard.len()).filter(|&link| pairs.iter().all(|&(it, _)| it != link));
     let idle: Vec<_> = idle.collect();
 
-    // By address in `open`: the link that it was given to.
+    // For each address in `open`: the link that it is matched with.
     let mut given = vec![None; open.len()];
     for &link in &idle {
         let mut seen = vec![false; open.len()];
@@ -53,8 +53,8 @@ pub(super) fn pair(heard: &[impl AsRef<[Mac]>], taken: &[Pair]) -> Vec<Pair> {
     pairs.split_off(taken.len())
 }
 
-/// Finds an address for a link, moving others to another one if that helps (Kuhn 1955); false if
-/// there is none.
+/// Matches a link with an address, moving other links to other addresses if needed (Kuhn 1955);
+/// false if that is impossible.
 fn augment(
     link: usize,
     heard: &[impl AsRef<[Mac]>],

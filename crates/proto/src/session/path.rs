@@ -1,5 +1,5 @@
-//! A channel of a session from one of its local links to one of the target's addresses: probed,
-//! connected, lost, and again.
+//! A path of a session, from a local link to an address of the target, and the state of its
+//! channel: probed, connected, lost, and probed again.
 //!
 //! ```text
 //! Idle -> Probing -> Connecting -> Live
@@ -27,34 +27,34 @@ use crate::outgoing::Outgoing;
 use crate::rules::Rules;
 use crate::time::Instant;
 
-/// Rounds in which larger frames are probed once a smaller one got through. With 1 % loss each
-/// way, a size that works stays unseen in one of 10⁵ cases.
+/// Rounds of probes before a frame length below the link's is settled. With 1 % loss in each
+/// direction, a length that works is missed in one of 10⁵ cases.
 const PROBE_ROUNDS: u32 = 3;
-/// Frame lengths worth trying below the link's own: standard, one page, 9000 bytes of payload.
-/// Short ones go first: a queue on the way may hold no more than a few frames, and the long ones
-/// would drive the others out in every round.
+/// Frame lengths that are probed below the link's own: the minimum, standard Ethernet, one page,
+/// 9000 bytes of payload. Short ones go first: a queue on the way may hold only a few frames, and
+/// long ones would displace the others in every round.
 const PROBE_LENS: [usize; 4] = [FRAME_LEN_MIN, 1514, 4210, 9014];
-/// A channel that was live for less did not work: it is left alone for longer and longer.
+/// A channel that was live for less has flapped: the pause before the next attempt doubles.
 const FLAP: Duration = Duration::from_secs(5);
-/// Each flap doubles the pause before the next attempt, up to 2⁶ times.
+/// Each flap in a row doubles the pause before the next attempt, up to 2⁶-fold.
 const FLAPS_MAX: u32 = 6;
 
-/// Pages that a target may grant though fewer were wanted: those of the longest request.
+/// Pages that a target may grant even if fewer were requested: those of the longest request.
 const DAMQ_PAGES_LEAST: u32 = REQUEST_LEN_MAX / PAGE_LEN as u32;
 
 enum State<R> {
     Idle {
-        /// When to try again at the earliest.
+        /// Earliest time of the next attempt.
         until: Instant,
     },
     Probing {
         nonce: u64,
-        /// Ascending.
+        /// Frame lengths to be probed, ascending.
         sizes: ArrayVec<usize, 5>,
-        /// The size to be sent next in this round.
+        /// Index of the length to be sent next in this round.
         next: usize,
         best: usize,
-        /// Of the last answer.
+        /// From the last answer.
         ticket: Ticket,
         repeat: Repeat,
     },
@@ -70,15 +70,15 @@ enum State<R> {
     },
 }
 
-/// What a session wants of a channel.
+/// What a session requests of a channel.
 #[derive(Clone, Copy)]
 pub(super) struct Wishes<'a> {
     pub(super) session: &'a SessionConfig,
-    /// The session was connected before.
+    /// Whether the session was connected before.
     pub(super) resume: bool,
 }
 
-/// What a frame brought about.
+/// The effect of a frame on a path.
 pub(super) enum PathEvent {
     Accepted(Box<Accept>),
     Rejected(Rejection),
@@ -86,11 +86,12 @@ pub(super) enum PathEvent {
 
 /// See the module.
 pub(super) struct Path<R> {
-    /// Our index of its channels.
+    /// Our index of the path's channels.
     id: ChannelId,
-    /// The lower half of its cookies, first in a frame: a session's frames are told apart by it.
+    /// The lower half of its cookies, which is first in a frame: links filter a queue's frames by
+    /// it.
     mark: u32,
-    /// Index of its local link, and what that is like.
+    /// Index and configuration of its local link.
     pub(super) port: usize,
     config: PortConfig,
     /// The target's address.
@@ -99,11 +100,11 @@ pub(super) struct Path<R> {
     problem: Option<Problem>,
     frame_len: usize,
     damq_pages: u32,
-    /// What the attempt is for.
+    /// Target and export of the attempt.
     aim: Option<Aim>,
-    /// How often in a row it was lost soon after it was live.
+    /// Flaps in a row: see [`FLAP`].
     flaps: u32,
-    /// How often farewell was said.
+    /// Farewells sent.
     farewells: u32,
 }
 
@@ -130,7 +131,7 @@ impl<R: Rules> Path<R> {
         }
     }
 
-    /// Our index of its channel.
+    /// Our index of the path's channel.
     pub(super) fn id(&self) -> ChannelId {
         self.id
     }
@@ -154,7 +155,7 @@ impl<R: Rules> Path<R> {
         }
     }
 
-    /// Whether it is live or about to be.
+    /// Whether it is live, or an attempt is in progress.
     pub(super) fn is_busy(&self) -> bool {
         !matches!(self.state, State::Idle { .. })
     }
@@ -167,18 +168,19 @@ impl<R: Rules> Path<R> {
         }
     }
 
-    /// What the last attempt failed with.
+    /// Why the channel was lost, or the last attempt failed.
     pub(super) fn problem(&self) -> Option<Problem> {
         self.problem
     }
 
-    /// Longest frame that the path carries both ways, once probed.
+    /// Longest frame in bytes that the path carries in both directions; zero before the first
+    /// probe.
     pub(super) fn frame_len(&self) -> usize {
         self.frame_len
     }
 
-    /// Gives up what there is, and may try again after `delay`: longer if it was live for a moment
-    /// only, again and again, and `others` can do its work.
+    /// Gives up the channel or attempt. The next attempt may begin after `delay`; later if the
+    /// channel has flapped and `others` are live.
     pub(super) fn fail(&mut self, now: Instant, problem: Problem, delay: Duration, others: bool) {
         if let State::Live { since, .. } = self.state {
             let flapped = now.since(since) < FLAP;
@@ -189,8 +191,8 @@ impl<R: Rules> Path<R> {
         self.state = State::Idle { until: now + delay.saturating_mul(damping) };
     }
 
-    /// Begins an attempt: the target was heard. The link may be another than the last time.
-    /// `damq_pages`: wanted for the target's data queue.
+    /// Begins an attempt, when the target was heard. The link's configuration may have changed
+    /// since the last one. `damq_pages`: pages to request for the `damq`.
     pub(super) fn begin(
         &mut self,
         now: Instant,
@@ -207,7 +209,7 @@ impl<R: Rules> Path<R> {
         self.state = State::Probing { nonce, sizes, next, best: 0, ticket, repeat };
     }
 
-    /// What the target knows a live channel by.
+    /// The target's cookie and index of a live channel.
     pub(super) fn identity(&self) -> Option<(Cookie, ChannelId)> {
         match &self.state {
             State::Live { accept, .. } => Some((accept.cookie, accept.channel)),
@@ -215,7 +217,7 @@ impl<R: Rules> Path<R> {
         }
     }
 
-    /// The target's run that a live channel belongs to.
+    /// The generation of the export that a live channel belongs to.
     pub(super) fn boot(&self) -> Option<Uuid> {
         match &self.state {
             State::Live { accept, .. } => Some(accept.boot),
@@ -223,18 +225,18 @@ impl<R: Rules> Path<R> {
         }
     }
 
-    /// Whether a reset from `src` comes from this path's target, and speaks of its channel.
+    /// Whether a Reset from `src` comes from this path's target, and names its channel.
     pub(super) fn is_reset_by(&self, src: Mac, reset: &Reset) -> bool {
         let target = self.aim.map(|aim| aim.target);
         self.identity() == Some((reset.cookie, reset.channel))
             && (src, Some(reset.target)) == (self.peer, target)
     }
 
-    /// Whether a frame from `src` that belongs to no channel answers what this path has asked.
+    /// Whether a frame from `src` outside of channels answers a Hello or Connect of this path.
     pub(super) fn has_asked(&self, src: Mac, control: &Control) -> bool {
         let (asked, attempt) = match &self.state {
             State::Probing { nonce, .. } => (*nonce, None),
-            // Once the longest frame has come through, answers to the others still arrive.
+            // Answers to shorter probes may still arrive after that to the longest one.
             State::Connecting { nonce, connect, .. } => (*nonce, Some(connect.attempt)),
             State::Idle { .. } | State::Live { .. } => return false,
         };
@@ -253,7 +255,7 @@ impl<R: Rules> Path<R> {
         answers && src == self.peer && from == self.aim.map(|aim| aim.target)
     }
 
-    /// Takes a frame that answers what this path [has asked](Self::has_asked).
+    /// Takes an answer to a Hello or Connect of this path: see [`has_asked`](Self::has_asked).
     pub(super) fn handle_control(
         &mut self,
         now: Instant,
@@ -293,7 +295,7 @@ impl<R: Rules> Path<R> {
         Ok(())
     }
 
-    /// The frame size is settled.
+    /// Settles the frame length, and begins to connect.
     fn connect(&mut self, now: Instant, wishes: Wishes<'_>, random: &mut dyn FnMut() -> u64) {
         let (State::Probing { nonce, best, ticket, .. }, Some(aim)) = (&self.state, self.aim)
         else {
@@ -316,7 +318,7 @@ impl<R: Rules> Path<R> {
             device: session.device,
             export: aim.export,
             host_name: session.host_name,
-            // The mark is what a link sorts frames by: see Cookie::first_bytes.
+            // Links filter frames by the mark: see Cookie::first_bytes.
             cookie: Cookie((random() >> 32).max(1) << 32 | u64::from(self.mark)),
             channel: self.id,
             queue_size: session.queue_size,
@@ -341,7 +343,7 @@ impl<R: Rules> Path<R> {
         let fits = accept.export == connect.export
             && accept.queue_size <= connect.queue_size
             && accept.frame_len <= connect.frame_len
-            // A target grants room for one request at least.
+            // A target grants room for at least one request.
             && accept.damq_pages <= connect.damq_pages.max(DAMQ_PAGES_LEAST)
             && (!stages || connect.flags.contains(ConnectFlags::STAGES));
         if !fits {
@@ -360,7 +362,7 @@ impl<R: Rules> Path<R> {
             batch: session.batch,
         };
         let mut initiator = Initiator::new(config, accept.queue_size, accept.damq_pages, now);
-        // The target takes memory for the channel once it has heard of it.
+        // The target takes memory for the channel with its first frame, so one is sent at once.
         initiator.channel.ask_for_life(now);
         self.frame_len = config.frame_len;
         self.problem = None;
@@ -378,7 +380,7 @@ impl<R: Rules> Path<R> {
                     if !repeat.due(now) {
                         return false;
                     }
-                    // A round goes through all sizes above the one that is known to work.
+                    // A round probes all lengths above the longest that is known to work.
                     *next = sizes.iter().take_while(|len| *len <= best).count();
                 }
                 let len = sizes[*next];
@@ -401,7 +403,8 @@ impl<R: Rules> Path<R> {
         true
     }
 
-    /// Time has passed. Says what a live channel is lost to, or an attempt in vain.
+    /// Runs the timers that have expired. Returns why the channel is dead or the attempt has
+    /// failed, if so.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -443,8 +446,8 @@ impl<R: Rules> Path<R> {
         }
     }
 
-    /// Composes a farewell, if there is a channel to say it on and it was not yet said in this
-    /// round, counted from 1.
+    /// Composes a farewell, if the channel is live and none was sent in this `round`, counted from
+    /// 1.
     pub(super) fn poll_farewell(&mut self, now: Instant, round: u32, out: &mut Outgoing) -> bool {
         let State::Live { initiator, .. } = &mut self.state else { return false };
         if self.farewells >= round {

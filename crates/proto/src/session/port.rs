@@ -1,9 +1,9 @@
-//! A local link of a session, and which of the target's addresses can be heard on it.
+//! A local link of a session, and the target's addresses that are heard on it.
 //!
-//! A port asks in rounds, by broadcast or at the one address that it was given. A round ends a
-//! moment after the first answer, so that all interfaces that the target has on the same switch
-//! are heard, or when nobody answers. While a path of the port is missing, rounds follow each
-//! other; later they become rare, and find what was added to the target.
+//! A port sends Discovers in rounds, by broadcast or to the one address that it was given. A round
+//! ends shortly after the first answer, so that all interfaces of the target on the same switch are
+//! heard, or when nobody answers. While a path of the port is missing, rounds follow each other;
+//! later they are rare, and find interfaces that were added to the target.
 
 use std::time::Duration;
 
@@ -15,16 +15,17 @@ use super::repeat::Repeat;
 use crate::outgoing::Outgoing;
 use crate::time::Instant;
 
-/// Rounds in vain after which the pause between them doubles, and doubles once more.
+/// Rounds without an answer after which the pause between them doubles; after as many again, it
+/// doubles once more.
 const PATIENT: u32 = 8;
-/// Addresses of one target that a port remembers: more are left alone.
+/// Addresses that a port remembers. More are not used.
 pub(super) const PEERS_MAX: usize = 16;
 /// How long a round waits for further answers after the first.
 const GATHERING: Duration = Duration::from_millis(50);
-/// Time between two rounds of a port that has all of its paths.
+/// Pause after a round with an answer, unless a path is missing.
 const LOOK_AROUND: Duration = Duration::from_secs(5);
-/// Time between two rounds, at most, of a port on which the target was never heard, while the
-/// session lives on others: most likely it leads elsewhere, where our questions only disturb.
+/// Longest pause between two rounds of a port on which the target was never heard, while the
+/// session lives on others: most likely the port leads to another network.
 const STRANGER: Duration = Duration::from_secs(30);
 
 /// A local link that may reach the target.
@@ -34,20 +35,20 @@ pub struct PortConfig {
     pub frame_len_max: usize,
     /// Positions of the receive rings of each channel.
     pub rings: [u16; 2],
-    /// The target's address if it is known; otherwise it is asked for by broadcast.
+    /// The target's address if it is known; otherwise Discovers are broadcast.
     pub target: Option<Mac>,
-    /// The NUMA node that the link's NIC sits on, if it sits on one.
+    /// The NUMA node of the link's NIC, if it has one.
     pub node: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Round {
-    /// Until the next.
+    /// The next one begins at `until`.
     Over { until: Instant },
     Asking {
         nonce: u64,
         repeat: Repeat,
-        /// Set by the first answer.
+        /// The end of the round, set by the first answer.
         until: Option<Instant>,
     },
 }
@@ -56,15 +57,16 @@ enum Round {
 pub(super) struct Port {
     pub(super) config: PortConfig,
     round: Round,
-    /// Addresses that answered in the last round that is over, with their targets.
+    /// Addresses that answered in the previous round, with their targets.
     before: ArrayVec<(Mac, Uuid), PEERS_MAX>,
-    /// Those that have answered in this one.
+    /// Addresses that have answered in the current round.
     answered: ArrayVec<(Mac, Uuid), PEERS_MAX>,
-    /// Rounds without an answer since the last that had one.
+    /// Rounds without an answer since the last one with an answer.
     deaf: u32,
-    /// The target has been heard here.
+    /// Whether a target was ever heard on this port.
     is_known: bool,
-    /// A target that speaks other versions only, if it was heard in place of the wanted one.
+    /// A target that speaks other versions only, if one was heard since the last round with an
+    /// answer.
     other_version: Option<(Mac, Versions)>,
 }
 
@@ -81,12 +83,12 @@ impl Port {
         }
     }
 
-    /// Whether nobody has answered lately.
+    /// Whether the last round had no answer.
     pub(super) fn is_deaf(&self) -> bool {
         self.deaf > 0
     }
 
-    /// The target's addresses that can be heard.
+    /// The addresses of `target` that were heard in the current or previous round.
     pub(super) fn heard(&self, target: Uuid) -> ArrayVec<Mac, { 2 * PEERS_MAX }> {
         let mut heard = ArrayVec::new();
         for &(mac, of) in self.answered.iter().chain(&self.before) {
@@ -97,26 +99,26 @@ impl Port {
         heard
     }
 
-    /// Answers heard so far are discarded.
+    /// Discards all answers.
     pub(super) fn forget(&mut self) {
         self.before.clear();
         self.answered.clear();
     }
 
-    /// The next round begins at `at` the latest.
+    /// Has the next round begin at `at` at the latest.
     pub(super) fn ask_at(&mut self, at: Instant) {
         if let Round::Over { until } = &mut self.round {
             *until = at.min(*until);
         }
     }
 
-    /// Whether an offer with that nonce answers this round's question.
+    /// Whether a frame from `src` with that nonce answers this round's Discover.
     pub(super) fn has_asked(&self, src: Mac, nonce: u64) -> bool {
         let ours = matches!(self.round, Round::Asking { nonce: asked, .. } if asked == nonce);
         ours && self.config.target.is_none_or(|target| target == src)
     }
 
-    /// A target at `src` speaks other versions only; says whether that is news.
+    /// Notes that the target at `src` speaks other versions only; returns whether that is new.
     pub(super) fn note_version(&mut self, src: Mac, versions: Versions) -> bool {
         let news = self.other_version != Some((src, versions));
         self.other_version = Some((src, versions));
@@ -128,10 +130,10 @@ impl Port {
         self.other_version.is_some()
     }
 
-    /// The target can be reached at `src`.
+    /// Notes that `target` has answered from `src`.
     pub(super) fn hear(&mut self, now: Instant, src: Mac, target: Uuid) {
         if !self.answered.contains(&(src, target)) {
-            // There is a limit to how many interfaces of a target are worth using.
+            // More than `PEERS_MAX` addresses are not used.
             let _ = self.answered.try_push((src, target));
         }
         if let Round::Asking { until, .. } = &mut self.round {
@@ -140,8 +142,8 @@ impl Port {
         }
     }
 
-    /// Time has passed; true if a round has ended. `again`: the pause after one that was in vain;
-    /// `others`: whether the session lives on other ports.
+    /// Runs the timers that have expired; true if a round has ended. `again`: the pause after a
+    /// round without an answer; `others`: whether the session is live on other ports.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -178,7 +180,7 @@ impl Port {
         true
     }
 
-    /// Composes the question, if it is due.
+    /// Composes a Discover, if one is due.
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -195,7 +197,8 @@ impl Port {
         true
     }
 
-    /// When there is something to do.
+    /// When to call [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_transmit`](Self::poll_transmit).
     pub(super) fn poll_timeout(&self) -> Instant {
         match &self.round {
             Round::Over { until } => *until,

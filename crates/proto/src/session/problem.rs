@@ -1,25 +1,25 @@
 //! Why a target is not reached, or a channel was lost.
 
-/// How far the last attempt to reach the target got, for people. What got farther is greater.
+/// Why the last attempt failed, or the channel was lost. Attempts that got farther are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Problem {
-    /// Nobody offered the export.
+    /// No target offered the export.
     NoOffer,
     /// A target speaks another version of the protocol.
     Version,
-    /// The target offered it, but no probe came back, not even the smallest.
+    /// The target offered the export, but answered no probe, not even the shortest.
     NoHello,
-    /// The target did not answer the connect: it may still be closing a former channel.
+    /// The target did not answer the Connect: it may still be closing another channel.
     NoAccept,
     /// The link itself is down or gone.
     Down,
-    /// The link takes only shorter frames than it did.
+    /// The link takes only shorter frames than before.
     Narrowed,
-    /// Nothing was heard for the keep-alive time, or for a while on this path but on others.
+    /// Nothing was heard for the keep-alive time, or for a shorter time if others are heard.
     Silence,
-    /// The target is heard, but a frame does not get through to it.
+    /// The target is heard, but frames do not get through.
     Stall,
-    /// The target said that the channel does not exist: it was restarted.
+    /// The target does not know the channel: it was restarted, or has given the channel up.
     Reset,
     /// The target has lost its cache since the channel was opened.
     Outdated,
@@ -40,7 +40,7 @@ impl std::fmt::Display for Problem {
             Self::Narrowed => "the interface takes only shorter frames than before",
             Self::Silence => "nothing is heard of the target",
             Self::Stall => "the target is heard, but long frames do not get through any more",
-            Self::Reset => "the target was restarted",
+            Self::Reset => "the target was restarted, or has given up the connection",
             Self::Outdated => "the target has lost its cache",
             Self::Disconnected => "the target ended the connection",
             Self::Removed => "the link was removed",

@@ -1,8 +1,8 @@
-//! The target and export that a session looks for, and what it has found of them.
+//! The target and export that a session looks for, and those that it has found.
 //!
-//! A session is given names or UUIDs. Once it was connected it looks for that target and that
-//! export only. Before, it takes the target that offers what it looks for, if there is one; where
-//! several do it does not choose for the user.
+//! A session is given names or UUIDs. Until it is connected, it takes the target that offers the
+//! export; if several do, it fails, because the user has to choose. Once it was connected, it looks
+//! only for that target and that export.
 
 use arrayvec::ArrayVec;
 use tyche_wire::{Discover, ExportFlags, ExportInfo, Name, Offer, Uuid, Versions};
@@ -17,7 +17,7 @@ pub enum ExportId {
 }
 
 impl ExportId {
-    /// Whether it is this export.
+    /// Whether it names this export.
     pub fn names(&self, export: &ExportInfo) -> bool {
         match self {
             Self::Name(name) => export.name == *name,
@@ -29,7 +29,7 @@ impl ExportId {
 /// The target wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetId {
-    /// Whichever offers the export, as long as no other does.
+    /// Any target that offers the export, if it is the only one.
     #[default]
     Any,
     /// By its name.
@@ -59,7 +59,7 @@ pub fn parse_export(text: &str) -> Option<(TargetId, ExportId)> {
     Some((target, export))
 }
 
-/// A target that offers what is wanted.
+/// A target that offers the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferedBy {
     /// Its UUID.
@@ -68,15 +68,15 @@ pub struct OfferedBy {
     pub name: Name,
 }
 
-/// Targets that are remembered before one is settled.
+/// Offers that are remembered until one is taken.
 const OFFERS_MAX: usize = 8;
 
-/// What a connect names.
+/// Target and export of a Connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Aim {
     pub(super) target: Uuid,
     pub(super) export: Uuid,
-    /// Not to write, be it that the export takes no writes.
+    /// Whether to connect read-only, because of the configuration or of the export.
     pub(super) read_only: bool,
 }
 
@@ -84,26 +84,26 @@ pub(super) struct Aim {
 pub(super) struct Quest {
     target: TargetId,
     export: ExportId,
-    /// What was found, and whether it was connected to: then it is what it is for good.
+    /// What was found. Once the session was connected, it is settled and does not change any more.
     aim: Option<Aim>,
     is_settled: bool,
-    /// Those that offer what is wanted, while nothing is found.
+    /// Targets that offer the export, until one is taken.
     offers: ArrayVec<(OfferedBy, Aim), OFFERS_MAX>,
 }
 
-/// What an offer means to a session.
+/// The effect of an Offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// It is not what is wanted.
+    /// It does not have the wanted export, or is of another target.
     Nothing,
-    /// The wanted export can be had of that target.
+    /// The target offers the wanted export.
     Wanted,
     /// The target has another disk under the export's name than before.
     Changed,
 }
 
 impl Quest {
-    /// `known`: target and export that are settled already.
+    /// `known`: target, export and whether it is read-only, if they are settled already.
     pub(super) fn new(
         target: TargetId,
         export: ExportId,
@@ -114,7 +114,7 @@ impl Quest {
         Self { target, export, aim, is_settled, offers: ArrayVec::new() }
     }
 
-    /// The question to everybody.
+    /// The Discover to send.
     pub(super) fn discover(&self, nonce: u64, host: Uuid) -> Discover {
         let (name, uuid) = match self.export {
             ExportId::Name(name) => (name, Uuid::nil()),
@@ -128,7 +128,7 @@ impl Quest {
         Discover { nonce, versions: Versions::OURS, first: 0, host, target, uuid, name }
     }
 
-    /// Takes an offer; `read_only`: the session will not write.
+    /// Takes an Offer; `read_only`: the session will not write.
     pub(super) fn hear(&mut self, offer: &Offer, read_only: bool) -> Heard {
         let Some(export) = offer.exports.iter().find(|export| self.export.names(export)) else {
             return Heard::Nothing;
@@ -159,7 +159,7 @@ impl Quest {
         Heard::Wanted
     }
 
-    /// What to connect to, if anything that is wanted was heard.
+    /// What to connect to, if the export was offered.
     ///
     /// # Errors
     /// Two of the targets, if several offer it.
@@ -179,7 +179,7 @@ impl Quest {
         self.is_settled
     }
 
-    /// The session is connected.
+    /// Notes that the session is connected.
     pub(super) fn settle(&mut self, read_only: bool) {
         self.is_settled = true;
         if let Some(aim) = &mut self.aim {
@@ -187,7 +187,7 @@ impl Quest {
         }
     }
 
-    /// The target that was found can't be had: another may do better.
+    /// Forgets the target that was found, to look for another, unless it is settled.
     pub(super) fn reconsider(&mut self) {
         if !self.is_settled {
             self.aim = None;

@@ -1,15 +1,15 @@
-//! A question that is sent again until it is answered, or given up.
+//! A frame that is repeated until it is answered, or given up.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// Time until the first repetition of an unanswered frame; doubles each time.
+/// Time until the first repetition; it doubles each time.
 const REPEAT_FIRST: Duration = Duration::from_millis(20);
-/// How often an unanswered frame is sent before the attempt is given up: 1.3 s in all.
+/// How often an unanswered frame is sent before it is given up, after 1.3 s in all.
 const SENDS_MAX: u32 = 6;
 
-/// An unanswered frame: when to send it again.
+/// When to send an unanswered frame again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repeat {
     next: Instant,
@@ -31,7 +31,7 @@ impl Repeat {
         self.next
     }
 
-    /// Whether it is time; if so, notes that it was sent.
+    /// Whether the frame is to be sent now; if so, counts it as sent.
     pub(super) fn due(&mut self, now: Instant) -> bool {
         if now < self.next || self.sends >= SENDS_MAX {
             return false;

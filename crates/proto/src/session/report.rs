@@ -1,4 +1,4 @@
-//! What a session is doing, for people.
+//! Reports on a session, for people.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::rules::Rules;
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::time::Instant;
 
-/// A channel that a session has or tries to have, for people.
+/// State of a path and its channel.
 #[derive(Clone, Copy, Debug)]
 pub struct PathReport {
     /// Our index of the channel.
@@ -22,7 +22,7 @@ pub struct PathReport {
     pub peer: Mac,
     /// Whether it is live.
     pub live: bool,
-    /// Longest frame in bytes that was found to get through; zero if that is not known.
+    /// Longest frame in bytes that gets through; zero if not known.
     pub frame_len: usize,
     /// Smoothed round-trip time.
     pub rtt: Duration,
@@ -30,28 +30,28 @@ pub struct PathReport {
     pub congestion_window: u32,
     /// Requests in flight.
     pub requests: usize,
-    /// Bytes per second that it was seen to move at its busiest lately; zero if it never was busy.
+    /// Measured rate in bytes per second; zero if it never was busy.
     pub rate: u64,
-    /// What it was lost to, or its last attempt failed with.
+    /// Why it was lost, or its last attempt failed.
     pub problem: Option<Problem>,
     /// Its counters.
     pub stats: ChannelStats,
 }
 
-/// What a session waits for, for people.
+/// What a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// Operations in progress.
     pub operations: usize,
     /// The longest that one of them has waited, since its submission or its last progress.
     pub longest: Duration,
-    /// Lost channels that the target has not confirmed to be closed.
+    /// Fences that the target has not confirmed.
     pub fences: usize,
 }
 
 impl<R: Rules> Session<R> {
-    /// How long the target may stay away before everything fails: `None` while it is here, or if
-    /// it may stay away for ever.
+    /// Time left to find a lost target before the session fails; `None` if the target is not lost,
+    /// or there is no limit.
     pub fn time_left(&self, now: Instant) -> Option<Duration> {
         let State::Lost(since) = self.state else { return None };
         self.config.ctrl_loss_tmo.map(|timeout| (since + timeout).since(now))
@@ -65,7 +65,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// How far the attempts to reach the target got.
+    /// Why the target is not reached: the problem of the attempt that got farthest.
     pub fn problem(&self) -> Option<Problem> {
         let ports = || self.ports.iter().flatten();
         let deaf = ports().any(Port::is_deaf).then_some(Problem::NoOffer);
@@ -73,12 +73,12 @@ impl<R: Rules> Session<R> {
         self.paths.iter().map(Path::problem).max().unwrap_or_default().max(deaf).max(other)
     }
 
-    /// Whether the target could not be heard on a local link lately.
+    /// Whether nobody has answered on a local link lately.
     pub fn is_deaf(&self, port: usize) -> bool {
         self.ports[port].as_ref().is_some_and(Port::is_deaf)
     }
 
-    /// The session's channels, and those that it tries to have.
+    /// The session's paths.
     pub fn paths(&self) -> impl Iterator<Item = PathReport> {
         let known = self.paths.iter().filter(|path| self.ports[path.port].is_some());
         known.map(|path| {
@@ -99,7 +99,7 @@ impl<R: Rules> Session<R> {
         })
     }
 
-    /// How requests went with regard to NUMA nodes; nothing unless channels are chosen by node.
+    /// Numbers of requests by NUMA node; zero unless channels are chosen by node.
     pub fn node_counts(&self) -> NodeCounts {
         self.chooser.nodes()
     }
@@ -119,7 +119,7 @@ impl<R: Rules> Session<R> {
         self.operations.len()
     }
 
-    /// Counters of all channels there have been.
+    /// Counters of all channels, including lost ones.
     pub fn stats(&self) -> ChannelStats {
         let mut stats = self.past;
         for initiator in self.paths.iter().filter_map(Path::live) {
@@ -128,7 +128,7 @@ impl<R: Rules> Session<R> {
         stats
     }
 
-    /// Dropped frames.
+    /// Numbers of dropped frames, by reason.
     pub fn rejects(&self) -> &RejectCounts {
         &self.rejects
     }

@@ -1,17 +1,17 @@
-//! A bound on every wait of a living session: a target that is heard, but whose disk hangs, or that
-//! does not answer a fence, must not keep requests waiting for ever.
+//! A time limit for operations of a live session, for targets that are heard, but whose disk hangs,
+//! or that do not answer a fence.
 //!
-//! While no channel is live, `ctrl_loss_tmo` counts for the session as a whole. While one is, it
-//! counts for each operation, from its submission or the last of its pieces that ended.
+//! While no channel is live, `ctrl_loss_tmo` limits the outage of the session. While one is, it
+//! limits each operation, from its submission or the end of its last piece.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// The least time that an operation is waited for on a living session: a disk may have to start
-/// turning, however soon a lost target is to be given up.
+/// The least time limit of an operation, even if `ctrl_loss_tmo` is shorter: a disk may have to
+/// spin up.
 const WAIT_MIN: Duration = Duration::from_secs(10);
-/// The least time that operations have after the session has become live again.
+/// The least time that operations get after the session has become live again.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -20,12 +20,12 @@ pub(super) struct Watch {
     limit: Option<Duration>,
     /// Since when the session is live.
     live_since: Instant,
-    /// When to look at the operations next. None of them has waited for too long before.
+    /// When to check the operations next. None exceeds its limit before.
     at: Option<Instant>,
 }
 
 impl Watch {
-    /// `ctrl_loss_tmo`: as configured; `None`: no bound is wanted.
+    /// `ctrl_loss_tmo`: as configured; `None`: no limit.
     pub(super) fn new(ctrl_loss_tmo: Option<Duration>, now: Instant) -> Self {
         Self { limit: ctrl_loss_tmo.map(|tmo| tmo.max(WAIT_MIN)), live_since: now, at: None }
     }
@@ -42,18 +42,19 @@ impl Watch {
         }
     }
 
-    /// When to look at the operations.
+    /// When to check the operations.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.at
     }
 
-    /// Whether any operation has waited for too long: the one that has waited for the longest has
-    /// made no progress since `oldest`.
+    /// Whether an operation has exceeded its limit. `oldest`: the earliest time since when one has
+    /// made no progress.
     pub(super) fn is_over(&mut self, now: Instant, oldest: Option<Instant>) -> bool {
         let Some(limit) = self.limit.filter(|_| self.at.is_some_and(|at| at <= now)) else {
             return false;
         };
-        // Twice the time at the very most: a session that comes and goes has a bound, too.
+        // At most twice the limit, so that it also holds for a session that is lost again and
+        // again.
         let deadline = oldest.map(|since| {
             let revived = self.live_since + GRACE.min(limit);
             (since + limit).max(revived).min(since + limit * 2)

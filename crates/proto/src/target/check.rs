@@ -1,16 +1,15 @@
-//! Whether the entries of a frame can all be taken: a frame is taken whole or not at all.
+//! Checks that all entries of a frame can be taken: a frame is taken whole or not at all.
 //! PROTOCOL.md, "Order of processing".
 //!
-//! Nothing is changed here that counts. What the entries before have begun in the same frame is
-//! noted on the side, with the number of the frame, so that notes of former frames need not be
-//! wiped out.
+//! A check changes only notes. They hold what earlier entries of the same frame have begun, with
+//! the number of the frame, so that notes of former frames need not be erased.
 
 use tyche_wire::{Command, Data, Entry, Opcode, Reject, Tag};
 
 use super::{State, TargetChannel};
 use crate::rules::Rules;
 
-/// The request of a slot, as it will be after the entries of the frame that were looked at.
+/// The request of a slot, as it will be after the entries of the frame that were checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Noted {
     /// Number of the frame.
@@ -23,13 +22,13 @@ pub(super) struct Noted {
 }
 
 impl Noted {
-    /// Nothing was noted: frames are numbered from 1.
+    /// No note: frames are numbered from 1 on.
     pub(super) const NONE: Self =
         Self { frame: 0, generation: 0, page: 0, held: 0, opcode: None, has_data: false };
 }
 
 impl<R: Rules> TargetChannel<R> {
-    /// Begins to look at the entries of another frame.
+    /// Begins the check of another frame.
     pub(super) fn begin_check(&mut self) {
         self.frame = self.frame.wrapping_add(1);
         if self.frame == 0 {
@@ -40,10 +39,10 @@ impl<R: Rules> TargetChannel<R> {
         }
     }
 
-    /// Looks at the next entry.
+    /// Checks the next entry.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the entry is rejected.
     pub(super) fn check_entry(&mut self, entry: &Entry) -> Result<(), Reject> {
         match entry {
             Entry::Command(command) => self.check_command(command),
@@ -72,8 +71,8 @@ impl<R: Rules> TargetChannel<R> {
         if !std::mem::replace(&mut noted.has_data, true) {
             self.received.clear(damq_page, total);
         }
-        // Marked here, where two parts of the same frame meet too; a frame that is not taken has
-        // its marks removed.
+        // Marked during the check, to notice parts of the same frame that overlap. If the frame is
+        // rejected, the marks are removed.
         if R::TRACK_RANGES && !self.received.mark(damq_page, offset, len) {
             return Err(Reject::Mismatch);
         }
@@ -98,7 +97,8 @@ impl<R: Rules> TargetChannel<R> {
         Ok(noted)
     }
 
-    /// A request that the frame has not spoken of yet: one that is being gathered, or a new one.
+    /// The note on a request that the frame has not named yet: one that is being gathered, or a new
+    /// one.
     fn look_up(&mut self, tag: Tag, page: u32, held: u32) -> Result<Noted, Reject> {
         let slot = &self.slots[usize::from(tag.slot)];
         let (frame, generation) = (self.frame, tag.generation);
@@ -119,7 +119,7 @@ impl<R: Rules> TargetChannel<R> {
         Ok(Noted { frame, generation, page, held, opcode: None, has_data: false })
     }
 
-    /// Takes back what checking entries has marked, up to one that was wrong.
+    /// Removes the marks of checked entries.
     pub(super) fn undo_check<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) {
         for entry in entries {
             if let Entry::Data(data) = entry {

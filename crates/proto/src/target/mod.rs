@@ -1,8 +1,7 @@
 //! The target's end of a channel: gathers requests and their data, has them executed, and answers.
 //!
-//! Everything is placed where the host says. The target checks that the places exist and that no
-//! two requests in progress share one. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and
-//! placement".)
+//! The host chooses slots and pages. The target checks that they exist and that no two requests in
+//! progress share one. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and placement".)
 
 mod check;
 mod outcomes;
@@ -27,15 +26,15 @@ use crate::turns::Turns;
 use check::Noted;
 pub(crate) use outcomes::Outcomes;
 
-/// What the owner of the memory and of the disk has to do, in this order.
+/// Work for the owner of memory and disk, to be done in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The slot's pages are free: its data will not be asked for again.
+    /// The slot's pages are free: its data are not needed any more.
     Release {
         /// The slot.
         slot: u16,
     },
-    /// The slot has data in these pages of the `damq` from now on.
+    /// The slot owns these pages of the `damq` from now on.
     Claim {
         /// The slot.
         slot: u16,
@@ -55,8 +54,9 @@ pub enum Action {
         /// First byte within the frame's data section.
         source: u32,
     },
-    /// The request is whole: execute it, then call `complete`. Only a successful read keeps its
-    /// pages after that, until a `Release`; all others lose them with the completion.
+    /// The request has all of its data: execute it, then call
+    /// [`Listener::complete`](crate::Listener::complete). Only a successful read keeps its pages
+    /// after that, until a `Release`; the pages of all others are free.
     Execute {
         /// The request, with the slot in its tag.
         command: Command,
@@ -69,7 +69,7 @@ enum State {
     Done,
     /// Waiting for the command or for data.
     Gathering,
-    /// With the disk.
+    /// At the disk.
     Executing,
     /// The data of a read are being sent.
     Sending,
@@ -82,18 +82,18 @@ struct Slot {
     generation: u16,
     command: Option<Command>,
     page: u32,
-    /// Bytes that the slot's pages hold; zero if it holds none.
+    /// Bytes in the slot's pages; zero if it has none.
     held: u32,
-    /// Bytes of a write received, bytes of a read handed to frames.
+    /// Bytes of a write that were received, or bytes of a read that were put into frames.
     moved: u32,
-    /// How it ended, once it has.
+    /// The status of the last request that has ended.
     status: Status,
-    /// What the frame that is being checked means to it.
+    /// The note of the frame that is being checked.
     noted: Noted,
 }
 
 impl Slot {
-    /// Whether a use of that generation is later than the last one.
+    /// Whether `generation` is newer than the slot's last use.
     fn is_followed_by<R: Rules>(&self, generation: u16) -> bool {
         let newer = generation.wrapping_sub(self.generation);
         let forgets = !R::SUPPRESS_DUPLICATES || !R::REMEMBER_EXECUTED;
@@ -106,9 +106,9 @@ pub(crate) struct TargetChannel<R> {
     pub(crate) channel: Channel<R>,
     slots: Box<[Slot]>,
     owners: Owners,
-    /// What of each page has come.
+    /// The bytes of each page that have arrived.
     received: Received,
-    /// The number of the frame that is being checked, from 1.
+    /// Number of the frame that is being checked, from 1 on.
     frame: u32,
     /// Entries of that frame.
     entries: ArrayVec<Entry, ENTRIES_MAX>,
@@ -121,9 +121,9 @@ pub(crate) struct TargetChannel<R> {
     resized: Option<u64>,
     removed: bool,
     executing: usize,
-    /// Where the time of requests went, on channels that tell.
+    /// Stage times, on channels that have them.
     answers: Option<Answers>,
-    /// A disconnect, or the answer to the host's, to be sent before the channel goes.
+    /// A Disconnect, or the answer to one, to be sent before the channel is removed.
     pub(crate) farewell: Option<Header>,
 }
 
@@ -163,13 +163,13 @@ impl<R: Rules> TargetChannel<R> {
         }
     }
 
-    /// Requests with the disk.
+    /// Requests at the disk.
     pub(crate) fn executing(&self) -> usize {
         self.executing
     }
 
-    /// Takes a frame of this channel whose payload has been checked, whole or not at all; hands
-    /// what is to be done for it to `act`.
+    /// Takes a frame of this channel whose payload has been checked, whole or not at all. Calls
+    /// `act` with each action.
     ///
     /// # Errors
     /// The first thing that is wrong with it.
@@ -199,10 +199,10 @@ impl<R: Rules> TargetChannel<R> {
         checked
     }
 
-    /// Whether what a frame carries can be taken.
+    /// Checks the payload of a frame.
     fn check(&mut self, header: &Header, body: &Body<'_>) -> Result<(), Reject> {
         match body {
-            // A target asks for no farewell, and so awaits no answer to one.
+            // A target awaits no answer to its farewell.
             Body::Empty if header.kind == Kind::Disconnect && header.flags == Flags::REPLY => {
                 Err(Reject::Unexpected)
             }
@@ -217,7 +217,7 @@ impl<R: Rules> TargetChannel<R> {
         }
     }
 
-    /// Looks at all entries of a frame. A build that takes frames in part leaves out what is wrong.
+    /// Checks all entries of a frame. A build without the rule takes the valid entries only.
     fn check_entries(&mut self, entries: &Entries<'_>) -> Result<(), Reject> {
         self.begin_check();
         self.entries.clear();
@@ -236,7 +236,7 @@ impl<R: Rules> TargetChannel<R> {
         result
     }
 
-    /// Takes the entries that were checked.
+    /// Takes the checked entries.
     fn take(&mut self, act: &mut impl FnMut(Action)) {
         let mut source = 0;
         for index in 0..self.entries.len() {
@@ -251,8 +251,8 @@ impl<R: Rules> TargetChannel<R> {
         }
     }
 
-    /// Whether all requests of a frame are whole in it, and none of their slots is busy. A build
-    /// that forgets what it has executed takes them for new.
+    /// Whether a frame has all data of its requests, and none of their slots is busy. A build
+    /// without the rule executes such a duplicate again.
     fn has_answered(&self, body: &Body<'_>) -> bool {
         let Body::Entries { entries, .. } = body else { return false };
         let is_done = |tag: Tag| {
@@ -282,8 +282,8 @@ impl<R: Rules> TargetChannel<R> {
         self.execute_if_whole(tag.slot, act);
     }
 
-    /// Begins to gather a request, unless that has begun: whichever of command and data comes first
-    /// says where the data will lie.
+    /// Begins to gather a request, unless it is gathered already. The first entry to arrive,
+    /// command or data, names the pages.
     fn gather(&mut self, tag: Tag, page: u32, held: u32, act: &mut impl FnMut(Action)) {
         let slot = &self.slots[usize::from(tag.slot)];
         if slot.state == State::Gathering && slot.generation == tag.generation {
@@ -299,8 +299,8 @@ impl<R: Rules> TargetChannel<R> {
         (slot.command, slot.page, slot.held, slot.moved) = (None, page, held, 0);
     }
 
-    /// Gives the pages to the slot. The host hands out pages again once it has the answer to
-    /// the request that held them, so pages of answered requests are taken over.
+    /// Gives pages to a slot, also pages of answered requests: the host allocates pages again as
+    /// soon as it has the answer.
     fn claim(&mut self, index: u16, page: u32, len: u32, act: &mut impl FnMut(Action)) {
         for page in Owners::run(page, len) {
             if let Some(owner) = self.owners.of(page) {
@@ -337,7 +337,7 @@ impl<R: Rules> TargetChannel<R> {
         }
     }
 
-    /// Answers a modification of a host that may only read.
+    /// Fails a modification on a read-only channel.
     fn refuse(&mut self, tag: Tag, act: &mut impl FnMut(Action)) {
         let held = self.slots[usize::from(tag.slot)].held;
         self.complete(tag, Status::ReadOnly);
@@ -346,15 +346,15 @@ impl<R: Rules> TargetChannel<R> {
         }
     }
 
-    /// Notes where a request's time went until `now`, when it is about to complete.
+    /// Notes the stage times of a request until `now`, right before it completes.
     pub(crate) fn note_times(&mut self, now: Instant, tag: Tag, times: Times) {
         if let Some(answers) = &mut self.answers {
             answers.put(tag.slot, now, times);
         }
     }
 
-    /// The disk has executed the request. Returns whether it keeps its pages: they hold data to
-    /// be sent.
+    /// Completes a request that the disk has executed. Returns whether it keeps its pages, because
+    /// they hold data to be sent.
     pub(crate) fn complete(&mut self, tag: Tag, status: Status) -> bool {
         let slot = &mut self.slots[usize::from(tag.slot)];
         assert!(slot.state == State::Executing && slot.generation == tag.generation);
@@ -375,7 +375,7 @@ impl<R: Rules> TargetChannel<R> {
         false
     }
 
-    /// What became of the requests, once none is with the disk any more.
+    /// The outcomes of the requests, when none is at the disk any more.
     pub(crate) fn outcomes(&self) -> Outcomes {
         let fate = |slot: &Slot| match slot.state {
             State::Gathering => Fate::NotExecuted,
@@ -384,7 +384,7 @@ impl<R: Rules> TargetChannel<R> {
         Outcomes::new(self.slots.iter().map(|slot| (slot.generation, fate(slot))))
     }
 
-    /// Tells the host what happened to the export.
+    /// Queues an event of the export for the host.
     pub(crate) fn notify(&mut self, event: Event) {
         match event {
             Event::Resized(size) => self.resized = Some(size),
@@ -454,7 +454,7 @@ impl<R: Rules> TargetChannel<R> {
                 break;
             }
         }
-        // Events stay in one ring, whose positions tell the host which of two is the newer.
+        // Events are sent in one ring only, whose positions tell the host which event is newer.
         while data == 0 && self.channel.capacity.fits_entry(entries.len(), data) {
             let Some(event) = self.next_event() else { break };
             entries.push(Entry::Event(event));
@@ -462,14 +462,14 @@ impl<R: Rules> TargetChannel<R> {
         Some(if data > 0 { Ring::Data } else { Ring::Command })
     }
 
-    /// Whether what is ready has to wait for more.
+    /// Whether the next frame waits for more entries.
     fn is_held(&mut self, now: Instant) -> bool {
         let ready = self.sending.len() + self.completions.len();
         let urgent = self.sending.has_large() || self.has_events();
         self.channel.batching.holds(now, ready, self.executing, urgent)
     }
 
-    /// Adds the next part of a read's data. The last part queues the completion, which rides in
+    /// Adds the next part of a read's data. The last part queues the completion, which goes into
     /// the same frame if there is room.
     fn compose_read(&mut self, index: u16, entries: &mut EntryList, data: usize) -> Option<u32> {
         let slot = &mut self.slots[usize::from(index)];

@@ -1,8 +1,8 @@
-//! What became of the requests of a channel that is closed: kept for the fence that will ask.
+//! Outcomes of the requests of a closed channel, kept for fences.
 
 use tyche_wire::{Fate, Tag};
 
-/// See the module: of each slot, the last use and how it ended.
+/// For each slot, the generation of its last use and how that ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcomes(Box<[(u16, Fate)]>);
 
@@ -11,8 +11,8 @@ impl Outcomes {
         Self(slots.collect())
     }
 
-    /// The fate of a request. A host asks about the last use of a slot only, for it uses a slot
-    /// again only when it has the completion of the use before.
+    /// The fate of a request. A host asks only about the last use of a slot, because it uses a slot
+    /// again only after the completion of the previous request.
     pub(crate) fn fate(&self, tag: Tag) -> Fate {
         let Some(&(generation, fate)) = self.0.get(usize::from(tag.slot)) else {
             return Fate::Unknown;
