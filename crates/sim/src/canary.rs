@@ -1,5 +1,5 @@
-//! Broken on purpose: runs in which one rule is off. A checker that catches none of them would
-//! not catch a mistake either.
+//! Canaries: builds with one safety rule off. The checker must catch each, or it would not catch
+//! mistakes either.
 //!
 //! | check | canaries that it catches, as a rule |
 //! |---|---|
@@ -26,12 +26,12 @@ use crate::plan::{Plan, Profile};
 use crate::report::Violation;
 use crate::run::{Options, run_with};
 
-/// A broken build was caught.
+/// A canary that was caught.
 #[derive(Clone, Debug)]
 pub struct Caught {
     /// The first seed that caught it.
     pub seed: u64,
-    /// What was found.
+    /// The violation that was found.
     pub violation: Violation,
 }
 
@@ -109,12 +109,12 @@ const CANARIES: [&str; 29] = [
     "holder-noted",
 ];
 
-/// The names of all canaries.
+/// Names of all canaries.
 pub fn canaries() -> &'static [&'static str] {
     &CANARIES
 }
 
-/// Runs a canary with the profile's seeds from `first` on until the checker notices.
+/// Runs a canary with `seeds` seeds of the profile, from `first` on, until the checker catches it.
 ///
 /// # Panics
 /// If there is no canary of that name.

@@ -1,8 +1,9 @@
-//! What sectors hold: every sector of every operation that modifies is told apart from all others
-//! by its content, and a single wrong bit in it shows. That of a write comes with it; what
-//! write-zeroes and discard leave is made up by the disk, with the stamp of the operation.
+//! Content of sectors. It identifies the sector and the modifying operation, by its stamp, and
+//! reveals a single wrong bit. The data of a write have it; for WriteZeroes and Discard, the disk
+//! fills it in.
 //!
-//! A written sector is its operation's stamp, its own number, and 62 words that follow from these.
+//! A written sector consists of the operation's stamp, the sector's number, and 62 words computed
+//! from both.
 
 use tyche_wire::SECTOR_LEN;
 
@@ -13,26 +14,26 @@ pub(crate) const SECTOR: usize = SECTOR_LEN as usize;
 /// Words that hold the stamp and the sector's number.
 const HEAD_WORDS: u64 = 2;
 
-/// What a sector was found to hold.
+/// The content found in a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Nothing but zeroes: never written.
+    /// Zeroes: never written.
     Zero,
-    /// What the operation of this stamp put here.
+    /// Content of the operation with this stamp.
     Stamp(u64),
-    /// Nothing that anybody ever wrote here.
+    /// Content that no operation has written to this sector.
     Garbage,
 }
 
-/// From one word to the next.
+/// Difference of two consecutive words, modulo 2⁶⁴.
 const STEP: u64 = 0x2545_f491_4f6c_dd1d;
 
-/// The word of that index of a sector; those of the head are others.
+/// The word of a sector at `index`. The words of the head are replaced by stamp and number.
 fn word(stamp: u64, sector: u64, index: u64) -> u64 {
     mix(stamp ^ sector << 40).wrapping_add(index.wrapping_mul(STEP))
 }
 
-/// Fills whole sectors, the first of which is `first`, with the content of one write.
+/// Fills whole sectors, from number `first` on, with the content of one operation.
 pub(crate) fn fill(bytes: &mut [u8], stamp: u64, first: u64) {
     for (sector, bytes) in (first..).zip(bytes.chunks_exact_mut(SECTOR)) {
         let (words, _) = bytes.as_chunks_mut::<8>();
@@ -45,8 +46,8 @@ pub(crate) fn fill(bytes: &mut [u8], stamp: u64, first: u64) {
     }
 }
 
-/// Says what the sector numbered `sector` holds. All words are looked at, without a branch: most
-/// sectors are good, and the simulator looks at many.
+/// Returns the content of the sector with the number `sector`. It compares all words without a
+/// branch: most sectors are valid, and the simulator examines many.
 pub(crate) fn examine(bytes: &[u8], sector: u64) -> Content {
     let (words, _) = bytes.as_chunks::<8>();
     let (head, rest) = words.split_at(HEAD_WORDS as usize);

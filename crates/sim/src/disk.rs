@@ -1,18 +1,18 @@
-//! A disk that does everything a disk may do: requests take their time and overtake each other,
-//! writes become visible piece by piece, its cache may be lost, and a crash tears what was under
-//! way.
+//! A disk that does everything a disk may do: requests take time and overtake each other, writes
+//! become visible sector by sector, the cache may be lost, and a crash tears sectors that are being
+//! written.
 //!
-//! Two images: what reads see, and what would be left after a loss of the cache. Without a cache
-//! they are always the same. Between the two, sectors are written back whenever it pleases the
-//! disk.
+//! It has two images: the one that reads see, and the one that a loss of the cache would leave.
+//! Without a cache they are always the same. With one, sectors are written back at random times.
 //!
-//! A flush or a write with FUA may fail. Then some of what was to be written back never is, though
-//! reads see it and the kernel has no more to say about it. So from then on every such step fails,
-//! until the target's process has ended; and the next one serves another generation.
+//! A flush or a write with FUA may fail. Then some of the sectors to be written back never are,
+//! though reads see them and a real kernel reports the failure only once. So all later flushes and
+//! writes with FUA fail, too, until the target's process ends; the next one serves another
+//! generation.
 //!
-//! Unlike a real one it does not write zeroes where it is told to, nor where it is told to discard,
-//! but content that says which operation it was. So the checker can tell a late repetition of one
-//! from what the host asked for last, as it can for writes. The protocol does not look at data.
+//! Unlike a real disk, it does not write zeroes for WriteZeroes and Discard, but content that
+//! identifies the operation. So the checker can distinguish a late repetition from the last
+//! operation, as with writes. The protocol does not look at data.
 
 use std::collections::BTreeSet;
 
@@ -29,16 +29,16 @@ pub(crate) struct Disk {
     size: u64,
     seen: Box<[u8]>,
     durable: Box<[u8]>,
-    /// Sectors in which the two may differ.
+    /// Sectors in which the two images may differ.
     dirty: BTreeSet<u64>,
-    /// Others in which they differ: no step writes them back.
+    /// Other sectors in which they differ, because their write-back failed.
     adrift: BTreeSet<u64>,
-    /// A step that was to make something durable has failed in this run of the target.
+    /// Whether a flush or a write with FUA has failed in this run of the target.
     failed: bool,
     random: Random,
 }
 
-/// How far an operation that modifies has got.
+/// Progress of a modifying operation.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     stamp: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// What is still to be written, and with which stamp.
+    /// Sectors still to be written, with their new content.
     pub(crate) fn left(&self) -> impl Iterator<Item = (u64, Content)> {
         self.left.iter().map(|&sector| (sector, Content::Stamp(self.stamp)))
     }
@@ -87,7 +87,7 @@ impl Disk {
         self.size = size.min(self.plan.size);
     }
 
-    /// Whether a command lies within the disk and on its blocks.
+    /// Whether a command lies within the disk and is aligned to its blocks.
     pub(crate) fn takes(&self, command: &Command) -> bool {
         let block = u64::from(self.plan.block_size);
         let len = u64::from(command.len);
@@ -97,12 +97,12 @@ impl Disk {
             && len.is_multiple_of(block)
     }
 
-    /// What is on the medium.
+    /// The content of the medium.
     pub(crate) fn image(&self) -> Box<[u8]> {
         self.durable.clone()
     }
 
-    /// The medium holds that, and nothing is cached.
+    /// Sets the content of the medium, with an empty cache.
     pub(crate) fn restore(&mut self, image: Box<[u8]>) {
         (self.seen, self.durable) = (image.clone(), image);
         (self.dirty, self.adrift) = (BTreeSet::new(), BTreeSet::new());
@@ -113,23 +113,23 @@ impl Disk {
         first..first + SECTOR
     }
 
-    /// What reads of the sector see.
+    /// The content that reads of the sector see.
     pub(crate) fn seen(&self, sector: u64) -> Content {
         examine(&self.seen[Self::range(sector)], sector)
     }
 
-    /// What is left of the sector if the cache is lost.
+    /// The content of the sector if the cache is lost.
     pub(crate) fn durable(&self, sector: u64) -> Content {
         examine(&self.durable[Self::range(sector)], sector)
     }
 
-    /// Begins a command; `stamp`: that of the operation, if it modifies.
+    /// Begins a command; `stamp`: that of a modifying operation.
     pub(crate) fn begin(&self, command: &Command, stamp: u64) -> Progress {
         let modifies = command.opcode.modifies();
         Progress { stamp, left: if modifies { sectors(command).collect() } else { Vec::new() } }
     }
 
-    /// Writes some of what is left of a write, from where its data lie now.
+    /// Writes some of the remaining sectors, from the data as they are now.
     pub(crate) fn advance(&mut self, command: &Command, progress: &mut Progress, data: &[u8]) {
         for sector in std::mem::take(&mut progress.left) {
             if self.random.chance(0.5) {
@@ -140,7 +140,7 @@ impl Disk {
         }
     }
 
-    /// Finishes a write, a flush, or whatever else is not a read; it may fail only if `faulty`.
+    /// Finishes a command other than a read; a flush or FUA begins to fail only if `faulty`.
     pub(crate) fn finish(
         &mut self,
         command: &Command,
@@ -183,13 +183,13 @@ impl Disk {
         }
     }
 
-    /// A generation of what is served ends, with the target's process or before; says whether there
-    /// has to be another one.
+    /// Ends a generation of the export; returns whether the next run needs another one, because a
+    /// write-back failed.
     pub(crate) fn end_run(&mut self) -> bool {
         std::mem::take(&mut self.failed) && !self.plan.errors_forgotten
     }
 
-    /// Reads.
+    /// Executes a read.
     pub(crate) fn read(&self, command: &Command, data: &mut [u8]) {
         let first = command.offset as usize;
         data.copy_from_slice(&self.seen[first..first + data.len()]);
@@ -202,7 +202,7 @@ impl Disk {
                 let at = range.start - command.offset as usize;
                 self.seen[range].copy_from_slice(&data[at..at + SECTOR]);
             }
-            // A discarded sector reads as before or as anything else; this disk does either.
+            // A discarded sector may keep its content or get any other; this disk does either.
             Opcode::Discard if self.random.chance(0.5) => return,
             _ => fill(&mut self.seen[range], stamp, sector),
         }
@@ -220,8 +220,8 @@ impl Disk {
         self.adrift.remove(&sector);
     }
 
-    /// The cache is lost: each sector of it may or may not have been written back. Returns those
-    /// that were being written at that moment.
+    /// Loses the cache: each of its sectors may have been written back. Returns those that are
+    /// torn.
     pub(crate) fn lose_cache(&mut self) -> Vec<u64> {
         let mut torn = Vec::new();
         for sector in std::mem::take(&mut self.dirty) {
@@ -248,7 +248,7 @@ impl Disk {
         self.random.hits(self.plan.tears)
     }
 
-    /// A sector holds something else all at once, and on the medium.
+    /// Replaces the content of a sector, also on the medium.
     pub(crate) fn spoil(&mut self, sector: u64, stamp: u64) {
         fill(&mut self.seen[Self::range(sector)], stamp, sector);
         self.write_back(sector);

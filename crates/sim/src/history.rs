@@ -1,19 +1,19 @@
-//! The checker: what every sector may hold, given who was told what and when.
+//! The checker: the contents that every sector may have, given the answers that hosts have got.
 //!
-//! Time is a count of steps, so that no two of them coincide. A write may take effect at any
-//! step between its submission and its end; if it fails, or its host dies, it may have taken
-//! effect or not. Of each sector the checker keeps the values that a read could return now
-//! (`live`), and those that could be left if the target's cache were lost now (`durable`, which
-//! includes all live ones). A value goes when one that is newer is known to have taken effect:
-//! acknowledged, or seen by a read. Newer is what began after the value's own end, and what a read
-//! saw that began after another read that saw the value had ended: what was overwritten does not
-//! come back, whoever looks ([`value`]).
+//! Time is a count of steps, so that no two events coincide. A write may take effect at any step
+//! between its submission and its end; if it fails, or its host dies, it may have taken effect or
+//! not. For each sector the checker keeps the values that a read could return now (`live`), and
+//! those that a loss of the target's cache could leave now (`durable`, which includes all live
+//! ones). A value is removed when a newer one is known to have taken effect, by an acknowledgement
+//! or a read. A value is newer if its operation began after the end of the other's, or if a read
+//! that saw it began after the end of a read that saw the other: an overwritten value does not
+//! return, for any reader ([`value`]).
 //!
-//! An operation that was not answered may be executed twice where who remembers it has died: by the
-//! next run of the target, or for the next program that serves the device. The values of all that
-//! were in progress at such a moment may come back until those are over. If the target's disk
-//! becomes what it was some time before, all else is impossible, but each session that lives on
-//! must be told of it before it is promised anything again.
+//! An operation that was not answered may be executed twice after the death of the target or of the
+//! program that serves the device, because its outcome is forgotten. The values of all operations
+//! in progress at such a moment may return until these have ended. If the target's disk is restored
+//! to an earlier state, only that state is possible, and each session that lives on must be told
+//! before it gets another promise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,14 +34,13 @@ use value::Value;
 /// A step of the run.
 type Step = u64;
 
-/// Not yet.
+/// A step that has not come yet.
 const NEVER: Step = Step::MAX;
 
-/// Why a value cannot be where it is.
 const IMPOSSIBLE: &str = "where it cannot be";
 const OVERWRITTEN: &str = "seen on both sides of another";
 
-/// An operation of a host, as the checker knows it.
+/// An operation in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Submitted {
     pub(crate) session: u64,
@@ -49,7 +48,7 @@ pub(crate) struct Submitted {
     pub(crate) flags: CommandFlags,
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    /// Tells it from all others if it modifies; else zero.
+    /// Identifies a modifying operation; zero for others.
     pub(crate) stamp: u64,
     began: Step,
 }
@@ -67,31 +66,31 @@ pub(crate) struct History {
     step: Step,
     stamps: u64,
     write_cache: bool,
-    /// The export is shared: requests of a session that is gone may still take effect.
+    /// Whether the export is shared: then requests of an ended session may still take effect.
     shared: bool,
     promises: Promises,
-    /// Operations in progress, by session and name.
+    /// Operations in progress, by session and number.
     open: BTreeMap<(u64, OpId), Submitted>,
-    /// Stamps of operations that have ended, for their hosts.
+    /// Stamps of modifying operations that were answered.
     acknowledged: BTreeSet<u64>,
     /// Sectors with acknowledged writes that no flush has covered.
     unflushed: BTreeSet<u64>,
-    /// When the cache was last lost, and when the disk became another.
+    /// When the cache was last lost, and when the disk was last restored.
     lost: Step,
     restored: Step,
-    /// Stamps of operations that were in progress when what was done of them may have been lost:
-    /// they may be executed again, also when their host is gone by then.
+    /// Stamps of operations that were in progress when their effect may have been lost: they may be
+    /// executed again, even after the death of their host.
     repeatable: BTreeSet<u64>,
-    /// When queues of sessions have learned that the target has begun anew.
+    /// When queues of sessions have learned the current generation.
     learned: BTreeMap<(u64, usize), Step>,
-    /// Sessions that were told of a modification that it is done.
+    /// Sessions with a modification that was answered with success.
     wrote: BTreeSet<u64>,
-    /// Those of them that have not been told that the disk has become another.
+    /// Those of them that have not been told that the disk was restored.
     untold: BTreeSet<u64>,
 }
 
 impl History {
-    /// The history of a disk, with stamps above `stamps`.
+    /// The history of a new disk, with stamps above `stamps`.
     pub(crate) fn new(disk: &DiskPlan, promises: Promises, stamps: u64, shared: bool) -> Self {
         let zero = Value::found(Content::Zero, 0);
         Self {
@@ -134,7 +133,7 @@ impl History {
         self.acknowledged.contains(&stamp)
     }
 
-    /// A host submits an operation.
+    /// Records the submission of an operation.
     pub(crate) fn submit(
         &mut self,
         session: u64,
@@ -160,7 +159,7 @@ impl History {
         Ok(())
     }
 
-    /// A host is told how an operation ended; `data` is what a read returned.
+    /// Checks and records the answer to an operation. `data`: the data of a read.
     pub(crate) fn complete(
         &mut self,
         session: u64,
@@ -217,17 +216,17 @@ impl History {
         }
         let reads = self.open.values().filter(|open| open.opcode == Opcode::Read);
         let oldest_read = reads.map(|read| read.began).min().unwrap_or(now);
-        // An answer from before the loss may have been on its way; not so if the session knows of
-        // the loss: then it has done again what was lost.
+        // The answer may be from before the loss. But if the queue knows of the loss, it has
+        // repeated the lost part before it answers.
         let queue = (done.session, queue_of(op));
         let knows = self.learned.get(&queue).is_some_and(|&at| at > self.lost);
         let may_be_gone = self.lost > done.began && !(knows && self.restored <= done.began);
         for sector in done.sectors() {
             let Some(values) = self.sectors.get_mut(sector as usize) else { continue };
-            // It is among the last: there may be hundreds that no flush has covered.
+            // From the end: there may be hundreds of values that no flush has covered.
             let own = values.iter().rposition(|v| v.began == done.began && v.is_open());
             let own = own.ok_or("a write ended twice")?;
-            // A cache that was lost meanwhile may have held it: look whether it is there.
+            // The value may have been lost with the cache meanwhile: the disk shows whether it was.
             let is_left = |content| {
                 let left = |it: &Value| it.content == content && it.is_without(done.began);
                 values.iter().any(left)
@@ -294,8 +293,8 @@ impl History {
         Ok(())
     }
 
-    /// What a session was told to last may be gone: it must know when it is told so again. An
-    /// answer to what it asked before may have been on its way.
+    /// Checks that a session that gets a promise of durability knows of a restored disk. Answers to
+    /// operations from before the loss are exempt: they may have been on their way.
     fn check_told(&self, done: &Submitted) -> Result<(), String> {
         let Submitted { session, opcode, offset, len, began, .. } = done;
         if !self.untold.contains(session) || *began < self.lost {
@@ -307,8 +306,8 @@ impl History {
         ))
     }
 
-    /// The session is told that what it wrote may not last, or it is over and nobody is left to
-    /// be told.
+    /// The session was told that its writes may be lost, or has ended: their loss is no violation
+    /// any more.
     fn forgive(&mut self, session: u64, before: Step) {
         for &sector in &self.unflushed {
             for value in &mut self.sectors[sector as usize] {
@@ -317,8 +316,8 @@ impl History {
         }
     }
 
-    /// The session is over, and says so of each operation: it may still take effect until the
-    /// target has closed its channels.
+    /// Records that an ended session has failed an operation, which may still take effect until the
+    /// target has closed the session's channels.
     pub(crate) fn abandon(&mut self, session: u64, op: OpId) -> Result<Submitted, String> {
         let now = self.tick();
         let Some(gone) = self.open.remove(&(session, op)) else {
@@ -340,17 +339,17 @@ impl History {
         }
     }
 
-    /// Whether what was done of the operation of that stamp may be done again.
+    /// Whether the operation with that stamp may be executed again.
     pub(crate) fn is_repeatable(&self, stamp: u64) -> bool {
         self.repeatable.contains(&stamp)
     }
 
-    /// The export gets another generation: hosts must take its cache for lost.
+    /// The export gets another generation: operations in progress may be executed again.
     pub(crate) fn renew(&mut self) {
         self.repeatable.extend(self.open.values().map(|open| open.stamp));
     }
 
-    /// A session takes the place of another of its host: what that one is owed, it is owed.
+    /// A session takes over a device: promises to the former session are promises to the new one.
     pub(crate) fn succeed(&mut self, former: u64, session: u64) {
         let now = self.tick();
         if self.wrote.contains(&former) {
@@ -365,7 +364,8 @@ impl History {
         }
     }
 
-    /// An operation that was not answered is in progress under another name, as old as it is.
+    /// An unanswered operation is submitted again, by another session under another number. It
+    /// keeps its age.
     pub(crate) fn reissue(&mut self, former: (u64, OpId), new: (u64, OpId)) -> Result<(), String> {
         let Some(open) = self.open.remove(&former) else {
             return Err(format!("{former:?} is issued again, but not open"));
@@ -376,7 +376,7 @@ impl History {
         Ok(())
     }
 
-    /// The host of the session is gone with all that it had in progress.
+    /// The host of the session is dead. Returns the number of its operations in progress.
     pub(crate) fn vanish(&mut self, session: u64) -> usize {
         let now = self.tick();
         self.forgive(session, now);
@@ -390,27 +390,27 @@ impl History {
         keys.len()
     }
 
-    /// A queue of a session has a channel to the target's present run.
+    /// A queue of a session has learned the current generation.
     pub(crate) fn learn(&mut self, session: u64, queue: usize) {
         let now = self.tick();
         self.learned.insert((session, queue), now);
     }
 
-    /// The target does not know any more what it has executed of that which is in progress.
+    /// The target has forgotten the outcomes of the operations in progress.
     pub(crate) fn forget_outcomes(&mut self) {
         let now = self.tick();
         self.sectors.iter_mut().flatten().for_each(|value| value.lose_memory(now, false));
     }
 
-    /// A session learns that what was completed may not last, though the target may have lived:
-    /// what it has in progress may be done again.
+    /// A session is told of a lost cache, possibly by a living target: its operations in progress
+    /// may be executed again.
     pub(crate) fn tell(&mut self, session: u64) {
         self.forget_outcomes();
         let open = self.open.values().filter(|open| open.session == session);
         self.repeatable.extend(open.map(|open| open.stamp));
     }
 
-    /// The target has died, with the cache of its disk or without.
+    /// The target has died; `with_cache`: the cache of its disk is lost.
     pub(crate) fn lose_target(&mut self, with_cache: bool) {
         let now = self.tick();
         for value in self.sectors.iter_mut().flatten() {
@@ -426,7 +426,7 @@ impl History {
         }
     }
 
-    /// The target has died, and its disk has become what it was before; `sessions` live on.
+    /// The target has died, and its disk was restored to an earlier state; `sessions` live on.
     pub(crate) fn restore(&mut self, disk: &Disk, sessions: impl Iterator<Item = u64>) {
         let now = self.tick();
         (self.lost, self.restored) = (now, now);
@@ -443,8 +443,8 @@ impl History {
         }
     }
 
-    /// The machine goes down while a value is being written: what is there now is neither that nor
-    /// what was before. Returns the stamp of it.
+    /// The machine goes down while a value is being written: the sector has neither the new nor the
+    /// old content. Returns the stamp of its content.
     pub(crate) fn tear(&mut self, sector: u64, content: Content) -> Option<u64> {
         let (now, stamp) = (self.tick(), self.stamp());
         let values = &mut self.sectors[sector as usize];
@@ -454,7 +454,7 @@ impl History {
         Some(stamp)
     }
 
-    /// A sector has become something else by itself. Returns the stamp of it.
+    /// The content of a sector has changed by itself. Returns the stamp of the new one.
     pub(crate) fn rot(&mut self, sector: u64) -> u64 {
         let (now, stamp) = (self.tick(), self.stamp());
         let rotten = Value::found(Content::Stamp(stamp), now);
@@ -462,8 +462,7 @@ impl History {
         stamp
     }
 
-    /// At the end: what the disk holds must be possible everywhere, and what would be left without
-    /// its cache.
+    /// Checks at the end that both images of the disk are possible.
     pub(crate) fn check_disk(&mut self, disk: &Disk) -> Result<(), String> {
         let now = self.tick();
         for (sector, values) in (0..).zip(&mut self.sectors) {
@@ -476,13 +475,13 @@ impl History {
     }
 }
 
-/// The value of that content, if a read that began then may have returned it.
+/// The index of the value with that content, if a read that began at `began` may return it.
 fn find(values: &[Value], content: Content, began: Step) -> Result<usize, &'static str> {
     let possible = |value: &Value| value.content == content && value.is_possible(began);
     values.iter().position(possible).ok_or(IMPOSSIBLE)
 }
 
-/// A read that began then and ends now has seen a value.
+/// Records that a read that began at `began` and ends now has seen a value.
 fn observe(
     values: &mut [Value],
     content: Content,
@@ -494,7 +493,7 @@ fn observe(
     take_effect(values, index, now)
 }
 
-/// A value is known to have taken effect: what is older is no more.
+/// Records that a value has taken effect: older ones are not live any more.
 fn take_effect(values: &mut [Value], index: usize, now: Step) -> Result<(), &'static str> {
     let newest = values[index];
     for (other, value) in values.iter_mut().enumerate() {
@@ -509,13 +508,13 @@ fn take_effect(values: &mut [Value], index: usize, now: Step) -> Result<(), &'st
     Ok(())
 }
 
-/// A value takes the place of all others by itself.
+/// Records a value that no operation has written, in place of all others.
 fn replace(values: &mut Vec<Value>, value: Value, now: Step) {
     values.iter_mut().for_each(|older| older.give_way(&value, now));
     values.push(value);
 }
 
-/// A value is on the medium: what is older will not come back.
+/// Records that a value is on the medium: older ones are not durable any more.
 fn last(values: &mut [Value], index: usize) {
     let newest = values[index];
     for (other, value) in values.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! A host of the simulation: a session, the memory of its operations, and what it wants next.
+//! A host of the simulation: a session, the memory of its operations, and its workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::plan::{HostPlan, Mix};
 use crate::queues::Queues;
 use crate::random::Random;
 
-/// How long it may take until what is to be kept is on the host's own disk.
+/// Longest time until the kept state is on the host's own disk.
 const KEEPING_MAX: Duration = Duration::from_millis(20);
 
-/// What memory holds before a read has brought anything.
+/// Content of memory before a read.
 const STALE: u8 = 0xee;
 
-/// The name of the export of that index.
+/// The name of the export with that index.
 pub(crate) fn export_name(index: usize) -> Name {
     Name::new(&format!("disk-{index}")).expect("a name")
 }
@@ -28,37 +28,37 @@ pub(crate) fn export_name(index: usize) -> Name {
 /// An operation in progress.
 pub(crate) struct Pending {
     pub(crate) operation: Operation,
-    /// Tells it from all others if it modifies, else zero.
+    /// Identifies a modifying operation; zero for others.
     pub(crate) stamp: u64,
     pub(crate) memory: Vec<u8>,
     pub(crate) submitted: Instant,
-    /// Outages before it.
+    /// Number of outages before its submission.
     pub(crate) outages: u64,
 }
 
 /// A run of a host's session.
 pub(crate) struct Running<R> {
-    /// Counts the sessions of all hosts.
+    /// Number of the session among those of all hosts.
     pub(crate) number: u64,
     pub(crate) session: Queues<R>,
-    /// By the session's index of a port: the host's link.
+    /// The host's link of each port of the session.
     pub(crate) ports: Vec<Option<usize>>,
     pub(crate) pending: BTreeMap<OpId, Pending>,
-    /// It was connected once: from then on it takes operations.
+    /// Whether it was ever connected: from then on it takes operations.
     pub(crate) connected: bool,
     pub(crate) closing: bool,
 }
 
-/// What a host keeps on a disk of its own for the program that comes after this one.
+/// State that a host keeps on a disk of its own for the next program that serves its device.
 #[derive(Clone, Copy)]
 pub(crate) struct Kept {
     newest: Former,
     since: Instant,
-    /// What was there before.
+    /// The state before that.
     older: Former,
 }
 
-/// What a program that has died leaves behind: its device, with what nobody has answered.
+/// A device that a dead program has left, with its unanswered operations.
 pub(crate) struct Left {
     pub(crate) session: u64,
     pub(crate) former: Former,
@@ -72,30 +72,30 @@ pub(crate) struct Host<R> {
     kept: Option<Kept>,
     /// A device that waits for another program.
     pub(crate) left: Option<Left>,
-    /// Links that were taken out of the session, and stay out of the next.
+    /// Links that were removed from the session, and are not in the next one either.
     pub(crate) removed: BTreeSet<usize>,
     /// When the next timer event is planned.
     pub(crate) alarm: Option<Instant>,
-    /// The next operation is not due before.
+    /// Earliest time of the next operation.
     pub(crate) thinking_until: Instant,
     pub(crate) sessions: u64,
     pub(crate) random: Random,
-    /// It opens the first of its channels for reading only.
+    /// Whether it opens the first of its channels for reading only.
     pub(crate) reads_first: bool,
-    /// Then: the attempts of its session, each with whether it is to be admitted for writing, and
+    /// If so: the attempts of its session, each with whether it is to be admitted for writing, and
     /// whether one of those was.
     pub(crate) attempts: BTreeMap<u64, bool>,
     pub(crate) writes: bool,
-    /// The generation that it was told last, and that each queue of its session was.
+    /// The generation that it was told last, and the one that each queue of its session was.
     pub(crate) boot: Option<Uuid>,
     pub(crate) boots: BTreeMap<usize, Uuid>,
-    /// The target that it wants.
+    /// The target that it asks for.
     pub(crate) target: TargetId,
     uuid: Uuid,
     name: Name,
 }
 
-/// Shortcut for a number as a UUID.
+/// Makes a UUID of a number.
 pub(crate) fn uuid(kind: u64, number: u64) -> Uuid {
     Uuid::from_u128(u128::from(kind) << 64 | u128::from(number))
 }
@@ -123,7 +123,7 @@ impl<R: Rules> Host<R> {
         }
     }
 
-    /// It has the UUID of another: its machine is a copy of that one's.
+    /// The same host with the UUID of another: its machine is a copy of that one's.
     pub(crate) fn like(self, other: usize) -> Self {
         Self { uuid: uuid(1, other as u64), ..self }
     }
@@ -132,7 +132,7 @@ impl<R: Rules> Host<R> {
         self.uuid
     }
 
-    /// A new session begins to look for the target, in the place of a `former` one if there is any.
+    /// Begins a session, which takes over the device of a `former` one if given.
     pub(crate) fn start(&mut self, now: Instant, number: u64, former: Option<Former>) {
         assert!(self.running.is_none(), "one session at a time");
         (self.attempts, self.writes) = (BTreeMap::new(), false);
@@ -152,7 +152,7 @@ impl<R: Rules> Host<R> {
             operations_max: plan.depth,
             read_only: plan.read_only,
             checksum: true,
-            // Every other session, so that both kinds of completions are seen.
+            // Every other session, so that completions occur with and without stage times.
             stages: number % 2 == 1,
             keep_alive: plan.keep_alive,
             reconnect_delay: plan.reconnect_delay,
@@ -172,13 +172,13 @@ impl<R: Rules> Host<R> {
             session,
             ports: used.into_iter().map(Some).collect(),
             pending: BTreeMap::new(),
-            // A device that is there already takes operations at once.
+            // A device that was taken over takes operations at once.
             connected: former.is_some(),
             closing: false,
         });
     }
 
-    /// Keeps what the session says has to be known of it.
+    /// Keeps the session's [`Former`] for the next program.
     pub(crate) fn keep(&mut self, now: Instant) {
         let newest = self.running.as_ref().and_then(|running| running.session.former());
         let Some(newest) = newest else { return };
@@ -186,14 +186,14 @@ impl<R: Rules> Host<R> {
         self.kept = Some(Kept { newest, since: now, older });
     }
 
-    /// What the next program finds: to keep something takes its time.
+    /// The kept state as the next program finds it: the newest may not be on the disk yet.
     pub(crate) fn find_kept(&mut self, now: Instant) -> Option<Former> {
         let Kept { newest, since, older } = self.kept?;
         let is_late = now.since(since) < KEEPING_MAX && self.random.chance(0.5);
         Some(if is_late { older } else { newest })
     }
 
-    /// Draws the next operation for a disk of that size, with the stamp of its data.
+    /// Draws the next operation for a disk of `size` bytes in blocks of `block` bytes.
     pub(crate) fn draw(&mut self, size: u64, block: u64) -> Operation {
         let random = &mut self.random;
         let (opcode, flags) = draw_kind(random, &self.plan.mix, self.plan.read_only);
@@ -245,7 +245,7 @@ impl HostPlan {
 }
 
 impl<R: Rules> Host<R> {
-    /// Takes a link out of the session; says whether it was in.
+    /// Removes a link from the session; returns whether it was in use.
     pub(crate) fn remove_link(&mut self, now: Instant, link: usize) -> bool {
         let Some(running) = &mut self.running else { return false };
         let Some(port) = running.port_of(link) else { return false };
@@ -254,7 +254,7 @@ impl<R: Rules> Host<R> {
         self.removed.insert(link)
     }
 
-    /// The interface of a link says that it is down.
+    /// Reports to the session that the interface of a link is down.
     pub(crate) fn lose_carrier(&mut self, now: Instant, link: usize) {
         let Some(running) = &mut self.running else { return };
         if let Some(port) = running.port_of(link) {
@@ -262,7 +262,7 @@ impl<R: Rules> Host<R> {
         }
     }
 
-    /// Puts a link back into the session, or into the next one; says whether it was out.
+    /// Adds a removed link to the session, or to the next one; returns whether it was removed.
     pub(crate) fn add_link(&mut self, now: Instant, link: usize) -> bool {
         if !self.removed.remove(&link) {
             return false;
@@ -282,12 +282,12 @@ impl<R: Rules> Running<R> {
         self.ports.iter().position(|&it| it == Some(link))
     }
 
-    /// How many channels the session has.
+    /// Number of live channels of the session.
     pub(crate) fn live_channels(&self) -> usize {
         self.session.paths().filter(|path| path.live).count()
     }
 
-    /// What the session reports of the channels of a link.
+    /// The session's reports on the channels of a link.
     pub(crate) fn paths(&self, link: usize) -> impl Iterator<Item = PathReport> {
         let port = self.port_of(link);
         self.session.paths().filter(move |path| Some(path.port) == port)
@@ -295,7 +295,7 @@ impl<R: Rules> Running<R> {
 }
 
 impl Pending {
-    /// The memory of an operation as its submitter has prepared it.
+    /// An operation that is submitted, with its memory prepared.
     pub(crate) fn new(operation: Operation, stamp: u64, now: Instant, outages: u64) -> Self {
         let len = if operation.opcode.has_data() { operation.len as usize } else { 0 };
         let memory = if operation.opcode == Opcode::Write {

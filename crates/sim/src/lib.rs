@@ -1,8 +1,8 @@
 //! Deterministic simulation of hosts, a target, and the network between them.
 //!
-//! Everything that could differ between two runs is simulated and follows from one `u64`: the
-//! clock, the network, the disk, crashes, and what hosts ask for. What is not simulated is the
-//! protocol: the state machines are the real ones, and so are the bytes of every frame.
+//! Everything that could differ between two runs is simulated and follows from one `u64`, the seed:
+//! the clock, the network, the disk, crashes, and the workload. The protocol is not simulated: the
+//! state machines are the real ones, and so are the bytes of every frame.
 //!
 //! ```text
 //! plan      what a seed draws: sizes, faults, who takes part

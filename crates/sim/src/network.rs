@@ -2,9 +2,9 @@
 //! damage them.
 //!
 //! A segment is a switch with any number of ports, and a link is plugged in to one of them. A frame
-//! waits for its sender's interface to be free, takes its time on the wire, then the latency and
-//! some jitter of the segment, and at last waits for the port of its receiver, whose link may be
-//! slower. What waits too long is dropped.
+//! waits until its sender's interface is free, takes its time on the wire, then the latency and
+//! jitter of the segment, and finally waits for the port of its receiver, whose link may be slower.
+//! Frames that wait too long are dropped.
 
 mod ports;
 
@@ -20,10 +20,10 @@ use ports::Ports;
 pub use ports::Station;
 pub(crate) use ports::{Place, Port};
 
-/// Frames that a link keeps to deliver again much later.
+/// Frames that a link keeps at most, to deliver them again much later.
 const LATE_MAX: usize = 128;
 
-/// Where a frame's kind is, and its cookie: PROTOCOL.md, "Header".
+/// Offsets of a frame's kind and cookie: PROTOCOL.md, "Header".
 const KIND_AT: usize = 15;
 const COOKIE_AT: usize = 20;
 
@@ -39,7 +39,7 @@ impl Delivery {
         self.frame.first_chunk().expect("frames are at least a head long")
     }
 
-    /// Whether it is an accept that can be read.
+    /// Whether it is an Accept with a valid header.
     pub(crate) fn is_accept(&self) -> bool {
         let is_accept = self.frame[KIND_AT] == Kind::Accept as u8;
         is_accept && Header::parse(self.head()).is_ok()
@@ -56,7 +56,7 @@ impl Delivery {
     }
 }
 
-/// What became of a frame, for the trace.
+/// The fate of a frame, for the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Sent,
@@ -94,7 +94,7 @@ pub(crate) struct Network {
     random: Random,
     calm: bool,
     pub(crate) counts: Counts,
-    /// What arrives when, for the caller to plan.
+    /// Deliveries and their times, to be planned by the caller.
     pub(crate) deliveries: Vec<(Instant, Delivery)>,
 }
 
@@ -127,7 +127,7 @@ impl Network {
         self.ports.find(Place { station, link }).expect("links are plugged in")
     }
 
-    /// Whose link is plugged in to a port.
+    /// The link that is plugged in to a port.
     pub(crate) fn place(&self, port: Port) -> Place {
         self.ports.get(port).place
     }
@@ -147,7 +147,7 @@ impl Network {
         self.ports.plug(Station::Host(host), links);
     }
 
-    /// Plugs in the links of others.
+    /// Plugs in the links of strangers.
     pub(crate) fn plug_others(&mut self, station: Station, links: &[LinkPlan], hears_all: bool) {
         self.ports.plug(station, links);
         for interface in self.ports.iter_mut().filter(|it| it.place.station == station) {
@@ -160,12 +160,12 @@ impl Network {
         self.ports.takers(segment, destination, 0).nth(1).is_some()
     }
 
-    /// Each link that `draw` says is given each frame twice.
+    /// Has each link for which `draw` returns true receive each frame twice.
     pub(crate) fn receive_twice(&mut self, mut draw: impl FnMut() -> bool) {
         self.ports.iter_mut().for_each(|interface| interface.twice = draw());
     }
 
-    /// A frame that no port has sent arrives at those that it is for.
+    /// Delivers a frame that no port has sent to the links of its destination.
     pub(crate) fn inject(&mut self, at: Instant, segment: usize, frame: &[u8]) {
         let destination = Mac::destination(frame.first_chunk().expect("a head"));
         let fits = |port: &Port| frame.len() <= self.ports.get(*port).plan.frame_len_max;
@@ -175,7 +175,8 @@ impl Network {
         }
     }
 
-    /// Each link of a host with each link of the target that it reaches, and its address.
+    /// All pairs of a link of a host and a link of the target that it reaches, with the target's
+    /// address.
     pub(crate) fn pairs(&self, host: usize) -> Vec<(usize, (usize, Mac))> {
         let of = |station| {
             self.ports.iter().map(|it| it.1).filter(move |it| it.place.station == station)
@@ -206,7 +207,7 @@ impl Network {
         self.ports.iter().map(|it| it.1).filter(mine).map(|it| it.place.link).collect()
     }
 
-    /// Nothing goes wrong any more, and what went wrong is repaired.
+    /// Ends all faults and repairs all segments.
     pub(crate) fn calm(&mut self) {
         for segment in 0..self.segments.len() {
             self.repair(segment);
@@ -227,7 +228,8 @@ impl Network {
         self.segments[segment].down = down && !self.calm;
     }
 
-    /// A link loses that much of what it sends, and of what is sent to it.
+    /// Sets the shares of the frames that are lost of those that a link sends (`mute`) and receives
+    /// (`deaf`).
     pub(crate) fn set_one_way(&mut self, port: Port, mute: f64, deaf: f64) {
         if !self.calm {
             let interface = self.ports.get_mut(port);
@@ -239,26 +241,26 @@ impl Network {
         self.segments[segment].plan.faults.drop = probability;
     }
 
-    /// The switch drops frames that are longer; `None`: as planned.
+    /// Sets the longest frame that the switch passes on; `None`: as planned.
     pub(crate) fn set_frame_len_passed(&mut self, segment: usize, len: Option<usize>) {
         let segment = &mut self.segments[segment];
         let planned = segment.plan.frame_len_passed;
         segment.frame_len_passed = len.filter(|_| !self.calm).unwrap_or(planned);
     }
 
-    /// The target's links get other addresses, and if `elsewhere` other places among each other.
+    /// Gives the target's links other addresses; if `elsewhere`, they also change places.
     pub(crate) fn move_target(&mut self, elsewhere: bool) {
         self.ports.move_target(elsewhere);
     }
 
-    /// A port drawn by chance that is not on that segment, if there is one.
+    /// Draws a port that is not on the segment `not`, if there is one.
     pub(crate) fn draw_port(&mut self, random: &mut Random, not: Option<usize>) -> Option<Port> {
         let ports = self.ports.iter().filter(|(_, it)| Some(it.plan.segment) != not);
         let ports: Vec<_> = ports.map(|(port, _)| port).collect();
         (!ports.is_empty()).then(|| random.pick(&ports))
     }
 
-    /// Sends a frame; says what became of it.
+    /// Sends a frame; returns its fate.
     pub(crate) fn send(&mut self, now: Instant, from: Port, frame: Vec<u8>) -> Fate {
         self.counts.frames += 1;
         let fate = self.judge(now, from, &frame);
@@ -272,9 +274,9 @@ impl Network {
         let mut frame = Some(frame);
         while let Some(to) = next {
             next = self.ports.receiver(from, destination, to + 1);
-            // The last one gets the frame itself.
+            // The last receiver gets the frame itself, not a copy.
             let bytes = if next.is_none() { frame.take() } else { frame.clone() };
-            let mut bytes = bytes.expect("it is taken by the last one");
+            let mut bytes = bytes.expect("the last receiver takes the frame");
             match fate {
                 Fate::Corrupted => self.corrupt(&mut bytes),
                 Fate::Duplicated => {
@@ -365,8 +367,8 @@ impl Network {
         self.deliveries.push((at, Delivery { to, frame }));
     }
 
-    /// Keeps a copy of a frame that might do harm on a later channel of the same index. Frames of
-    /// no channel just come again when nobody expects them any more.
+    /// Keeps a copy of a frame, to arrive on a later channel of the same index. A copy of a frame
+    /// outside of channels arrives much later.
     fn keep(&mut self, leaves: Instant, to: Port, frame: &[u8]) {
         let Ok(header) = Header::parse(frame.first_chunk().expect("a head")) else { return };
         if header.kind.on_channel() {
@@ -382,8 +384,8 @@ impl Network {
         self.deliveries.push((leaves + delay, Delivery { to, frame: frame.to_vec() }));
     }
 
-    /// A channel was opened at a port: frames to its predecessors that the network still held
-    /// arrive during the next milliseconds. `channel`: those of that index; `None`: all.
+    /// Delivers kept frames in the next milliseconds, when a channel was opened at a port: those of
+    /// the channel index `channel`; `None`: all.
     pub(crate) fn release_late(&mut self, now: Instant, to: Port, channel: Option<u16>) {
         if self.calm {
             return;
@@ -400,7 +402,7 @@ impl Network {
         }
     }
 
-    /// Whether a frame that has arrived is for the link that is there now.
+    /// Whether a frame that has arrived is for the link that is at the port now.
     pub(crate) fn is_meant(&self, delivery: &Delivery) -> bool {
         self.ports.get(delivery.to).takes(Mac::destination(delivery.head()))
     }

@@ -1,8 +1,8 @@
-//! The queues of a session: each a state machine of its own, as its thread would drive it.
+//! The queues of a session: each is a state machine of its own, driven as by its own thread.
 //!
-//! A name of an operation holds the number of its queue, so that it is unique in the session. A
-//! queue's thread may stand still for a while, when the processor is busy elsewhere: what comes for
-//! it meanwhile is lost, and the others go on without it.
+//! The number of an operation contains the number of its queue, so that it is unique in the
+//! session. A queue's thread may pause for a while, as if the processor were busy elsewhere: frames
+//! for it are lost meanwhile, and the others go on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use tyche_wire::{ChannelId, HEAD_LEN, Header};
 
 use crate::random::Random;
 
-/// Bits of an operation's name below the number of its queue.
+/// Bits of an operation's number below the number of its queue.
 const OP_BITS: u32 = 16;
-/// The longest time that a thread stands still.
+/// Longest pause of a thread.
 const PAUSE_MAX_MS: u64 = 400;
-/// Channels that a queue has at most: their numbers follow those of the queue before.
+/// Channels of a queue at most. Each queue has a range of as many channel indices.
 const CHANNELS: usize = 64;
 
 /// See the module.
 pub(crate) struct Queues<R> {
     association: Arc<Association>,
     config: SessionConfig,
-    /// Those that have begun: the others wait for the first to be connected.
+    /// The queues that have begun: the others wait until the first is connected.
     sessions: Vec<Session<R>>,
-    /// Until when the thread of each stands still.
+    /// The end of the pause of each thread.
     still_until: Vec<Instant>,
-    /// How often a frame finds its thread at the beginning of a pause.
+    /// Probability that a frame begins a pause of its thread.
     pauses: f64,
     /// The ports of each queue; one that was removed leaves a gap.
     ports: Vec<Option<PortConfig>>,
@@ -52,7 +52,7 @@ fn unnamed(op: OpId) -> OpId {
 }
 
 impl<R: Rules> Queues<R> {
-    /// A session with so many queues, over these ports.
+    /// A session with `queues` queues, over these ports.
     pub(crate) fn new(
         config: SessionConfig,
         (queues, pauses): (usize, f64),
@@ -92,7 +92,7 @@ impl<R: Rules> Queues<R> {
         }
     }
 
-    /// What the session wants.
+    /// The configuration of the session.
     pub(crate) fn config(&self) -> &SessionConfig {
         &self.config
     }
@@ -124,7 +124,7 @@ impl<R: Rules> Queues<R> {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         for (session, still_until) in self.sessions.iter_mut().zip(&self.still_until) {
-            // Each thread looks at its own clock, or is woken because another queue has failed.
+            // Each thread has its own timer, or is woken because another queue has failed.
             if now >= *still_until {
                 session.handle_timeout(now);
             }
@@ -140,7 +140,7 @@ impl<R: Rules> Queues<R> {
         self.sessions.iter().zip(&self.still_until).filter_map(wake).min()
     }
 
-    /// The next thing that happened, with its queue.
+    /// The next event, with its queue.
     pub(crate) fn poll_event(&mut self) -> Option<(usize, SessionEvent)> {
         let mut sessions = self.sessions.iter_mut().enumerate();
         let (queue, event) = sessions.find_map(|(queue, it)| Some((queue, it.poll_event()?)))?;
@@ -159,7 +159,7 @@ impl<R: Rules> Queues<R> {
         Some((queue, event))
     }
 
-    /// Composes the next frame for a port, of whichever queue.
+    /// Composes the next frame of any queue for a port.
     pub(crate) fn poll_transmit(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
         let awake = self.still_until.iter().map(|until| now >= *until).collect::<Vec<_>>();
         let sessions = self.sessions.iter_mut().enumerate();
@@ -180,7 +180,7 @@ impl<R: Rules> Queues<R> {
         Some((named(queue, op), base))
     }
 
-    /// Begins an operation on any queue.
+    /// Begins an operation on one of the queues.
     pub(crate) fn submit(
         &mut self,
         now: Instant,
@@ -249,7 +249,7 @@ impl<R: Rules> Queues<R> {
         stats
     }
 
-    /// Frames that were dropped.
+    /// Number of dropped frames.
     pub(crate) fn rejects(&self) -> u64 {
         self.sessions.iter().map(|session| session.rejects().total()).sum()
     }

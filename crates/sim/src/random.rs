@@ -1,8 +1,8 @@
-//! The only source of chance: everything that a run does follows from its seed.
+//! Random numbers: everything that a run does follows from its seed.
 
 use std::time::Duration;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and good enough to be unkind.
+/// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and good enough for simulations.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -11,7 +11,7 @@ impl Random {
         Self(seed)
     }
 
-    /// An independent stream: what one part draws must not shift what another part gets.
+    /// An independent stream, so that the draws of one part do not change those of another.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next() ^ 0x5851_f42d_4c95_7f2d)
     }
@@ -35,7 +35,7 @@ impl Random {
         ((self.next() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 
-    /// As `chance`, but draws nothing for what is not there: what follows stays the same.
+    /// As `chance`, but without a draw if `probability` is zero: later draws stay the same.
     pub(crate) fn hits(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.chance(probability)
     }
@@ -44,7 +44,7 @@ impl Random {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Between half of `mean` and one and a half of it.
+    /// Between 0.5 and 1.5 times `mean`.
     pub(crate) fn around(&mut self, mean: Duration) -> Duration {
         let mean = mean.as_nanos() as u64;
         Duration::from_nanos(self.between(mean / 2, mean + mean / 2))

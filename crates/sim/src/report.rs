@@ -1,4 +1,4 @@
-//! What a run comes to: numbers, or what went wrong.
+//! Result of a run: counters, or a violation.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tyche_wire::Status;
 
 use crate::plan::Profile;
 
-/// What a run did.
+/// Counters of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Operations submitted.
@@ -21,7 +21,7 @@ pub struct Report {
     pub vanished: u64,
     /// Frames sent.
     pub frames: u64,
-    /// Frames that were lost on the way, for whatever reason.
+    /// Frames that were lost on the way, for any reason.
     pub drops: u64,
     /// Frames that were damaged on the way.
     pub corrupted: u64,
@@ -31,33 +31,33 @@ pub struct Report {
     pub late: u64,
     /// Frames sent again.
     pub retransmissions: u64,
-    /// Positions that came twice.
+    /// Frames received with a position that had been received before.
     pub duplicates: u64,
     /// Retransmission timers that expired.
     pub timeouts: u64,
     /// Channels that were opened.
     pub channels: u64,
-    /// Times that a session got its target for the first time or again.
+    /// Times that a session was connected, for the first time or again.
     pub connections: u64,
     /// Sessions that failed.
     pub failures: u64,
     /// Deaths of the target.
     pub target_crashes: u64,
-    /// Those with loss of the disk's cache.
+    /// Deaths of the target with loss of the disk's cache.
     pub caches_lost: u64,
     /// Times that a session was told of such a loss.
     pub losses_told: u64,
     /// Deaths of hosts.
     pub host_crashes: u64,
-    /// Deaths of programs that left their devices to others.
+    /// Deaths of programs whose devices were left for others.
     pub daemon_deaths: u64,
-    /// Operations that such a program left.
+    /// Operations that such programs left unanswered.
     pub reissued: u64,
-    /// Sessions that were not let in again because others had followed them.
+    /// Sessions that were refused because others had written since.
     pub shut_out: u64,
     /// Requests that the disk failed.
     pub disk_errors: u64,
-    /// Requests that it failed because what was to last was lost, then or before.
+    /// Flushes and writes with FUA that failed because a write-back failed, then or before.
     pub sync_errors: u64,
     /// Requests that hung.
     pub hangs: u64,
@@ -65,7 +65,7 @@ pub struct Report {
     pub torn: u64,
     /// Sectors that changed by themselves.
     pub rotten: u64,
-    /// Times that what the target served became another generation in the same run.
+    /// Times that an export got another generation in the same run of the target.
     pub renewals: u64,
     /// Times that the target's machine was restored from a snapshot.
     pub restores: u64,
@@ -87,21 +87,21 @@ pub struct Report {
     pub relinks: u64,
     /// Fences and their answers.
     pub fences: u64,
-    /// Times that a segment was cut when it carried one of them.
+    /// Times that a segment was cut when it carried a fence or an answer to one.
     pub fence_cuts: u64,
     /// Frames of the host that breaks the protocol.
     pub broken: u64,
     /// The longest time that an operation took.
     pub slowest: Duration,
-    /// How long after the end of everything all links were live again.
+    /// Time from the end of all operations until all links were live again.
     pub rejoined: Duration,
-    /// Time that passed in the simulated world.
+    /// Virtual time.
     pub virtual_time: Duration,
-    /// Frames that were sent again by others, on purpose or because they were late.
+    /// Copies of earlier frames, sent by the forger or delivered late.
     pub repeated: u64,
     /// Frames that were forged.
     pub forged: u64,
-    /// Connects that were on their way for seconds.
+    /// Connects that were delayed for seconds.
     pub held: u64,
     /// Hash of everything that happened: the same for the same seed.
     pub trace_hash: u64,
@@ -131,7 +131,7 @@ impl Report {
     }
 }
 
-/// What several runs did together, in whichever order they ended.
+/// Adds the counters of runs, in any order.
 impl std::ops::AddAssign for Report {
     fn add_assign(&mut self, other: Self) {
         self.operations += other.operations;
@@ -205,18 +205,18 @@ impl fmt::Display for Report {
     }
 }
 
-/// Something that must never happen has happened.
+/// A violation: something that must never happen has happened.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
-    /// The worlds that the seed is one of.
+    /// The profile that the seed was drawn with.
     pub profile: Profile,
-    /// When, on the simulated clock.
+    /// Virtual time of the violation.
     pub at: Instant,
-    /// What.
+    /// Description of the violation.
     pub what: String,
-    /// What happened just before.
+    /// The events just before it.
     pub recent: Vec<String>,
 }
 

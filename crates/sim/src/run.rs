@@ -1,5 +1,5 @@
-//! A run of one seed: first faults, to see that nothing goes wrong; then none, to see that
-//! everything comes to an end; then all of each disk is read back.
+//! A run of one seed, in three phases: with faults, to check safety; without faults, to check that
+//! all operations end; and finally all of each disk is read back.
 
 use std::any::Any;
 use std::io::Write;
@@ -13,29 +13,29 @@ use crate::plan::{HostPlan, Plan, Profile};
 use crate::report::{Report, Violation};
 use crate::world::World;
 
-/// Faults stop after that long, even if operations are left.
+/// Time after which faults stop, even if operations are left.
 const FAULTS_MAX: Duration = Duration::from_secs(20);
-/// How long what is left may take when nothing goes wrong any more. The slowest that is drawn,
-/// short frames over a long way, moves 2 MB/s, and has had up to 70 MB left to move.
+/// Time limit for the operations that are left when faults have stopped. The slowest network that
+/// is drawn, with short frames and a long latency, moves 2 MB/s, and there may be 70 MB to move.
 const CALM_MAX: Duration = Duration::from_secs(120);
-/// Every link that is whole must be live that long after everything is over. A link on which the
-/// target was never heard is asked on every 30 s, one that flapped is left alone for 64 times the
-/// pause between two attempts at most, which is half a second in plans, and then some of the
-/// frames of an attempt may have to be sent again. Before all that, a request that hangs at the
-/// disk may keep the former channel from being closed, for 45 s.
+/// Time limit until every working link is live again after the end of all operations. On a link on
+/// which the target was never heard, Discovers are sent every 30 s. A path that has flapped pauses
+/// for up to 64 times the pause between two attempts, which is at most half a second in plans; and
+/// frames of an attempt may have to be repeated. Before that, a request that hangs at the disk may
+/// keep the former channel open for 45 s.
 const REJOIN_MAX: Duration = Duration::from_secs(90);
-/// Bytes of one read when all of the disk is read back.
+/// Bytes of each read when the disk is read back.
 const READ_BACK_LEN: u64 = 256 << 10;
 
 /// How to run seeds.
 pub struct Options {
-    /// Which worlds the seeds stand for.
+    /// The profile to draw plans with.
     pub profile: Profile,
-    /// Operations of a seed.
+    /// Operations per seed.
     pub operations: u32,
-    /// Who is told everything that happens.
+    /// Receives a line for every event.
     pub verbose: Option<Box<dyn Write>>,
-    /// Changes what the seed has drawn.
+    /// Changes the plan that was drawn.
     pub adjust: Option<fn(&mut Plan)>,
 }
 
@@ -48,7 +48,7 @@ impl Default for Options {
 /// Runs a seed.
 ///
 /// # Errors
-/// What must never happen, and did.
+/// The violation that was found.
 pub fn run(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
     let plan = options.plan(seed);
     if plan.wraps {
@@ -58,7 +58,7 @@ pub fn run(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
     }
 }
 
-/// All rules on, and numbers that wrap as soon as a channel is in use.
+/// All rules on, with numbers that wrap soon after a channel is opened.
 #[derive(Clone, Copy, Debug)]
 struct SoonWraps;
 
@@ -77,7 +77,7 @@ impl Options {
     }
 }
 
-/// Runs a seed under rules that may be broken.
+/// Runs a seed with the rules `R`.
 pub(crate) fn run_with<R: Rules>(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
     run_plan::<R>(options.plan(seed), options.verbose)
 }
@@ -99,7 +99,7 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 }
 
 impl<R: Rules> World<R> {
-    /// All phases of a run.
+    /// Runs all phases.
     pub(crate) fn run_through(&mut self) -> Result<Report, Box<Violation>> {
         self.run_until(FAULTS_MAX, |world| world.is_exhausted())?;
         self.calm_down().map_err(|what| self.violation(what))?;
@@ -118,7 +118,7 @@ impl<R: Rules> World<R> {
         Ok(Report { rejoined, ..self.report() })
     }
 
-    /// An auditor reads the whole of each disk, after all frames have come to rest.
+    /// Has a new host, the auditor, read all of each disk, when no frame is in flight any more.
     pub(crate) fn read_back(&mut self) -> Result<(), Box<Violation>> {
         for (export, size) in self.exports() {
             self.read_back_export(export, size)?;

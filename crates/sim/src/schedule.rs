@@ -1,5 +1,5 @@
-//! The virtual clock: what happens next, and when. Ties are broken by the order of planning, so
-//! that a run is the same every time.
+//! The virtual clock and its future events. Events at the same time occur in the order of their
+//! planning, so that a run is deterministic.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -33,7 +33,7 @@ impl<E> PartialOrd for Entry<E> {
 }
 
 impl<E> Ord for Entry<E> {
-    /// The earliest is the greatest: the heap gives the greatest first.
+    /// Reversed: the heap returns the greatest first, which has to be the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())
     }

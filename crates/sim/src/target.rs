@@ -1,5 +1,5 @@
 //! A target of the simulation: a listener for each link, the registry, the pages of its channels,
-//! and the requests that its disk has.
+//! and the requests at its disk.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,27 +15,27 @@ use crate::host::{export_name, uuid};
 use crate::plan::{DiskPlan, ExportPlan, LinkPlan, TargetPlan};
 use crate::random::Random;
 
-/// Channels that the target opens at once.
+/// Channels of the target at once.
 pub(crate) const CHANNELS_MAX: usize = 128;
 
 /// The pages of a channel's data queue.
 pub(crate) struct Memory {
-    /// The generation that its host was told.
+    /// The generation that the channel's host was told.
     pub(crate) boot: Uuid,
     pages: Box<[u8]>,
-    /// How many of them the channel has.
+    /// Number of pages of the channel: the memory may have more.
     count: u32,
-    /// Where each slot's data begin, and how many bytes they are.
+    /// The first page and the bytes of each slot's data.
     slots: Vec<Option<(u32, u32)>>,
-    /// The requests of slots that were executed and not answered, by generation.
+    /// For each slot, the generation of its request that was given to the disk and is not answered.
     unanswered: Vec<Option<u16>>,
     /// Index of the channel's export.
     pub(crate) export: usize,
 }
 
 impl Memory {
-    /// That of a channel which has `count` of the pages. Whatever they hold, nothing of it may be
-    /// seen: they may have been another channel's.
+    /// The memory of a channel that has `count` of the pages. They may have been another channel's,
+    /// whose content must never be read.
     pub(crate) fn new(
         (pages, count): (Box<[u8]>, u32),
         slots: u16,
@@ -46,10 +46,11 @@ impl Memory {
         Self { boot, pages, count, slots, unanswered, export }
     }
 
-    /// The disk gets a request.
+    /// Notes that a slot's request is given to the disk.
     ///
     /// # Errors
-    /// If the slot's last one was not answered yet: then nothing bounds those that wait to be.
+    /// If the slot's last request was not answered yet: then the number of waiting answers would
+    /// have no bound.
     pub(crate) fn use_slot(&mut self, tag: Tag) -> Result<(), String> {
         let unanswered = &mut self.unanswered[usize::from(tag.slot)];
         match unanswered.replace(tag.generation) {
@@ -58,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// A frame to the host is composed.
+    /// Notes the completions of a frame to the host.
     pub(crate) fn note_answers(&mut self, entries: &[Entry]) {
         for entry in entries {
             if let Entry::Completion(Completion { tag, .. }) = entry {
@@ -68,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// The channel is closed.
+    /// Returns the pages of a closed channel, to be used again.
     pub(crate) fn into_pages(self) -> Box<[u8]> {
         self.pages
     }
@@ -94,7 +95,7 @@ impl Memory {
     }
 }
 
-/// A request that the disk has.
+/// A request at the disk.
 pub(crate) struct Job {
     pub(crate) link: usize,
     pub(crate) channel: ChannelId,
@@ -105,7 +106,7 @@ pub(crate) struct Job {
     pub(crate) command: Command,
     pub(crate) begun: Instant,
     pub(crate) progress: Progress,
-    /// The stamp of the operation, if it modifies; else zero.
+    /// The stamp of a modifying operation; zero for others.
     pub(crate) stamp: u64,
 }
 
@@ -115,16 +116,16 @@ pub(crate) struct Process<R> {
     pub(crate) registry: Registry,
     pub(crate) memory: BTreeMap<(usize, ChannelId), Memory>,
     pub(crate) jobs: BTreeMap<u64, Job>,
-    /// What was begun of each operation of a session that modifies, in bytes of the disk.
+    /// The byte ranges that were begun of each modifying operation, by session and stamp.
     executed: BTreeMap<(Uuid, u64), Vec<Range<u64>>>,
 }
 
-/// What the process is told about an export when it starts.
+/// Configuration of an export for the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exported {
     pub(crate) index: usize,
     pub(crate) shared: bool,
-    /// It is the breaker's.
+    /// Whether it is the breaker's.
     pub(crate) wild: bool,
     /// The halves of its generation.
     pub(crate) content: u64,
@@ -132,7 +133,7 @@ pub(crate) struct Exported {
     pub(crate) size: u64,
     pub(crate) block_size: u32,
     pub(crate) write_cache: bool,
-    /// Who was last let in for writing.
+    /// The session that was last admitted for writing.
     pub(crate) last_writer: Option<Writer>,
 }
 
@@ -209,8 +210,8 @@ impl<R: Rules> Process<R> {
         sessions.find(|session| session.channels().any(|(channel, _)| channel == wanted))
     }
 
-    /// Remembers that the disk begins a request that modifies; says whether this run has begun some
-    /// of the same before.
+    /// Notes that the disk begins a modifying request; returns whether this run has begun a part of
+    /// the same range before.
     pub(crate) fn is_repeated(&mut self, job: u64) -> bool {
         let Job { session, stamp, command, .. } = &self.jobs[&job];
         let range = command.offset..command.offset + u64::from(command.len);
@@ -220,12 +221,12 @@ impl<R: Rules> Process<R> {
         again
     }
 
-    /// What a session has in progress may be executed again.
+    /// Allows that the operations of a session are executed again.
     pub(crate) fn forget(&mut self, session: Uuid) {
         self.executed.retain(|(of, _), _| *of != session);
     }
 
-    /// When a listener has something to do if nothing happens before.
+    /// When a listener's next timer expires.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.listeners.iter().filter_map(Listener::poll_timeout).min()
     }

@@ -1,5 +1,5 @@
-//! What happened, in order: a hash over everything, the last of it for people, and all of it for
-//! whoever asks.
+//! Trace of a run: a hash over all events, the last events as text, and optionally all events as
+//! text.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,10 +11,10 @@ use tyche_wire::{Command, Header, Opcode, Status};
 use crate::network::{Fate, Place, Port};
 use crate::random::mix;
 
-/// How much of the past a violation shows.
+/// Number of events that a violation shows.
 const RECENT: usize = 60;
 
-/// One thing that happened.
+/// An event of the trace.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
     Frame { port: Port, from: Place, len: usize, fate: Fate, header: Header },
@@ -27,7 +27,7 @@ pub(crate) enum Happening {
 }
 
 impl Happening {
-    /// What goes into the hash: enough to tell two different runs apart.
+    /// The part of the event that is hashed: enough to distinguish two runs.
     fn digest(&self) -> u64 {
         let text = |text: &str| text.bytes().fold(7, |hash, byte| mix(hash ^ u64::from(byte)));
         match self {
@@ -91,7 +91,7 @@ impl Trace {
         if let Some(out) = &mut self.verbose
             && writeln!(out, "{}", line(now, &happening)).is_err()
         {
-            // Whoever was reading has gone: the run goes on without.
+            // The reader is gone: the run goes on without output.
             self.verbose = None;
         }
         if self.recent.len() == RECENT {
@@ -104,7 +104,7 @@ impl Trace {
         self.hash
     }
 
-    /// The last things that happened, as text.
+    /// The last events, as text.
     pub(crate) fn recent(&self) -> Vec<String> {
         self.recent.iter().map(|(at, happening)| line(*at, happening)).collect()
     }

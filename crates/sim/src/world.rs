@@ -1,8 +1,8 @@
 //! The simulated world: hosts, links, one target with its disks, and everything that happens.
 //!
-//! The state machines are the real ones, and so are the bytes of their frames; the world is what
-//! an engine, a kernel and the hardware are to them. After each input they are drained as their
-//! contract says, and what they ask for is checked against what may be asked at all.
+//! The state machines are the real ones, and so are the bytes of their frames; the world takes the
+//! place of engine, kernel and hardware. After each input their outputs are drained, as their
+//! contract demands, and checked.
 
 mod breaker;
 mod crashes;

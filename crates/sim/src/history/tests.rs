@@ -1,4 +1,4 @@
-//! What the checker lets pass and what it does not, on one sector that nobody wrote before.
+//! Tests of the checker on one sector, which is zero at first.
 
 use super::*;
 use crate::content::fill;
@@ -16,7 +16,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// With a cache: nothing is compared with what is durable.
+    /// With a write cache, so that writes are not compared with the medium.
     fn new() -> Self {
         Self::of(false)
     }
@@ -28,7 +28,7 @@ impl Bench {
         Self { history, disk: Disk::new(plan, Random::new(1)), ops: 0 }
     }
 
-    /// An operation on the first sector begins; returns its name and stamp.
+    /// Begins an operation on the first sector; returns its number and stamp.
     fn begin(&mut self, opcode: Opcode) -> (OpId, u64) {
         self.ops += 1;
         let stamp = if opcode.modifies() { self.history.stamp() } else { 0 };
@@ -42,14 +42,14 @@ impl Bench {
         self.history.complete(HOST, op, Status::Success, &[], &self.disk).unwrap();
     }
 
-    /// An operation that modifies begins and ends; returns its stamp.
+    /// Begins and ends a modifying operation; returns its stamp.
     fn done(&mut self, opcode: Opcode) -> u64 {
         let op = self.begin(opcode);
         self.end(op);
         op.1
     }
 
-    /// A read ends and has seen what the operation of that stamp has left, or nothing if it is 0.
+    /// Ends a read that has seen the content of the operation with that stamp; zeroes if it is 0.
     fn saw(&mut self, (op, _): (OpId, u64), stamp: u64) -> Result<(), String> {
         let mut data = [0; SECTOR];
         if stamp > 0 {
@@ -242,7 +242,7 @@ fn who_knows_of_a_lost_cache_has_done_again_what_it_answers() {
         if knows {
             bench.history.learn(HOST, 0);
         }
-        // The disk of the bench has neither: what was in its cache is gone.
+        // The disk has only zeroes: the write was lost with its cache.
         bench.end(write);
         assert_eq!(bench.sees(0).is_err(), knows, "of zeroes, which were there before");
     }

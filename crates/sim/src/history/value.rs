@@ -1,13 +1,13 @@
-//! The value that an operation gives a sector, and what is known of when it took effect.
+//! The value that an operation gives a sector, with what is known about the time of its effect.
 //!
-//! A sector is a register, and no two operations give it the same value. So it is easy to tell
-//! whether any order of the operations explains what was read (Gibbons and Korach, *Testing shared
-//! memories*, 1997). A value has been in effect since `settled` or before, and it was there, or
-//! still to come, at `current`. Of two values the one that was settled before the other was current
-//! is the older. That each is older than the other must not be.
+//! A sector is a register, and no two operations give it the same value. So it is easy to decide
+//! whether an order of the operations explains what was read (Gibbons and Korach, *Testing shared
+//! memories*, 1997). A value has been in effect since `settled` or before, and was in effect, or
+//! not yet, at `current`. Of two values, the one that was settled before the other was current is
+//! older. It is a violation if each is older than the other.
 //!
-//! While an operation that `repeats` is not over, its value may come back: then only its last
-//! sighting counts, on its own.
+//! While an operation that `repeats` is in progress, its value may return: then only the last read
+//! that saw it counts.
 
 use std::fmt;
 
@@ -20,31 +20,31 @@ pub(super) struct Value {
     pub(super) content: Content,
     pub(super) session: u64,
     pub(super) began: Step,
-    /// When the operation began of which it is a torn part.
+    /// Of a torn value: when the operation began that was being written.
     whole: Step,
-    /// When its host was told, or was gone.
+    /// When its host got the answer, or died.
     pub(super) ended: Step,
-    /// If it takes effect at all, then before that.
+    /// It takes no effect after that.
     deadline: Step,
     settled: Step,
     current: Step,
-    /// It may be executed again until its deadline is known.
+    /// Whether its operation may be executed again, until the deadline is known.
     repeats: bool,
-    /// Acknowledged, and its session has not been told that it may be lost.
+    /// Whether it was acknowledged, and its session was not told that it may be lost.
     pub(super) owed: bool,
-    /// Reads that begin now may return it.
+    /// Whether reads that begin now may return it.
     pub(super) live: bool,
-    /// It may be left when the cache is lost now.
+    /// Whether a loss of the cache now may leave it.
     pub(super) durable: bool,
     /// When it ceased to be live.
     died: Step,
-    /// Its session is gone, and nobody has waited for its channels to be closed: it may take
+    /// Whether its session has ended without a check that its channels are closed: it may take
     /// effect as long as the target lives.
     lingers: bool,
 }
 
 impl Value {
-    /// That of an operation that begins.
+    /// The value of an operation that begins.
     pub(super) fn new(content: Content, session: u64, began: Step, repeats: bool) -> Self {
         Self {
             content,
@@ -64,14 +64,15 @@ impl Value {
         }
     }
 
-    /// What is there at a step without any operation. It began before all of them: one that has
-    /// ended for its host only may still take effect.
+    /// A value that is found at a step, without an operation. It counts as older than all
+    /// operations: one whose host has died may still take effect.
     pub(super) fn found(content: Content, at: Step) -> Self {
         let (ended, deadline, settled, current) = (at, at, at, at);
         Self { ended, deadline, settled, current, ..Self::new(content, 0, 0, false) }
     }
 
-    /// What is there when the whole was being written; it goes when the whole is.
+    /// A torn value, left when `whole` was being written. It is older than `whole`, once that has
+    /// ended.
     pub(super) fn torn(content: Content, whole: &Self, now: Step) -> Self {
         Self { whole: whole.began, ..Self::found(content, now) }
     }
@@ -81,7 +82,7 @@ impl Value {
         self.ended == NEVER && !self.lingers
     }
 
-    /// Its session is gone; others may be let in before its channels are closed.
+    /// Its session has ended; others may be admitted before the session's channels are closed.
     pub(super) fn linger(&mut self) {
         self.lingers = true;
     }
@@ -94,7 +95,7 @@ impl Value {
         (self.settled, self.current) = (NEVER, self.began);
     }
 
-    /// It takes no effect from now on; if it has `succeeded`, it had some.
+    /// It takes no effect from now on; if it has `succeeded`, it has taken effect.
     pub(super) fn close(&mut self, now: Step, succeeded: bool) {
         if self.may_come_back() {
             self.forget_sightings();
@@ -105,8 +106,8 @@ impl Value {
         }
     }
 
-    /// The target or the host's program is gone, and what it knew of the operation: if that is in
-    /// progress, it will be executed again. `is_target`: nobody else's is executed any more.
+    /// The target or the host's program has died: an operation in progress may be executed again.
+    /// `is_target`: it was the target, so an ended operation is not executed any more.
     pub(super) fn lose_memory(&mut self, now: Step, is_target: bool) {
         if self.is_open() {
             (self.repeats, self.live, self.durable, self.died) = (true, true, true, NEVER);
@@ -119,7 +120,7 @@ impl Value {
         }
     }
 
-    /// The cache is lost: the values that may be left count as written by that, one of them.
+    /// The cache is lost: one of the durable values is left, as if the loss had written it.
     pub(super) fn lose_cache(&mut self, now: Step) {
         self.lose_memory(now, true);
         if !self.is_open() {
@@ -130,7 +131,7 @@ impl Value {
         }
     }
 
-    /// The disk has become another: nothing but what is in progress may be seen again.
+    /// The disk was restored: only values of operations in progress may be seen again.
     pub(super) fn lose_disk(&mut self, now: Step) {
         self.lose_memory(now, true);
         if !self.is_open() {
@@ -141,17 +142,18 @@ impl Value {
         }
     }
 
-    /// Whether a read that began then may return it.
+    /// Whether a read that began at `began` may return it.
     pub(super) fn is_possible(&self, began: Step) -> bool {
         self.live || self.died >= began
     }
 
-    /// Whether it may still be found or come back, given when the oldest read began.
+    /// Whether a read may still return it, or it may return; `oldest_read`: begin of the oldest
+    /// read in progress.
     pub(super) fn matters(&self, oldest_read: Step) -> bool {
         self.is_open() || self.durable || self.is_possible(oldest_read)
     }
 
-    /// A read that began then and ends now returns it.
+    /// Records that a read that began at `began` and ends now has returned it.
     pub(super) fn see(&mut self, began: Step, now: Step) {
         if self.may_come_back() {
             (self.settled, self.current) = (now, began);
@@ -161,7 +163,7 @@ impl Value {
         }
     }
 
-    /// Whether it was there before the other, which has taken effect, and is not now.
+    /// Whether it is older than `other`, which has taken effect, and so is not in effect any more.
     fn is_older(&self, other: &Self) -> bool {
         let settled = self.settled.min(self.deadline);
         self.ended < other.began
@@ -169,24 +171,25 @@ impl Value {
             || (settled < other.current && !self.may_come_back())
     }
 
-    /// Whether each was there before the other.
+    /// Whether each is older than the other.
     pub(super) fn contradicts(&self, other: &Self) -> bool {
         self.settled < other.current && other.settled < self.current
     }
 
-    /// Whether it is there only where the operation that began then has left nothing whole.
+    /// Whether the sector has it only if the operation that began at `began` has not been executed
+    /// whole.
     pub(super) fn is_without(&self, began: Step) -> bool {
         self.ended < began || self.whole == began
     }
 
-    /// The other has taken effect: the value is gone if it is older.
+    /// `other` has taken effect: the value is not live any more if it is older.
     pub(super) fn give_way(&mut self, other: &Self, now: Step) {
         if self.live && self.is_older(other) {
             (self.live, self.died) = (false, now);
         }
     }
 
-    /// The other is on the medium: the value will not come back if it is older.
+    /// `other` is on the medium: the value is not durable any more if it is older.
     pub(super) fn give_way_for_good(&mut self, other: &Self) {
         self.durable &= !self.is_older(other);
     }

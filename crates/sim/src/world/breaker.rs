@@ -1,6 +1,6 @@
 //! A host that breaks the protocol wherever it can, on a channel of its own. Whatever it does, its
 //! requests are executed only if they are whole and allowed, the target takes no more resources for
-//! it than PROTOCOL.md says, and no other session suffers: the checks of those go on.
+//! it than PROTOCOL.md says, and no other session suffers, which their own checks show.
 //!
 //! It opens a channel, breaks rules on it for a while, and leaves it for another. Requests in
 //! frames that must have no effect are noted as forbidden: the disk must never see them.

@@ -1,11 +1,11 @@
 //! Rules for sessions: admission for writing, and the reasons for which a session ends.
 //!
-//! - A session that has ended is not admitted once a session that began later was: late frames of
-//!   the former, and repetitions of them, take nothing from the other. Nor is a session admitted
-//!   later than a ticket is good for.
+//! - A session that has ended is not admitted after a session that began later: late or repeated
+//!   frames of the former displace nothing of the other. Nor is a session admitted after the life
+//!   of a ticket.
 //! - A living session that the target has just heard is not displaced by another of a host with
 //!   the same UUID, unless it is the same device that goes on.
-//! - A session is refused only by the target, and ends only for a reason that there is.
+//! - A session is refused only by the target, and fails only for a reason that exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
