@@ -72,9 +72,9 @@ pub struct TargetConfig {
 /// A channel of the target, among all its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelRef {
-    /// Index of the link.
+    /// Index of its listener: [`ListenerConfig::link`](crate::ListenerConfig::link).
     pub link: usize,
-    /// Index of the channel on that link.
+    /// Index of the channel at that listener.
     pub channel: ChannelId,
 }
 

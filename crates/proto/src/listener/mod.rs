@@ -59,7 +59,7 @@ const RESET_INTERVAL: Duration = Duration::from_millis(5);
 /// A link of a target.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerConfig {
-    /// Index of the link among those of the target.
+    /// Index of the listener among those of the target: each part of a link has one of its own.
     pub link: usize,
     /// Longest frame of the link in bytes.
     pub frame_len_max: usize,
