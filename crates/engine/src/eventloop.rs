@@ -4,8 +4,8 @@
 //! obey -> receive (frames, faults, timers) -> work -> transmit -> again, or spin, or sleep
 //! ```
 //!
-//! The other side is stores at a target, submissions at a host. Which of both, and which protocol,
-//! the loop does not know.
+//! The other side is stores at a target, submissions at a host. The loop knows neither which of the
+//! two it is, nor the protocol.
 
 use std::os::fd::BorrowedFd;
 
@@ -21,7 +21,7 @@ pub trait Tenant {
     /// Its protocol.
     fn protocol(&mut self) -> &mut impl Protocol;
 
-    /// Carries out the orders that have come from other threads; false if there were none.
+    /// Processes the commands of other threads; false if there were none.
     fn obey(&mut self, ports: &mut Ports) -> bool {
         let _ = ports;
         false
@@ -37,16 +37,16 @@ pub trait Tenant {
     /// Whether the loop is to end.
     fn is_over(&self) -> bool;
 
-    /// Tells those who wake it that it is about to sleep; looks for work that has come before,
-    /// which has not woken it. False if there is some: then it does not sleep.
+    /// Announces to the threads that wake it that it is about to sleep, then looks for work that
+    /// has come before. False if there is some: then the loop does not sleep.
     fn may_sleep(&mut self) -> bool {
         true
     }
 
-    /// Tells those who wake it that it is awake.
+    /// Withdraws the announcement of [`may_sleep`](Self::may_sleep).
     fn awake(&mut self) {}
 
-    /// What wakes it but frames and timers: descriptors that are readable then.
+    /// Descriptors that are readable when there is work, besides those of the ports.
     fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::empty()
     }

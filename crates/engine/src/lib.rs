@@ -5,8 +5,8 @@
 //! pays, then sleeps in one wait that covers links, stores, submissions and timers.
 //!
 //! ```text
-//! host:    attachment -> Volume (queue) -> [ Session <-> link ]
-//! target:  [ link <-> Listener <-> store ], one such thread per link
+//! host:    attachment -> Volume (queue) -> [ Session <-> links ], one such thread per queue
+//! target:  [ link <-> Listener <-> store ], one or more such threads per link
 //! ```
 //!
 //! [`EventLoop`] and [`Ports`] are the loop, for any [`Protocol`]; `host` and `target` are Tyche's

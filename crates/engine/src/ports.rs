@@ -1,6 +1,7 @@
 //! The ports of a loop.
 //!
-//! Nothing here knows a protocol: it is told of frames, faults and timers, and asked for frames.
+//! They are independent of the protocol, which gets frames, faults and timers, and is asked for
+//! frames.
 
 use std::os::fd::BorrowedFd;
 
@@ -50,8 +51,8 @@ impl Ports {
         self.ports.iter_mut().enumerate().filter_map(|(index, port)| Some((index, port.as_mut()?)))
     }
 
-    /// Gives the protocol the frames that have come, the faults of ports, and the timer that is
-    /// due. False if no frame has come.
+    /// Gives the protocol received frames, faults of ports, and its timer if due. False if no frame
+    /// was received.
     pub fn receive(&mut self, now: Instant, protocol: &mut impl Protocol) -> bool {
         self.stamp_arrivals(protocol.is_timed());
         let (timed, mut frames) = (self.timed, 0);
@@ -89,7 +90,7 @@ impl Ports {
         frames > 0
     }
 
-    /// Waits until a frame has come, one of `others` is readable, or `deadline` has come.
+    /// Waits until a frame arrives, one of `others` is readable, or `deadline` has passed.
     pub fn wait<'a>(
         &'a self,
         others: impl IntoIterator<Item = BorrowedFd<'a>>,

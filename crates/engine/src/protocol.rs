@@ -1,16 +1,16 @@
-//! The protocol whose frames the ports carry: what the loop tells it and asks of it.
+//! The interface between a loop and the protocol whose frames its ports carry.
 
 use std::time::Duration;
 
 use tyche_link::{HEAD, Mac};
 use tyche_proto::Instant;
 
-/// What a protocol has to know of a port's failure.
+/// A fault of a port, as the protocol has to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The interface is down or gone; it is tried again.
     Down,
-    /// It takes shorter frames only than before.
+    /// It takes only shorter frames than before.
     Narrowed,
 }
 
@@ -30,21 +30,21 @@ pub struct Received<'a> {
 /// All of `now` are times of the machine's monotonic clock. A *port* is an index of
 /// [`Ports`](crate::Ports).
 pub trait Protocol {
-    /// A frame has come by a port.
+    /// Takes a frame that has arrived at a port.
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &Received<'_>);
 
-    /// A port does not work as before.
+    /// Takes a fault of a port.
     fn handle_fault(&mut self, now: Instant, port: usize, fault: Fault) {
         let _ = (now, port, fault);
     }
 
-    /// The time of [`poll_timeout`](Self::poll_timeout) has come.
+    /// Runs the timers that have expired.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
+    /// When to call [`handle_timeout`](Self::handle_timeout), if there is no other input before.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The frames that are to go out by a port now.
+    /// The frames to send now by a port.
     fn frames(&mut self, port: usize) -> impl Frames<'_>;
 
     /// Whether it measures times: then each frame is handled and composed at its own time, instead
@@ -67,8 +67,8 @@ pub trait Frames<'d> {
 /// How a composed frame is to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Composed {
-    /// It asks whether its length gets through: it is sent in a system call of its own, if the
-    /// interface takes frames of that length at all.
+    /// Whether it probes its length: it is sent in a system call of its own, and only if the
+    /// interface takes frames of that length.
     pub probes: bool,
     /// From now on only received frames with these bytes at that offset matter:
     /// [`Link::narrow`](tyche_link::Link::narrow).

@@ -176,7 +176,7 @@ impl HostStages {
     }
 
     pub(crate) fn completed(&mut self, op: u32, exchange: Exchange, now: Instant) {
-        // A full list was never taken: nobody wants it.
+        // A full list was never taken, so further entries are dropped.
         if self.over.len() == self.called.len() {
             self.over.clear();
         }

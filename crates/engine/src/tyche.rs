@@ -1,4 +1,4 @@
-//! Tyche at a port: what the port offers it, and how its frames are composed.
+//! Tyche on a port: the sizes of its rings, and the composition of its frames.
 
 use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::Home;
@@ -36,7 +36,7 @@ impl From<Fault> for Problem {
     }
 }
 
-/// The place where frames are composed, one at a time.
+/// Composes frames, one at a time.
 pub(crate) struct Composer {
     out: Outgoing,
     encoder: Encoder,

@@ -7,8 +7,7 @@ use crossbeam_queue::ArrayQueue;
 use tyche_block::{Arena, Completion, Disk, Errno, Extent, Geometry, Request, Sink};
 use tyche_wake::Doorbell;
 
-/// The most requests that wait for a loop. Attachments limit theirs far below; more are refused,
-/// not waited for.
+/// The most requests that wait for a loop. Attachments limit theirs far below; more are refused.
 const QUEUE_LEN: usize = 8192;
 
 /// A request on its way to the loop.
@@ -25,8 +24,8 @@ impl Submission {
     }
 }
 
-/// An export of a target as a disk of this machine. Requests go to the queue whose memory they use,
-/// those without memory to the first.
+/// An export of a target as a disk of this machine. A request goes to the queue whose memory it
+/// uses; without memory, to the first.
 pub struct Volume {
     queues: Vec<Arc<VolumeQueue>>,
 }
@@ -74,12 +73,12 @@ impl Disk for Volume {
     }
 }
 
-/// One queue of a volume. A disk of its own, for those that keep to it.
+/// One queue of a volume, which is a [`Disk`] as well.
 pub(crate) struct VolumeQueue {
     requests: ArrayQueue<Submission>,
     pub(crate) doorbell: Doorbell,
     arena: Arena,
-    /// That of the whole volume.
+    /// The geometry of the whole volume.
     geometry: Arc<Mutex<Geometry>>,
     /// Whether the loop has ended and takes no more requests.
     closed: AtomicBool,

@@ -89,7 +89,7 @@ pub(super) struct Driver {
     pub(super) done: Vec<Done>,
     /// The stage times of requests, if wanted.
     pub(super) stages: Option<HostStages>,
-    /// Received answers to echoes.
+    /// Received replies to echoes.
     pub(super) echoed: Vec<Echo>,
     /// Notices for the owner.
     pub(super) notices: VecDeque<Notice>,
@@ -130,7 +130,7 @@ impl Driver {
         (driver, ports)
     }
 
-    /// The disk, once connected or if a predecessor knew it.
+    /// The disk, once connected, or if the former session knew it.
     pub(super) fn geometry(&self) -> Option<Geometry> {
         self.session.export().map(|export| geometry(&export))
     }
@@ -216,13 +216,12 @@ impl Driver {
         self.session.submit_near(now, operation(request), node.map(|node| node.0))
     }
 
-    /// Asks the target for frames, with a frame of `frame_len` bytes on a live channel; false if no
-    /// channel takes it.
+    /// Sends an echo request of `frame_len` bytes on a live channel; false if no channel takes it.
     pub(super) fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
         self.session.echo(echo, frame_len)
     }
 
-    /// Another queue of the session has failed.
+    /// Checks whether another queue of the session has failed.
     pub(super) fn check(&mut self, now: Instant) {
         self.session.handle_timeout(now);
         self.settle(&[]);
@@ -234,7 +233,7 @@ impl Driver {
         self.settle(&[]);
     }
 
-    /// Ends this queue and tells the target; the session, too, if requests are in progress.
+    /// Ends this queue and tells the target. If requests are in progress, ends the whole session.
     pub(super) fn leave(&mut self, now: Instant) {
         self.session.leave(now);
         self.settle(&[]);
@@ -395,7 +394,7 @@ impl Protocol for Driver {
     }
 }
 
-/// The port of the link of that name.
+/// The port of the link with that name.
 fn port_named(ports: &Ports, name: &str) -> Option<usize> {
     ports.iter().find(|(_, port)| port.link().name() == name).map(|(index, _)| index)
 }

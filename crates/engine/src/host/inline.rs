@@ -37,7 +37,7 @@ impl InlineHost {
         Self::with_queues(options, 1)
     }
 
-    /// The first queue of a session with so many; other threads [join](Self::join) when it is
+    /// The first of `queues` queues of a session; other threads [join](Self::join) when it is
     /// connected.
     ///
     /// # Panics
@@ -101,7 +101,7 @@ impl InlineHost {
         self.driver.geometry().expect("the session is connected")
     }
 
-    /// What the session's queues share: the others take their seats there.
+    /// The state that the session's queues share, with a seat for each.
     pub fn association(&self) -> &Arc<Association> {
         self.seat.association()
     }
@@ -158,9 +158,9 @@ impl InlineHost {
         self.driver.stages.iter_mut().flat_map(HostStages::take)
     }
 
-    /// Asks the target for frames, with a frame of `frame_len` bytes, to measure the links and both
-    /// loops without requests. It is sent with the next [`wait_echoes`](Self::wait_echoes). False
-    /// if no channel is live, the frames exceed its frame length, or too many wait to be sent.
+    /// Sends an echo request of `frame_len` bytes, to measure the links and both loops without
+    /// requests. It is sent with the next [`wait_echoes`](Self::wait_echoes). False if no channel
+    /// is live, the frames exceed its frame length, or too many wait to be sent.
     ///
     /// # Panics
     /// If the echo fits no frame.
@@ -168,7 +168,7 @@ impl InlineHost {
         self.driver.echo(echo, frame_len)
     }
 
-    /// As [`wait`](Self::wait), for answers to echoes, one for each received frame. No requests may
+    /// As [`wait`](Self::wait), for replies to echoes, one for each received frame. No requests may
     /// be in progress.
     ///
     /// # Panics
@@ -231,8 +231,9 @@ impl InlineHost {
         self.driver.report(now(), &mut self.ports, &self.arena).single()
     }
 
-    /// Ends this queue, and the session if it has no other: tells the target, and waits up to
-    /// `timeout` for its confirmation. Requests in progress fail, and with them the other queues.
+    /// Ends this queue: tells the target, and waits up to `timeout` for its answer. Other queues of
+    /// the session go on, unless requests are in progress on this one: these fail, and the session
+    /// with them.
     pub fn disconnect(mut self, timeout: Duration) {
         let deadline = now() + timeout;
         self.driver.leave(now());
@@ -249,8 +250,8 @@ impl InlineHost {
 }
 
 impl Drop for InlineHost {
-    /// Without a farewell the session ends for all of its queues: what was in progress here may
-    /// still be executed.
+    /// Ends the session for all of its queues, without a farewell: requests of this queue may still
+    /// be executed.
     fn drop(&mut self) {
         self.driver.abort(now());
     }

@@ -70,13 +70,13 @@ impl Latency {
         self.since = now;
     }
 
-    /// What is counted by now.
+    /// The counts as of `now`.
     pub(super) fn at(&mut self, now: Instant) -> Self {
         self.roll(now);
         self.clone()
     }
 
-    /// Adds what another queue has counted by the same time.
+    /// Adds the counts of another queue as of the same time.
     pub(super) fn merge(&mut self, other: &Self) {
         self.all.merge(&other.all);
         for (mine, theirs) in self.windows.iter_mut().zip(&other.windows) {

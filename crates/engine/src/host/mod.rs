@@ -65,8 +65,8 @@ impl HostOptions {
         1 + self.further_queues.len()
     }
 
-    /// The options of each queue alone: all have the same but for their links, and share what a
-    /// session may ask of its target.
+    /// Splits the options into those of each queue. They differ only in the links, and divide the
+    /// `damq` pages of the session.
     pub fn split(mut self) -> Vec<Self> {
         let further = std::mem::take(&mut self.further_queues);
         self.session.damq_pages = self.session.damq_pages.div_ceil(1 + further.len() as u32);
@@ -110,8 +110,8 @@ pub enum Notice {
     Resized(u64),
     /// The target has lost completed writes: the next flush fails.
     CacheLost,
-    /// The state that a successor of this session needs has changed. Comes before the first
-    /// [`Notice::Connected`], and after the answers that it must not be stored before.
+    /// The state for the next session of the device has changed. Comes before the first
+    /// [`Notice::Connected`]; later, after the answers that must be given before it is stored.
     Former(Former),
     /// All requests fail from now on.
     Failed(Failure),

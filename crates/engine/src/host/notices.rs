@@ -1,10 +1,10 @@
-//! The notices of a session, made of those of its queues.
+//! Merges the notices of queues into those of their session.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::Notice;
 
-/// The state of a queue, as its notices tell it.
+/// The state of a queue, according to its notices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Queue {
     /// It has no thread yet.
@@ -22,7 +22,7 @@ pub(super) struct Notices(Mutex<State>);
 struct State {
     notify: Box<dyn FnMut(Notice) + Send>,
     queues: Box<[Queue]>,
-    /// What the owner was told.
+    /// Whether the owner was told so.
     is_connected: bool,
     is_failed: bool,
 }
@@ -46,7 +46,7 @@ impl Notices {
         })
     }
 
-    /// Takes a queue's notice, and tells the owner what it means for the session.
+    /// Takes a notice of a queue, and passes it on to the owner if it is one of the session.
     pub(super) fn tell(&self, queue: usize, notice: Notice) {
         self.with(|state| state.tell(queue, notice));
     }

@@ -1,4 +1,4 @@
-//! A queue of a session: its thread, which joins the links, the protocol and the volume.
+//! A queue of a session: its thread, which joins links, protocol and volume.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -24,7 +24,7 @@ use crate::volume::VolumeQueue;
 /// The threads of a session's queues.
 pub(super) type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
-/// An order to a queue.
+/// A command to a queue.
 pub(super) enum Command {
     Report(SyncSender<QueueReport>),
     AddLink(HostLink, SyncSender<Result<(), LinkError>>),
@@ -36,7 +36,7 @@ pub(super) enum Command {
     Abort,
 }
 
-/// Orders a queue from any thread.
+/// Controls a queue from any thread.
 #[derive(Clone)]
 pub(super) struct QueueControl {
     pub(super) volume: Arc<VolumeQueue>,
@@ -50,7 +50,7 @@ impl QueueControl {
         self.volume.doorbell.ring();
     }
 
-    /// Sends a command that is answered; returns where the answer comes.
+    /// Sends a command that is answered; returns the receiver of the answer.
     pub(super) fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Receiver<T> {
         let (sender, receiver) = sync_channel(1);
         self.send(command(sender));
@@ -60,7 +60,7 @@ impl QueueControl {
 
 /// A queue that has no thread yet.
 pub(super) struct Starter {
-    /// For this queue alone.
+    /// The options of this queue.
     pub(super) options: HostOptions,
     pub(super) seat: Seat,
     pub(super) volume: Arc<VolumeQueue>,
@@ -115,7 +115,7 @@ impl Starter {
     }
 }
 
-/// What the thread of a queue serves.
+/// The tenant of a queue's loop.
 struct Queue {
     driver: Driver,
     volume: Arc<VolumeQueue>,
@@ -127,7 +127,7 @@ struct Queue {
     notices: Arc<Notices>,
     /// All queues of the session.
     queues: Arc<[QueueControl]>,
-    /// Those that wait for this one to be connected.
+    /// Queues that start when this one is connected.
     others: Vec<Starter>,
     /// The work queue that delivers answers, if there is one.
     work_queue: Option<WorkQueue>,
@@ -137,7 +137,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Answers what is left: the session is closed.
+    /// Fails the remaining requests: the session is closed.
     fn end(mut self) {
         self.volume.close();
         if let Some(job) = self.held.take() {
@@ -169,7 +169,7 @@ impl Queue {
                 polled != Polled::Over
             }
             Err(error) => {
-                tracing::error!(%error, "the session's thread drops what it polled");
+                tracing::error!(%error, "a poller of the session failed and is dropped");
                 false
             }
         });

@@ -1,4 +1,4 @@
-//! Reports on a session, and how those of its queues become one.
+//! Reports on a session, merged from those of its queues.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ pub struct RequestCounts {
     pub errors: ErrorCounts,
 }
 
-/// A report on one queue, with the latencies as they were counted.
+/// A report on one queue, with its latencies as histograms.
 pub(super) struct QueueReport {
     pub(super) report: HostReport,
     pub(super) reads: Latency,
@@ -124,7 +124,7 @@ impl QueueReport {
 }
 
 impl HostReport {
-    /// Adds what another queue reports, but for the latencies.
+    /// Adds the report of another queue, except for the latencies.
     fn add(&mut self, other: Self) {
         self.queues += other.queues;
         self.live &= other.live;
@@ -168,7 +168,7 @@ impl RequestCounts {
 }
 
 impl LinkReport {
-    /// Adds what another queue reports of its socket on the same interface.
+    /// Adds the report of another queue on the same interface.
     fn add(&mut self, other: Self) {
         self.rtt = match (self.live, other.live) {
             (true, true) => self.rtt.min(other.rtt),

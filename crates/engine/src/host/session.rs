@@ -1,4 +1,4 @@
-//! Queue mode: a session whose queues have threads of their own, to which any thread submits
+//! Queue mode: the session's queues have threads of their own, to which any thread submits
 //! requests.
 
 use std::io;
@@ -16,7 +16,7 @@ use super::{HostLink, HostOptions, HostReport, LinkError, Notice};
 use crate::placed;
 use crate::volume::Volume;
 
-/// How long a queue has to answer an order.
+/// Time limit for a queue to answer a command.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// The running session. Dropping it aborts the session.
@@ -67,14 +67,14 @@ impl Host {
             queues: Arc::clone(&controls),
             threads: Arc::clone(&threads),
         });
-        let first = starters.next().expect("there is one at least");
+        let first = starters.next().expect("a session has at least one queue");
         first.start(starters.collect())?;
         let control = HostControl { queues: controls, notices };
         Ok(Self { volume, control, threads })
     }
 
-    /// The disk. Its geometry is known after the first [`Notice::Connected`], and soon after the
-    /// start if the session has a predecessor.
+    /// The disk. Its geometry is known after the first [`Notice::Connected`], or soon after the
+    /// start if the session takes over a device.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -88,7 +88,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.control.abort();
-        // The first queue may start others, which find the order to end.
+        // The first queue may still start others, which receive the command to end.
         while let Some(thread) = {
             let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
             threads.pop()
@@ -97,7 +97,7 @@ impl Drop for Host {
                 tracing::error!("a session's thread panicked");
             }
         }
-        // Those that never began have no thread to do so.
+        // Queues that never began have no thread that closes them.
         self.volume.loops().iter().for_each(|queue| queue.close());
     }
 }
@@ -135,7 +135,7 @@ impl HostControl {
     pub fn add_link(&self, links: Vec<HostLink>) -> Result<(), LinkError> {
         assert_eq!(links.len(), self.queues.len(), "a link for each queue");
         let mut links = links.into_iter();
-        self.order(|answer| Command::AddLink(links.next().expect("one for each"), answer))
+        self.order(|answer| Command::AddLink(links.next().expect("a link per queue"), answer))
     }
 
     /// Removes a link from the session; requests use the others.
@@ -155,7 +155,7 @@ impl HostControl {
         self.queues[queue].send(Command::Adopt(make));
     }
 
-    /// Gives all queues the same order. They have the same links, and so the same answer.
+    /// Sends the same command to all queues. They have the same links, and so the same answer.
     fn order(
         &self,
         mut command: impl FnMut(std::sync::mpsc::SyncSender<Result<(), LinkError>>) -> Command,

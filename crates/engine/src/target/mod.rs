@@ -1,5 +1,5 @@
-//! The target's side: disks that hosts on several links share, and a thread for each link that
-//! joins the link, the protocol and the stores.
+//! The target's side: disks that hosts on several links share, and one or more threads for each
+//! link, which join the link, the protocol and the stores.
 //!
 //! ```text
 //!              handshakes: Shared, behind a lock
@@ -90,10 +90,10 @@ pub struct TargetOptions {
     pub target: TargetConfig,
     /// The disks.
     pub exports: Vec<TargetExport>,
-    /// The links to serve, each by a thread of its own.
+    /// The links to serve, each by one thread, or more with `further_threads`.
     pub links: Vec<Box<dyn Link>>,
-    /// For each further thread of the links: the same links, opened once more. The threads of a
-    /// link share its channels; they must be able to [select](Link::select) frames then.
+    /// For each further thread: the same links, opened once more. The threads of a link divide its
+    /// channels, so the link must be able to [select](Link::select) frames.
     pub further_threads: Vec<Vec<Box<dyn Link>>>,
     /// Placement of the links' threads and memory.
     pub placement: Placement,
@@ -147,8 +147,8 @@ impl Target {
         Ok(Self { shared, exports: exported, threads })
     }
 
-    /// Reports the state of the target. The threads of a link make one report. Links whose thread
-    /// does not answer within a second are left out.
+    /// Reports the state of the target. The threads of a link make one report. Threads that do not
+    /// answer within a second are left out.
     pub fn report(&self) -> TargetReport {
         let mut links: Vec<TargetLinkReport> = Vec::new();
         for report in self.threads.iter().filter_map(LinkThread::report) {
@@ -192,7 +192,7 @@ impl Target {
     }
 }
 
-/// The links with their parts, thread by thread.
+/// The links with their parts, by thread.
 fn split(
     links: Vec<Box<dyn Link>>,
     further: Vec<Vec<Box<dyn Link>>>,

@@ -60,7 +60,7 @@ pub struct TargetLinkReport {
 }
 
 impl TargetLinkReport {
-    /// Adds what another thread of the same link reports.
+    /// Adds the report of another thread of the same link.
     pub(super) fn add(&mut self, other: Self) {
         self.problem = self.problem.take().or(other.problem);
         self.requests += other.requests;

@@ -16,9 +16,9 @@ pub(super) struct Shared {
     admissions: Mutex<Admissions>,
     /// By index.
     exports: Vec<Arc<Exported>>,
-    /// How often all exports were distrusted.
+    /// Number of calls of [`distrust`](Self::distrust).
     distrusts: AtomicU64,
-    /// By link.
+    /// By thread.
     callers: Box<[Caller]>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Admissions {
 }
 
 impl Admissions {
-    /// Stores the writers that wait for it: their hosts are answered when they are served again.
+    /// Stores the pending writers. Their Connects are answered when they are served again.
     fn keep_writers(&mut self) {
         while let Some((export, writer)) = self.registry.unkept() {
             let result = (self.remember_writer)(export, writer);
@@ -44,7 +44,7 @@ impl Admissions {
     fn forget_writer(&mut self, export: usize, nobody: Writer) {
         self.registry.restore_last_writer(export, Some(nobody));
         if let Err(error) = (self.remember_writer)(export, nobody) {
-            tracing::error!(%error, "cannot keep that it is not known who wrote last");
+            tracing::error!(%error, "cannot record that the last writer is unknown");
         }
     }
 
@@ -64,11 +64,12 @@ impl Admissions {
     }
 }
 
-/// A link's loop, as other threads reach it.
+/// The part of a link's loop that other threads use.
 pub(super) struct Caller {
     pub(super) doorbell: Doorbell,
-    /// Whether the registry names channels of this link to close, or to probe. Changes only while
-    /// the registry is locked, and spares the loop that lock when there are none.
+    /// Whether the registry names channels of this loop to close, or to ask for a sign of life.
+    /// Changes only under the registry's lock, so that a loop without such channels need not take
+    /// it.
     called: AtomicBool,
 }
 

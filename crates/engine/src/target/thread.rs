@@ -1,4 +1,4 @@
-//! The thread of one link, which joins the link, the protocol and the stores.
+//! A thread of a link, which joins the link, the protocol and the stores.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -41,7 +41,7 @@ const PORT: usize = 0;
 
 /// The parts and the placement of a link's thread.
 pub(super) struct Site {
-    /// Index of the link.
+    /// Index of the thread among those of all links.
     pub(super) index: usize,
     pub(super) link: Box<dyn Link>,
     /// The part of the link that is this thread's.
@@ -59,13 +59,13 @@ pub(super) struct Site {
 pub(super) struct LinkThread {
     commands: Sender<Command>,
     shared: Arc<Shared>,
-    /// Index of its link.
+    /// Index of the thread.
     index: usize,
     thread: JoinHandle<()>,
 }
 
 impl LinkThread {
-    /// Starts the thread of a link of the target.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The system's error when the thread cannot be created.
@@ -90,7 +90,7 @@ impl LinkThread {
         self.shared.caller(self.index).doorbell.ring();
     }
 
-    /// Reports the state of the link; `None` if its thread does not answer within a second.
+    /// Reports the state of the link; `None` if the thread does not answer within a second.
     pub(super) fn report(&self) -> Option<TargetLinkReport> {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Report(sender));
@@ -115,12 +115,12 @@ impl LinkThread {
     }
 }
 
-/// What the thread of a link serves: the exports, to the hosts on the link.
+/// The tenant of a link's loop: serves the exports to the hosts on the link.
 struct Exporter {
     listener: Listener,
     home: Home,
     shared: Arc<Shared>,
-    /// Index of this link.
+    /// Index of this thread.
     index: usize,
     /// By export.
     disks: Vec<Disk>,
@@ -290,7 +290,7 @@ impl Exporter {
     }
 
     fn report(&self, ports: &mut Ports) -> TargetLinkReport {
-        let (_, port) = ports.iter_mut().next().expect("it has one");
+        let (_, port) = ports.iter_mut().next().expect("a link's loop has one port");
         TargetLinkReport {
             link: port.link().name().to_owned(),
             mac: Mac(port.link().mac()),
