@@ -2,7 +2,7 @@
 //!
 //! This is the receive path of the first Tyche (MSST 2014, section II.C): a thread takes frames off
 //! the network, and hands them to the one that runs the protocol. MSST 2015 gave that up, and so
-//! have we: each hand-over wakes a thread. The wrapper keeps it measurable, and slower.
+//! have we, because each hand-over wakes a thread. The wrapper is kept to measure the cost.
 //!
 //! ```text
 //!             receive thread                      the user of the link

@@ -47,8 +47,8 @@ pub struct Interface<'a> {
     pub mac: Mac,
 }
 
-/// Which of an interface's frames are a link's, where several links share it: those in which a
-/// certain byte, divided by their number, leaves the link's own.
+/// The share of an interface's frames that a link receives, if several links divide them: frames
+/// whose byte at `at` is `index`, modulo `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The remainder.
@@ -57,7 +57,8 @@ pub struct Share {
     pub of: u8,
     /// Offset of the byte in a frame.
     pub at: usize,
-    /// Frames with another: with this value at the first offset, it is at the second.
+    /// Frames with another offset of that byte: if the byte at the first offset has this value, it
+    /// is at the second offset.
     pub except: Option<(usize, u8, usize)>,
 }
 
@@ -78,8 +79,8 @@ pub trait Link: Send {
 
     /// Receives waiting frames, up to the batch's room; replaces the batch's content. Returns the
     /// number of frames, 0 if none wait. Frames may lie in memory of the link until the batch is
-    /// cleared: until then they use up its room (see [`receive_capacity`](Self::receive_capacity)),
-    /// and it seems readable.
+    /// cleared: until then they use up the link's room (see
+    /// [`receive_capacity`](Self::receive_capacity)), and its descriptor may stay readable.
     ///
     /// # Errors
     /// `NetworkDown` if the interface is down and `NotFound` if it is gone; otherwise the error of
@@ -107,8 +108,8 @@ pub trait Link: Send {
         Err(wrapper::no_receiver(self.name()))
     }
 
-    /// A descriptor that is readable while frames wait. Ask for it before every sleep: the call may
-    /// tell a link that somebody sleeps.
+    /// A descriptor that is readable while frames wait. Call it before every sleep: a link may need
+    /// to know that its user sleeps.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
     /// The name for people and logs, e.g. the interface's.
@@ -127,9 +128,9 @@ pub trait Link: Send {
         0
     }
 
-    /// Restricts reception to frames with these four bytes, or zeroes, at `at`: where links share
-    /// an interface, the kernel spares each the frames of the others. It is an optimization, not a
-    /// check: a link may ignore it.
+    /// Restricts reception to frames with these four bytes, or zeroes, at `at`, so that the kernel
+    /// drops frames for other links on the same interface. It is an optimization, not a check: a
+    /// link may ignore it.
     fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
         let _ = (at, bytes);
     }

@@ -7,8 +7,8 @@ use tyche_numa::Node;
 
 use crate::{Interface, Link, Receiver, RxBatch, Share, TxBatch};
 
-/// A link that does something with the frames of another. Every method of [`Link`] that a wrapper
-/// does not mention goes to the inner link.
+/// A link that handles the frames of another. Every method of [`Link`] that a wrapper does not
+/// mention goes to the inner link.
 pub trait Wrapper: Send {
     /// The kind of the inner link.
     type Inner: Link + ?Sized;

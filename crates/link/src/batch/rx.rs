@@ -237,7 +237,7 @@ impl RxBatch {
                 // SAFETY: the loan is given back below.
                 let frame = unsafe { lent(start, len) };
                 let copied = own.copy(slot, self.payload_max, [frame]);
-                self.places[slot] = Place::Own(copied.expect("it was let in"));
+                self.places[slot] = Place::Own(copied.expect("a lent frame fits its slot"));
             }
         }
         lender.give_back(positions);

@@ -210,7 +210,7 @@ impl<L: Link> crate::Wrapper for FaultLink<L> {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        // The same descriptor as ever; the call tells the link that somebody sleeps.
+        // The descriptor does not change; the call tells the inner link that its user sleeps.
         self.inner.wait_fd();
         self.both.as_fd()
     }

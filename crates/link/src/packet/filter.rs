@@ -19,7 +19,7 @@
 
 use crate::Share;
 
-/// Division, of which only the remainder is kept (linux/filter.h).
+/// The remainder of a division (linux/filter.h).
 const BPF_MOD: u32 = 0x90;
 
 /// The filter's result for a frame that passes: the number of bytes to keep.
@@ -32,7 +32,7 @@ pub(super) struct Filter {
     pub(super) interface: i32,
     /// Bytes that a frame must have at an offset, or zeroes.
     pub(super) mark: Option<(usize, [u8; 4])>,
-    /// The part of the interface's frames, if others have the rest.
+    /// The share of the interface's frames, if several links divide them.
     pub(super) share: Option<Share>,
 }
 
@@ -89,7 +89,7 @@ fn load_byte(at: u32) -> libc::sock_filter {
     step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at)
 }
 
-/// Skips some steps.
+/// Skips steps.
 fn skip(steps: u32) -> libc::sock_filter {
     step(libc::BPF_JMP | libc::BPF_JA, 0, 0, steps)
 }
