@@ -5,6 +5,7 @@
 
 mod attach;
 pub mod bench;
+mod block_device;
 mod complete;
 mod connect;
 mod connect_all;
@@ -21,7 +22,6 @@ mod links;
 mod log;
 mod manual;
 mod placement;
-mod presence;
 mod report;
 mod runtime;
 mod serve;

@@ -16,12 +16,12 @@ use crate::connect::positive;
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::health;
+use crate::leftovers;
 use crate::links::mtu;
 use crate::output::{Format, Table, bytes, show};
 use crate::report::add;
 use crate::runtime::{self, CONTROL};
 use crate::state::State;
-use crate::{leftovers, presence};
 
 /// Time limit for a daemon's report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -128,7 +128,7 @@ fn session(dir: PathBuf) -> Option<Session> {
     };
     // A device whose state is unknown counts as left.
     let left = state.lasting.clone().filter(|it| it.is_there().unwrap_or(true));
-    if state.ended && left.is_none() && !presence::is_there(&state) {
+    if state.ended && left.is_none() && !state.has_device() {
         leftovers::clear(&dir, Some(&state));
         return None;
     }

@@ -27,7 +27,7 @@ use crate::links::log_warnings;
 use crate::output::show;
 use crate::runtime::{self, CONTROL, RuntimeDir};
 use crate::state::{Known, State};
-use crate::{leftovers, presence, report, sessions};
+use crate::{block_device, leftovers, report, sessions};
 
 /// Interval at which a daemon that waits for its connection checks the reason.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
@@ -207,7 +207,7 @@ impl Session {
             export: export.clone(),
             host: host_id,
             kind,
-            sequence: presence::sequence(&device),
+            sequence: block_device::sequence(&device),
             device,
             pid: std::process::id(),
             lasting,
