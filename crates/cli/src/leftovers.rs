@@ -7,7 +7,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 use crate::attach::{Kind, Lasting, clean_stale, in_use};
-use crate::connect::forget_device;
+use crate::device_name::forget_device;
 use crate::error::{Code, Error, Result};
 use crate::state::State;
 use crate::{block_device, runtime};

@@ -12,7 +12,6 @@ use uuid::Uuid;
 
 use crate::attach::Lasting;
 use crate::complete;
-use crate::connect::positive;
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::health;
@@ -21,6 +20,7 @@ use crate::links::mtu;
 use crate::output::{Format, Table, bytes, show};
 use crate::report::add;
 use crate::runtime::{self, CONTROL};
+use crate::seconds::positive;
 use crate::state::State;
 
 /// Time limit for a daemon's report.

@@ -15,13 +15,13 @@ use tyche_engine::{Host, Notice};
 use tyche_proto::Problem;
 use uuid::Uuid;
 
-use super::device_name::DeviceName;
 use super::former::Former;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, orders};
 use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Request};
+use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::links::log_warnings;
 use crate::output::show;

@@ -4,7 +4,6 @@
 //! usable, or why not. With `--foreground` the command is the daemon.
 
 mod daemon;
-mod device_name;
 mod former;
 mod orders;
 mod retry;
@@ -22,13 +21,13 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-pub(crate) use device_name::forget_device;
-pub(crate) use session::{SessionArgs, positive};
+pub(crate) use session::SessionArgs;
 
 use crate::attach::Kind;
 use crate::error::{Code, Context, Error, Result};
 use crate::links::mtu;
 use crate::output::{Format, show};
+use crate::seconds::positive;
 use crate::tab::{self, Tab};
 
 /// Connect an export and make it a block device of this machine.
