@@ -4,6 +4,7 @@
 //! usable, or why not. With `--foreground` the command is the daemon.
 
 mod daemon;
+mod entry;
 mod former;
 mod orders;
 mod retry;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
+pub(crate) use entry::Entry;
 pub(crate) use session::SessionArgs;
 
 use crate::attach::Kind;
@@ -109,7 +111,7 @@ impl ConnectArgs {
     /// The arguments, with those of the export's line in tychetab if `--tab` is given.
     fn resolved(&self) -> Result<Self> {
         let Some(path) = &self.tab else { return Ok(self.clone()) };
-        let listed = Tab::read(path)?.entry(&self.session.export)?.connect;
+        let listed = Entry::of(&Tab::read(path)?.line(&self.session.export)?)?.connect;
         let Self { foreground, retry, daemon, output, .. } = *self;
         Ok(Self { foreground, retry, daemon, output, ..listed })
     }
