@@ -18,7 +18,7 @@ use tyche_engine::Host;
 use uuid::Uuid;
 
 use crate::error::{Code, CodedResult, Error, Result};
-use crate::{presence, runtime};
+use crate::{block_device, runtime};
 
 /// Minimum number of queues of a virtual machine's disk. The machine takes one per processor;
 /// unused queues cost nothing.
@@ -306,7 +306,7 @@ impl Lasting {
 
 /// The error for a device that is in use.
 pub(crate) fn in_use(device: &Path) -> Error {
-    let unmounts = presence::unmounts(device);
+    let unmounts = block_device::unmounts(device);
     let (device, how) = (device.display(), unmounts.join("`, `"));
     let message = match unmounts.len() {
         0 => format!("{device} is in use: close it first, or use --force"),

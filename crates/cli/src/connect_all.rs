@@ -8,7 +8,7 @@ use std::thread;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::connect;
+use crate::connect::{self, Entry};
 use crate::error::{Code, Error, Result};
 use crate::output::{Format, show};
 use crate::report::add;
@@ -57,13 +57,13 @@ pub(crate) fn run(args: &ConnectAllArgs) -> Result<()> {
 }
 
 fn is_wanted(line: &Line) -> bool {
-    line.entry.as_ref().map_or(true, |entry| entry.auto)
+    Entry::of(line).map_or(true, |entry| entry.auto)
 }
 
 /// Connects all at the same time: each that does not answer takes its `--timeout`.
 fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
     let connect_one = |line: Line| {
-        let result = line.entry.and_then(|_| daemon(&line.export, tab));
+        let result = Entry::of(&line).and_then(|_| daemon(&line.export, tab));
         Outcome { export: line.export, result }
     };
     thread::scope(|scope| {

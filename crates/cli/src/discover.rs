@@ -10,11 +10,11 @@ use tyche_proto::wire::{ExportFlags, ExportInfo, Name};
 use uuid::Uuid;
 
 use crate::complete;
-use crate::connect::positive;
 use crate::error::{Code, Error, Result};
 use crate::identity;
 use crate::links::{End, LinkArgs};
 use crate::output::{Format, Table, bytes, show};
+use crate::seconds::positive;
 
 /// List the targets that answer, and their exports. The exit code is 3 if there are none, but 0
 /// with JSON, which has an empty list then.

@@ -7,10 +7,10 @@ use std::path::Path;
 use uuid::Uuid;
 
 use crate::attach::{Kind, Lasting, clean_stale, in_use};
-use crate::connect::forget_device;
+use crate::device_name::forget_device;
 use crate::error::{Code, Error, Result};
 use crate::state::State;
-use crate::{presence, runtime};
+use crate::{block_device, runtime};
 
 /// Takes the lock of a directory whose process is dead.
 pub(crate) fn lock_dead(dir: &Path) -> Option<File> {
@@ -28,8 +28,7 @@ pub(crate) fn clear(dir: &Path, state: Option<&State>) {
         forget_device(&state.device, state.session);
     }
     // As long as something is left, the next call tries again.
-    let is_held =
-        state.is_some_and(|state| state.kind.is_block_device() && presence::is_there(state));
+    let is_held = state.is_some_and(|state| state.kind.is_block_device() && state.has_device());
     if is_clean && !is_held {
         runtime::remove(dir);
     }
@@ -42,7 +41,7 @@ pub(crate) fn clearing(state: &State, waits: bool) -> Vec<String> {
     if waits {
         return vec![format!("{disconnect} --force")];
     }
-    let mut commands = presence::unmounts(&state.device);
+    let mut commands = block_device::unmounts(&state.device);
     if !state.ended {
         commands.push(disconnect);
     }
@@ -54,7 +53,7 @@ pub(crate) fn clear_dead(dir: &Path, force: bool) -> Result<()> {
     let Some(_lock) = runtime::lock(dir)? else { return Ok(()) };
     let Some(mut state) = State::load(dir) else { return Ok(()) };
     // Without a daemon such a device exists only while it is in use.
-    let is_held = state.kind == Kind::Loop && presence::is_there(&state);
+    let is_held = state.kind == Kind::Loop && state.has_device();
     if is_held && !force && !state.ended {
         return Err(in_use(&state.device));
     }

@@ -5,10 +5,13 @@
 
 mod attach;
 pub mod bench;
+mod block_device;
 mod complete;
 mod connect;
 mod connect_all;
 mod control;
+mod device_name;
+mod disconnect;
 mod discover;
 mod error;
 mod export;
@@ -18,12 +21,13 @@ mod leftovers;
 mod link;
 mod link_command;
 mod links;
+mod list;
 mod log;
 mod manual;
 mod placement;
-mod presence;
 mod report;
 mod runtime;
+mod seconds;
 mod serve;
 mod sessions;
 mod state;
@@ -84,11 +88,11 @@ enum Command {
     Serve(ServeArgs),
     Connect(ConnectArgs),
     ConnectAll(connect_all::ConnectAllArgs),
-    Disconnect(sessions::DisconnectArgs),
+    Disconnect(disconnect::DisconnectArgs),
     Discover(DiscoverArgs),
     Link(link::LinkCommand),
     Export(export::ExportCommand),
-    List(sessions::ListArgs),
+    List(list::ListArgs),
     Stats(stats::StatsArgs),
     Bench(BenchArgs),
     Completions(manual::CompletionsArgs),
@@ -104,11 +108,11 @@ impl Command {
             Self::Serve(args) => serve::run(args),
             Self::Connect(args) => connect::run(args),
             Self::ConnectAll(args) => connect_all::run(args),
-            Self::Disconnect(args) => sessions::disconnect(args),
+            Self::Disconnect(args) => disconnect::run(args),
             Self::Discover(args) => discover::run(args),
             Self::Link(args) => link::run(args),
             Self::Export(args) => export::run(args),
-            Self::List(args) => sessions::list(args),
+            Self::List(args) => list::run(args),
             Self::Stats(args) => stats::stats(args),
             Self::Bench(args) => bench::run(args),
             Self::Completions(args) => manual::completions(args),

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tyche_attach::fuse::FuseMount;
 use tyche_proto::{ExportState, Former};
 use uuid::Uuid;
 
 use crate::attach::{Kind, Lasting};
 use crate::error::{Code, Context, Result};
-use crate::runtime;
+use crate::{block_device, runtime};
 
 /// Name of the file, in the session's directory.
 const FILE: &str = "session.json";
@@ -62,6 +63,26 @@ impl State {
     /// The record in that directory; `None` if there is none that can be read.
     pub(crate) fn load(dir: &Path) -> Option<Self> {
         serde_json::from_str(&fs::read_to_string(dir.join(FILE)).ok()?).ok()
+    }
+
+    /// Whether the device exists, as the kernel shows it: the device itself may not answer.
+    pub(crate) fn has_device(&self) -> bool {
+        let Self { kind, device, .. } = self;
+        let is_same = || block_device::sequence(device) == self.sequence;
+        let has = |file: &str| {
+            block_device::directory(device).is_some_and(|block| block.join(file).exists())
+        };
+        match kind {
+            Kind::Loop => has("loop/backing_file") && is_same(),
+            Kind::Ublk => has("") && is_same(),
+            Kind::Nbd => has("pid"),
+            // If that is unknown, it is taken for mounted.
+            Kind::Fuse => {
+                device.parent().is_some_and(|it| FuseMount::is_mounted(it).unwrap_or(true))
+            }
+            Kind::NbdSocket | Kind::VhostUser => device.exists(),
+            Kind::Auto => false,
+        }
     }
 }
 

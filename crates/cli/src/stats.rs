@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use crate::complete;
 use crate::error::Result;
 use crate::health;
+use crate::list::state;
 use crate::output::{Format, bytes, show};
-use crate::sessions::{named_sessions, not_found, state, targets};
+use crate::sessions::{named_sessions, not_found, targets};
 
 /// Interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);

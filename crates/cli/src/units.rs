@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::connect::Entry;
 use crate::error::{Code, Context, Result};
 use crate::tab::{self, Tab};
 
@@ -45,10 +46,10 @@ pub(crate) fn generate(args: &GenerateUnitsArgs) -> Result<()> {
     let dir = args.normal.join(WANTED_BY);
     let mut failed = None;
     for line in tab.into_lines() {
-        let linked = match &line.entry {
+        let linked = match Entry::of(&line) {
             Ok(entry) if entry.auto => want(&dir, &line.export),
             Ok(_) => Ok(()),
-            Err(_) => line.entry.map(drop),
+            Err(error) => Err(error),
         };
         if let Err(error) = linked {
             eprintln!("tyche: {error}");

@@ -15,6 +15,7 @@ mod incidents;
 mod kept;
 mod orders;
 mod outages;
+mod recorder;
 mod requests;
 mod strangers;
 mod witness;
@@ -63,6 +64,12 @@ enum Event {
     Incident(Incident),
     /// The breaker sends a frame.
     Breaker,
+    /// The forger sends a frame.
+    Forge,
+    /// A frame from before a new life comes late.
+    Former {
+        before: Instant,
+    },
     Other(Other),
 }
 
@@ -204,6 +211,8 @@ impl<R: Rules> World<R> {
             Event::Thought(host) => self.drive_host(host, &[])?,
             Event::Incident(incident) => self.incident(incident)?,
             Event::Breaker => self.tick_breaker()?,
+            Event::Forge => self.forge()?,
+            Event::Former { before } => self.repeat_former(before)?,
             Event::Other(other) => self.other(other)?,
         }
         Ok(true)
@@ -218,7 +227,12 @@ impl<R: Rules> World<R> {
             }
             Event::TargetAlarm => Some(Part::Station(Station::Target)),
             Event::DiskMid(_) | Event::DiskDone(_) => Some(Part::Disk),
-            Event::Start(_) | Event::Incident(_) | Event::Breaker | Event::Other(_) => None,
+            Event::Start(_)
+            | Event::Incident(_)
+            | Event::Breaker
+            | Event::Forge
+            | Event::Former { .. }
+            | Event::Other(_) => None,
         }
     }
 

@@ -16,17 +16,6 @@ use std::path::{Path, PathBuf};
 use super::source::Source;
 use crate::{Result, root};
 
-/// Known circles, which are to be broken: the folder and its modules. One that is no more must
-/// leave this list.
-const KNOWN: [&str; 6] = [
-    "crates/cli/src/connect: daemon, signals",
-    "crates/lab/src/demo: net, session, stage, target",
-    "crates/lab/src/demo: outage, report",
-    "crates/cli/src: attach, presence, state",
-    "crates/cli/src: complete, connect, leftovers, sessions, tab",
-    "crates/sim/src/world: forger, forgeries, strangers",
-];
-
 /// The path of a module within its crate.
 type Name = Vec<String>;
 
@@ -42,20 +31,20 @@ struct Module {
 /// Dependencies between the modules of one folder, each with a file and a path that show it.
 type Edges = BTreeMap<(String, String), String>;
 
-/// Circles that are not listed, and listed ones that are none any more.
+/// All circles, each with the dependencies that make it.
 pub(super) fn check() -> Result<Vec<String>> {
-    let mut circles = BTreeMap::new();
+    let mut findings = Vec::new();
     for folder in crate_folders()? {
         for file in ["src/lib.rs", "src/main.rs"] {
             let file = format!("{folder}/{file}");
             if root().join(&file).exists() {
                 let mut modules = Modules::new();
                 read(&mut modules, Vec::new(), &file)?;
-                circles.extend(find(&modules));
+                findings.extend(find(&modules));
             }
         }
     }
-    Ok(compare(&circles, &KNOWN))
+    Ok(findings)
 }
 
 /// The folders of all our crates.
@@ -96,8 +85,8 @@ fn find_file(parent: &str, child: &str, exists: impl Fn(&Path) -> bool) -> Optio
     files.into_iter().find(|file| exists(file))?.to_str().map(str::to_owned)
 }
 
-/// The circles of a crate, and the dependencies that make them.
-fn find(modules: &Modules) -> BTreeMap<String, Vec<String>> {
+/// The circles of a crate: a line for each, followed by one for each dependency that makes it.
+fn find(modules: &Modules) -> Vec<String> {
     let mut folders: BTreeMap<&[String], Edges> = BTreeMap::new();
     for (name, module) in modules {
         for path in &module.source.paths {
@@ -110,19 +99,19 @@ fn find(modules: &Modules) -> BTreeMap<String, Vec<String>> {
             }
         }
     }
-    let mut circles = BTreeMap::new();
+    let mut findings = Vec::new();
     for (folder, edges) in folders {
         for circle in components(&edges) {
             let folder = folder_of(modules, folder);
             let names: Vec<_> = circle.iter().cloned().collect();
             let inside =
                 |(user, used): &(String, String)| circle.contains(user) && circle.contains(used);
-            let shown =
-                edges.iter().filter(|(edge, _)| inside(edge)).map(|(_, shown)| shown.clone());
-            circles.insert(format!("{folder}: {}", names.join(", ")), shown.collect());
+            findings.push(format!("circle in {folder}: {}", names.join(", ")));
+            let shown = edges.iter().filter(|(edge, _)| inside(edge));
+            findings.extend(shown.map(|(_, shown)| format!("    {shown}")));
         }
     }
-    circles
+    findings
 }
 
 /// The folder of the modules below `name`.
@@ -193,28 +182,12 @@ fn components(edges: &Edges) -> BTreeSet<BTreeSet<String>> {
     circles
 }
 
-fn compare(found: &BTreeMap<String, Vec<String>>, known: &[&str]) -> Vec<String> {
-    let mut findings = Vec::new();
-    for (circle, edges) in found {
-        if !known.contains(&circle.as_str()) {
-            findings.push(format!("circle in {circle}"));
-            findings.extend(edges.iter().map(|edge| format!("    {edge}")));
-        }
-    }
-    for circle in known {
-        if !found.contains_key(*circle) {
-            findings.push(format!("no circle any more, to be taken off the list: {circle}"));
-        }
-    }
-    findings
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The circles of a crate made of files and their texts.
-    fn circles(files: &[(&str, &str)]) -> Vec<String> {
+    /// The findings in a crate made of files and their texts.
+    fn findings(files: &[(&str, &str)]) -> Vec<String> {
         let modules = files.iter().map(|(file, text)| {
             let name = file.trim_end_matches(".rs").trim_end_matches("/mod");
             let name = if name == "lib" {
@@ -224,7 +197,13 @@ mod tests {
             };
             (name, Module { file: format!("src/{file}"), source: Source::parse(text) })
         });
-        find(&modules.collect()).into_keys().collect()
+        find(&modules.collect())
+    }
+
+    /// The circles alone, each as its folder and modules.
+    fn circles(files: &[(&str, &str)]) -> Vec<String> {
+        let findings = findings(files);
+        findings.iter().filter_map(|it| it.strip_prefix("circle in ")).map(str::to_owned).collect()
     }
 
     #[test]
@@ -233,7 +212,8 @@ mod tests {
         assert!(circles(&one_way).is_empty());
         let both =
             [("lib.rs", ""), ("a.rs", "use crate::b::B;"), ("b.rs", "fn f() { super::a::g() }")];
-        assert_eq!(circles(&both), ["src: a, b"]);
+        let shown = ["    src/a.rs uses crate::b::B", "    src/b.rs uses super::a::g"];
+        assert_eq!(findings(&both), ["circle in src: a, b", shown[0], shown[1]]);
         let of_tests =
             [("lib.rs", ""), ("a.rs", "use crate::b::B;"), ("b.rs", "#[cfg(test)] use crate::a;")];
         assert!(circles(&of_tests).is_empty());
@@ -291,13 +271,5 @@ mod tests {
         assert_eq!(find("src/a.rs", "src/a/b.rs").as_deref(), Some("src/a/b.rs"));
         assert_eq!(find("src/a/mod.rs", "src/a/b/mod.rs").as_deref(), Some("src/a/b/mod.rs"));
         assert_eq!(find("src/a.rs", "src/b.rs"), None);
-    }
-
-    #[test]
-    fn the_list_of_known_circles_is_exact() {
-        let found = BTreeMap::from([("src: a, b".to_owned(), vec!["a uses b".to_owned()])]);
-        assert!(compare(&found, &["src: a, b"]).is_empty());
-        assert_eq!(compare(&found, &[]), ["circle in src: a, b", "    a uses b"]);
-        assert_eq!(compare(&BTreeMap::new(), &["src: a, b"]).len(), 1);
     }
 }

@@ -24,10 +24,11 @@ use self::load::Load;
 pub use self::load::{Pattern, Random, Shape, Shared, check_notices};
 use self::progress::Progress;
 pub use self::result::Measurement;
-use crate::connect::{SessionArgs, positive};
+use crate::connect::SessionArgs;
 use crate::error::{Code, Context, Error, Result};
 use crate::links::{End, log_warnings};
 use crate::output::{Format, bytes, show};
+use crate::seconds::positive;
 use crate::sessions::refuse_twice;
 use crate::size;
 

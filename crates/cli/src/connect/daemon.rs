@@ -15,19 +15,19 @@ use tyche_engine::{Host, Notice};
 use tyche_proto::Problem;
 use uuid::Uuid;
 
-use super::device_name::DeviceName;
 use super::former::Former;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, orders};
 use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Request};
+use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::links::log_warnings;
 use crate::output::show;
 use crate::runtime::{self, CONTROL, RuntimeDir};
 use crate::state::{Known, State};
-use crate::{leftovers, presence, report, sessions};
+use crate::{block_device, leftovers, report, sessions};
 
 /// Interval at which a daemon that waits for its connection checks the reason.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ const GROW_RETRY: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// An event that the daemon waits for.
-pub(super) enum Input {
+enum Input {
     Notice(Notice),
     /// Disconnect, by the number of the signal that asks for it.
     Signal(i32),
@@ -175,14 +175,15 @@ impl Session {
         warnings.extend(no_log);
         log_warnings(&warnings);
         let (sender, inputs) = channel();
-        let notices = sender.clone();
+        let (notices, caught) = (sender.clone(), sender.clone());
         let host = Host::start(options, move |notice| {
             // A daemon that no longer listens is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
         let is_new = former.is_none() && kind.is_of_this_kernel();
         let stage = if is_new { Stage::Making } else { Stage::Made };
-        let signals = SignalHandler::start(signals, sender.clone(), host.control(), stage)?;
+        let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
+        let signals = SignalHandler::start(signals, host.control(), stage, hand_over)?;
         let known = former.as_ref().map(|former| former.known);
         let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
@@ -206,7 +207,7 @@ impl Session {
             export: export.clone(),
             host: host_id,
             kind,
-            sequence: presence::sequence(&device),
+            sequence: block_device::sequence(&device),
             device,
             pid: std::process::id(),
             lasting,

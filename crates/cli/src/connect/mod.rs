@@ -4,7 +4,7 @@
 //! usable, or why not. With `--foreground` the command is the daemon.
 
 mod daemon;
-mod device_name;
+mod entry;
 mod former;
 mod orders;
 mod retry;
@@ -22,13 +22,14 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-pub(crate) use device_name::forget_device;
-pub(crate) use session::{SessionArgs, positive};
+pub(crate) use entry::Entry;
+pub(crate) use session::SessionArgs;
 
 use crate::attach::Kind;
 use crate::error::{Code, Context, Error, Result};
 use crate::links::mtu;
 use crate::output::{Format, show};
+use crate::seconds::positive;
 use crate::tab::{self, Tab};
 
 /// Connect an export and make it a block device of this machine.
@@ -110,7 +111,7 @@ impl ConnectArgs {
     /// The arguments, with those of the export's line in tychetab if `--tab` is given.
     fn resolved(&self) -> Result<Self> {
         let Some(path) = &self.tab else { return Ok(self.clone()) };
-        let listed = Tab::read(path)?.entry(&self.session.export)?.connect;
+        let listed = Entry::of(&Tab::read(path)?.line(&self.session.export)?)?.connect;
         let Self { foreground, retry, daemon, output, .. } = *self;
         Ok(Self { foreground, retry, daemon, output, ..listed })
     }

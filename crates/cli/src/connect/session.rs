@@ -18,6 +18,7 @@ use crate::error::{Code, Error, Result};
 use crate::identity;
 use crate::links::{End, LinkArgs, Opened, mtus};
 use crate::placement::PlacementArgs;
+use crate::seconds::positive;
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = (64 << 20) / 4096;
@@ -128,13 +129,6 @@ impl From<IoPolicy> for ChannelChoice {
 
 fn mac(text: &str) -> Result<Mac, String> {
     Mac::parse(text).ok_or_else(|| "an address looks like 02:00:5e:10:00:01".into())
-}
-
-pub(crate) fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if number > 0.0 && number < 1e9 => Ok(number),
-        _ => Err("a number of seconds greater than 0".into()),
-    }
 }
 
 fn keep_alive(text: &str) -> Result<f64, String> {

@@ -1,6 +1,5 @@
 //! Signals that end a session, and their effect while its device is still being made.
 
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +7,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_engine::HostControl;
 
-use super::daemon::Input;
 use crate::error::{Code, Error, Result};
 
 /// Time limit for making a device once a signal has come.
@@ -17,7 +15,7 @@ const MAKING: Duration = Duration::from_secs(1);
 /// Signals that end the session.
 pub(super) const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// A thread that turns signals into inputs, until this is dropped.
+/// A thread that passes signals on, until this is dropped.
 pub(super) struct SignalHandler {
     handle: signal_hook::iterator::Handle,
     stage: Arc<(Mutex<Stage>, Condvar)>,
@@ -36,11 +34,12 @@ pub(super) enum Stage {
 }
 
 impl SignalHandler {
+    /// Passes signals on to `hand_over`, which returns false if nobody listens any more.
     pub(super) fn start(
         mut signals: Signals,
-        sender: Sender<Input>,
         control: HostControl,
         stage: Stage,
+        hand_over: impl Fn(i32) -> bool + Send + 'static,
     ) -> Result<Self> {
         let handle = signals.handle();
         let stage = Arc::new((Mutex::new(stage), Condvar::new()));
@@ -48,7 +47,7 @@ impl SignalHandler {
         let forward = move || {
             let mut interrupted = false;
             for signal in signals.forever() {
-                if sender.send(Input::Signal(signal)).is_err() {
+                if !hand_over(signal) {
                     return;
                 }
                 // The stop that the first Ctrl-C began may wait for a lost target.

@@ -8,8 +8,8 @@ use tyche_proto::Failure;
 use tyche_proto::wire::Reason;
 
 use super::SessionArgs;
+use crate::report;
 use crate::state::State;
-use crate::{presence, report};
 
 /// Reasons that the session reported since it was last live.
 #[derive(Default)]
@@ -66,7 +66,7 @@ pub(super) fn describe(state: &State, why: &Mutex<Why>, control: &HostControl) -
     report::add(&mut value, report::session(&report));
     let problem = why.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
     report::add(&mut value, json!({ "problem": problem }));
-    if !presence::is_there(state) {
+    if !state.has_device() {
         let problem = format!("{} is not there any more", state.device.display());
         report::add(&mut value, json!({ "state": "gone", "problem": problem }));
     }

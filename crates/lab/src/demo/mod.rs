@@ -22,6 +22,7 @@ mod scenario;
 mod session;
 mod stage;
 mod target;
+mod traffic;
 mod tree;
 mod undo;
 

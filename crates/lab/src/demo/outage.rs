@@ -11,10 +11,10 @@ use rustix::fs::OFlags;
 use serde::Serialize;
 
 use super::command::{Doing, Failure};
-use super::report::Traffic;
 use super::session::Host;
 use super::stage::Stage;
 use super::target::Target;
+use super::traffic::Traffic;
 
 /// Alignment of address and length for direct I/O.
 const DIRECT_ALIGN: usize = 4096;

@@ -12,10 +12,11 @@ use super::command::{Doing, Failure};
 use super::filesystem::{Mode, create_mount_point, unmount_now};
 use super::net::Cables;
 use super::outage::{Kills, Loss, Outages, Witness, await_nobody_stuck, device_error};
-use super::report::{Pace, Report, Traffic};
+use super::report::{Pace, Report};
 use super::session::{Devices, Host, Wish};
 use super::stage::Stage;
 use super::target::{EXPORT, Target};
+use super::traffic::Traffic;
 use super::tree::{self, Copied, SYNC_EVERY, Tree};
 
 /// Plays the whole demo; the stage's clean-up removes what it built.

@@ -7,12 +7,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use super::command::{Doing, Failure, run, undo};
 use super::net::Cables;
-use super::stage::Stage;
+use super::stage::{Stage, daemons};
 use super::target::{EXPORT, at_host};
 
 /// Time limit for a connect, which probes the path and sets up the device.
@@ -179,18 +179,4 @@ fn release(device: &Path, dir: &Path) -> Result<(), String> {
         std::thread::sleep(POLL);
     }
     Ok(())
-}
-
-/// The living processes that were started with a run-time directory, ourselves aside.
-pub(super) fn daemons(runtime_dir: &Path) -> Vec<Pid> {
-    let wanted = format!("TYCHE_RUNTIME_DIR={}", runtime_dir.display());
-    let is_one = |pid: &Pid| {
-        let dir = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
-        // A zombie has no environment.
-        let environment = fs::read(dir.join("environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
-    };
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(Pid::from_raw).filter(is_one).collect()
 }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+
 use super::command::{Doing, Failure, Stop, tail};
 use super::progress::Progress;
-use super::session::daemons;
 use super::undo::Undo;
 
 /// Polling interval for state that only the kernel knows.
@@ -138,6 +139,20 @@ fn collect_logs(dir: &Path, logs: &mut Vec<PathBuf>) {
             logs.extend(entries(&session.path()).map(|entry| entry.path()).filter(is_log));
         }
     }
+}
+
+/// The living processes that were started with a run-time directory, ourselves aside.
+pub(super) fn daemons(runtime_dir: &Path) -> Vec<Pid> {
+    let wanted = format!("TYCHE_RUNTIME_DIR={}", runtime_dir.display());
+    let is_one = |pid: &Pid| {
+        let dir = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
+        // A zombie has no environment.
+        let environment = fs::read(dir.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(Pid::from_raw).filter(is_one).collect()
 }
 
 /// Mount points below a directory, innermost first.

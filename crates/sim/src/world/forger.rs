@@ -1,132 +1,24 @@
-//! Recorded and forged frames: copies of earlier frames, and frames that are made up. The plan's
-//! module lists those that are forged, and those that are not.
+//! The forger, and frames that come late: sends copies of earlier frames, and frames that are made
+//! up. The plan's module lists those that are forged, and those that are not.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tyche_proto::{Instant, Rules};
 use tyche_wire::{Body, Checksums, Connect, Control, HEAD_LEN, Header, Kind, Mac};
 
 use super::forgeries::Forgery;
-use super::strangers::Other;
 use super::{Event, World};
-use crate::network::{Port, Station};
+use crate::network::Port;
 use crate::random::{Random, mix};
 use crate::trace::Happening;
 
-/// Limit of recorded frames, of channels and outside of them.
-const RECORDED_MAX: usize = 256;
-/// One of this many frames of channels is recorded.
-const RECORDED_OF: u64 = 16;
 /// Frames of a former life.
 const FORMER_FRAMES: u64 = 24;
 /// Limits of the time that frames of a former life, and held ones, are on their way.
 const LATE_US: u64 = 2_000_000;
 const HELD_US: u64 = 6_000_000;
 
-/// A frame that was on a segment.
-pub(super) struct Recorded {
-    pub(super) at: Instant,
-    pub(super) segment: usize,
-    pub(super) kind: Kind,
-    pub(super) frame: Box<[u8]>,
-}
-
-impl Recorded {
-    pub(super) fn head(&self) -> &[u8; HEAD_LEN] {
-        self.frame.first_chunk().expect("frames are at least a head long")
-    }
-
-    fn control(&self) -> Option<Control> {
-        let header = Header::parse(self.head()).ok()?;
-        match Body::parse(&header, &self.frame[HEAD_LEN..], &Checksums) {
-            Ok(Body::Control(pdu)) => Some(pdu.decode()),
-            _ => None,
-        }
-    }
-}
-
-/// One direction of a channel, as known from its frames.
-#[derive(Clone, Copy)]
-pub(super) struct Flow {
-    pub(super) segment: usize,
-    pub(super) to_target: bool,
-    pub(super) source: Mac,
-    pub(super) destination: Mac,
-    /// Header of the newest frame.
-    pub(super) header: Header,
-}
-
-/// The knowledge of a listener on the segments.
-#[derive(Default)]
-pub(super) struct Recorder {
-    frames: VecDeque<Recorded>,
-    controls: VecDeque<Recorded>,
-    flows: BTreeMap<u64, Flow>,
-    /// Forged Disconnects that have not arrived.
-    pub(super) farewells: BTreeSet<(u64, u64)>,
-}
-
-impl Recorder {
-    fn push(list: &mut VecDeque<Recorded>, recorded: Recorded) {
-        if list.len() == RECORDED_MAX {
-            list.pop_front();
-        }
-        list.push_back(recorded);
-    }
-
-    /// Draws a frame that was sent before; half of the draws are among those outside of channels.
-    pub(super) fn draw(&self, random: &mut Random, before: Instant) -> Option<&Recorded> {
-        let lists = [&self.frames, &self.controls];
-        let list = lists[usize::from(random.chance(0.5))];
-        let old = list.partition_point(|it| it.at <= before);
-        (old > 0).then(|| &list[random.below(old as u64) as usize])
-    }
-
-    /// Draws a frame of that kind, with its body.
-    pub(super) fn control(&self, random: &mut Random, kind: Kind) -> Option<(&Recorded, Control)> {
-        let found: Vec<_> = self.controls.iter().filter(|it| it.kind == kind).collect();
-        let found = (!found.is_empty()).then(|| random.pick(&found))?;
-        Some((found, found.control()?))
-    }
-
-    pub(super) fn flow(&self, random: &mut Random) -> Option<Flow> {
-        let index = (!self.flows.is_empty()).then(|| random.below(self.flows.len() as u64))?;
-        self.flows.values().nth(index as usize).copied()
-    }
-}
-
 impl<R: Rules> World<R> {
-    /// Records a frame that is sent, as anybody on the segments hears it.
-    pub(super) fn overhear(&mut self, from: Port, frame: &[u8], header: Header) {
-        let strangers = &self.plan.strangers;
-        let segment = self.network.segment(from);
-        let forger = strangers.forger.as_ref();
-        let hears = forger.is_some_and(|it| it.segment.is_none_or(|it| it == segment));
-        if self.calm || !(hears || strangers.former_lives) {
-            return;
-        }
-        let others = &mut self.others;
-        let recorded =
-            || Recorded { at: self.now, segment, kind: header.kind, frame: frame.into() };
-        if !header.kind.on_channel() {
-            return Recorder::push(&mut others.recorder.controls, recorded());
-        }
-        let head = frame.first_chunk().expect("a head");
-        let (source, destination) = (Mac::source(head), Mac::destination(head));
-        let station = self.network.place(from).station;
-        if matches!(station, Station::Target | Station::Host(_)) {
-            let to_target = station != Station::Target;
-            let flow = Flow { segment, to_target, source, destination, header };
-            others.recorder.flows.insert(header.cookie.0, flow);
-        }
-        if matches!(header.kind, Kind::Fence | Kind::Fenced | Kind::Disconnect) {
-            Recorder::push(&mut others.recorder.controls, recorded());
-        } else if others.random.below(RECORDED_OF) == 0 {
-            Recorder::push(&mut others.recorder.frames, recorded());
-        }
-    }
-
     /// Delays this Connect if all of its attempt are to be delayed for long; returns whether they
     /// are.
     pub(super) fn hold(
@@ -162,12 +54,15 @@ impl<R: Rules> World<R> {
         let before = self.now;
         for _ in 0..FORMER_FRAMES {
             let late = Duration::from_micros(self.others.random.below(LATE_US));
-            self.plan_in(late, Event::Other(Other::Former { before }));
+            self.plan_in(late, Event::Former { before });
         }
     }
 
     /// Sends a frame from before again, on its segment.
     pub(super) fn repeat_former(&mut self, before: Instant) -> Result<(), String> {
+        if self.calm {
+            return Ok(());
+        }
         let others = &mut self.others;
         let Some(found) = others.recorder.draw(&mut others.random, before) else { return Ok(()) };
         let (segment, frame) = (found.segment, found.frame.to_vec());
@@ -192,7 +87,7 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         let pause = self.others.random.around(plan.pause);
-        self.plan_in(pause, Event::Other(Other::Forge));
+        self.plan_in(pause, Event::Forge);
         let kinds = if plan.repeats_only { &Forgery::REPEATS[..] } else { &Forgery::ALL };
         let forgery = self.others.random.pick(kinds);
         let Some((segment, frame)) = self.compose(forgery) else { return Ok(()) };

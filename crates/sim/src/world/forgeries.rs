@@ -10,7 +10,7 @@ use tyche_wire::{
 };
 
 use super::World;
-use super::forger::{Flow, Recorded};
+use super::recorder::{Flow, Recorded};
 use crate::host::uuid;
 
 /// Age at which a ticket is out of date.

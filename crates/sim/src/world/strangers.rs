@@ -17,8 +17,8 @@ use tyche_wire::{
     Kind, Mac, Name, Opcode, Status, Uuid,
 };
 
-use super::forger::Recorder;
 use super::forgeries::outside;
+use super::recorder::Recorder;
 use super::witness::Witness;
 use super::{Event, World};
 use crate::host::{Host, export_name, uuid};
@@ -50,14 +50,9 @@ const ACCEPT_FLAGS: [AcceptFlags; 5] = [
     AcceptFlags::ROTATIONAL,
 ];
 
-/// An event of the strangers.
+/// An event of the stranger and its guest.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Other {
-    Forge,
-    /// A late frame from before.
-    Former {
-        before: Instant,
-    },
     StrangerAlarm,
     GuestAlarm,
     /// The guest makes a request.
@@ -201,7 +196,7 @@ impl<R: Rules> World<R> {
         self.hosts.iter_mut().for_each(|host| host.target = wanted);
         if let Some(forger) = &self.plan.strangers.forger {
             let pause = forger.pause;
-            self.plan_in(pause, Event::Other(Other::Forge));
+            self.plan_in(pause, Event::Forge);
         }
         if self.others.stranger.as_ref().is_some_and(|stranger| stranger.guest.is_some()) {
             self.plan_in(Duration::ZERO, Event::Other(Other::GuestAlarm));
@@ -212,9 +207,6 @@ impl<R: Rules> World<R> {
     pub(super) fn other(&mut self, other: Other) -> Result<(), String> {
         let now = self.now;
         match other {
-            Other::Forge => self.forge(),
-            Other::Former { .. } if self.calm => Ok(()),
-            Other::Former { before } => self.repeat_former(before),
             Other::StrangerAlarm => {
                 let Some(stranger) = &mut self.others.stranger else { return Ok(()) };
                 stranger.alarm = None;

@@ -23,7 +23,7 @@ const UDEV_TIMEOUT_S: u32 = 5;
 
 /// The file about one device. Dropping it removes the file and the name, unless another session has
 /// a device of that name by now.
-pub(super) struct DeviceName {
+pub(crate) struct DeviceName {
     name: String,
     file: PathBuf,
     session: Uuid,
@@ -31,7 +31,7 @@ pub(super) struct DeviceName {
 
 impl DeviceName {
     /// Writes the file for `device`, if it is one in `/dev`, and waits for its name.
-    pub(super) fn tell(
+    pub(crate) fn tell(
         device: &Path,
         export: &str,
         uuid: Uuid,

@@ -1,40 +1,19 @@
-//! Whether a session's device exists, and who uses it, as the kernel shows it. Nothing here asks
-//! the device itself, which may not answer.
+//! A block device as the kernel shows it: which one it is, and where it is mounted. Nothing here
+//! asks the device itself, which may not answer.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tyche_attach::fuse::FuseMount;
-
-use crate::attach::Kind;
-use crate::state::State;
-
 /// The sequence number that distinguishes a block device from a later one of the same name, and a
 /// loop device from the same one bound to another file. `None` if it is no block device.
 pub(crate) fn sequence(device: &Path) -> Option<u64> {
-    let text = fs::read_to_string(block(device)?.join("diskseq")).ok()?;
+    let text = fs::read_to_string(directory(device)?.join("diskseq")).ok()?;
     text.trim().parse().ok()
 }
 
-/// Whether the device in a daemon's record exists.
-pub(crate) fn is_there(state: &State) -> bool {
-    let State { kind, device, .. } = state;
-    let is_same = || sequence(device) == state.sequence;
-    let has = |file: &str| block(device).is_some_and(|block| block.join(file).exists());
-    match kind {
-        Kind::Loop => has("loop/backing_file") && is_same(),
-        Kind::Ublk => has("") && is_same(),
-        Kind::Nbd => has("pid"),
-        // If that is unknown, it is taken for mounted.
-        Kind::Fuse => device.parent().is_some_and(|it| FuseMount::is_mounted(it).unwrap_or(true)),
-        Kind::NbdSocket | Kind::VhostUser => device.exists(),
-        Kind::Auto => false,
-    }
-}
-
-/// The kernel's directory for a block device.
-fn block(device: &Path) -> Option<PathBuf> {
+/// The kernel's directory for a block device, if it is a path of one.
+pub(crate) fn directory(device: &Path) -> Option<PathBuf> {
     let name = device.strip_prefix("/dev").ok()?;
     Some(Path::new("/sys/block").join(name))
 }
@@ -81,7 +60,7 @@ fn mounted(process: &str, device: &Path, numbers: &[String]) -> Vec<String> {
 
 /// The device numbers of a device and its partitions.
 fn numbers(device: &Path) -> Vec<String> {
-    let Some(block) = block(device) else { return Vec::new() };
+    let Some(block) = directory(device) else { return Vec::new() };
     let parts = fs::read_dir(&block).into_iter().flatten().flatten().map(|it| it.path());
     let parts = parts.filter(|part| part.join("partition").exists());
     let read = |dir: PathBuf| fs::read_to_string(dir.join("dev")).ok();

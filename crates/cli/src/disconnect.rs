@@ -1,0 +1,147 @@
+//! `tyche disconnect`: ends sessions, and clears what dead daemons have left.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::json;
+
+use crate::control::{Request, ask};
+use crate::error::{Code, Context, Error, Result};
+use crate::list::remark;
+use crate::output::{Format, show};
+use crate::runtime::CONTROL;
+use crate::seconds::positive;
+use crate::sessions::{Session, is_running, named, refusal};
+use crate::{complete, leftovers};
+
+/// Time limit for an orderly disconnect: the device's cache is written first.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(600);
+/// Pause before a device that is in use is tried again.
+const IN_USE_RETRY: Duration = Duration::from_millis(100);
+/// Time limit for a forced disconnect.
+const FORCED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// End a session: the device goes away.
+#[derive(Args, Debug)]
+pub(crate) struct DisconnectArgs {
+    /// The export, the session's UUID (or how it begins), or the device.
+    #[arg(required_unless_present = "all", add = complete::connected())]
+    name: Option<String>,
+
+    /// All sessions of this machine.
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+
+    /// Though it is in use or its target lost: everything in progress fails with EIO.
+    #[arg(long)]
+    force: bool,
+
+    /// Wait for up to this many seconds for a device that is in use, such as a mounted one.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "force", value_parser = positive)]
+    wait: Option<f64>,
+
+    /// How to print.
+    #[arg(short, long, default_value_t)]
+    pub(crate) output: Format,
+}
+
+pub(crate) fn run(args: &DisconnectArgs) -> Result<()> {
+    let chosen = match &args.name {
+        None => Session::all()?,
+        Some(name) => named(name)?,
+    };
+    // One deadline for all: a machine that shuts down has no time for each.
+    let deadline = Instant::now() + Duration::from_secs_f64(args.wait.unwrap_or(0.0));
+    let (mut ended, mut failed) = (Vec::new(), None);
+    for session in &chosen {
+        match end_by(session, args.force, deadline) {
+            Ok(()) => {
+                ended.push(session.text("session"));
+                // A forced end leaves a device that is still in use.
+                if let Some(left) = Session::find(session.dir.clone()).as_ref().and_then(remark) {
+                    eprint!("tyche: still in use: {left}");
+                }
+            }
+            // The others are still disconnected; the first failure is reported.
+            Err(error) if failed.is_some() => eprintln!("tyche: {error}"),
+            Err(error) => failed = Some(error),
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let value = json!({ "schema": "tyche.disconnect/1", "sessions": ended });
+    show(args.output, || value, String::new);
+    Ok(())
+}
+
+/// Ends a session; retries until the deadline while its device is in use.
+fn end_by(session: &Session, force: bool, deadline: Instant) -> Result<()> {
+    loop {
+        match end(session, force) {
+            Err(error) if error.code == Code::Device && Instant::now() < deadline => {
+                std::thread::sleep(IN_USE_RETRY);
+            }
+            ended => return ended,
+        }
+    }
+}
+
+fn end(session: &Session, force: bool) -> Result<()> {
+    if session.is_dead() {
+        return match &session.left {
+            Some(left) => leftovers::remove_left(&session.dir, left, force),
+            None => leftovers::clear_dead(&session.dir, force),
+        };
+    }
+    match end_daemon(session, force) {
+        Err(_) if force && is_running(&session.dir) => kill(session),
+        ended => ended,
+    }
+}
+
+/// Has a session's daemon end it.
+fn end_daemon(session: &Session, force: bool) -> Result<()> {
+    let timeout = if force { FORCED_TIMEOUT } else { DISCONNECT_TIMEOUT };
+    match ask(&session.dir.join(CONTROL), &Request::Disconnect { force }, timeout) {
+        Ok(answer) => match refusal(&answer) {
+            Some(error) => Err(error),
+            None => await_end(session),
+        },
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            let message = format!("{} does not let go in time", session.text("device"));
+            Err(Error::new(Code::Device, message))
+        }
+        // The daemon ended before it could answer.
+        Err(_) => await_end(session),
+    }
+}
+
+/// Ends a session by killing its daemon, which is stopped or stuck.
+fn kill(session: &Session) -> Result<()> {
+    let pid = session.report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let process = pid.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    // The process that holds the lock has written its PID beside it.
+    if let Some(Ok(process)) = process.filter(|_| is_running(&session.dir)) {
+        eprintln!("tyche: the daemon of {} does not end: killed", session.text("device"));
+        let killed = pidfd_send_signal(process, Signal::KILL);
+        killed.map_err(std::io::Error::from).context(Code::Permission, "kill the daemon")?;
+    }
+    await_end(session)?;
+    Session::find(session.dir.clone()).map_or(Ok(()), |dead| end(&dead, true))
+}
+
+/// Waits until nothing of the session is left.
+fn await_end(session: &Session) -> Result<()> {
+    let deadline = Instant::now() + FORCED_TIMEOUT;
+    while is_running(&session.dir) {
+        if Instant::now() >= deadline {
+            let message = format!("the daemon of {} does not end", session.text("device"));
+            return Err(Error::new(Code::Other, message));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
