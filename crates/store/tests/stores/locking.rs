@@ -14,8 +14,16 @@ use crate::file::temporary;
 
 const HOLDER: &str = "TYCHE_STORE_TEST_HOLD";
 
+/// The usual patience: the kernel may be busy with a dead process's writes, and a child that another
+/// test has just forked holds all that this process held, until it executes its program.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn within(lock_wait: Duration, read_only: bool) -> FileOptions {
+    FileOptions { read_only, lock_wait, ..FileOptions::default() }
+}
+
 fn at_once(read_only: bool) -> FileOptions {
-    FileOptions { read_only, lock_wait: Duration::ZERO, ..FileOptions::default() }
+    within(Duration::ZERO, read_only)
 }
 
 fn holder_of(error: &OpenError) -> Option<u32> {
@@ -40,10 +48,13 @@ fn one_writer_or_many_readers() {
     drop(writer);
     open(false).expect_err("a queue may still write");
     drop(queue);
-    let readers = [open(true).unwrap(), open(true).unwrap()];
+    let open_when_free = |read_only| {
+        FileStore::open(file.path(), &within(PATIENCE, read_only)).expect("it is free soon")
+    };
+    let readers = [open_when_free(true), open_when_free(true)];
     open(false).expect_err("readers keep writers out");
     drop(readers);
-    open(false).unwrap();
+    open_when_free(false);
 }
 
 /// Not a test: the child process of the tests below.
@@ -87,9 +98,7 @@ fn a_killed_writer_is_named_while_it_lives_and_followed_when_its_writes_are_out(
         let error = FileStore::open(file.path(), &at_once(false)).expect_err("in use");
         assert_eq!(holder_of(&error), Some(child.id()), "{error}");
         child.kill().unwrap();
-        // The usual patience: the kernel may be busy with the dead process's writes.
-        let options = FileOptions { lock_wait: Duration::from_secs(30), ..FileOptions::default() };
-        let store = FileStore::open(file.path(), &options).unwrap();
+        let store = FileStore::open(file.path(), &within(PATIENCE, false)).unwrap();
         child.wait().unwrap();
         // No write of the old process arrives from now on.
         let mut driver = Driver::new(&store, 1);
