@@ -25,6 +25,7 @@ mod endpoint;
 mod error;
 mod filter;
 mod interface;
+mod messages;
 mod receiver;
 mod relations;
 mod ring;
@@ -40,6 +41,7 @@ use endpoint::Endpoint;
 pub use error::{BufferShortfall, OpenError};
 use filter::Filter;
 pub use interface::{InterfaceInfo, interfaces, usable_interfaces};
+use messages::Messages;
 use receiver::PacketReceiver;
 pub use relations::{Relations, relations};
 use ring::{Ring, Shape};
@@ -101,6 +103,7 @@ pub struct PacketLink {
     endpoint: Arc<Endpoint>,
     /// `None` once it was taken.
     receiver: Option<PacketReceiver>,
+    messages: Messages,
     shape: Shape,
     /// The time of the last query of the interface.
     refreshed: Cell<Instant>,
@@ -132,6 +135,7 @@ impl PacketLink {
         Ok(Self {
             receiver: Some(PacketReceiver::new(Arc::clone(&endpoint), ring)),
             endpoint,
+            messages: Messages::default(),
             shape,
             refreshed: Cell::new(Instant::now()),
             shortfall,
@@ -220,7 +224,8 @@ impl Link for PacketLink {
         if !self.endpoint.is_attached() {
             self.endpoint.attach()?;
         }
-        self.endpoint.outgoing.send(batch).or_else(|error| self.refused(error))
+        let sent = self.endpoint.outgoing.send(&mut self.messages, batch);
+        sent.or_else(|error| self.refused(error))
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
