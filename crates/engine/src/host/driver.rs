@@ -25,7 +25,7 @@ use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::random::secrets;
 use crate::stages::HostStages;
-use crate::tyche::{Composer, open_port, rings};
+use crate::tyche::{Composer, head, open_port, rings};
 use crate::volume::Submission;
 
 /// A request in progress.
@@ -360,7 +360,7 @@ impl Protocol for Driver {
         if let Some(stages) = &mut self.stages {
             stages.read(now, frame.waited);
         }
-        self.session.handle_frame(now, port, frame.head, frame.payload);
+        self.session.handle_frame(now, port, head(frame), frame.payload);
         self.settle(frame.payload);
     }
 

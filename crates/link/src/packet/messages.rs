@@ -47,7 +47,7 @@ impl Messages {
         // Only now do the vectors stay where they are.
         let mut rest = &mut vectors[..];
         for message in messages.iter_mut() {
-            let (own, others) = rest.split_at_mut(message.msg_hdr.msg_iovlen as usize);
+            let (own, others) = rest.split_at_mut(message.msg_hdr.msg_iovlen);
             message.msg_hdr.msg_iov = own.as_mut_ptr();
             rest = others;
         }
@@ -76,7 +76,7 @@ mod tests {
     fn gather(messages: &mut Messages, batch: &TxBatch<'_>) -> Vec<(u16, Vec<u8>)> {
         let read = |message: &libc::mmsghdr| {
             let mut bytes = Vec::new();
-            for part in 0..message.msg_hdr.msg_iovlen as usize {
+            for part in 0..message.msg_hdr.msg_iovlen {
                 // SAFETY: the message points to that many vectors of borrowed or own memory.
                 bytes.extend_from_slice(unsafe {
                     let vector = &*message.msg_hdr.msg_iov.add(part);

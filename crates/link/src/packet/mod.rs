@@ -48,7 +48,7 @@ use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
 use tyche_numa::Node;
 
-use crate::{Interface, Link, Receiver, RxBatch, Share, TxBatch};
+use crate::{HEAD, Interface, Link, Receiver, RxBatch, Share, TxBatch};
 
 /// The greatest age of a link's data about its interface. A query costs a system call or two.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(100);
@@ -70,6 +70,8 @@ pub struct PacketOptions {
     pub interface: String,
     /// The EtherType of the frames, 0x0600 or above.
     pub ethertype: u16,
+    /// Bytes of a frame's head, up to 256: what follows is received page-aligned.
+    pub head_len: usize,
     /// The send buffer, as for `SO_SNDBUF`, in bytes.
     pub send_buffer: usize,
     /// Whether frames bypass the queueing discipline. Traffic shaping (`tc qdisc`) has no effect
@@ -83,6 +85,7 @@ impl PacketOptions {
         Self {
             interface: interface.into(),
             ethertype: 0x88B5,
+            head_len: HEAD,
             send_buffer: 16 << 20,
             qdisc_bypass: true,
         }
@@ -92,7 +95,7 @@ impl PacketOptions {
 /// Counts of received frames that never reached a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Malformed {
-    /// Shorter than a head.
+    /// Shorter than a head of the batch.
     pub short: u64,
     /// Longer than a slot of the ring, or than the batch's room per frame.
     pub long: u64,
@@ -123,7 +126,7 @@ impl PacketLink {
             return Err(OpenError::EtherType(*ethertype));
         }
         let info = find(name)?;
-        let shape = Shape::new(ETHERNET + info.mtu);
+        let shape = Shape::new(options.head_len, ETHERNET + info.mtu);
         let (incoming, ring) = open_incoming(shape, info.index)?;
         let (outgoing, shortfall) = open_outgoing(options)?;
         for (socket, protocol) in [(&outgoing, SENDS_ONLY), (&incoming, *ethertype)] {

@@ -6,7 +6,7 @@ use std::{mem, ptr};
 
 use super::filter::Filter;
 use super::messages::Messages;
-use super::ring::{self, Ring, Shape};
+use super::ring::{Ring, Shape};
 use crate::batch::TxBatch;
 
 /// The EtherType for a socket that only sends.
@@ -64,7 +64,7 @@ impl Socket {
     pub(super) fn receive_into_ring(&self, shape: Shape) -> io::Result<Ring> {
         let version = libc::tpacket_versions::TPACKET_V2 as i32;
         self.set_option(libc::SOL_PACKET, libc::PACKET_VERSION, version)?;
-        self.set_option(libc::SOL_PACKET, libc::PACKET_RESERVE, ring::RESERVE as i32)?;
+        self.set_option(libc::SOL_PACKET, libc::PACKET_RESERVE, shape.reserve() as i32)?;
         self.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &shape.request())?;
         Ring::map(self.as_fd(), shape)
     }
