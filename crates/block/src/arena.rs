@@ -138,7 +138,7 @@ impl Arena {
     /// # Panics
     /// If `pages` is zero or exceeds a `u32`.
     pub fn new(pages: usize) -> Self {
-        Self::whole(Self::map(pages))
+        Self::whole(Self::map(pages), Box::default())
     }
 
     /// As [`new`](Self::new), on a node.
@@ -152,7 +152,7 @@ impl Arena {
         let mapping = Self::map(pages);
         let (start, len) = mapping.part(0, pages * PAGE);
         tyche_numa::bind(start, len, node)?;
-        Ok(Self::whole(mapping))
+        Ok(Self::whole(mapping, [node].into()))
     }
 
     /// As [`new`](Self::new), with `pages` pages on each node of the placement's request buffers;
@@ -182,8 +182,9 @@ impl Arena {
         Mapping::new(pages * PAGE)
     }
 
-    fn whole(mapping: Mapping) -> Self {
-        let (pages, nodes) = (mapping.len() / PAGE, Box::default());
+    /// An arena of one part, on one of the nodes if any are given.
+    fn whole(mapping: Mapping, nodes: Box<[Node]>) -> Self {
+        let pages = mapping.len() / PAGE;
         Self::with_parts(mapping, Parts { pages, nodes, of_cpu: Box::default() }, 1)
     }
 
@@ -214,7 +215,7 @@ impl Arena {
         tyche_numa::nodes_of(start, len)
     }
 
-    /// The nodes that it is spread over; empty if it is not.
+    /// The nodes that it was placed on; empty if it was not.
     pub fn nodes(&self) -> &[Node] {
         &self.memory.parts.nodes
     }
@@ -312,7 +313,7 @@ impl Extent {
         Arc::ptr_eq(&self.memory, &arena.memory)
     }
 
-    /// Its node, if its arena is [spread](Arena::spread) over nodes.
+    /// Its node, if its arena was placed on one or [spread](Arena::spread) over several.
     pub fn node(&self) -> Option<Node> {
         let parts = &self.memory.parts;
         parts.nodes.get(self.first / parts.pages).copied()

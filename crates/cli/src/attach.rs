@@ -92,7 +92,7 @@ pub(crate) struct Wish<'a> {
     /// Identifies the device to the kernel and to the target.
     pub(crate) identity: Uuid,
     /// Queues of a block device.
-    pub(crate) queues: u16,
+    pub(crate) queues: NonZeroU16,
     /// Requests in flight on each.
     pub(crate) depth: u16,
     /// Whether the device must be able to grow in use.
@@ -102,15 +102,11 @@ pub(crate) struct Wish<'a> {
 }
 
 impl Wish<'_> {
-    /// Number of queues, at least one.
-    fn queues(&self) -> NonZeroU16 {
-        NonZeroU16::new(self.queues).unwrap_or(NonZeroU16::MIN)
-    }
-
     /// A ublk device; below a growable device if it must grow and ublk itself can't.
     fn ublk(&self, disk: Arc<dyn Disk>, host: &Host) -> Result<Box<dyn Attachment>> {
         let &Wish { queues, depth, export, identity, .. } = self;
-        let options = UblkOptions { queues, depth, mark: mark(identity), partitions: true };
+        let options =
+            UblkOptions { queues: queues.get(), depth, mark: mark(identity), partitions: true };
         let adopt = |queue, make| host.control().adopt(queue, make);
         if !self.growable || UblkDevice::grows().coded()? {
             return Ok(Box::new(UblkDevice::start(disk, options, &adopt).coded()?));
@@ -122,13 +118,13 @@ impl Wish<'_> {
     /// The vhost-user socket of a virtual machine's disk. The machine is configured with its path,
     /// so the path is the same for every session of the export.
     fn vhost_user(&self, disk: Arc<dyn Disk>, socket: &Path) -> Result<Box<dyn Attachment>> {
-        let queues = self.queues().max(MACHINE_QUEUES);
+        let queues = self.queues.max(MACHINE_QUEUES);
         Ok(Box::new(VhostUserBlk::start(socket, self.export, disk, queues).coded()?))
     }
 
     fn nbd_options(&self) -> NbdDeviceOptions {
         NbdDeviceOptions {
-            sockets: self.queues(),
+            sockets: self.queues,
             answer_within: self.answer_within,
             ..NbdDeviceOptions::new(backend(self.identity))
         }

@@ -47,6 +47,7 @@ pub(crate) fn session(report: &HostReport) -> Value {
             "rotational": export.rotational,
         })
     });
+    let threads = report.nodes.threads.iter().map(|node| node.map(|node| node.0));
     let requests = &report.requests;
     let answered = requests.reads + requests.writes + requests.flushes + requests.others;
     let sent = report.links.iter().map(|link| link.port.tx_frames).sum();
@@ -77,7 +78,7 @@ pub(crate) fn session(report: &HostReport) -> Value {
         "rejects": rejects(&report.rejects),
         "links": links.collect::<Vec<_>>(),
         "numa": {
-            "thread_node": report.nodes.thread.map(|node| node.0),
+            "thread_nodes": threads.collect::<Vec<_>>(),
             "thread_cpus": report.nodes.cpus.to_string(),
             "buffer_nodes": numbers(&report.nodes.buffers),
             "requests_stayed": report.node_counts.stayed,

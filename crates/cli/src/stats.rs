@@ -251,13 +251,14 @@ fn counters(part: &str, counters: &Value) -> String {
 fn places(part: &str, places: &Value) -> String {
     let Some(places) = places.as_object() else { return String::new() };
     let said = places.iter().filter_map(|(name, value)| {
-        let value = match value {
+        let one = |value: &Value| match value {
             Value::Null => "none".to_owned(),
             Value::String(text) => text.clone(),
-            Value::Array(values) => {
-                values.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
-            }
             value => value.to_string(),
+        };
+        let value = match value {
+            Value::Array(values) => values.iter().map(one).collect::<Vec<_>>().join(","),
+            value => one(value),
         };
         let name = format!("{part} {}", name.replace('_', " "));
         (!value.is_empty()).then(|| format!("  {name:32} {value}\n"))

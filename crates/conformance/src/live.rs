@@ -162,7 +162,7 @@ impl Subject for Live {
             }
             let received = self.link.receive(&mut self.batch);
             if received.map_err(|error| format!("receive: {error}"))? > 0 {
-                let bytes = self.batch.iter().map(|it| [&it.head[..], it.payload].concat());
+                let bytes = self.batch.iter().map(|it| [it.head, it.payload].concat());
                 self.came.extend(bytes);
                 self.batch.clear();
                 continue;

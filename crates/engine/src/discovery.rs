@@ -14,7 +14,7 @@ use crate::clock::now;
 use crate::ports::Ports;
 use crate::protocol::{Frames, Protocol, Received};
 use crate::random::secrets;
-use crate::tyche::{Composer, open_port};
+use crate::tyche::{Composer, head, open_port};
 
 /// Questions sent within the timeout: frames get lost.
 const ASKS: u32 = 3;
@@ -129,16 +129,16 @@ impl Asker {
 
 impl Protocol for Asker {
     fn handle_frame(&mut self, _: Instant, port: usize, frame: &Received<'_>) {
-        let mac = Mac::source(frame.head);
-        if let Some(greeting) = Greeting::parse(frame.head, frame.payload) {
+        let head = head(frame);
+        let mac = Mac::source(head);
+        if let Some(greeting) = Greeting::parse(head, frame.payload) {
             let versions = greeting.versions;
             let foreign = Foreign { link: self.links[port].clone(), mac, versions };
             let known = &mut self.discovery.foreign;
             if greeting.nonce == self.question.nonce && !known.contains(&foreign) {
                 known.push(foreign);
             }
-        } else if let Ok(Frame { body: Body::Control(pdu), .. }) =
-            Frame::parse(frame.head, frame.payload)
+        } else if let Ok(Frame { body: Body::Control(pdu), .. }) = Frame::parse(head, frame.payload)
             && let Control::Offer(offer) = pdu.decode()
         {
             self.hear_offer(port, mac, offer);

@@ -23,9 +23,9 @@ pub struct LinkNodes {
 /// NUMA nodes of a session and its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionNodes {
-    /// The node that its thread is bound to; `None` if it is not bound.
-    pub thread: Option<Node>,
-    /// The CPUs that its thread may run on.
+    /// By queue, the node that its thread is bound to; `None` if it is not bound.
+    pub threads: Vec<Option<Node>>,
+    /// The CPUs that its threads may run on.
     pub cpus: Cpus,
     /// The nodes of the memory for requests.
     pub buffers: Vec<Node>,
@@ -59,11 +59,16 @@ pub(crate) fn channel_arena(home: &Home, pages: usize) -> Arena {
     or_anywhere(placed, pages)
 }
 
-/// Memory for the requests of a session whose thread is at `home`, spread over the nodes if the
-/// placement says so.
-pub(crate) fn request_arena(placement: &Placement, home: &Home, pages: usize) -> Arena {
+/// Memory for the requests of a session whose thread is at `home`. A session of one queue has it
+/// spread over the nodes if the placement says so.
+pub(crate) fn request_arena(
+    placement: &Placement,
+    home: &Home,
+    queues: usize,
+    pages: usize,
+) -> Arena {
     let nodes = placement.buffer_nodes().len();
-    if nodes == 0 {
+    if nodes == 0 || queues > 1 && home.node().is_some() {
         return channel_arena(home, pages);
     }
     or_anywhere(Arena::spread(pages.div_ceil(nodes), placement), pages)

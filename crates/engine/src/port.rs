@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use tyche_link::{HEAD, Link, RxBatch, RxFrame, TxBatch, TxVectors};
+use tyche_link::{Link, RxBatch, RxFrame, TxBatch, TxVectors};
 use tyche_numa::{Home, Node};
 use tyche_proto::Instant;
 
@@ -69,13 +69,14 @@ struct Trouble {
 }
 
 impl Port {
-    /// Allocates the port's memory near `home`. Frames have `pieces_max` pieces of data at most.
-    pub fn new(link: Box<dyn Link>, home: Home, pieces_max: usize) -> Self {
+    /// Allocates the port's memory near `home`. The protocol's frames have heads of `head_len`
+    /// bytes, shorter ones are dropped, and `pieces_max` pieces of data at most.
+    pub fn new(link: Box<dyn Link>, home: Home, head_len: usize, pieces_max: usize) -> Self {
         let _near = placed::near(&home);
         // A link's MTU may grow later; the protocol is to stay with the length of now.
-        let payload_max = link.frame_len_max() - HEAD;
+        let payload_max = link.frame_len_max() - head_len;
         Self {
-            rx: RxBatch::new(BATCH, payload_max),
+            rx: RxBatch::with_head(head_len, BATCH, payload_max),
             vectors: TxVectors::new(BATCH, pieces_max),
             stats: PortStats::default(),
             down_until: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_link::{HEAD, Mac};
+use tyche_link::Mac;
 use tyche_proto::Instant;
 
 /// A fault of a port, as the protocol has to know it.
@@ -17,8 +17,8 @@ pub enum Fault {
 /// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// The first bytes, from the destination address on.
-    pub head: &'a [u8; HEAD],
+    /// The first bytes, from the destination address on: as many as the port's heads have.
+    pub head: &'a [u8],
     /// The rest.
     pub payload: &'a [u8],
     /// How long it waited in the kernel; zero if unknown.

@@ -2,18 +2,25 @@
 
 use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::Home;
-use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoded, Encoder, Mac};
+use tyche_proto::wire::{
+    COOKIE_AT, Content, Control, ENTRIES_MAX, Encoded, Encoder, HEAD_LEN, Mac,
+};
 use tyche_proto::{Instant, Outgoing, Part, Problem};
 
 use crate::port::Port;
-use crate::protocol::{Composed, Fault, Frames};
+use crate::protocol::{Composed, Fault, Frames, Received};
 
 /// The most entries of a receive ring.
 const RING_MAX: usize = 512;
 
 /// A port for frames of Tyche.
 pub(crate) fn open_port(link: Box<dyn Link>, home: Home) -> Port {
-    Port::new(link, home, ENTRIES_MAX)
+    Port::new(link, home, HEAD_LEN, ENTRIES_MAX)
+}
+
+/// The head of a frame that has come by such a port.
+pub(crate) fn head<'a>(frame: &Received<'a>) -> &'a [u8; HEAD_LEN] {
+    frame.head.try_into().expect("the port's heads have this length")
 }
 
 /// Entries of the two receive rings such that the link holds a full window of the longest frames of

@@ -18,12 +18,12 @@ use tyche_store::Store;
 use tyche_store::memory::MemoryStore;
 use tyche_wake::Spin;
 
-use sectors::{Client, SECTOR, SECTORS, Server, WRITE};
+use sectors::{Client, HEAD, SECTOR, SECTORS, Server, WRITE};
 
 /// Runs a loop over one link, to its end.
 fn run<T: Tenant>(tenant: T, link: impl Link + 'static) -> T {
     let mut ports = Ports::new();
-    ports.insert(0, Port::new(Box::new(link), Home::default(), 1));
+    ports.insert(0, Port::new(Box::new(link), Home::default(), HEAD, 1));
     EventLoop::new(tenant, ports, Spin::new(Duration::ZERO)).run()
 }
 

@@ -96,14 +96,14 @@ impl crate::Wrapper for HandOverLink {
         if !self.lent {
             self.lent = true;
             for _ in 0..BATCHES {
-                self.lend(RxBatch::new(batch.capacity(), batch.payload_max()));
+                self.lend(batch.alike());
             }
         }
         let Some(mut filled) = self.belt.filled.pop() else {
             thread::yield_now();
             return self.belt.trouble();
         };
-        let shape = |batch: &RxBatch| (batch.capacity(), batch.payload_max());
+        let shape = |batch: &RxBatch| (batch.capacity(), batch.head_len(), batch.payload_max());
         assert_eq!(shape(batch), shape(&filled), "batches of one shape");
         std::mem::swap(batch, &mut filled);
         self.lend(filled);

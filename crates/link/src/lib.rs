@@ -1,9 +1,9 @@
 //! Links: batches of frames in and out of a network.
 //!
 //! A [`Link`] is one local interface. It moves whole Ethernet frames, in batches both ways, so that
-//! one system call carries many. It does not parse frames, but keeps the first [`HEAD`] bytes
-//! (Ethernet and Tyche header) apart from the payload, which starts page-aligned: payload can be
-//! received into its destination and sent in place.
+//! one system call carries many. It does not parse frames, but keeps their *head* (the headers of
+//! Ethernet and of the protocol, of a length that the receiver says) apart from the payload, which
+//! starts page-aligned: payload can be received into its destination and sent in place.
 //!
 //! | link | what it is |
 //! |---|---|
@@ -30,7 +30,7 @@ use tyche_numa::Node;
 
 pub use batch::{COPIED_MAX, FRAMES_MAX, Refused, RxBatch, RxFrame, TxBatch, TxFrame, TxVectors};
 
-/// Bytes of Ethernet and Tyche header together; the payload starts after them.
+/// Bytes of Ethernet and Tyche header together: the head of frames, if nothing else is said.
 pub const HEAD: usize = 64;
 
 pub use wrapper::Wrapper;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::{HEAD, Interface, Link, Mac, Receiver, RxBatch, TxBatch};
+use crate::{Interface, Link, Mac, Receiver, RxBatch, TxBatch};
 
 /// The most frames in flight in one direction.
 pub const QUEUE: usize = 1024;
@@ -35,11 +35,7 @@ pub struct MemoryLink {
 ///
 /// # Errors
 /// The error of `eventfd(2)`, e.g. too many open files.
-///
-/// # Panics
-/// If `frame_len_max` is less than a head.
 pub fn pair(frame_len_max: usize) -> io::Result<(MemoryLink, MemoryLink)> {
-    assert!(frame_len_max >= HEAD, "frames of up to {frame_len_max} bytes");
     let number = PAIRS.fetch_add(1, Ordering::Relaxed);
     let lanes = [Arc::new(Lane::new(frame_len_max)?), Arc::new(Lane::new(frame_len_max)?)];
     let [a, b, c, d] = number.to_be_bytes();

@@ -13,7 +13,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::{HEAD, Link, RxBatch, TxBatch};
+use crate::{Link, RxBatch, TxBatch};
 
 /// The magic number for timestamps in nanoseconds.
 const MAGIC: u32 = 0xA1B2_3C4D;
@@ -81,9 +81,8 @@ impl<L: Link, W: Write + Send> crate::Wrapper for PcapLink<L, W> {
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
         let received = self.inner.receive(batch)?;
-        let frames = batch.iter().map(|frame| {
-            (HEAD + frame.payload.len(), [frame.head.as_slice(), frame.payload].into_iter())
-        });
+        let frames =
+            batch.iter().map(|frame| (frame.len(), [frame.head, frame.payload].into_iter()));
         self.recorder.record(frames);
         Ok(received)
     }

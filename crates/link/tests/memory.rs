@@ -79,7 +79,7 @@ fn a_full_queue_takes_no_more_and_goes_on_when_drained() {
     assert_eq!(a.send(&batch).unwrap(), 0);
     let mut received = RxBatch::new(QUEUE, 36);
     assert_eq!(b.receive(&mut received).unwrap(), QUEUE);
-    assert_eq!(received.frame(QUEUE - 1).head, &[2; HEAD]);
+    assert_eq!(received.frame(QUEUE - 1).head, [2; HEAD]);
     assert_eq!(a.send(&batch).unwrap(), 2);
     assert_eq!(b.receive(&mut received).unwrap(), 2);
     assert_eq!(contents(&received), [[3; HEAD], [4; HEAD]]);

@@ -14,7 +14,9 @@ use harness::{
     send_all, send_raw, wait,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
-use tyche_link::packet::{OpenError, PacketLink, PacketOptions, REFRESH_EVERY, interfaces};
+use tyche_link::packet::{
+    Malformed, OpenError, PacketLink, PacketOptions, REFRESH_EVERY, interfaces,
+};
 use tyche_link::{HEAD, Link, RxBatch, TxVectors};
 
 const NOW: Duration = Duration::ZERO;
@@ -165,6 +167,27 @@ fn frames_of_a_wrong_length_are_dropped_and_counted() {
     assert_eq!(receive_all(&mut b, &mut batch, 2), [out[0].clone(), out[3].clone()]);
     assert_eq!((b.malformed().short, b.malformed().long), (1, 2));
     assert_eq!(b.overruns(), 0);
+}
+
+#[test]
+fn the_shortest_frames_pass_if_heads_are_shorter() {
+    if !privileged("the_shortest_frames_pass_if_heads_are_shorter") {
+        return;
+    }
+    const HEAD_LEN: usize = 52;
+    let cable = Cable::new(1500);
+    let [mut a, mut b] =
+        [0, 1].map(|it| cable.open_with(it, |options| options.head_len = HEAD_LEN));
+    let out = [60, HEAD_LEN, 1514].map(|len| frame(b.mac(), a.mac(), len, 1));
+    send_all(&mut a, &out);
+    let mut batch = RxBatch::with_head(HEAD_LEN, 8, 1514 - HEAD_LEN);
+    assert_eq!(receive_all(&mut b, &mut batch, 3), out);
+    assert_eq!(b.malformed(), Malformed::default());
+    b.receive(&mut batch).unwrap();
+    send_all(&mut a, &out);
+    wait(&b, PATIENCE);
+    b.receive(&mut batch).unwrap();
+    assert!(batch.iter().all(|frame| frame.payload.as_ptr().addr() % 4096 == 0));
 }
 
 #[test]

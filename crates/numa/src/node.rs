@@ -37,6 +37,11 @@ impl Cpus {
         self.0.is_empty()
     }
 
+    /// The CPUs in either set.
+    pub fn union(&self, other: &Self) -> Self {
+        self.iter().chain(other.iter()).collect()
+    }
+
     /// The CPUs in both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         self.iter().filter(|cpu| other.0.binary_search(cpu).is_ok()).collect()
@@ -108,10 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn sets_intersect() {
+    fn sets_intersect_and_join() {
         let (a, b): (Cpus, Cpus) =
             ([3, 1, 2, 1].into_iter().collect(), [2, 3, 9].into_iter().collect());
         assert_eq!(a.intersection(&b).to_string(), "2-3");
+        assert_eq!(a.union(&b).to_string(), "1-3,9");
         assert!(a.intersection(&Cpus::default()).is_empty());
     }
 }

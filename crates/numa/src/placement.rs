@@ -103,6 +103,15 @@ impl Placement {
         }
         Ok(home)
     }
+
+    /// The nodes to place the links on these interfaces on, each once.
+    pub fn nodes<'a>(&self, interfaces: impl IntoIterator<Item = &'a str>) -> Vec<Node> {
+        let homes = interfaces.into_iter().filter_map(|interface| self.home(interface).ok());
+        let mut nodes: Vec<_> = homes.filter_map(|home| home.node()).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
 }
 
 impl Home {
@@ -118,6 +127,23 @@ impl Home {
         let first = homes.next().cloned().unwrap_or_default();
         let agreed = homes.all(|home| home.node() == first.node() && home.nic == first.nic);
         if agreed { first } else { Self::default() }
+    }
+
+    /// The home of the thread of a queue, of so many which all serve links of these homes: if the
+    /// links are on several nodes, each node has some of the queues.
+    pub fn of_queue<'a>(
+        homes: impl IntoIterator<Item = &'a Self>,
+        queue: usize,
+        queues: usize,
+    ) -> Self {
+        let homes: Vec<_> = homes.into_iter().collect();
+        let mut placed: Vec<_> = homes.iter().filter(|home| home.place.is_some()).collect();
+        placed.sort_by_key(|home| home.node());
+        placed.dedup_by_key(|home| home.node());
+        if queues == 1 || placed.len() < 2 {
+            return Self::common(homes);
+        }
+        (*placed[queue % placed.len()]).clone()
     }
 
     /// The CPUs of that node that the process may use.

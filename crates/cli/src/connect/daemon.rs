@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write, stdout};
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -187,7 +188,7 @@ impl Session {
         let known = former.as_ref().map(|former| former.known);
         let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
-        let wish = wish(args, kind, identity, dir.path());
+        let wish = wish(args, kind, identity, dir.path(), host.control().queues());
         let made = make_device(&wish, &host, former.as_ref());
         // Logged only now: `--retry` gets here once, but connects many times.
         log_warnings(compromise.as_slice());
@@ -445,15 +446,21 @@ fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
     }
 }
 
-/// The attachment that the arguments ask for.
-fn wish<'a>(args: &'a ConnectArgs, kind: Kind, identity: Uuid, dir: &'a Path) -> Wish<'a> {
+/// The attachment that the arguments ask for, with as many queues as the session has.
+fn wish<'a>(
+    args: &'a ConnectArgs,
+    kind: Kind,
+    identity: Uuid,
+    dir: &'a Path,
+    queues: usize,
+) -> Wish<'a> {
     Wish {
         kind,
         export: &args.session.export,
         dir,
         socket: args.socket.as_deref(),
         identity,
-        queues: args.session.queues,
+        queues: NonZeroU16::new(queues as u16).expect("a session has 1 to 64"),
         depth: args.session.queue_size,
         growable: args.growable,
         answer_within: args.session.answer_within(),

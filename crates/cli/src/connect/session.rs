@@ -73,12 +73,12 @@ pub(crate) struct SessionArgs {
         value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) channels: u8,
 
-    /// Queues of the session, 1 to 64. Each has a thread, channels, memory, and a socket on each
-    /// link of its own, so that requests of different queues share nothing. A block device gets as
-    /// many queues where its kind can have several.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) queues: u16,
+    /// Queues of the session, 1 to 64; by default 1, or with --affinity one for each NUMA node that
+    /// the links are on. Each has a thread, channels, memory, and a socket on each link of its own,
+    /// so that requests of different queues share nothing. A block device gets as many queues where
+    /// its kind can have several.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) queues: Option<u16>,
 
     /// Which channel a request takes.
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
@@ -177,7 +177,9 @@ impl SessionArgs {
         let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
         let placement = self.placement.placement()?;
         let (links, warnings) = self.open_links(&self.links, &placement)?;
-        let further = (1..self.queues).map(|_| Ok(self.open_links(&self.links, &placement)?.0));
+        let nodes = placement.nodes(links.iter().map(|it| it.link.name())).len();
+        let queues = self.queues.map_or(nodes.max(1), usize::from);
+        let further = (1..queues).map(|_| Ok(self.open_links(&self.links, &placement)?.0));
         let further_queues = further.collect::<Result<_>>()?;
         let (target, export) = self.wanted()?;
         let session = SessionConfig {
@@ -199,7 +201,7 @@ impl SessionArgs {
             ctrl_loss_tmo: self.answer_within(),
             batch: self.link.batch(),
             channels: self.channels.into(),
-            choice: self.choice(&placement)?,
+            choice: self.choice(&placement, queues > 1 && nodes > 1)?,
         };
         let options = HostOptions {
             session,
@@ -207,17 +209,19 @@ impl SessionArgs {
             further_queues,
             placement,
             ethertype: self.link.ethertype,
-            arena_pages: (ARENA_PAGES / usize::from(self.queues)).max(ARENA_PAGES_MIN),
+            arena_pages: (ARENA_PAGES / queues).max(ARENA_PAGES_MIN),
             spin: self.link.spin(),
             hand_over: self.link.wrapper.as_ref().is_some_and(|it| it.hands_over_answers()),
         };
         Ok((options, warnings))
     }
 
-    /// Policy for a request's channel: one of its buffer's node if buffers are spread over nodes.
-    fn choice(&self, placement: &Placement) -> Result<ChannelChoice> {
+    /// Policy for a request's channel: one of its buffer's node if buffers are spread over nodes,
+    /// or if each queue has its own on one of several.
+    fn choice(&self, placement: &Placement, apart: bool) -> Result<ChannelChoice> {
         if placement.buffer_nodes().is_empty() {
-            return Ok(self.io_policy.into());
+            let by_node = apart && self.io_policy == IoPolicy::LeastOutstanding;
+            return Ok(if by_node { ChannelChoice::Node } else { self.io_policy.into() });
         }
         if self.io_policy == IoPolicy::RoundRobin {
             let message = "--affinity full-mem chooses channels by node: leave out --io-policy";

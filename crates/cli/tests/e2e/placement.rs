@@ -27,7 +27,7 @@ fn with_one_node_affinity_does_nothing_and_says_so() {
     assert!(done.success() && done.stderr.contains(NOTICE), "{}", done.stderr);
     let (session, target) = rig.stats();
     let numa = &session["numa"];
-    assert_eq!((&numa["thread_node"], &numa["buffer_nodes"]), (&Value::Null, &json!([0])));
+    assert_eq!((&numa["thread_nodes"], &numa["buffer_nodes"]), (&json!([null]), &json!([0])));
     assert_eq!((&numa["requests_stayed"], &numa["requests_crossed"]), (&json!(0), &json!(0)));
     for link in [&session["links"][0], &target["links"][0]] {
         // A veth is on no node; its ring still is.

@@ -57,11 +57,10 @@ impl Mapping {
     }
 }
 
-/// Whether there are two mappings, one wholly on each node.
-pub(crate) fn one_on_each(mappings: &[&Mapping]) -> bool {
-    let mut nodes: Vec<_> = mappings.iter().map(|mapping| mapping.node()).collect();
-    nodes.sort_unstable();
-    nodes == [Some(0), Some(1)]
+/// Whether each mapping is wholly on one node, and each of both nodes has as many.
+pub(crate) fn as_many_on_each(mappings: &[&Mapping]) -> bool {
+    let on = |node| mappings.iter().filter(|mapping| mapping.node() == Some(node)).count();
+    !mappings.is_empty() && [on(0), on(1)] == [mappings.len() / 2; 2]
 }
 
 /// All mappings of a process that have pages.

@@ -38,7 +38,7 @@ fn misplaced(rig: &Rig, pid: u32) -> Vec<String> {
     let rings: Vec<_> = maps.iter().filter(|it| it.is_ring()).collect();
     let queues: Vec<_> = maps.iter().filter(is_queue).collect();
     for (what, mappings) in [("rings", &rings), ("data queues", &queues)] {
-        if maps::one_on_each(mappings) {
+        if maps::as_many_on_each(mappings) {
             println!("numa_maps, {what}: {mappings:?}");
         } else {
             wrong.push(format!("numa_maps has {what} {mappings:?}"));

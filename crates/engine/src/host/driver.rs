@@ -25,7 +25,7 @@ use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::random::secrets;
 use crate::stages::HostStages;
-use crate::tyche::{Composer, open_port, rings};
+use crate::tyche::{Composer, head, open_port, rings};
 use crate::volume::Submission;
 
 /// A request in progress.
@@ -73,6 +73,8 @@ pub(super) struct Driver {
     placement: Placement,
     /// The names of the links, by port.
     links: Vec<String>,
+    /// Number of this queue, and of all.
+    queue: (usize, usize),
     /// The placement of the thread that drives it.
     residence: Residence,
     /// The job of each operation in progress.
@@ -108,12 +110,14 @@ impl Driver {
             ports.insert(index, port);
         }
         let operations_max = session.operations_max as usize;
+        let queue = (seat.queue(), seat.association().queues());
         let now = now();
         let mut driver = Self {
             stages: session.stages.then(|| HostStages::new(operations_max)),
             session: Session::with_seat(session, seat, &configs, secrets(), now),
             placement,
             links: names,
+            queue,
             residence: Residence::new(),
             operations: (0..operations_max).map(|_| None).collect(),
             begun: vec![now; operations_max].into(),
@@ -181,7 +185,8 @@ impl Driver {
 
     /// Moves the calling thread near the links.
     fn move_in(&mut self, ports: &Ports) {
-        let home = Home::common(ports.iter().map(|(_, port)| port.home()));
+        let (queue, queues) = self.queue;
+        let home = Home::of_queue(ports.iter().map(|(_, port)| port.home()), queue, queues);
         self.residence.move_to(&home);
     }
 
@@ -341,7 +346,7 @@ impl Driver {
             reads: LatencyReport::default(),
             writes: LatencyReport::default(),
             nodes: SessionNodes {
-                thread: self.residence.node(),
+                threads: vec![self.residence.node()],
                 cpus: placed::own_cpus(),
                 buffers: arena.memory_nodes(),
             },
@@ -359,7 +364,7 @@ impl Protocol for Driver {
         if let Some(stages) = &mut self.stages {
             stages.read(now, frame.waited);
         }
-        self.session.handle_frame(now, port, frame.head, frame.payload);
+        self.session.handle_frame(now, port, head(frame), frame.payload);
         self.settle(frame.payload);
     }
 

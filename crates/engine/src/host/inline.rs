@@ -11,7 +11,6 @@ use tyche_wake::Spin;
 use super::driver::{Driver, Job};
 use super::{HostOptions, HostReport, Notice};
 use crate::clock::now;
-use crate::placed;
 use crate::ports::Ports;
 use crate::protocol::Protocol;
 use crate::stages::{HostStages, StageTimes};
@@ -54,8 +53,7 @@ impl InlineHost {
     /// Without a link.
     pub fn join(options: HostOptions, seat: Seat) -> Self {
         assert!(!options.links.is_empty(), "a session needs a link");
-        let home = options.home();
-        let arena = placed::request_arena(&options.placement, &home, options.arena_pages);
+        let arena = options.arena(seat.queue(), seat.association().queues());
         let spin = Spin::new(options.spin);
         let (driver, ports) = Driver::new(options, seat.clone());
         Self { driver, ports, seat, arena, spin }

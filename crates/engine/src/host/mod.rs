@@ -16,6 +16,7 @@ mod workqueue;
 
 use std::time::Duration;
 
+use tyche_block::Arena;
 use tyche_link::Link;
 use tyche_numa::{Home, Placement};
 use tyche_proto::wire::{Mac, Reason, Versions};
@@ -46,7 +47,8 @@ pub struct HostOptions {
     /// thread with an [`InlineHost`] makes a queue of its own ([`InlineHost::join`]).
     pub further_queues: Vec<Vec<HostLink>>,
     /// Placement of the links' threads and memory. The session's thread, or the one that makes an
-    /// [`InlineHost`], runs near the links if all are on one node.
+    /// [`InlineHost`], runs near the links if all are on one node; if they are on several, the
+    /// threads of the queues are spread over those.
     pub placement: Placement,
     /// EtherType of the frames.
     pub ethertype: u16,
@@ -84,10 +86,11 @@ impl HostOptions {
         std::iter::once(self).chain(further).collect()
     }
 
-    /// The placement of a thread that serves all links.
-    fn home(&self) -> Home {
+    /// Memory for the requests of a queue, which is near its thread.
+    fn arena(&self, queue: usize, queues: usize) -> Arena {
         let homes = self.links.iter().map(|it| placed::home(&self.placement, &*it.link));
-        Home::common(&homes.collect::<Vec<_>>())
+        let home = Home::of_queue(&homes.collect::<Vec<_>>(), queue, queues);
+        placed::request_arena(&self.placement, &home, queues, self.arena_pages)
     }
 }
 

@@ -139,6 +139,8 @@ impl HostReport {
             mine.1 += theirs.1;
         }
         self.requests.add(&other.requests);
+        self.nodes.threads.extend(other.nodes.threads);
+        self.nodes.cpus = self.nodes.cpus.union(&other.nodes.cpus);
         self.nodes.buffers.extend(other.nodes.buffers);
         self.nodes.buffers.sort_unstable();
         self.nodes.buffers.dedup();

@@ -13,7 +13,6 @@ use super::notices::Notices;
 use super::queue::{Command, QueueControl, Starter, Threads};
 use super::report::QueueReport;
 use super::{HostLink, HostOptions, HostReport, LinkError, Notice};
-use crate::placed;
 use crate::volume::Volume;
 
 /// Time limit for a queue to answer a command.
@@ -43,9 +42,9 @@ impl Host {
         let queues = options.queues();
         let association = <Session>::association(&options.session, queues);
         let options = options.split();
-        let arenas = options.iter().map(|options| {
+        let arenas = options.iter().enumerate().map(|(queue, options)| {
             assert!(!options.links.is_empty(), "a session needs a link");
-            placed::request_arena(&options.placement, &options.home(), options.arena_pages)
+            options.arena(queue, queues)
         });
         let volume = Arc::new(Volume::new(arenas)?);
         let notices = Arc::new(Notices::new(queues, Box::new(notify)));

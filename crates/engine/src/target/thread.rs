@@ -28,7 +28,7 @@ use crate::placed::{self, LinkNodes, Residence};
 use crate::ports::Ports;
 use crate::protocol::{Frames, Protocol, Received};
 use crate::random::secrets;
-use crate::tyche::{Composer, open_port, rings};
+use crate::tyche::{Composer, head, open_port, rings};
 
 enum Command {
     Report(SyncSender<TargetLinkReport>),
@@ -313,7 +313,7 @@ impl Exporter {
 
 impl Protocol for Exporter {
     fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
-        self.listener.handle_frame(now, frame.head, frame.payload);
+        self.listener.handle_frame(now, head(frame), frame.payload);
         self.settle(Some((now, frame)));
     }
 

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Extent, Operation, Request};
 use tyche_engine::{Composed, Frames, Protocol, Received, Tenant};
-use tyche_link::{HEAD, Mac};
+use tyche_link::Mac;
 use tyche_proto::Instant;
 use tyche_store::Queue;
 
+/// Bytes of a frame before its data.
+pub const HEAD: usize = 24;
 pub const SECTOR: usize = 512;
 pub const SECTORS: u64 = 64;
 pub const WRITE: u8 = 1;

@@ -15,11 +15,14 @@ use tyche_block::{Arena, Extent, PAGE};
 use super::FRAMES_MAX;
 use crate::HEAD;
 
+/// Heads begin with one.
+const CACHE_LINE: usize = 64;
+
 /// One received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxFrame<'a> {
-    /// The first 64 bytes.
-    pub head: &'a [u8; HEAD],
+    /// The first bytes: [as many](RxBatch::head_len) as the protocol's headers have.
+    pub head: &'a [u8],
     /// The rest, page-aligned.
     pub payload: &'a [u8],
 }
@@ -28,7 +31,7 @@ impl RxFrame<'_> {
     /// Length of the frame in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty: it has a head")]
     pub fn len(&self) -> usize {
-        HEAD + self.payload.len()
+        self.head.len() + self.payload.len()
     }
 }
 
@@ -56,6 +59,7 @@ pub(crate) trait Lender: Send + Sync {
 pub struct RxBatch {
     /// Allocated at the first copy: a batch of lent frames only needs none.
     own: Option<Own>,
+    head_len: usize,
     payload_max: usize,
     /// A permutation of all slots; the first `count` of them hold frames.
     order: Vec<u16>,
@@ -72,7 +76,7 @@ pub struct RxBatch {
 enum Place {
     /// In the slot's own memory, with this payload length.
     Own(usize),
-    /// At this address in the lender's memory: a head and a payload of this length.
+    /// At this address in the lender's memory, a head and a payload of this length.
     Lent(NonNull<u8>, usize),
 }
 
@@ -86,7 +90,10 @@ struct Loan {
 struct Own {
     heads: Extent,
     payloads: Extent,
-    /// The distance between payload areas, in bytes.
+    head_len: usize,
+    payload_max: usize,
+    /// The distances between heads and between payload areas, in bytes.
+    head_stride: usize,
     stride: usize,
 }
 
@@ -95,14 +102,24 @@ struct Own {
 unsafe impl Send for RxBatch {}
 
 impl RxBatch {
-    /// Room for `frames` frames with payloads of up to `payload_max` bytes.
+    /// Room for `frames` frames with heads of [`HEAD`] bytes and payloads of up to `payload_max`
+    /// bytes.
     ///
     /// # Panics
     /// If `frames` is 0 or more than [`FRAMES_MAX`].
     pub fn new(frames: usize, payload_max: usize) -> Self {
+        Self::with_head(HEAD, frames, payload_max)
+    }
+
+    /// As [`new`](Self::new), with heads of another length.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn with_head(head_len: usize, frames: usize, payload_max: usize) -> Self {
         assert!((1..=FRAMES_MAX).contains(&frames), "a batch of {frames} frames");
         Self {
             own: None,
+            head_len,
             payload_max,
             order: (0..frames).map(|slot| slot as u16).collect(),
             count: 0,
@@ -110,6 +127,11 @@ impl RxBatch {
             waited: vec![None; frames],
             loan: None,
         }
+    }
+
+    /// An empty batch with room for the same.
+    pub(crate) fn alike(&self) -> Self {
+        Self::with_head(self.head_len, self.capacity(), self.payload_max)
     }
 
     /// The number of frames.
@@ -125,6 +147,11 @@ impl RxBatch {
     /// The most frames that fit.
     pub fn capacity(&self) -> usize {
         self.order.len()
+    }
+
+    /// Bytes of a frame's head; frames that are shorter do not fit.
+    pub fn head_len(&self) -> usize {
+        self.head_len
     }
 
     /// The longest payload that fits, in bytes.
@@ -149,8 +176,8 @@ impl RxBatch {
             }
             Place::Lent(start, len) => {
                 // SAFETY: the loan ends with `&mut self`, and so after `&self`.
-                let frame = unsafe { lent(start, len) };
-                let (head, payload) = frame.split_first_chunk().expect("a head");
+                let frame = unsafe { lent(start, self.head_len + len) };
+                let (head, payload) = frame.split_at(self.head_len);
                 RxFrame { head, payload }
             }
         }
@@ -188,8 +215,8 @@ impl RxBatch {
             return Err(Refused::Full);
         };
         let slot = usize::from(slot);
-        let own = self.own.get_or_insert_with(|| Own::new(self.order.len(), self.payload_max));
-        let len = own.copy(slot, self.payload_max, parts)?;
+        let new = || Own::new(self.order.len(), self.head_len, self.payload_max);
+        let len = self.own.get_or_insert_with(new).copy(slot, parts)?;
         self.keep_new(slot, Place::Own(len), None);
         Ok(())
     }
@@ -211,7 +238,7 @@ impl RxBatch {
         let Some(&slot) = self.order.get(self.count) else {
             return Err(Refused::Full);
         };
-        let len = len.checked_sub(HEAD).ok_or(Refused::Short)?;
+        let len = len.checked_sub(self.head_len).ok_or(Refused::Short)?;
         if len > self.payload_max {
             return Err(Refused::Long);
         }
@@ -230,13 +257,14 @@ impl RxBatch {
         let Some(Loan { lender, positions }) = self.loan.take() else {
             return;
         };
-        let own = self.own.get_or_insert_with(|| Own::new(self.order.len(), self.payload_max));
+        let new = || Own::new(self.order.len(), self.head_len, self.payload_max);
+        let own = self.own.get_or_insert_with(new);
         for &slot in &self.order[..self.count] {
             let slot = usize::from(slot);
             if let Place::Lent(start, len) = self.places[slot] {
                 // SAFETY: the loan is given back below.
-                let frame = unsafe { lent(start, len) };
-                let copied = own.copy(slot, self.payload_max, [frame]);
+                let frame = unsafe { lent(start, self.head_len + len) };
+                let copied = own.copy(slot, [frame]);
                 self.places[slot] = Place::Own(copied.expect("a lent frame fits its slot"));
             }
         }
@@ -280,34 +308,38 @@ impl std::fmt::Debug for RxBatch {
 /// [`lend`](RxBatch::lend)'s caller, the bytes do not change.
 unsafe fn lent<'a>(start: NonNull<u8>, len: usize) -> &'a [u8] {
     // SAFETY: the promise of this function's caller.
-    unsafe { slice::from_raw_parts(start.as_ptr(), HEAD + len) }
+    unsafe { slice::from_raw_parts(start.as_ptr(), len) }
 }
 
 impl Own {
     /// Allocates the memory and touches it, so that no frame causes a page fault.
-    fn new(slots: usize, payload_max: usize) -> Self {
+    fn new(slots: usize, head_len: usize, payload_max: usize) -> Self {
         let stride = payload_max.max(1).next_multiple_of(PAGE);
-        Self { heads: touched(slots * HEAD), payloads: touched(slots * stride), stride }
+        let head_stride = head_len.next_multiple_of(CACHE_LINE);
+        let (heads, payloads) = (touched(slots * head_stride), touched(slots * stride));
+        Self { heads, payloads, head_len, payload_max, head_stride, stride }
     }
 
     fn frame(&self, slot: usize, len: usize) -> RxFrame<'_> {
-        let payload = &self.payloads[slot * self.stride..][..len];
-        RxFrame { head: &self.heads.as_chunks().0[slot], payload }
+        RxFrame {
+            head: &self.heads[slot * self.head_stride..][..self.head_len],
+            payload: &self.payloads[slot * self.stride..][..len],
+        }
     }
 
     /// Copies a frame into a slot. Returns the length of its payload.
     fn copy<'b>(
         &mut self,
         slot: usize,
-        payload_max: usize,
         parts: impl IntoIterator<Item = &'b [u8]>,
     ) -> Result<usize, Refused> {
-        let head = &mut self.heads.as_chunks_mut::<HEAD>().0[slot];
-        let payload = &mut self.payloads[slot * self.stride..][..payload_max];
+        let head_len = self.head_len;
+        let head = &mut self.heads[slot * self.head_stride..][..head_len];
+        let payload = &mut self.payloads[slot * self.stride..][..self.payload_max];
         let mut len = 0;
         for mut part in parts {
-            if len < HEAD {
-                let (first, rest) = part.split_at(part.len().min(HEAD - len));
+            if len < head_len {
+                let (first, rest) = part.split_at(part.len().min(head_len - len));
                 head[len..len + first.len()].copy_from_slice(first);
                 len += first.len();
                 part = rest;
@@ -315,13 +347,13 @@ impl Own {
             if part.is_empty() {
                 continue;
             }
-            let Some(room) = payload.get_mut(len - HEAD..len - HEAD + part.len()) else {
+            let Some(room) = payload.get_mut(len - head_len..len - head_len + part.len()) else {
                 return Err(Refused::Long);
             };
             room.copy_from_slice(part);
             len += part.len();
         }
-        len.checked_sub(HEAD).ok_or(Refused::Short)
+        len.checked_sub(head_len).ok_or(Refused::Short)
     }
 }
 
@@ -359,7 +391,7 @@ mod tests {
     }
 
     fn contents(batch: &RxBatch) -> Vec<Vec<u8>> {
-        batch.iter().map(|frame| [frame.head.as_slice(), frame.payload].concat()).collect()
+        batch.iter().map(|frame| [frame.head, frame.payload].concat()).collect()
     }
 
     #[test]
@@ -468,6 +500,21 @@ mod tests {
         assert_eq!(contents(&batch), [bytes(74, 1)]);
         batch.push([&bytes(64, 4)[..]]).unwrap();
         assert_eq!(contents(&batch), [bytes(74, 1), bytes(64, 4)]);
+    }
+
+    #[test]
+    fn heads_have_the_length_asked_for() {
+        for head_len in [1, 14, 52, 64, 65, 200] {
+            let mut batch = RxBatch::with_head(head_len, 3, 10);
+            assert_eq!(batch.push([&bytes(head_len - 1, 1)[..]]), Err(Refused::Short));
+            assert_eq!(batch.push([&bytes(head_len + 11, 1)[..]]), Err(Refused::Long));
+            let frames = [bytes(head_len, 2), bytes(head_len + 9, 3), bytes(head_len + 10, 4)];
+            frames.iter().for_each(|frame| batch.push([&frame[..]]).unwrap());
+            for (received, sent) in batch.iter().zip(&frames) {
+                assert_eq!((received.head, received.payload), sent.split_at(head_len));
+                assert_eq!(received.payload.as_ptr().addr() % PAGE, 0);
+            }
+        }
     }
 
     #[test]

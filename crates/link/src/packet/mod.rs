@@ -25,6 +25,7 @@ mod endpoint;
 mod error;
 mod filter;
 mod interface;
+mod messages;
 mod receiver;
 mod relations;
 mod ring;
@@ -40,13 +41,14 @@ use endpoint::Endpoint;
 pub use error::{BufferShortfall, OpenError};
 use filter::Filter;
 pub use interface::{InterfaceInfo, interfaces, usable_interfaces};
+use messages::Messages;
 use receiver::PacketReceiver;
 pub use relations::{Relations, relations};
 use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
 use tyche_numa::Node;
 
-use crate::{Interface, Link, Receiver, RxBatch, Share, TxBatch};
+use crate::{HEAD, Interface, Link, Receiver, RxBatch, Share, TxBatch};
 
 /// The greatest age of a link's data about its interface. A query costs a system call or two.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(100);
@@ -68,6 +70,8 @@ pub struct PacketOptions {
     pub interface: String,
     /// The EtherType of the frames, 0x0600 or above.
     pub ethertype: u16,
+    /// Bytes of a frame's head, up to 256: what follows is received page-aligned.
+    pub head_len: usize,
     /// The send buffer, as for `SO_SNDBUF`, in bytes.
     pub send_buffer: usize,
     /// Whether frames bypass the queueing discipline. Traffic shaping (`tc qdisc`) has no effect
@@ -81,6 +85,7 @@ impl PacketOptions {
         Self {
             interface: interface.into(),
             ethertype: 0x88B5,
+            head_len: HEAD,
             send_buffer: 16 << 20,
             qdisc_bypass: true,
         }
@@ -90,7 +95,7 @@ impl PacketOptions {
 /// Counts of received frames that never reached a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Malformed {
-    /// Shorter than a head.
+    /// Shorter than a head of the batch.
     pub short: u64,
     /// Longer than a slot of the ring, or than the batch's room per frame.
     pub long: u64,
@@ -101,6 +106,7 @@ pub struct PacketLink {
     endpoint: Arc<Endpoint>,
     /// `None` once it was taken.
     receiver: Option<PacketReceiver>,
+    messages: Messages,
     shape: Shape,
     /// The time of the last query of the interface.
     refreshed: Cell<Instant>,
@@ -120,7 +126,7 @@ impl PacketLink {
             return Err(OpenError::EtherType(*ethertype));
         }
         let info = find(name)?;
-        let shape = Shape::new(ETHERNET + info.mtu);
+        let shape = Shape::new(options.head_len, ETHERNET + info.mtu);
         let (incoming, ring) = open_incoming(shape, info.index)?;
         let (outgoing, shortfall) = open_outgoing(options)?;
         for (socket, protocol) in [(&outgoing, SENDS_ONLY), (&incoming, *ethertype)] {
@@ -132,6 +138,7 @@ impl PacketLink {
         Ok(Self {
             receiver: Some(PacketReceiver::new(Arc::clone(&endpoint), ring)),
             endpoint,
+            messages: Messages::default(),
             shape,
             refreshed: Cell::new(Instant::now()),
             shortfall,
@@ -220,7 +227,8 @@ impl Link for PacketLink {
         if !self.endpoint.is_attached() {
             self.endpoint.attach()?;
         }
-        self.endpoint.outgoing.send(batch).or_else(|error| self.refused(error))
+        let sent = self.endpoint.outgoing.send(&mut self.messages, batch);
+        sent.or_else(|error| self.refused(error))
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {

@@ -28,7 +28,6 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use tyche_block::PAGE;
 use tyche_numa::Node;
 
-use crate::HEAD;
 use crate::batch::Lender;
 
 /// Bytes of a ring: more would not stay in the caches, for the slots are used round robin.
@@ -38,16 +37,14 @@ const SLOTS_MIN: usize = 128;
 const SLOTS_MAX: usize = 512;
 /// Bytes of a block: the unit in which the kernel allocates the ring.
 const BLOCK_BYTES: usize = 1 << 20;
-/// The longest frame of a slot, in bytes: no Ethernet device has a greater MTU.
-const FRAME_LEN_MAX: usize = (64 << 10) + HEAD;
+/// The longest payload of a slot, in bytes: no Ethernet device has a greater MTU.
+const PAYLOAD_MAX: usize = 64 << 10;
 
 /// Bytes of the Ethernet header.
 const ETHERNET: usize = 14;
-/// The payload's offset in a slot without a reserve (`tpacket_rcv` in the kernel).
+/// A frame's offset in a slot without a reserve (`tpacket_rcv` in the kernel).
 const UNRESERVED: usize =
-    (libc::TPACKET2_HDRLEN + 16).next_multiple_of(libc::TPACKET_ALIGNMENT) - ETHERNET + HEAD;
-/// The reserve, in bytes, for payloads to start with a slot's second page.
-pub(super) const RESERVE: usize = PAGE - UNRESERVED;
+    (libc::TPACKET2_HDRLEN + 16).next_multiple_of(libc::TPACKET_ALIGNMENT) - ETHERNET;
 
 /// The status of a lent slot, whose frame is being read: neither the kernel's nor new.
 const LENT: u32 = libc::TP_STATUS_COPY;
@@ -66,6 +63,8 @@ pub(super) struct Taken {
 /// The shape of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
+    /// Bytes of a frame's head, before the payload.
+    head_len: usize,
     /// Bytes of a slot: whole pages, the first for the header and the frame's head.
     slot: usize,
     slots_per_block: usize,
@@ -73,13 +72,17 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape for frames of up to `frame_len` bytes.
-    pub(super) fn new(frame_len: usize) -> Self {
-        let payload = frame_len.clamp(HEAD + 1, FRAME_LEN_MAX) - HEAD;
+    /// The shape for frames of up to `frame_len` bytes, of which `head_len` are the head.
+    ///
+    /// # Panics
+    /// If the head does not fit into a page with the kernel's header.
+    pub(super) fn new(head_len: usize, frame_len: usize) -> Self {
+        assert!(head_len <= PAGE - UNRESERVED, "a head of {head_len} bytes");
+        let payload = frame_len.saturating_sub(head_len).clamp(1, PAYLOAD_MAX);
         let slot = PAGE + payload.next_multiple_of(PAGE);
         let slots = (RING_BYTES / slot).clamp(SLOTS_MIN, SLOTS_MAX);
         let blocks = slots.div_ceil(BLOCK_BYTES / slot);
-        Self { slot, slots_per_block: slots.div_ceil(blocks), blocks }
+        Self { head_len, slot, slots_per_block: slots.div_ceil(blocks), blocks }
     }
 
     /// The number of slots, and so of frames that the ring holds.
@@ -89,7 +92,12 @@ impl Shape {
 
     /// The longest frame that fits, in bytes.
     pub(super) fn frame_len_max(&self) -> usize {
-        HEAD + self.slot - PAGE
+        self.head_len + self.slot - PAGE
+    }
+
+    /// The reserve, in bytes, for payloads to start with a slot's second page.
+    pub(super) fn reserve(&self) -> usize {
+        PAGE - UNRESERVED - self.head_len
     }
 
     /// The kernel's parameters for the ring.
@@ -188,6 +196,7 @@ impl Drop for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HEAD;
 
     #[test]
     fn shapes_have_slots_for_the_longest_frames_and_stay_in_bounds() {
@@ -200,9 +209,9 @@ mod tests {
             (65549, 68 << 10, 135),
             (usize::MAX, 68 << 10, 135),
         ] {
-            let shape = Shape::new(frame_len);
+            let shape = Shape::new(HEAD, frame_len);
             assert_eq!((shape.slot, shape.slots()), (slot, slots), "{frame_len} bytes");
-            assert!(shape.frame_len_max() >= frame_len.min(FRAME_LEN_MAX));
+            assert!(shape.frame_len_max() >= frame_len.min(HEAD + PAYLOAD_MAX));
             let request = shape.request();
             assert_eq!(request.tp_block_size as usize % slot, 0);
             assert!(request.tp_block_size as usize <= BLOCK_BYTES);

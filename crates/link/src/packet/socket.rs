@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::{mem, ptr};
 
 use super::filter::Filter;
-use super::ring::{self, Ring, Shape};
+use super::messages::Messages;
+use super::ring::{Ring, Shape};
 use crate::batch::TxBatch;
 
 /// The EtherType for a socket that only sends.
@@ -63,7 +64,7 @@ impl Socket {
     pub(super) fn receive_into_ring(&self, shape: Shape) -> io::Result<Ring> {
         let version = libc::tpacket_versions::TPACKET_V2 as i32;
         self.set_option(libc::SOL_PACKET, libc::PACKET_VERSION, version)?;
-        self.set_option(libc::SOL_PACKET, libc::PACKET_RESERVE, ring::RESERVE as i32)?;
+        self.set_option(libc::SOL_PACKET, libc::PACKET_RESERVE, shape.reserve() as i32)?;
         self.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &shape.request())?;
         Ring::map(self.as_fd(), shape)
     }
@@ -103,14 +104,12 @@ impl Socket {
     }
 
     /// Sends the batch's frames. Returns how many were taken.
-    pub(super) fn send(&self, batch: &TxBatch<'_>) -> io::Result<usize> {
-        let messages = batch.messages();
-        let start = messages.as_ptr().cast::<libc::mmsghdr>().cast_mut();
-        let flags = libc::MSG_DONTWAIT as _;
-        // SAFETY: every message points to memory that the batch owns or borrows; the kernel only
-        // reads it. It writes only the messages' lengths, which are in cells without other readers:
-        // a batch can't be shared between threads.
-        check(unsafe { libc::sendmmsg(self.raw(), start, messages.len() as libc::c_uint, flags) })
+    pub(super) fn send(&self, messages: &mut Messages, batch: &TxBatch<'_>) -> io::Result<usize> {
+        let messages = messages.of(batch);
+        let (start, count) = (messages.as_mut_ptr(), messages.len() as libc::c_uint);
+        // SAFETY: every message points to memory of `messages` or of the batch, which the kernel
+        // only reads. It writes the messages' lengths.
+        check(unsafe { libc::sendmmsg(self.raw(), start, count, libc::MSG_DONTWAIT as _) })
             .map(|sent| sent as usize)
     }
 

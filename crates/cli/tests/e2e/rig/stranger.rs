@@ -44,8 +44,9 @@ impl Stranger {
         let mut count = 0;
         while self.link.receive(&mut self.rx).unwrap() > 0 {
             for frame in self.rx.iter() {
-                if let Ok(header) = Header::parse(frame.head) {
-                    with(Heard { head: frame.head, payload: frame.payload, header });
+                let head = frame.head.try_into().unwrap();
+                if let Ok(header) = Header::parse(head) {
+                    with(Heard { head, payload: frame.payload, header });
                 }
                 count += 1;
             }
