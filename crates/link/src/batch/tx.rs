@@ -148,6 +148,16 @@ impl<'a> TxBatch<'a> {
         self.storage.capacity() - self.end
     }
 
+    /// The number of frames that the batch takes.
+    pub(crate) fn capacity(&self) -> usize {
+        self.storage.capacity()
+    }
+
+    /// The most slices of data that a frame takes.
+    pub(crate) fn slices_per_frame(&self) -> usize {
+        self.storage.slices_per_frame()
+    }
+
     /// Removes the first `frames` frames, e.g. those that a link has sent, so that the rest can be
     /// sent again. Their room does not become free.
     ///
@@ -168,9 +178,9 @@ impl<'a> TxBatch<'a> {
         let Lengths { front, slices, tail, frame } = self.storage.lengths[index];
         let copied = &self.storage.copied[index];
         TxFrame {
-            front: &copied[..front],
+            copied: &copied[..front + tail],
+            front,
             data: &self.storage.slices[index * self.storage.per_frame..][..slices],
-            tail: &copied[front..][..tail],
             len: frame,
         }
     }
@@ -190,10 +200,12 @@ impl std::fmt::Debug for TxBatch<'_> {
 /// One frame of a [`TxBatch`], for links and wrappers that read it.
 #[derive(Clone, Copy)]
 pub struct TxFrame<'a> {
-    front: &'a [u8],
+    /// Front and tail.
+    copied: &'a [u8],
+    /// Length of the front.
+    front: usize,
     /// Only ever made from `&'a [u8]`, in `TxBatch::push`.
     data: &'a [*const [u8]],
-    tail: &'a [u8],
     len: usize,
 }
 
@@ -206,7 +218,7 @@ impl<'a> TxFrame<'a> {
 
     /// The bytes before the data.
     pub fn front(&self) -> &'a [u8] {
-        self.front
+        &self.copied[..self.front]
     }
 
     /// The slices of data between front and tail.
@@ -216,9 +228,11 @@ impl<'a> TxFrame<'a> {
         self.data.iter().map(|slice| unsafe { &**slice })
     }
 
-    /// Front, data and tail: the whole frame, in order.
+    /// The whole frame, in order: front, data and tail; without data, front and tail as one part.
     pub fn parts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        [self.front].into_iter().chain(self.data()).chain([self.tail])
+        let front = if self.data.is_empty() { self.copied.len() } else { self.front };
+        let (front, tail) = self.copied.split_at(front);
+        [front].into_iter().chain(self.data()).chain([tail])
     }
 
     /// Appends the whole frame to `bytes`.

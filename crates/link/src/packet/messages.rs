@@ -19,7 +19,9 @@ const LINEAR_MAX: usize = 16 << 10;
 #[derive(Default)]
 pub(super) struct Messages {
     headers: Vec<[u8; VIRTIO]>,
+    /// `per_frame` for each message.
     vectors: Vec<libc::iovec>,
+    per_frame: usize,
     messages: Vec<libc::mmsghdr>,
 }
 
@@ -28,38 +30,44 @@ pub(super) struct Messages {
 unsafe impl Send for Messages {}
 
 impl Messages {
+    /// Messages for so many frames with up to so many slices of data.
+    fn new(frames: usize, slices_per_frame: usize) -> Self {
+        // Header, front and tail have one each.
+        let per_frame = slices_per_frame + 3;
+        let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        // SAFETY: all-zero is a valid `mmsghdr`: null pointers with zero lengths.
+        let message: libc::mmsghdr = unsafe { mem::zeroed() };
+        Self {
+            headers: vec![[0; VIRTIO]; frames],
+            vectors: vec![empty; frames * per_frame],
+            per_frame,
+            messages: vec![message; frames],
+        }
+    }
+
     /// The messages of a batch. They point to its frames, and so are good as long as it lives.
     pub(super) fn of(&mut self, batch: &TxBatch<'_>) -> &mut [libc::mmsghdr] {
-        let Self { headers, vectors, messages } = self;
-        headers.clear();
-        headers.extend(batch.frames().map(|frame| header(frame.len())));
-        vectors.clear();
-        messages.clear();
-        for (header, frame) in headers.iter().zip(batch.frames()) {
-            let first = vectors.len();
-            vectors.push(vector(header));
-            vectors.extend(frame.parts().filter(|part| !part.is_empty()).map(vector));
-            // SAFETY: all-zero is a valid `mmsghdr`: null pointers with zero lengths.
-            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
-            message.msg_hdr.msg_iovlen = (vectors.len() - first) as _;
-            messages.push(message);
+        let slices = batch.slices_per_frame();
+        if self.messages.len() < batch.len() || self.per_frame < slices + 3 {
+            *self = Self::new(batch.capacity(), slices);
         }
-        // Only now do the vectors stay where they are.
-        let mut rest = &mut vectors[..];
-        for message in messages.iter_mut() {
-            let (own, others) = rest.split_at_mut(message.msg_hdr.msg_iovlen);
-            message.msg_hdr.msg_iov = own.as_mut_ptr();
-            rest = others;
+        let Self { headers, vectors, per_frame, messages } = self;
+        let vectors = vectors.chunks_exact_mut(*per_frame);
+        let places = headers.iter_mut().zip(vectors).zip(messages.iter_mut());
+        for (((header, vectors), message), frame) in places.zip(batch.frames()) {
+            let linear = if frame.len() <= LINEAR_MAX { frame.len() as u16 } else { 0 };
+            header[LINEAR_AT].copy_from_slice(&linear.to_ne_bytes());
+            vectors[0] = vector(header);
+            let mut count = 1;
+            for part in frame.parts().filter(|part| !part.is_empty()) {
+                vectors[count] = vector(part);
+                count += 1;
+            }
+            message.msg_hdr.msg_iov = vectors.as_mut_ptr();
+            message.msg_hdr.msg_iovlen = count as _;
         }
-        messages
+        &mut messages[..batch.len()]
     }
-}
-
-fn header(frame_len: usize) -> [u8; VIRTIO] {
-    let mut header = [0; VIRTIO];
-    let linear = if frame_len <= LINEAR_MAX { frame_len as u16 } else { 0 };
-    header[LINEAR_AT].copy_from_slice(&linear.to_ne_bytes());
-    header
 }
 
 /// A vector for the kernel, which takes `*mut` but only reads what it sends.
