@@ -14,11 +14,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use disk::{MemoryDisk, PATIENCE, pattern};
+use disk::{MemoryDisk, pattern};
 use rig::{Buffer, Rig, fallocate, run, run_err, skip_without_kernel};
 use tyche_attach::fuse::FuseMount;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::{Errno, Operation};
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const MIB: usize = 1 << 20;
 
@@ -326,11 +327,11 @@ fn force_ends_a_disk_that_does_not_answer() {
     disk.wait_held(1);
     let start = Instant::now();
     let _ = attachment.stop(true).unwrap();
-    assert!(start.elapsed() < PATIENCE, "stopping took {:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE / 2, "stopping took {:?}", start.elapsed());
     let error = result.recv_timeout(PATIENCE).expect("the reader gets an answer").unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EIO));
     reader.join().unwrap();
-    rig::wait_until("the device is gone", || !rig.is_bound(&device));
+    wait_until("the device is gone", || !rig.is_bound(&device));
     assert_eq!(attachment.stop(true).unwrap(), Stopped::Gone);
     disk.release();
     disk.wait_all_buffers_back();
@@ -351,7 +352,7 @@ fn force_on_a_mounted_device_leaves_errors_and_then_nothing() {
     let mut buffer = Buffer::new(4096);
     direct(&device).read_at(buffer.bytes(), 0).unwrap_err();
     rig.unmount(&mnt);
-    rig::wait_until("the device is gone", || !rig.is_bound(&device));
+    wait_until("the device is gone", || !rig.is_bound(&device));
 }
 
 #[test]
@@ -382,7 +383,7 @@ fn a_copy_of_the_mount_elsewhere_holds_up_nothing() {
         let _elsewhere = rig::Elsewhere::start("exec sleep 600");
         let start = Instant::now();
         assert_eq!(mount.stop(force).unwrap(), Stopped::Gone);
-        assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+        assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
         assert!(!path.exists());
     }
 }
@@ -472,13 +473,13 @@ fn a_killed_process_leaves_nobody_waiting() {
         server.kill();
         if let Some(mut reader) = reader {
             let mut status = None;
-            rig::wait_until("the reader gets an answer", || {
+            wait_until("the reader gets an answer", || {
                 status = reader.try_wait().unwrap();
                 status.is_some()
             });
             assert!(!status.unwrap().success());
         }
-        rig::wait_until("the device is gone", || !rig.is_bound(&device));
+        wait_until("the device is gone", || !rig.is_bound(&device));
     }
 }
 
@@ -495,5 +496,5 @@ fn a_process_killed_below_a_mounted_file_system_leaves_nobody_waiting() {
     server.kill();
     let _ = File::create(mnt.join("other")).and_then(|file| file.sync_all()).unwrap_err();
     rig.unmount(&mnt);
-    rig::wait_until("the device is gone", || !rig.is_bound(&device));
+    wait_until("the device is gone", || !rig.is_bound(&device));
 }

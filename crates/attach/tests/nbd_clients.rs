@@ -9,10 +9,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use disk::{MemoryDisk, PATIENCE, pattern};
+use disk::{MemoryDisk, pattern};
 use tempfile::TempDir;
 use tyche_attach::nbd::{Ending, NbdServer};
 use tyche_block::{Errno, Operation};
+use tyche_testkit::wait::PATIENCE;
 
 const MIB: usize = 1 << 20;
 

@@ -20,9 +20,10 @@ use std::time::Duration;
 use tyche_attach::nbd::{NbdDevice, NbdDeviceOptions};
 use tyche_attach::{Attachment, Stopped};
 use tyche_block::{Errno, Operation};
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
-use crate::disk::{MemoryDisk, PATIENCE, pattern};
-use crate::rig::{Buffer, Rig, Server, fallocate, run, wait_until};
+use crate::disk::{MemoryDisk, pattern};
+use crate::rig::{Buffer, Rig, Server, fallocate, run};
 
 const MIB: usize = 1 << 20;
 
@@ -218,7 +219,7 @@ fn serve_until_killed() {
     let mut options = NbdDeviceOptions::new(dir.to_str().unwrap());
     options.sockets = NonZeroU16::new(dir.to_str().unwrap().len() as u16 % 2 + 1).unwrap();
     options.answer_within = Some(Duration::ZERO);
-    options.dead_timeout = PATIENCE * 2;
+    options.dead_timeout = PATIENCE;
     let device = NbdDevice::start(disk.dyn_disk(), &options).unwrap();
     println!("serving={}", device.device_path().display());
     let mut line = String::new();

@@ -6,7 +6,7 @@ mod rig;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rig::{Client, Data, PATIENCE, SIZE, exercise, target};
 use tyche_block::{Errno, Operation};
@@ -18,6 +18,7 @@ use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Kind, Rule};
 use tyche_store::handover::HandOverStore;
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::wait::wait_until;
 
 const SPIN: Duration = Duration::from_micros(20);
 
@@ -41,11 +42,7 @@ fn threads() -> Vec<String> {
 
 /// Waits for threads: one gets its name when it runs, and may be listed briefly after it ended.
 fn await_threads(wanted: &[&str]) {
-    let deadline = Instant::now() + PATIENCE;
-    while threads() != wanted {
-        assert!(Instant::now() < deadline, "{:?}", threads());
-        std::thread::yield_now();
-    }
+    wait_until(&format!("only {wanted:?} run"), || threads() == wanted);
 }
 
 fn descriptors() -> usize {
@@ -153,16 +150,11 @@ fn a_link_that_goes_down_is_reported_by_both_loops() {
     let client = handing_client(wrapped(b), PATIENCE).connected();
     // The other end of the link is gone with the target.
     drop(target);
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    wait_until("the host knows", || {
         let report = client.host.control().report().unwrap();
-        let problem = report.links[0].problem.clone().unwrap_or_default();
-        if problem.contains("network is down") || problem.contains("is gone") {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{problem}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        let problem = report.links[0].problem.as_deref().unwrap_or_default();
+        problem.contains("network is down") || problem.contains("is gone")
+    });
 }
 
 #[test]

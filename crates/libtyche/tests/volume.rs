@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use tyche::{
     Errno, HostLink, Mode, OpenError, Operation, Options, REQUESTS_MAX, Request, Volume, Why,
 };
@@ -19,10 +18,9 @@ use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Reason, Uuid};
 use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
 
 const SIZE: u64 = 8 << 20;
-/// Longer than anything takes unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn target(link: Box<dyn Link>) -> Target {
     Target::start(options_of_target(link)).unwrap()
@@ -231,11 +229,7 @@ fn an_inline_volume_has_one_driver_at_a_time() {
                 }
             }
         });
-        let start = std::time::Instant::now();
-        while volume.poll(&mut done, 1) != Err(Why::Busy) {
-            assert!(start.elapsed() < PATIENCE, "the other thread drives");
-            std::thread::yield_now();
-        }
+        wait_until("the other thread drives", || volume.poll(&mut done, 1) == Err(Why::Busy));
         let refused = volume.submit(read(&volume, 0, 512), 2).unwrap_err();
         assert_eq!((refused.why, volume.in_flight()), (Why::Busy, 1));
         plan.heal();
@@ -251,9 +245,7 @@ fn the_descriptor_speaks_when_something_has_ended() {
         volume.submit(read(&volume, 0, 4096), token).unwrap();
         while volume.poll(&mut done, 8).unwrap() == 0 {
             let fd = volume.wait_fd().unwrap();
-            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-            let timeout = rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 };
-            assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "slept on a completion");
+            assert!(wait_readable(fd, PATIENCE), "slept on a completion");
         }
     }
     assert_eq!(done.len(), 200);

@@ -10,14 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{
-    BROADCAST, Cable, NAMES, PATIENCE, contents, frame, privileged, receive_all, send_all, wait,
-};
+use harness::{BROADCAST, Cable, NAMES, contents, frame, privileged, receive_all, send_all, wait};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::handover::{BATCHES, HandOverLink, hand_over};
 use tyche_link::memory::{self, MemoryLink};
 use tyche_link::tcp::{TcpOptions, TcpServer};
 use tyche_link::{HEAD, Link, Receiver, RxBatch};
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const NOW: Duration = Duration::ZERO;
 const SPIN: Duration = Duration::from_micros(50);
@@ -43,11 +42,7 @@ fn threads() -> usize {
 
 /// Waits for threads: one gets its name when it runs, and may be listed briefly after it ended.
 fn await_threads(wanted: usize) {
-    let deadline = Instant::now() + PATIENCE;
-    while threads() != wanted {
-        assert!(Instant::now() < deadline, "{} receive threads", threads());
-        thread::yield_now();
-    }
+    wait_until(&format!("{wanted} receive threads run"), || threads() == wanted);
 }
 
 fn descriptors() -> usize {

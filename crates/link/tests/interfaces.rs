@@ -5,11 +5,10 @@
 
 mod harness;
 
-use harness::{
-    BROADCAST, Cable, NAMES, PATIENCE, frame, privileged, receive_all, send_all, send_raw, wait,
-};
+use harness::{BROADCAST, Cable, NAMES, frame, privileged, receive_all, send_all, send_raw, wait};
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, usable_interfaces};
 use tyche_link::{Link, Mac, RxBatch};
+use tyche_testkit::wait::PATIENCE;
 
 const MTU: usize = 1500;
 /// The interface above the second end of the cable.

@@ -10,12 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{
-    BROADCAST, Cable, ETHERTYPE, NAMES, PATIENCE, contents, frame, privileged, receive_all,
-    send_all, send_raw, wait,
+    BROADCAST, Cable, ETHERTYPE, NAMES, contents, frame, privileged, receive_all, send_all,
+    send_raw, wait,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
-use tyche_link::packet::{OpenError, PacketLink, PacketOptions, REFRESH_EVERY, interfaces};
+use tyche_link::packet::{OpenError, PacketLink, PacketOptions, interfaces};
 use tyche_link::{HEAD, Link, RxBatch, TxVectors};
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const NOW: Duration = Duration::ZERO;
 const ETHERNET: usize = 14;
@@ -270,11 +271,7 @@ fn a_changed_mtu_and_address_are_noticed() {
 
     cable.ip(1, &["link", "set", NAMES[1], "mtu", "1400"]);
     cable.ip(1, &["link", "set", NAMES[1], "address", "02:00:00:00:00:77"]);
-    let deadline = Instant::now() + PATIENCE;
-    while b.frame_len_max() != 1414 {
-        thread::sleep(REFRESH_EVERY / 10);
-        assert!(Instant::now() < deadline);
-    }
+    wait_until("the link looks at its interface", || b.frame_len_max() == 1414);
     assert_eq!(b.mac(), [2, 0, 0, 0, 0, 0x77]);
     cable.ip(1, &["link", "set", NAMES[1], "mtu", "1300"]);
     b.refresh();

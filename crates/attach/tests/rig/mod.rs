@@ -8,16 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
-use crate::disk::PATIENCE;
-
-/// The interval of polling for state that only the kernel knows.
-const POLL: Duration = Duration::from_millis(5);
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 /// Skips the test, with a message, where it can't run.
 macro_rules! skip_without_kernel {
@@ -89,11 +85,11 @@ impl Rig {
     /// Unmounts. Another test's child, between its fork and its exec, may briefly have a file of
     /// ours open.
     pub(crate) fn unmount(&self, path: &Path) {
-        let deadline = Instant::now() + PATIENCE;
-        while let Err(error) = unmount(path, UnmountFlags::NOFOLLOW) {
-            assert!(error == Errno::BUSY && Instant::now() < deadline, "unmount: {error}");
-            thread::sleep(POLL);
-        }
+        wait_until("it is unmounted", || {
+            let busy = unmount(path, UnmountFlags::NOFOLLOW).err();
+            assert!(busy.is_none_or(|error| error == Errno::BUSY), "{busy:?}");
+            busy.is_none()
+        });
     }
 }
 
@@ -113,15 +109,6 @@ impl Drop for Rig {
 fn backing_file(device: &Path) -> PathBuf {
     let name = device.file_name().unwrap().to_str().unwrap();
     PathBuf::from(format!("/sys/block/{name}/loop/backing_file"))
-}
-
-/// Waits for a condition that no event signals.
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        thread::sleep(POLL);
-    }
 }
 
 /// Runs a program that must succeed, with a time limit. Returns its output.

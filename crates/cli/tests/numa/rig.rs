@@ -5,15 +5,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tyche_block::Arena;
 use tyche_numa::{Node, Topology};
-
-/// Time limit: longer than anything takes on an emulated machine unless it is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use tyche_testkit::wait::wait_until;
 
 /// The target's interfaces; those of the host are called `h0` and `h1`.
 pub(crate) const TARGET: [&str; 2] = ["t0", "t1"];
@@ -137,15 +134,6 @@ impl Drop for Session<'_> {
     fn drop(&mut self) {
         let mut disconnect = self.rig.tyche(None, &["disconnect", "disk", "--force"]);
         let _ = disconnect.output();
-    }
-}
-
-/// Waits until a condition holds.
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -18,10 +18,9 @@ use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig, TargetConfig, Writer};
 use tyche_store::Store;
+pub use tyche_testkit::wait::PATIENCE;
 
 pub const SIZE: u64 = 4 << 20;
-/// Longer than anything takes unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()

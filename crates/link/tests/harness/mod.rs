@@ -12,13 +12,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, interfaces};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
-
-/// The longest wait, however busy the machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+use tyche_testkit::wait::{PATIENCE, wait_readable};
 
 pub const ETHERTYPE: u16 = 0x88B5;
 pub const BROADCAST: Mac = [0xff; 6];
@@ -67,13 +64,7 @@ pub fn contents(batch: &RxBatch) -> Vec<Vec<u8>> {
 
 /// Whether the link's descriptor becomes readable within `timeout`.
 pub fn wait(link: &impl Link, timeout: Duration) -> bool {
-    let fd = link.wait_fd();
-    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    let timeout = Timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap(),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    poll(&mut fds, Some(&timeout)).unwrap() > 0
+    wait_readable(link.wait_fd(), timeout)
 }
 
 /// Receives until `count` frames have come.

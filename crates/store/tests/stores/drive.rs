@@ -2,12 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tyche_block::{Arena, Completion, Errno, Extent, Operation, PAGE, Request};
 use tyche_store::{Queue, Store};
-
-/// The bound of every wait in these tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use tyche_testkit::wait::{PATIENCE, wait_readable};
 
 pub(crate) const WRITE: Operation = Operation::Write { fua: false };
 pub(crate) const WRITE_FUA: Operation = Operation::Write { fua: true };
@@ -49,8 +46,7 @@ impl Driver {
     /// Whether the queue's descriptor becomes readable within `timeout`.
     pub(crate) fn readable(&self, timeout: Duration) -> bool {
         let fd = self.queue.wait_fd().expect("a queue that can be slept on");
-        let timeout = Timespec::try_from(timeout).unwrap();
-        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout)).unwrap() == 1
+        wait_readable(fd, timeout)
     }
 
     /// Waits until nothing is in flight.

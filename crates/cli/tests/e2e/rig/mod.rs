@@ -24,8 +24,9 @@ use serde_json::Value;
 
 pub(crate) use inline::{await_done, submit};
 pub(crate) use lab::LAB;
-pub(crate) use process::{Done, PATIENCE, finish, run, wait_readable, wait_until};
+pub(crate) use process::{Done, finish, run};
 pub(crate) use stranger::{Stranger, forged};
+pub(crate) use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
 pub(crate) use wire::Cable;
 
 /// The export's name, unless a test sets another.
@@ -313,7 +314,7 @@ impl Target {
         let mut line = Vec::new();
         let mut byte = [0];
         while !line.ends_with(b"\n") {
-            assert!(wait_readable(&stdout, PATIENCE), "the target does not serve");
+            assert!(wait_readable(&*stdout, PATIENCE), "the target does not serve");
             if stdout.read(&mut byte).unwrap() == 0 {
                 break;
             }

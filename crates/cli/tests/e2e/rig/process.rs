@@ -1,21 +1,14 @@
-//! Programs with a time limit, and waiting.
+//! Programs with a time limit.
 
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-
-/// Time limit for anything, however busy the machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Polling interval for state without an event.
-const POLL: Duration = Duration::from_millis(20);
+use tyche_testkit::wait::{PATIENCE, wait_readable};
 
 /// The result of a program.
 #[derive(Debug)]
@@ -48,7 +41,7 @@ pub(crate) fn finish(command: &mut Command, limit: Duration) -> Done {
     let spawned = command.stdin(Stdio::null()).process_group(0).spawn();
     let mut child = spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let pid = Pid::from_child(&child);
-    if !wait_readable(&pidfd_open(pid, PidfdFlags::empty()).unwrap(), limit) {
+    if !wait_readable(pidfd_open(pid, PidfdFlags::empty()).unwrap(), limit) {
         let _ = kill_process_group(pid, Signal::KILL);
         panic!("{command:?} is not done within {limit:?}");
     }
@@ -60,22 +53,4 @@ pub(crate) fn finish(command: &mut Command, limit: Duration) -> Done {
     };
     let status = child.wait().unwrap();
     Done { status, stdout: text(&mut stdout), stderr: text(&mut stderr) }
-}
-
-/// Whether `fd` becomes readable within `limit`.
-pub(crate) fn wait_readable(fd: &impl AsFd, limit: Duration) -> bool {
-    let timeout = Timespec {
-        tv_sec: limit.as_secs().try_into().unwrap(),
-        tv_nsec: limit.subsec_nanos().into(),
-    };
-    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
-}
-
-/// Waits for a condition without an event.
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        thread::sleep(POLL);
-    }
 }

@@ -73,7 +73,7 @@ impl Stranger {
 
     /// Waits up to `limit` for frames.
     pub(crate) fn wait(&self, limit: Duration) -> bool {
-        super::wait_readable(&self.link.wait_fd(), limit)
+        super::wait_readable(self.link.wait_fd(), limit)
     }
 }
 

@@ -27,11 +27,12 @@ use rustix::fs::{FlockOperation, flock};
 
 pub(crate) use guest::{Guest, Job, PATIENCE, Shape};
 pub(crate) use machine::{Machine, is_in_order};
-pub(crate) use process::{run, wait_readable, wait_until};
+pub(crate) use process::run;
 pub(crate) use segment::HOST;
 use segment::Segment;
 pub(crate) use session::Session;
 pub(crate) use target::Target;
+pub(crate) use tyche_testkit::wait::{wait_readable, wait_until};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
