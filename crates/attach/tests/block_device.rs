@@ -15,10 +15,11 @@ use std::thread;
 use std::time::Instant;
 
 use disk::{MemoryDisk, pattern};
-use rig::{Buffer, Rig, fallocate, run, run_err, skip_without_kernel};
+use rig::{Buffer, Rig, fallocate, run, skip_without_kernel};
 use tyche_attach::fuse::FuseMount;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::{Errno, Operation};
+use tyche_testkit::process::{Running, finish};
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const MIB: usize = 1 << 20;
@@ -252,7 +253,8 @@ fn a_disk_without_discard_is_zeroed_by_writing() {
     // The kernel accepts the first discard, which did nothing, and then offers no more.
     run("blkdiscard", &[name]);
     assert!(disk.read(0..4 * MIB) == content);
-    run_err("blkdiscard", &[name]);
+    let done = finish(Command::new("blkdiscard").arg(name), PATIENCE);
+    assert!(!done.success(), "{done:?}");
     run("blkdiscard", &["-z", name]);
     assert_eq!(disk.read(0..4 * MIB), vec![0; 4 * MIB]);
 }
@@ -380,7 +382,7 @@ fn a_copy_of_the_mount_elsewhere_holds_up_nothing() {
     let path = rig.dir().join("mnt");
     for force in [false, true] {
         let mut mount = FuseMount::start(&path, disk.dyn_disk()).unwrap();
-        let _elsewhere = rig::Elsewhere::start("exec sleep 600");
+        let _elsewhere = Running::with_copied_mounts("exec sleep 600");
         let start = Instant::now();
         assert_eq!(mount.stop(force).unwrap(), Stopped::Gone);
         assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
@@ -396,7 +398,8 @@ fn a_file_that_is_open_elsewhere_is_in_use_and_force_ends_it() {
     let path = rig.dir().join("mnt");
     let mut mount = FuseMount::start(&path, disk.dyn_disk()).unwrap();
     let script = format!("exec 7<{}/disk; echo open; read -r end; cat <&7", path.display());
-    let elsewhere = rig::Elsewhere::start(&script);
+    let mut elsewhere = Running::with_copied_mounts(&script);
+    assert_eq!(elsewhere.line(), "open\n");
     assert_eq!(mount.stop(false).unwrap(), Stopped::InUse);
     assert!(path.join("disk").exists(), "nothing has changed");
     assert_eq!(mount.stop(true).unwrap(), Stopped::Gone);

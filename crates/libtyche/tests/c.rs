@@ -16,6 +16,7 @@ use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::process::{is_installed, run};
 
 const NAME: &str = "a_c_program_uses_all_of_the_library";
 /// Set in the run inside of the namespace.
@@ -33,7 +34,7 @@ fn a_c_program_uses_all_of_the_library() {
     if !rustix::process::geteuid().is_root() {
         return println!("SKIPPED: network namespaces need root");
     }
-    if Command::new("cc").arg("--version").output().is_err() {
+    if !is_installed("cc") {
         return println!("SKIPPED: no C compiler (cc)");
     }
     let mut again = Command::new("unshare");
@@ -104,13 +105,4 @@ fn target(interface: &str) -> Target {
 
 fn ip(args: &[&str]) {
     run(Command::new("ip").args(args));
-}
-
-/// Runs a command that must succeed; returns its output.
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{command:?}: {}\n{said}{shown}", output.status);
-    shown.into_owned()
 }

@@ -202,7 +202,7 @@ fn garbage_is_counted_and_changes_nothing() {
         assert!(total + overruns >= RANDOM_FRAMES as u64, "{name} counts what is wrong");
         assert!(counts.len() > 5, "{name} tells reasons apart");
     }
-    assert!(target.is_running(), "{}", target.log());
+    assert!(target.process.is_running(), "{}", target.log());
     session.disconnect();
 
     let session = rig.connect(&["--read-only"]);

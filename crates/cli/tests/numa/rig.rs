@@ -1,15 +1,16 @@
 //! Daemons in the machine with two nodes.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tyche_block::Arena;
 use tyche_numa::{Node, Topology};
+use tyche_testkit::process::{Running, run};
 pub(crate) use tyche_testkit::wait::wait_until;
 
 /// The target's interfaces; those of the host are called `h0` and `h1`.
@@ -55,17 +56,15 @@ impl Rig {
     }
 
     /// Serves memory on both interfaces.
-    pub(crate) fn serve(&self, cpus: Option<&str>, args: &[&str]) -> Daemon {
+    pub(crate) fn serve(&self, cpus: Option<&str>, args: &[&str]) -> Running {
         let fixed = ["serve", "--export", "disk=sparse:64M", "--name", "numa"];
         let links = TARGET.iter().flat_map(|link| ["--link", *link]);
         let args: Vec<_> = fixed.into_iter().chain(links).chain(args.iter().copied()).collect();
         let mut command = self.tyche(cpus, &args);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
+        let mut target = Running::start(command.stdout(Stdio::piped()));
+        let line = target.line();
         assert!(line.starts_with("tyche: serving "), "{line:?}");
-        Daemon { child, _stdout: stdout }
+        target
     }
 
     /// Connects the disk over these interfaces, as a file.
@@ -97,30 +96,8 @@ impl Rig {
 
 /// The JSON that a command prints.
 fn answer(command: &mut Command) -> Value {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
-    assert!(status.success(), "{command:?}: {stdout}{stderr}");
+    let stdout = run(command);
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
-}
-
-/// A running target.
-pub(crate) struct Daemon {
-    child: Child,
-    /// Kept open: the daemon may print more.
-    _stdout: BufReader<ChildStdout>,
-}
-
-impl Daemon {
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// A connected export.

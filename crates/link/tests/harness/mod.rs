@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, interfaces};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
+use tyche_testkit::process::run;
 use tyche_testkit::wait::{PATIENCE, wait_readable};
 
 pub const ETHERTYPE: u16 = 0x88B5;
@@ -109,7 +110,7 @@ impl Cable {
         let name = |side| format!("tyl-{}-{number}{side}", process::id());
         let cable = Self { namespaces: [name('a'), name('b')] };
         for namespace in &cable.namespaces {
-            run("ip", &["netns", "add", namespace]);
+            run(Command::new("ip").args(["netns", "add", namespace]));
         }
         cable.plug(mtu);
         cable
@@ -121,19 +122,19 @@ impl Cable {
         let mtu = mtu.to_string();
         let first = ["-n", a, "link", "add", NAMES[0], "mtu", &mtu, "type", "veth"];
         let second = ["peer", "name", NAMES[1], "mtu", &mtu, "netns", b];
-        run("ip", &[&first[..], &second[..]].concat());
+        run(Command::new("ip").args(first).args(second));
         self.ip(0, &["link", "set", NAMES[0], "up"]);
         self.ip(1, &["link", "set", NAMES[1], "up"]);
     }
 
     /// Runs `ip` in a namespace.
     pub fn ip(&self, side: usize, args: &[&str]) {
-        run("ip", &[&["-n", &self.namespaces[side]], args].concat());
+        run(Command::new("ip").args(["-n", &self.namespaces[side]]).args(args));
     }
 
     /// Runs `tc` in a namespace.
     pub fn tc(&self, side: usize, args: &[&str]) {
-        run("tc", &[&["-n", &self.namespaces[side]], args].concat());
+        run(Command::new("tc").args(["-n", &self.namespaces[side]]).args(args));
     }
 
     /// Runs `action` on a thread inside a namespace.
@@ -189,10 +190,4 @@ pub fn send_raw(interface: &str, frame: &[u8]) {
         assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
         libc::close(fd);
     }
-}
-
-fn run(program: &str, args: &[&str]) {
-    let output = Command::new(program).args(args).output().expect("iproute2 is installed");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {}: {errors}", args.join(" "));
 }

@@ -6,14 +6,12 @@
 
 mod inline;
 mod lab;
-mod process;
 mod stranger;
 mod wire;
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,8 +22,8 @@ use serde_json::Value;
 
 pub(crate) use inline::{await_done, submit};
 pub(crate) use lab::LAB;
-pub(crate) use process::{Done, finish, run};
 pub(crate) use stranger::{Stranger, forged};
+pub(crate) use tyche_testkit::process::{Done, Running, finish, run};
 pub(crate) use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
 pub(crate) use wire::Cable;
 
@@ -150,9 +148,9 @@ impl Rig {
         let log = self.path("target.log");
         let log_file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = self.tyche(Side::Target, &[&fixed, args].concat());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
-        let mut target = Target { child: command.spawn().unwrap(), log };
-        let line = target.first_line();
+        command.stdout(Stdio::piped()).stderr(log_file);
+        let mut target = Target { process: Running::start(&mut command), log };
+        let line = target.process.line();
         assert!(line.starts_with("tyche: serving "), "{line:?}; {}", target.log());
         target
     }
@@ -304,48 +302,22 @@ impl Daemons {
 
 /// A running target.
 pub(crate) struct Target {
-    child: Child,
+    pub(crate) process: Running,
     log: PathBuf,
 }
 
 impl Target {
-    fn first_line(&mut self) -> String {
-        let stdout = self.child.stdout.as_mut().unwrap();
-        let mut line = Vec::new();
-        let mut byte = [0];
-        while !line.ends_with(b"\n") {
-            assert!(wait_readable(&*stdout, PATIENCE), "the target does not serve");
-            if stdout.read(&mut byte).unwrap() == 0 {
-                break;
-            }
-            line.push(byte[0]);
-        }
-        String::from_utf8(line).unwrap()
-    }
-
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
     /// Kills the target as a power failure would.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn kill(self) {
+        drop(self);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::process::run;
+use super::run;
 
 /// Number of cables.
 pub(super) const CABLES: u8 = 2;
