@@ -1,7 +1,5 @@
 //! The library in a C program: `smoke.c`, built against the header and the static library, runs
 //! over a virtual cable whose other end is a target of this process.
-//!
-//! The test runs itself once more in a network namespace of its own, which vanishes with it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
@@ -16,11 +14,9 @@ use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::net::{Namespace, lay_cable};
 use tyche_testkit::process::{is_installed, run};
 
-const NAME: &str = "a_c_program_uses_all_of_the_library";
-/// Set in the run inside of the namespace.
-const INSIDE: &str = "TYCHE_TEST_INSIDE";
 /// The ends of the cable.
 const LINKS: [&str; 2] = ["tylib-t", "tylib-h"];
 /// System libraries that the static library needs.
@@ -28,33 +24,21 @@ const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ld
 
 #[test]
 fn a_c_program_uses_all_of_the_library() {
-    if std::env::var_os(INSIDE).is_some() {
-        return inside();
-    }
     if !rustix::process::geteuid().is_root() {
         return println!("SKIPPED: network namespaces need root");
     }
     if !is_installed("cc") {
         return println!("SKIPPED: no C compiler (cc)");
     }
-    let mut again = Command::new("unshare");
-    again.arg("--net").arg(std::env::current_exe().unwrap());
-    let said = run(again.args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1"));
-    assert!(said.contains("1 passed"), "{NAME} is the name of this test: {said}");
-}
-
-fn inside() {
     let dir = tempfile::tempdir().unwrap();
     let program = compile(dir.path());
     let [ours, theirs] = LINKS;
-    ip(&[
-        "link", "add", ours, "mtu", "9000", "type", "veth", "peer", "name", theirs, "mtu", "9000",
-    ]);
-    ip(&["link", "set", ours, "up"]);
-    ip(&["link", "set", theirs, "up"]);
-    let _target = target(ours);
+    let namespace = Namespace::new(format!("tylib-{}", std::process::id()));
+    lay_cable(LINKS.map(|link| (&namespace, link, 9000)));
+    let options = PacketOptions::new(ours);
+    let _target = target(namespace.on_thread(|| PacketLink::open(&options)).unwrap());
     for mode in ["inline", "queue"] {
-        run(Command::new(&program).args(["disk", theirs, mode]));
+        run(namespace.command(&program).args(["disk", theirs, mode]));
     }
 }
 
@@ -72,7 +56,7 @@ fn compile(dir: &Path) -> PathBuf {
     program
 }
 
-fn target(interface: &str) -> Target {
+fn target(link: PacketLink) -> Target {
     let name = |text| Name::new(text).unwrap();
     Target::start(TargetOptions {
         target: TargetConfig {
@@ -92,7 +76,7 @@ fn target(interface: &str) -> Target {
             hosts: Vec::new(),
             last_writer: None,
         }],
-        links: vec![Box::new(PacketLink::open(&PacketOptions::new(interface)).unwrap())],
+        links: vec![Box::new(link)],
         further_threads: Vec::new(),
         placement: Placement::default(),
         ethertype: ETHERTYPE,
@@ -101,8 +85,4 @@ fn target(interface: &str) -> Target {
         renew_generation: Box::new(|_, _| Uuid::from_u128(9)),
     })
     .unwrap()
-}
-
-fn ip(args: &[&str]) {
-    run(Command::new("ip").args(args));
 }

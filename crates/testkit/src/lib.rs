@@ -3,5 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+pub mod net;
 pub mod process;
 pub mod wait;

@@ -42,7 +42,7 @@ struct Injector {
 impl Injector {
     fn new(cable: &Cable, from: Side, to: Mac) -> Self {
         let options = PacketOptions::new(cable.link(from));
-        let link = cable.on_thread(from, || PacketLink::open(&options)).unwrap();
+        let link = cable.end(from).on_thread(|| PacketLink::open(&options)).unwrap();
         Self { link, vectors: TxVectors::new(BATCH, 1), from, to, sent: 0 }
     }
 

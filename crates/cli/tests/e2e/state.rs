@@ -206,7 +206,7 @@ fn a_machine_that_is_put_back_to_an_earlier_state_tells_its_hosts() {
         message.extend_from_slice(&field.to_ne_bytes());
     }
     message.extend_from_slice(event);
-    rig.cable.on_thread(Side::Target, || {
+    rig.cable.end(Side::Target).on_thread(|| {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, Some(KOBJECT_UEVENT)).unwrap();
         let kernel = SocketAddrNetlink::new(0, 0);

@@ -5,16 +5,13 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 #![allow(unreachable_pub, reason = "it is compiled into every test file")]
 
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::process::{self, Command};
+use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, interfaces};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
+use tyche_testkit::net::{Namespace, lay_cable};
 use tyche_testkit::process::run;
 use tyche_testkit::wait::{PATIENCE, wait_readable};
 
@@ -97,7 +94,7 @@ fn rustix_is_root() -> bool {
 
 /// Two namespaces joined by a veth pair, its ends called [`NAMES`].
 pub struct Cable {
-    namespaces: [String; 2],
+    namespaces: [Namespace; 2],
 }
 
 pub const NAMES: [&str; 2] = ["tyl0", "tyl1"];
@@ -108,44 +105,30 @@ impl Cable {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = |side| format!("tyl-{}-{number}{side}", process::id());
-        let cable = Self { namespaces: [name('a'), name('b')] };
-        for namespace in &cable.namespaces {
-            run(Command::new("ip").args(["netns", "add", namespace]));
-        }
+        let cable = Self { namespaces: ['a', 'b'].map(|side| Namespace::new(name(side))) };
         cable.plug(mtu);
         cable
     }
 
     /// Creates the interfaces and brings them up.
     pub fn plug(&self, mtu: usize) {
-        let [a, b] = &self.namespaces;
-        let mtu = mtu.to_string();
-        let first = ["-n", a, "link", "add", NAMES[0], "mtu", &mtu, "type", "veth"];
-        let second = ["peer", "name", NAMES[1], "mtu", &mtu, "netns", b];
-        run(Command::new("ip").args(first).args(second));
-        self.ip(0, &["link", "set", NAMES[0], "up"]);
-        self.ip(1, &["link", "set", NAMES[1], "up"]);
+        let mtu = mtu.try_into().unwrap();
+        lay_cable([0, 1].map(|side| (&self.namespaces[side], NAMES[side], mtu)));
     }
 
     /// Runs `ip` in a namespace.
     pub fn ip(&self, side: usize, args: &[&str]) {
-        run(Command::new("ip").args(["-n", &self.namespaces[side]]).args(args));
+        self.namespaces[side].ip(args);
     }
 
     /// Runs `tc` in a namespace.
     pub fn tc(&self, side: usize, args: &[&str]) {
-        run(Command::new("tc").args(["-n", &self.namespaces[side]]).args(args));
+        run(self.namespaces[side].command("tc").args(args));
     }
 
     /// Runs `action` on a thread inside a namespace.
     pub fn inside<T: Send>(&self, side: usize, action: impl FnOnce() -> T + Send) -> T {
-        let namespace = File::open(format!("/run/netns/{}", self.namespaces[side])).unwrap();
-        let enter = || {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(namespace.as_fd(), kind).unwrap();
-            action()
-        };
-        thread::scope(|scope| scope.spawn(enter).join()).unwrap()
+        self.namespaces[side].on_thread(action)
     }
 
     /// Opens a link on one end.
@@ -163,15 +146,6 @@ impl Cable {
     /// Opens any link on one end.
     pub fn try_open(&self, side: usize, options: &PacketOptions) -> Result<PacketLink, OpenError> {
         self.inside(side, || PacketLink::open(options))
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        for namespace in &self.namespaces {
-            // Also after a failure half-way through the set-up.
-            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
-        }
     }
 }
 

@@ -120,7 +120,7 @@ impl Rig {
 
     /// Any command at one end of the cable.
     pub(crate) fn at(&self, side: Side, program: &Path, args: &[&str]) -> Command {
-        let mut command = self.cable.inside(side, program);
+        let mut command = self.cable.end(side).command(program);
         command.args(args).env("TYCHE_RUNTIME_DIR", self.path("run"));
         command.env("TYCHE_STATE_DIR", self.path("state"));
         command
