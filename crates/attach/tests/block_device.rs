@@ -15,10 +15,11 @@ use std::thread;
 use std::time::Instant;
 
 use disk::{MemoryDisk, pattern};
-use rig::{Buffer, Rig, fallocate, run, skip_without_kernel};
+use rig::{Buffer, Rig, fallocate, run};
 use tyche_attach::fuse::FuseMount;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::{Errno, Operation};
+use tyche_testkit::need_root;
 use tyche_testkit::process::{Running, finish};
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
@@ -30,7 +31,7 @@ fn direct(path: &std::path::Path) -> File {
 
 #[test]
 fn the_file_reads_and_writes_the_disk() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(8 * MIB, 512);
     let rig = Rig::new();
     let mut mount = FuseMount::start(&rig.dir().join("mnt"), disk.dyn_disk()).unwrap();
@@ -71,7 +72,7 @@ fn the_file_reads_and_writes_the_disk() {
 
 #[test]
 fn sync_and_fallocate_reach_the_disk() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(8 * MIB, 4096);
     disk.write(0, &pattern(9, 8 * MIB));
     let rig = Rig::new();
@@ -113,7 +114,7 @@ fn sync_and_fallocate_reach_the_disk() {
 
 #[test]
 fn a_file_system_lives_on_the_loop_device() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     for block_size in [512, 4096] {
         let disk = MemoryDisk::new(64 * MIB, block_size);
         let rig = Rig::new();
@@ -156,7 +157,7 @@ fn a_file_system_lives_on_the_loop_device() {
 
 #[test]
 fn direct_io_discard_and_zeroes_on_the_loop_device() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(32 * MIB, 512);
     let content = pattern(13, 32 * MIB);
     disk.write(0, &content);
@@ -206,7 +207,7 @@ fn direct_io_discard_and_zeroes_on_the_loop_device() {
 
 #[test]
 fn direct_io_with_buffers_that_begin_anywhere() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(16 * MIB, 4096);
     let rig = Rig::new();
     let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -242,7 +243,7 @@ fn direct_io_with_buffers_that_begin_anywhere() {
 
 #[test]
 fn a_disk_without_discard_is_zeroed_by_writing() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::with(4 * MIB, 512, 4096, |geometry| geometry.discard = false);
     let content = pattern(1, 4 * MIB);
     disk.write(0, &content);
@@ -261,7 +262,7 @@ fn a_disk_without_discard_is_zeroed_by_writing() {
 
 #[test]
 fn read_only_disks_cannot_be_written() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::with(4 * MIB, 512, 4096, |geometry| geometry.read_only = true);
     let rig = Rig::new();
     let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -278,7 +279,7 @@ fn read_only_disks_cannot_be_written() {
 
 #[test]
 fn a_grown_disk_is_a_grown_device() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(4 * MIB, 512);
     let rig = Rig::new();
     let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -297,7 +298,7 @@ fn a_grown_disk_is_a_grown_device() {
 
 #[test]
 fn cached_writes_reach_the_disk_before_the_device_goes() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(4 * MIB, 512);
     let rig = Rig::new();
     let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -311,7 +312,7 @@ fn cached_writes_reach_the_disk_before_the_device_goes() {
 
 #[test]
 fn force_ends_a_disk_that_does_not_answer() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(4 * MIB, 512);
     let rig = Rig::new();
     let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -341,7 +342,7 @@ fn force_ends_a_disk_that_does_not_answer() {
 
 #[test]
 fn force_on_a_mounted_device_leaves_errors_and_then_nothing() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(64 * MIB, 4096);
     let rig = Rig::new();
     let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -359,7 +360,7 @@ fn force_on_a_mounted_device_leaves_errors_and_then_nothing() {
 
 #[test]
 fn mounts_are_replaced_only_when_dead() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(MIB, 512);
     let rig = Rig::new();
     let path = rig.dir().join("mnt");
@@ -376,7 +377,7 @@ fn mounts_are_replaced_only_when_dead() {
 /// A process in a mount namespace of its own has a copy of each mount, until it ends.
 #[test]
 fn a_copy_of_the_mount_elsewhere_holds_up_nothing() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(MIB, 512);
     let rig = Rig::new();
     let path = rig.dir().join("mnt");
@@ -392,7 +393,7 @@ fn a_copy_of_the_mount_elsewhere_holds_up_nothing() {
 
 #[test]
 fn a_file_that_is_open_elsewhere_is_in_use_and_force_ends_it() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(MIB, 512);
     let rig = Rig::new();
     let path = rig.dir().join("mnt");
@@ -419,7 +420,7 @@ fn start_without_privileges() {
 
 #[test]
 fn without_root_the_error_says_so() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "start_without_privileges", "--nocapture"])
         .env("TYCHE_ATTACH_UNPRIVILEGED", "1")
@@ -452,7 +453,7 @@ fn serve_until_killed() {
 
 #[test]
 fn a_killed_process_leaves_nobody_waiting() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let rig = Rig::new();
     for busy in [false, true] {
         let mut server = rig::Server::start(rig.name());
@@ -488,7 +489,7 @@ fn a_killed_process_leaves_nobody_waiting() {
 
 #[test]
 fn a_process_killed_below_a_mounted_file_system_leaves_nobody_waiting() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let rig = Rig::new();
     let mut server = rig::Server::start(rig.name());
     let device = server.device.clone();

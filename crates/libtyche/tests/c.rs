@@ -14,6 +14,7 @@ use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::need_root;
 use tyche_testkit::net::{Namespace, lay_cable};
 use tyche_testkit::process::{is_installed, run};
 
@@ -24,9 +25,7 @@ const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ld
 
 #[test]
 fn a_c_program_uses_all_of_the_library() {
-    if !rustix::process::geteuid().is_root() {
-        return println!("SKIPPED: network namespaces need root");
-    }
+    need_root!();
     if !is_installed("cc") {
         return println!("SKIPPED: no C compiler (cc)");
     }

@@ -10,12 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{BROADCAST, Cable, NAMES, contents, frame, privileged, receive_all, send_all, wait};
+use harness::{BROADCAST, Cable, NAMES, contents, frame, receive_all, send_all, wait};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::handover::{BATCHES, HandOverLink, hand_over};
 use tyche_link::memory::{self, MemoryLink};
 use tyche_link::tcp::{TcpOptions, TcpServer};
 use tyche_link::{HEAD, Link, Receiver, RxBatch};
+use tyche_testkit::need_root;
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const NOW: Duration = Duration::ZERO;
@@ -274,9 +275,7 @@ fn a_panic_of_the_thread_is_an_error_of_the_link() {
 
 #[test]
 fn interfaces_come_and_go() {
-    if !privileged("interfaces_come_and_go") {
-        return;
-    }
+    need_root!();
     let _alone = alone();
     let cable = Cable::new(1500);
     let (mut a, mut b) = (wrapped(cable.open(0), NOW), wrapped(cable.open(1), NOW));

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+pub mod needs;
 pub mod net;
 pub mod process;
 pub mod wait;

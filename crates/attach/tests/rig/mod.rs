@@ -16,30 +16,6 @@ use tempfile::TempDir;
 use tyche_testkit::process;
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
-/// Skips the test, with a message, where it can't run.
-macro_rules! skip_without_kernel {
-    () => {
-        if let Some(reason) = $crate::rig::missing() {
-            eprintln!("SKIPPED: {reason}");
-            return;
-        }
-    };
-}
-pub(crate) use skip_without_kernel;
-
-/// The reason why mounts are impossible here.
-pub(crate) fn missing() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        Some("not root")
-    } else if !Path::new("/dev/fuse").exists() {
-        Some("no /dev/fuse")
-    } else if !Path::new("/dev/loop-control").exists() {
-        Some("no /dev/loop-control")
-    } else {
-        None
-    }
-}
-
 /// Cleans up after a test.
 pub(crate) struct Rig {
     dir: TempDir,

@@ -78,20 +78,6 @@ pub fn receive_all<L: Link>(link: &mut L, batch: &mut RxBatch, count: usize) -> 
     frames
 }
 
-/// Whether namespaces can be made here. Prints a message if not.
-pub fn privileged(test: &str) -> bool {
-    let root = rustix_is_root();
-    if !root {
-        println!("SKIPPED {test}: network namespaces need root");
-    }
-    root
-}
-
-fn rustix_is_root() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    status.lines().any(|line| line.starts_with("Uid:\t0\t0\t"))
-}
-
 /// Two namespaces joined by a veth pair, its ends called [`NAMES`].
 pub struct Cable {
     namespaces: [Namespace; 2],

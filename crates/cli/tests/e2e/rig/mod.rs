@@ -37,31 +37,13 @@ pub(crate) enum Side {
     Host,
 }
 
-/// Why such tests cannot run on this machine.
-fn missing() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        Some("network namespaces and mounts need root")
-    } else if !Path::new("/dev/fuse").exists() {
-        Some("no /dev/fuse")
-    } else if !Path::new("/dev/loop-control").exists() {
-        Some("no /dev/loop-control")
-    } else {
-        None
-    }
-}
-
 /// Makes the rig of a test, with a cable of the given MTU, or without any. On a machine where the
 /// test cannot run, prints why and ends the test.
 macro_rules! rig {
-    (@ $mtu:expr) => {
-        match $crate::rig::Rig::new($mtu) {
-            Ok(rig) => rig,
-            Err(reason) => {
-                println!("SKIPPED: {reason}");
-                return;
-            }
-        }
-    };
+    (@ $mtu:expr) => {{
+        tyche_testkit::need_root!("/dev/fuse", "/dev/loop-control");
+        $crate::rig::Rig::new($mtu)
+    }};
     () => {
         rig!(@ None)
     };
@@ -85,10 +67,7 @@ pub(crate) struct Rig {
 struct Daemons(PathBuf);
 
 impl Rig {
-    pub(crate) fn new(mtu: Option<u32>) -> Result<Self, &'static str> {
-        if let Some(reason) = missing() {
-            return Err(reason);
-        }
+    pub(crate) fn new(mtu: Option<u32>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let tag = format!("tyche-e2e-{}-{number}", std::process::id());
@@ -99,7 +78,7 @@ impl Rig {
         let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
         let daemons = Daemons(dir.path().to_owned());
         let cable = mtu.map_or_else(|| Cable::none(&tag), |mtu| Cable::lay(&tag, mtu));
-        Ok(Self { daemons, cable, dir, _alone: alone })
+        Self { daemons, cable, dir, _alone: alone }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
