@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+pub mod alone;
+pub mod leaks;
 pub mod needs;
 pub mod net;
 pub mod process;

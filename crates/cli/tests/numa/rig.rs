@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tyche_block::Arena;
 use tyche_numa::{Node, Topology};
+use tyche_testkit::alone;
 use tyche_testkit::process::{Running, run};
 pub(crate) use tyche_testkit::wait::wait_until;
 
@@ -27,16 +28,13 @@ impl Rig {
     /// # Panics
     /// On any other machine.
     pub(crate) fn new() -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
         let topology = Topology::read(Path::new("/sys")).unwrap();
         let nodes: Vec<_> = topology.nodes().collect();
         assert_eq!(nodes, [Node(0), Node(1)], "this is not the machine of cargo xtask numa");
         for (name, node) in [("t0", 0), ("t1", 1), ("h0", 0), ("h1", 1)] {
             assert_eq!(topology.node_of_interface(name), Some(Node(node)), "{name}");
         }
-        // A test that failed has reported it: a poisoned lock is fine.
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { dir: tempfile::tempdir().unwrap(), topology, _alone: alone }
+        Self { dir: tempfile::tempdir().unwrap(), topology, _alone: alone::in_program() }
     }
 
     /// The program, restricted to these CPUs if there are any.

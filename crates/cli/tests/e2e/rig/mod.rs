@@ -15,10 +15,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tyche_testkit::alone;
 
 pub(crate) use inline::{await_done, submit};
 pub(crate) use lab::LAB;
@@ -71,9 +71,7 @@ impl Rig {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let tag = format!("tyche-e2e-{}-{number}", std::process::id());
-        let lock = std::env::temp_dir().join("tyche-e2e.lock");
-        let alone = File::create(lock).unwrap();
-        flock(&alone, FlockOperation::LockExclusive).unwrap();
+        let alone = alone::on_machine("tyche-e2e");
         // On a disk: the tests use direct I/O and sparse files.
         let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
         let daemons = Daemons(dir.path().to_owned());

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use tyche_testkit::alone;
 
 pub(crate) use guest::{Guest, Job, PATIENCE, Shape};
 pub(crate) use machine::{Machine, is_in_order};
@@ -49,8 +49,7 @@ impl Rig {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let tag = format!("tyche-vm-{}-{number}", std::process::id());
-        let alone = File::create(std::env::temp_dir().join("tyche-vm.lock")).unwrap();
-        flock(&alone, FlockOperation::LockExclusive).unwrap();
+        let alone = alone::on_machine("tyche-vm");
         // On a disk: the tests use sparse files.
         let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
         let rig = Self { segment: Segment::new(&tag), dir, _alone: alone };
