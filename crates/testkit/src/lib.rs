@@ -8,4 +8,5 @@ pub mod leaks;
 pub mod needs;
 pub mod net;
 pub mod process;
+pub mod random;
 pub mod wait;

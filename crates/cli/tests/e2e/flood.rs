@@ -14,8 +14,8 @@ use tyche_proto::wire::{
     Body, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, Flags, Header, Hello, Mac,
     Name, Ticket, Uuid, Versions,
 };
+use tyche_testkit::random::Random;
 
-use crate::files::Random;
 use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, Target, forged, rig};
 
 /// Environment variable with the seconds that the flood lasts.

@@ -11,8 +11,9 @@ use serde_json::Value;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_link::{HEAD, Link, Mac, TxVectors};
 use tyche_proto::wire::{self, COOKIE_AT, Checksum};
+use tyche_testkit::random::Random;
 
-use crate::files::{Files, Random};
+use crate::files::Files;
 use crate::filesystem::check_ext4;
 use crate::rig::{Cable, Side, rig, run};
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use tyche_testkit::leaks::threads;
+use tyche_testkit::random::Random;
 
-use crate::files::Random;
 use crate::refusals::refused;
 use crate::rig::{Rig, Side, Target, rig, wait_until};
 

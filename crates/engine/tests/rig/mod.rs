@@ -18,6 +18,7 @@ use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig, TargetConfig, Writer};
 use tyche_store::Store;
+use tyche_testkit::random::Random;
 pub use tyche_testkit::wait::PATIENCE;
 
 pub const SIZE: u64 = 4 << 20;
@@ -206,22 +207,6 @@ pub enum Data<'a> {
     None(u32),
     In(u32),
     Out(&'a [u8]),
-}
-
-/// A small generator: the same numbers for the same seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.below(256) as u8).collect()
-    }
 }
 
 /// Random requests on disjoint ranges, several at a time, against a copy in memory.

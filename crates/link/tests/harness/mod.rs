@@ -13,6 +13,7 @@ use tyche_link::packet::{OpenError, PacketLink, PacketOptions, interfaces};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
 use tyche_testkit::net::{Namespace, lay_cable};
 use tyche_testkit::process::run;
+use tyche_testkit::random::Random;
 use tyche_testkit::wait::{PATIENCE, wait_readable};
 
 pub const ETHERTYPE: u16 = 0x88B5;
@@ -20,13 +21,7 @@ pub const BROADCAST: Mac = [0xff; 6];
 
 /// A frame of `len` bytes whose content depends on its length and `seed`.
 pub fn frame(dst: Mac, src: Mac, len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9) ^ (len as u64) << 20 | 1;
-    let mut bytes: Vec<u8> = (0..len)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 56) as u8
-        })
-        .collect();
+    let mut bytes = Random(seed ^ (len as u64) << 32).bytes(len);
     bytes[..6].copy_from_slice(&dst);
     bytes[6..12].copy_from_slice(&src);
     bytes[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
