@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+pub mod allocations;
 pub mod alone;
 pub mod leaks;
 pub mod needs;

@@ -15,9 +15,10 @@ use tyche_attach::Attachment;
 use tyche_attach::nbd::{Ending, NbdServer};
 use tyche_block::Operation;
 use tyche_testkit::wait::{PATIENCE, wait_until};
+use tyche_testkit::{allocations, alone};
 
+use super::Bytes;
 use super::ledger::{self, Entry, Ledger};
-use super::{Bytes, allocations};
 
 /// The most bytes of an input: a socket takes that many without a reader.
 const INPUT_MAX: usize = 64 << 10;
@@ -93,7 +94,7 @@ impl Server {
 
 /// Sends `sent` to a server, and checks all its effects.
 pub(crate) fn check(sent: &[u8]) -> Session {
-    let turn = allocations::turn();
+    let _alone = alone::in_program();
     static SERVER: OnceLock<Server> = OnceLock::new();
     let server = SERVER.get_or_init(Server::start);
     let mut received = server.received.lock().unwrap();
@@ -101,7 +102,7 @@ pub(crate) fn check(sent: &[u8]) -> Session {
     let sent = &sent[..sent.len().min(INPUT_MAX)];
 
     let before = server.endings();
-    let ((), allocated) = allocations::during(&turn, || {
+    let ((), allocated) = allocations::during(|| {
         server.talk(sent, &mut received);
         server.await_end();
     });
