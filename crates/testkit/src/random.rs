@@ -15,6 +15,11 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// The numbers as a function.
+    pub fn numbers(mut self) -> impl FnMut() -> u64 + Send + 'static {
+        move || self.next()
+    }
+
     /// A number less than `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
