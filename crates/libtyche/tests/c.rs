@@ -3,20 +3,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+#[path = "../../engine/tests/rig/target.rs"]
+mod target;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::packet::{PacketLink, PacketOptions};
-use tyche_numa::Placement;
-use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
 use tyche_testkit::need_root;
 use tyche_testkit::net::{Namespace, lay_cable};
 use tyche_testkit::process::{is_installed, run};
+
+use target::target;
 
 /// The ends of the cable.
 const LINKS: [&str; 2] = ["tylib-t", "tylib-h"];
@@ -35,7 +35,8 @@ fn a_c_program_uses_all_of_the_library() {
     let namespace = Namespace::new(format!("tylib-{}", std::process::id()));
     lay_cable(LINKS.map(|link| (&namespace, link, 9000)));
     let options = PacketOptions::new(ours);
-    let _target = target(namespace.on_thread(|| PacketLink::open(&options)).unwrap());
+    let link = namespace.on_thread(|| PacketLink::open(&options)).unwrap();
+    let _target = target(Box::new(link), Arc::new(MemoryStore::new(16 << 20, 4096).unwrap()));
     for mode in ["inline", "queue"] {
         run(namespace.command(&program).args(["disk", theirs, mode]));
     }
@@ -53,35 +54,4 @@ fn compile(dir: &Path) -> PathBuf {
     cc.arg(root.join("include")).arg(root.join("tests/smoke.c")).arg(library).args(SYSTEM);
     run(cc.arg("-o").arg(&program));
     program
-}
-
-fn target(link: PacketLink) -> Target {
-    let name = |text| Name::new(text).unwrap();
-    Target::start(TargetOptions {
-        target: TargetConfig {
-            uuid: Uuid::from_u128(1),
-            name: name("target"),
-            queue_size_max: 64,
-            damq_pages_max: 1024,
-            channels_max: 4,
-            batch: BatchPolicy::default(),
-        },
-        exports: vec![TargetExport {
-            name: name("disk"),
-            uuid: Uuid::from_u128(7),
-            generation: Uuid::from_u128(8),
-            store: Arc::new(MemoryStore::new(16 << 20, 4096).unwrap()),
-            shared: false,
-            hosts: Vec::new(),
-            last_writer: None,
-        }],
-        links: vec![Box::new(link)],
-        further_threads: Vec::new(),
-        placement: Placement::default(),
-        ethertype: ETHERTYPE,
-        spin: Duration::ZERO,
-        remember_writer: Box::new(|_, _| Ok(())),
-        renew_generation: Box::new(|_, _| Uuid::from_u128(9)),
-    })
-    .unwrap()
 }
