@@ -14,11 +14,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use disk::{MemoryDisk, PATIENCE, pattern};
-use rig::{Buffer, Rig, fallocate, run, run_err, skip_without_kernel};
+use disk::{MemoryDisk, pattern};
+use rig::{Buffer, Rig, fallocate, run};
 use tyche_attach::fuse::FuseMount;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::{Errno, Operation};
+use tyche_testkit::need_root;
+use tyche_testkit::process::{Running, finish};
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const MIB: usize = 1 << 20;
 
@@ -28,7 +31,7 @@ fn direct(path: &std::path::Path) -> File {
 
 #[test]
 fn the_file_reads_and_writes_the_disk() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(8 * MIB, 512);
     let rig = Rig::new();
     let mut mount = FuseMount::start(&rig.dir().join("mnt"), disk.dyn_disk()).unwrap();
@@ -69,7 +72,7 @@ fn the_file_reads_and_writes_the_disk() {
 
 #[test]
 fn sync_and_fallocate_reach_the_disk() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(8 * MIB, 4096);
     disk.write(0, &pattern(9, 8 * MIB));
     let rig = Rig::new();
@@ -111,7 +114,7 @@ fn sync_and_fallocate_reach_the_disk() {
 
 #[test]
 fn a_file_system_lives_on_the_loop_device() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     for block_size in [512, 4096] {
         let disk = MemoryDisk::new(64 * MIB, block_size);
         let rig = Rig::new();
@@ -154,7 +157,7 @@ fn a_file_system_lives_on_the_loop_device() {
 
 #[test]
 fn direct_io_discard_and_zeroes_on_the_loop_device() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(32 * MIB, 512);
     let content = pattern(13, 32 * MIB);
     disk.write(0, &content);
@@ -204,7 +207,7 @@ fn direct_io_discard_and_zeroes_on_the_loop_device() {
 
 #[test]
 fn direct_io_with_buffers_that_begin_anywhere() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(16 * MIB, 4096);
     let rig = Rig::new();
     let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -240,7 +243,7 @@ fn direct_io_with_buffers_that_begin_anywhere() {
 
 #[test]
 fn a_disk_without_discard_is_zeroed_by_writing() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::with(4 * MIB, 512, 4096, |geometry| geometry.discard = false);
     let content = pattern(1, 4 * MIB);
     disk.write(0, &content);
@@ -251,14 +254,15 @@ fn a_disk_without_discard_is_zeroed_by_writing() {
     // The kernel accepts the first discard, which did nothing, and then offers no more.
     run("blkdiscard", &[name]);
     assert!(disk.read(0..4 * MIB) == content);
-    run_err("blkdiscard", &[name]);
+    let done = finish(Command::new("blkdiscard").arg(name), PATIENCE);
+    assert!(!done.success(), "{done:?}");
     run("blkdiscard", &["-z", name]);
     assert_eq!(disk.read(0..4 * MIB), vec![0; 4 * MIB]);
 }
 
 #[test]
 fn read_only_disks_cannot_be_written() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::with(4 * MIB, 512, 4096, |geometry| geometry.read_only = true);
     let rig = Rig::new();
     let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -275,7 +279,7 @@ fn read_only_disks_cannot_be_written() {
 
 #[test]
 fn a_grown_disk_is_a_grown_device() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(4 * MIB, 512);
     let rig = Rig::new();
     let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -294,7 +298,7 @@ fn a_grown_disk_is_a_grown_device() {
 
 #[test]
 fn cached_writes_reach_the_disk_before_the_device_goes() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(4 * MIB, 512);
     let rig = Rig::new();
     let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -308,7 +312,7 @@ fn cached_writes_reach_the_disk_before_the_device_goes() {
 
 #[test]
 fn force_ends_a_disk_that_does_not_answer() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(4 * MIB, 512);
     let rig = Rig::new();
     let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -326,11 +330,11 @@ fn force_ends_a_disk_that_does_not_answer() {
     disk.wait_held(1);
     let start = Instant::now();
     let _ = attachment.stop(true).unwrap();
-    assert!(start.elapsed() < PATIENCE, "stopping took {:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE / 2, "stopping took {:?}", start.elapsed());
     let error = result.recv_timeout(PATIENCE).expect("the reader gets an answer").unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EIO));
     reader.join().unwrap();
-    rig::wait_until("the device is gone", || !rig.is_bound(&device));
+    wait_until("the device is gone", || !rig.is_bound(&device));
     assert_eq!(attachment.stop(true).unwrap(), Stopped::Gone);
     disk.release();
     disk.wait_all_buffers_back();
@@ -338,7 +342,7 @@ fn force_ends_a_disk_that_does_not_answer() {
 
 #[test]
 fn force_on_a_mounted_device_leaves_errors_and_then_nothing() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(64 * MIB, 4096);
     let rig = Rig::new();
     let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
@@ -351,12 +355,12 @@ fn force_on_a_mounted_device_leaves_errors_and_then_nothing() {
     let mut buffer = Buffer::new(4096);
     direct(&device).read_at(buffer.bytes(), 0).unwrap_err();
     rig.unmount(&mnt);
-    rig::wait_until("the device is gone", || !rig.is_bound(&device));
+    wait_until("the device is gone", || !rig.is_bound(&device));
 }
 
 #[test]
 fn mounts_are_replaced_only_when_dead() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(MIB, 512);
     let rig = Rig::new();
     let path = rig.dir().join("mnt");
@@ -373,29 +377,30 @@ fn mounts_are_replaced_only_when_dead() {
 /// A process in a mount namespace of its own has a copy of each mount, until it ends.
 #[test]
 fn a_copy_of_the_mount_elsewhere_holds_up_nothing() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(MIB, 512);
     let rig = Rig::new();
     let path = rig.dir().join("mnt");
     for force in [false, true] {
         let mut mount = FuseMount::start(&path, disk.dyn_disk()).unwrap();
-        let _elsewhere = rig::Elsewhere::start("exec sleep 600");
+        let _elsewhere = Running::with_copied_mounts("exec sleep 600");
         let start = Instant::now();
         assert_eq!(mount.stop(force).unwrap(), Stopped::Gone);
-        assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+        assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
         assert!(!path.exists());
     }
 }
 
 #[test]
 fn a_file_that_is_open_elsewhere_is_in_use_and_force_ends_it() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(MIB, 512);
     let rig = Rig::new();
     let path = rig.dir().join("mnt");
     let mut mount = FuseMount::start(&path, disk.dyn_disk()).unwrap();
     let script = format!("exec 7<{}/disk; echo open; read -r end; cat <&7", path.display());
-    let elsewhere = rig::Elsewhere::start(&script);
+    let mut elsewhere = Running::with_copied_mounts(&script);
+    assert_eq!(elsewhere.line(), "open\n");
     assert_eq!(mount.stop(false).unwrap(), Stopped::InUse);
     assert!(path.join("disk").exists(), "nothing has changed");
     assert_eq!(mount.stop(true).unwrap(), Stopped::Gone);
@@ -415,7 +420,7 @@ fn start_without_privileges() {
 
 #[test]
 fn without_root_the_error_says_so() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "start_without_privileges", "--nocapture"])
         .env("TYCHE_ATTACH_UNPRIVILEGED", "1")
@@ -448,7 +453,7 @@ fn serve_until_killed() {
 
 #[test]
 fn a_killed_process_leaves_nobody_waiting() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let rig = Rig::new();
     for busy in [false, true] {
         let mut server = rig::Server::start(rig.name());
@@ -472,19 +477,19 @@ fn a_killed_process_leaves_nobody_waiting() {
         server.kill();
         if let Some(mut reader) = reader {
             let mut status = None;
-            rig::wait_until("the reader gets an answer", || {
+            wait_until("the reader gets an answer", || {
                 status = reader.try_wait().unwrap();
                 status.is_some()
             });
             assert!(!status.unwrap().success());
         }
-        rig::wait_until("the device is gone", || !rig.is_bound(&device));
+        wait_until("the device is gone", || !rig.is_bound(&device));
     }
 }
 
 #[test]
 fn a_process_killed_below_a_mounted_file_system_leaves_nobody_waiting() {
-    skip_without_kernel!();
+    need_root!("/dev/fuse", "/dev/loop-control");
     let rig = Rig::new();
     let mut server = rig::Server::start(rig.name());
     let device = server.device.clone();
@@ -495,5 +500,5 @@ fn a_process_killed_below_a_mounted_file_system_leaves_nobody_waiting() {
     server.kill();
     let _ = File::create(mnt.join("other")).and_then(|file| file.sync_all()).unwrap_err();
     rig.unmount(&mnt);
-    rig::wait_until("the device is gone", || !rig.is_bound(&device));
+    wait_until("the device is gone", || !rig.is_bound(&device));
 }

@@ -9,10 +9,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use disk::{MemoryDisk, PATIENCE, pattern};
+use disk::{MemoryDisk, pattern};
 use tempfile::TempDir;
 use tyche_attach::nbd::{Ending, NbdServer};
 use tyche_block::{Errno, Operation};
+use tyche_testkit::process::{finish, is_installed};
+use tyche_testkit::wait::PATIENCE;
 
 const MIB: usize = 1 << 20;
 
@@ -51,15 +53,12 @@ impl Drop for Served {
 
 /// Runs a program with a time limit; `None`, with a message, if it is not installed.
 fn client(program: &str, args: &[&str]) -> Option<(bool, String)> {
-    let limit = PATIENCE.as_secs().to_string();
-    let output =
-        Command::new("timeout").args(["-s", "KILL", &limit, program]).args(args).output().unwrap();
-    if output.status.code() == Some(127) {
+    if !is_installed(program) {
         eprintln!("SKIPPED: {program} not installed");
         return None;
     }
-    let text = [&output.stdout[..], &output.stderr[..]].concat();
-    Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+    let done = finish(Command::new(program).args(args), PATIENCE);
+    Some((done.success(), done.stdout + &done.stderr))
 }
 
 /// The same for a program that must succeed.

@@ -20,28 +20,20 @@ use std::time::Duration;
 use tyche_attach::nbd::{NbdDevice, NbdDeviceOptions};
 use tyche_attach::{Attachment, Stopped};
 use tyche_block::{Errno, Operation};
+use tyche_testkit::need_root;
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
-use crate::disk::{MemoryDisk, PATIENCE, pattern};
-use crate::rig::{Buffer, Rig, Server, fallocate, run, wait_until};
+use crate::disk::{MemoryDisk, pattern};
+use crate::rig::{Buffer, Rig, Server, fallocate, run};
 
 const MIB: usize = 1 << 20;
 
 /// Skips the test, with a message, where it can't run.
-macro_rules! skip_without_nbd {
+macro_rules! need_nbd {
     () => {
-        if let Some(reason) = missing() {
-            eprintln!("SKIPPED: {reason}");
-            return;
-        }
+        let _ = Command::new("modprobe").args(["-q", "nbd"]).status();
+        need_root!("/sys/module/nbd");
     };
-}
-
-fn missing() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("not root");
-    }
-    let _ = Command::new("modprobe").args(["-q", "nbd"]).status();
-    (!Path::new("/sys/module/nbd").exists()).then_some("no kernel module nbd")
 }
 
 fn options(identity: &str, sockets: u16) -> NbdDeviceOptions {
@@ -66,7 +58,7 @@ fn size(device: &Path) -> u64 {
 
 #[test]
 fn requests_of_every_kind_reach_the_disk() {
-    skip_without_nbd!();
+    need_nbd!();
     for (block_size, sockets) in [(512, 1), (4096, 2)] {
         let disk = MemoryDisk::new(64 * MIB, block_size);
         let options = options("kinds", sockets);
@@ -122,7 +114,7 @@ fn requests_of_every_kind_reach_the_disk() {
 
 #[test]
 fn a_file_system_lives_on_it_and_keeps_it() {
-    skip_without_nbd!();
+    need_nbd!();
     let _ = Command::new("modprobe").args(["-q", "ext4"]).status();
     if !fs::read_to_string("/proc/filesystems").unwrap().contains("ext4") {
         eprintln!("SKIPPED: no ext4");
@@ -147,7 +139,7 @@ fn a_file_system_lives_on_it_and_keeps_it() {
 
 #[test]
 fn a_disk_that_grows_is_seen_at_once() {
-    skip_without_nbd!();
+    need_nbd!();
     let disk = MemoryDisk::new(16 * MIB, 4096);
     let mut device = NbdDevice::start(disk.dyn_disk(), &options("grow", 1)).unwrap();
     let path = device.device_path().to_owned();
@@ -165,7 +157,7 @@ fn a_disk_that_grows_is_seen_at_once() {
 
 #[test]
 fn a_read_only_disk_is_a_read_only_device() {
-    skip_without_nbd!();
+    need_nbd!();
     let disk = MemoryDisk::with(16 * MIB, 512, 4096, |geometry| geometry.read_only = true);
     let device = NbdDevice::start(disk.dyn_disk(), &options("ro", 1)).unwrap();
     let name = device.device_path().to_str().unwrap();
@@ -178,7 +170,7 @@ fn a_read_only_disk_is_a_read_only_device() {
 
 #[test]
 fn force_ends_it_though_its_disk_never_answers() {
-    skip_without_nbd!();
+    need_nbd!();
     for sockets in [1, 3] {
         let disk = MemoryDisk::new(64 * MIB, 512);
         let mut device = NbdDevice::start(disk.dyn_disk(), &options("force", sockets)).unwrap();
@@ -218,7 +210,7 @@ fn serve_until_killed() {
     let mut options = NbdDeviceOptions::new(dir.to_str().unwrap());
     options.sockets = NonZeroU16::new(dir.to_str().unwrap().len() as u16 % 2 + 1).unwrap();
     options.answer_within = Some(Duration::ZERO);
-    options.dead_timeout = PATIENCE * 2;
+    options.dead_timeout = PATIENCE;
     let device = NbdDevice::start(disk.dyn_disk(), &options).unwrap();
     println!("serving={}", device.device_path().display());
     let mut line = String::new();
@@ -236,7 +228,7 @@ fn serve_until_killed() {
 
 #[test]
 fn a_new_process_serves_what_the_dead_one_owes() {
-    skip_without_nbd!();
+    need_nbd!();
     for identity in ["successor", "successors"] {
         let mut dead = Server::start(identity);
         let path = dead.device.clone();
@@ -288,7 +280,7 @@ fn a_new_process_serves_what_the_dead_one_owes() {
 
 #[test]
 fn what_a_dead_process_has_left_can_be_taken_away() {
-    skip_without_nbd!();
+    need_nbd!();
     let mut dead = Server::start("departed");
     // Waits for the kernel's partition scan, which needs answers.
     drop(open(&dead.device, 0));

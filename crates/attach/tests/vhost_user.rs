@@ -14,8 +14,9 @@ use std::thread;
 use tyche_attach::vhost_user::VhostUserBlk;
 use tyche_attach::{Attachment, Stopped};
 use tyche_block::{Errno, Operation};
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
-use crate::disk::{MemoryDisk, PATIENCE, pattern};
+use crate::disk::{MemoryDisk, pattern};
 use crate::guest::{Descriptor, FEATURE_FLUSH, Guest, IO_ERROR, OK, UNSUPPORTED};
 
 const MIB: usize = 1 << 20;
@@ -154,9 +155,7 @@ fn a_hostile_guest_harms_itself_only() {
     let mut guest = Guest::connect(&path, !0, false);
     let before = attachment.counts().malformed;
     guest.skip_available(0, 5000);
-    while attachment.counts().malformed == before {
-        thread::yield_now();
-    }
+    wait_until("the ring is refused", || attachment.counts().malformed > before);
     assert_eq!(guest.read(1, 0, 512).0, OK, "the other queue goes on");
     drop(guest);
     assert_eq!(attachment.stop(true).unwrap(), Stopped::Gone);

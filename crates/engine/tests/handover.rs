@@ -4,9 +4,9 @@
 
 mod rig;
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rig::{Client, Data, PATIENCE, SIZE, exercise, target};
 use tyche_block::{Errno, Operation};
@@ -18,38 +18,16 @@ use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Kind, Rule};
 use tyche_store::handover::HandOverStore;
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::alone;
+use tyche_testkit::leaks::{descriptors, threads};
+use tyche_testkit::wait::wait_until;
 
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Threads and descriptors belong to the whole process: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The names of this process's threads that are ours.
-fn threads() -> Vec<String> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let comms = tasks.map(|task| task.unwrap().path().join("comm"));
-    // A thread that ends between the two reads has no name.
-    let names = comms.map(|comm| std::fs::read_to_string(comm).unwrap_or_default());
-    let ours = names.filter(|name| name.starts_with("tyche-")).map(|name| name.trim().to_owned());
-    let mut ours: Vec<_> = ours.collect();
-    ours.sort();
-    ours
-}
-
 /// Waits for threads: one gets its name when it runs, and may be listed briefly after it ended.
 fn await_threads(wanted: &[&str]) {
-    let deadline = Instant::now() + PATIENCE;
-    while threads() != wanted {
-        assert!(Instant::now() < deadline, "{:?}", threads());
-        std::thread::yield_now();
-    }
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
+    let threads = || threads(std::process::id(), "tyche-");
+    wait_until(&format!("only {wanted:?} run"), || threads() == wanted);
 }
 
 fn wrapped(link: impl Link + 'static) -> HandOverLink {
@@ -71,7 +49,7 @@ fn disk() -> MemoryStore {
 
 #[test]
 fn requests_of_all_kinds_pass_through_all_threads() {
-    let _alone = alone();
+    let _alone = alone::in_program();
     for frame_len_max in [1514, 9014, 65549] {
         let (a, b) = memory::pair(frame_len_max).unwrap();
         let target = handing_target(a, disk());
@@ -93,7 +71,7 @@ fn requests_of_all_kinds_pass_through_all_threads() {
 
 #[test]
 fn a_bad_link_costs_time_and_nothing_else() {
-    let _alone = alone();
+    let _alone = alone::in_program();
     let (a, b) = memory::pair(9014).unwrap();
     let plan = FaultPlan::new();
     plan.set_drop_ppm(10_000);
@@ -109,7 +87,7 @@ fn a_bad_link_costs_time_and_nothing_else() {
 
 #[test]
 fn a_slow_disk_answers_in_its_own_order() {
-    let _alone = alone();
+    let _alone = alone::in_program();
     let store = FaultStore::new(disk());
     let faults = store.faults();
     let (a, b) = memory::pair(9014).unwrap();
@@ -130,7 +108,7 @@ fn a_slow_disk_answers_in_its_own_order() {
 
 #[test]
 fn a_link_that_is_cut_stalls_and_goes_on() {
-    let _alone = alone();
+    let _alone = alone::in_program();
     let (a, b) = memory::pair(9014).unwrap();
     let plan = FaultPlan::new();
     let b = FaultLink::new(wrapped(b), 1, Side::Both, plan.clone()).unwrap();
@@ -147,27 +125,22 @@ fn a_link_that_is_cut_stalls_and_goes_on() {
 
 #[test]
 fn a_link_that_goes_down_is_reported_by_both_loops() {
-    let _alone = alone();
+    let _alone = alone::in_program();
     let (a, b) = memory::pair(9014).unwrap();
     let target = handing_target(a, disk());
     let client = handing_client(wrapped(b), PATIENCE).connected();
     // The other end of the link is gone with the target.
     drop(target);
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    wait_until("the host knows", || {
         let report = client.host.control().report().unwrap();
-        let problem = report.links[0].problem.clone().unwrap_or_default();
-        if problem.contains("network is down") || problem.contains("is gone") {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{problem}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        let problem = report.links[0].problem.as_deref().unwrap_or_default();
+        problem.contains("network is down") || problem.contains("is gone")
+    });
 }
 
 #[test]
 fn every_request_is_answered_before_the_end_is_told() {
-    let _alone = alone();
+    let _alone = alone::in_program();
     for _ in 0..20 {
         let (a, b) = memory::pair(9014).unwrap();
         let _target = handing_target(a, disk());
@@ -187,7 +160,7 @@ fn every_request_is_answered_before_the_end_is_told() {
 
 #[test]
 fn teardown_with_work_in_flight_leaves_nothing_behind() {
-    let _alone = alone();
+    let _alone = alone::in_program();
     let before = descriptors();
     for host_first in [true, false] {
         let store = FaultStore::new(disk());

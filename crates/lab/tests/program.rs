@@ -4,32 +4,30 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
+use tyche_testkit::process::{Done, finish};
+use tyche_testkit::wait::PATIENCE;
 
-fn run(program: &Path, args: &[&str]) -> Output {
-    Command::new(program).args(args).output().unwrap()
+fn run(program: &Path, args: &[&str]) -> Done {
+    finish(Command::new(program).args(args), PATIENCE)
 }
 
-fn lab(args: &[&str]) -> Output {
+fn lab(args: &[&str]) -> Done {
     run(Path::new(env!("CARGO_BIN_EXE_tyche-lab")), args)
 }
 
 /// The only JSON object of an output.
-fn object(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn object(output: &Done) -> Value {
+    serde_json::from_str(&output.stdout).unwrap()
 }
 
 #[test]
 fn seeds_are_counted_and_repeatable() {
     let seeds = ["sim", "--seeds", "4", "--first", "7", "-o", "json"];
     let (once, again) = (lab(&seeds), lab(&seeds));
-    assert_eq!(once.status.code(), Some(0), "{}", text(&once.stderr));
+    assert_eq!(once.status.code(), Some(0), "{}", once.stderr);
     let report = object(&once);
     assert_eq!(report, object(&again));
     assert_eq!((&report["schema"], &report["seeds"]), (&"tyche.sim/1".into(), &4.into()));
@@ -39,11 +37,11 @@ fn seeds_are_counted_and_repeatable() {
 #[test]
 fn a_canary_is_caught_and_an_unknown_one_is_an_error() {
     let caught = lab(&["sim", "--canary", "payload", "-o", "json"]);
-    assert_eq!(caught.status.code(), Some(0), "{}", text(&caught.stderr));
+    assert_eq!(caught.status.code(), Some(0), "{}", caught.stderr);
     assert_eq!(object(&caught)["caught"][0]["canary"], "payload");
     let unknown = lab(&["sim", "--canary", "dodo", "-o", "json"]);
     assert_eq!(unknown.status.code(), Some(2));
-    let said = text(&unknown.stderr);
+    let said = &unknown.stderr;
     assert!(said.starts_with("tyche-lab: ") && said.contains("payload"), "{said}");
     assert_eq!(object(&unknown)["code"], "usage");
 }
@@ -52,7 +50,7 @@ fn a_canary_is_caught_and_an_unknown_one_is_an_error() {
 fn commands_with_links_have_the_options_of_wrappers_besides_their_own() {
     for (command, about) in [("serve", "Export disks"), ("bench", "Measure an export")] {
         let help = lab(&[command, "--help"]);
-        let said = text(&help.stdout);
+        let said = &help.stdout;
         assert!(said.starts_with(about), "{said}");
         for option in ["--link", "--fault", "--hand-over"] {
             assert!(said.contains(option), "{option}: {said}");
@@ -66,7 +64,7 @@ fn a_demo_needs_root_and_the_program_beside_it() {
     let alone = dir.path().join("tyche-lab");
     fs::copy(env!("CARGO_BIN_EXE_tyche-lab"), &alone).unwrap();
     let done = run(&alone, &["demo", "--dir", dir.path().to_str().unwrap()]);
-    let said = text(&done.stderr);
+    let said = &done.stderr;
     if !rustix::process::geteuid().is_root() {
         assert_eq!(done.status.code(), Some(4), "{said}");
         return;

@@ -1,25 +1,23 @@
 //! The library in a C program: `smoke.c`, built against the header and the static library, runs
 //! over a virtual cable whose other end is a target of this process.
-//!
-//! The test runs itself once more in a network namespace of its own, which vanishes with it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+#[path = "../../engine/tests/rig/target.rs"]
+mod target;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::packet::{PacketLink, PacketOptions};
-use tyche_numa::Placement;
-use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{BatchPolicy, TargetConfig};
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::need_root;
+use tyche_testkit::net::{Namespace, lay_cable};
+use tyche_testkit::process::{is_installed, run};
 
-const NAME: &str = "a_c_program_uses_all_of_the_library";
-/// Set in the run inside of the namespace.
-const INSIDE: &str = "TYCHE_TEST_INSIDE";
+use target::target;
+
 /// The ends of the cable.
 const LINKS: [&str; 2] = ["tylib-t", "tylib-h"];
 /// System libraries that the static library needs.
@@ -27,33 +25,20 @@ const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ld
 
 #[test]
 fn a_c_program_uses_all_of_the_library() {
-    if std::env::var_os(INSIDE).is_some() {
-        return inside();
-    }
-    if !rustix::process::geteuid().is_root() {
-        return println!("SKIPPED: network namespaces need root");
-    }
-    if Command::new("cc").arg("--version").output().is_err() {
+    need_root!();
+    if !is_installed("cc") {
         return println!("SKIPPED: no C compiler (cc)");
     }
-    let mut again = Command::new("unshare");
-    again.arg("--net").arg(std::env::current_exe().unwrap());
-    let said = run(again.args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1"));
-    assert!(said.contains("1 passed"), "{NAME} is the name of this test: {said}");
-}
-
-fn inside() {
     let dir = tempfile::tempdir().unwrap();
     let program = compile(dir.path());
     let [ours, theirs] = LINKS;
-    ip(&[
-        "link", "add", ours, "mtu", "9000", "type", "veth", "peer", "name", theirs, "mtu", "9000",
-    ]);
-    ip(&["link", "set", ours, "up"]);
-    ip(&["link", "set", theirs, "up"]);
-    let _target = target(ours);
+    let namespace = Namespace::new(format!("tylib-{}", std::process::id()));
+    lay_cable(LINKS.map(|link| (&namespace, link, 9000)));
+    let options = PacketOptions::new(ours);
+    let link = namespace.on_thread(|| PacketLink::open(&options)).unwrap();
+    let _target = target(Box::new(link), Arc::new(MemoryStore::new(16 << 20, 4096).unwrap()));
     for mode in ["inline", "queue"] {
-        run(Command::new(&program).args(["disk", theirs, mode]));
+        run(namespace.command(&program).args(["disk", theirs, mode]));
     }
 }
 
@@ -69,48 +54,4 @@ fn compile(dir: &Path) -> PathBuf {
     cc.arg(root.join("include")).arg(root.join("tests/smoke.c")).arg(library).args(SYSTEM);
     run(cc.arg("-o").arg(&program));
     program
-}
-
-fn target(interface: &str) -> Target {
-    let name = |text| Name::new(text).unwrap();
-    Target::start(TargetOptions {
-        target: TargetConfig {
-            uuid: Uuid::from_u128(1),
-            name: name("target"),
-            queue_size_max: 64,
-            damq_pages_max: 1024,
-            channels_max: 4,
-            batch: BatchPolicy::default(),
-        },
-        exports: vec![TargetExport {
-            name: name("disk"),
-            uuid: Uuid::from_u128(7),
-            generation: Uuid::from_u128(8),
-            store: Arc::new(MemoryStore::new(16 << 20, 4096).unwrap()),
-            shared: false,
-            hosts: Vec::new(),
-            last_writer: None,
-        }],
-        links: vec![Box::new(PacketLink::open(&PacketOptions::new(interface)).unwrap())],
-        further_threads: Vec::new(),
-        placement: Placement::default(),
-        ethertype: ETHERTYPE,
-        spin: Duration::ZERO,
-        remember_writer: Box::new(|_, _| Ok(())),
-        renew_generation: Box::new(|_, _| Uuid::from_u128(9)),
-    })
-    .unwrap()
-}
-
-fn ip(args: &[&str]) {
-    run(Command::new("ip").args(args));
-}
-
-/// Runs a command that must succeed; returns its output.
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{command:?}: {}\n{said}{shown}", output.status);
-    shown.into_owned()
 }

@@ -2,60 +2,31 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+#[path = "../../engine/tests/rig/target.rs"]
+mod target;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use tyche::{
     Errno, HostLink, Mode, OpenError, Operation, Options, REQUESTS_MAX, Request, Volume, Why,
 };
-use tyche_engine::{Target, TargetExport, TargetOptions};
+use tyche_engine::Target;
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::tcp::{TcpOptions, TcpServer};
 use tyche_link::{Link, memory};
-use tyche_numa::Placement;
-use tyche_proto::wire::{ETHERTYPE, Name, Reason, Uuid};
-use tyche_proto::{BatchPolicy, TargetConfig};
+use tyche_proto::wire::{Reason, Uuid};
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
+
+use target::{options_of_target, target};
 
 const SIZE: u64 = 8 << 20;
-/// Longer than anything takes unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
 
-fn target(link: Box<dyn Link>) -> Target {
-    Target::start(options_of_target(link)).unwrap()
-}
-
-fn options_of_target(link: Box<dyn Link>) -> TargetOptions {
-    let name = |text| Name::new(text).unwrap();
-    TargetOptions {
-        target: TargetConfig {
-            uuid: Uuid::from_u128(1),
-            name: name("target"),
-            queue_size_max: 64,
-            damq_pages_max: 1024,
-            channels_max: 4,
-            batch: BatchPolicy::default(),
-        },
-        exports: vec![TargetExport {
-            name: name("disk"),
-            uuid: Uuid::from_u128(7),
-            generation: Uuid::from_u128(8),
-            store: Arc::new(MemoryStore::new(SIZE, 512).unwrap()),
-            shared: false,
-            hosts: Vec::new(),
-            last_writer: None,
-        }],
-        links: vec![link],
-        further_threads: Vec::new(),
-        placement: Placement::default(),
-        ethertype: ETHERTYPE,
-        spin: Duration::ZERO,
-        remember_writer: Box::new(|_, _| Ok(())),
-        renew_generation: Box::new(|_, _| Uuid::from_u128(9)),
-    }
+fn disk() -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::new(SIZE, 512).unwrap())
 }
 
 fn options(mode: Mode) -> Options {
@@ -75,7 +46,7 @@ fn open(mode: Mode, link: Box<dyn Link>) -> Volume {
 /// A target, and a volume open on it.
 fn pair(mode: Mode) -> (Target, Volume) {
     let (ours, theirs) = memory::pair(9014).unwrap();
-    (target(Box::new(theirs)), open(mode, Box::new(ours)))
+    (target(Box::new(theirs), disk()), open(mode, Box::new(ours)))
 }
 
 fn write(volume: &Volume, offset: u64, fill: u8, len: usize) -> Request {
@@ -112,7 +83,7 @@ fn what_is_written_is_read_in_all_modes_despite_losses() {
         let plan = FaultPlan::new();
         plan.set_drop_ppm(20_000);
         let theirs = FaultLink::new(theirs, 42, Side::Both, plan).unwrap();
-        let _target = target(Box::new(theirs));
+        let _target = target(Box::new(theirs), disk());
         let options = Options { hand_over, ..options(mode) };
         let link = HostLink { link: Box::new(ours), target: None };
         let volume = options.open_on(vec![vec![link]]).unwrap();
@@ -140,7 +111,7 @@ fn queues_of_a_session_are_driven_by_threads_of_their_own() {
     for mode in [Mode::Inline, Mode::Queue] {
         let (ours, theirs): (Vec<_>, Vec<_>) = (0..3).map(|_| memory::pair(9014).unwrap()).unzip();
         let mut theirs = theirs.into_iter().map(|link| Box::new(link) as Box<dyn Link>);
-        let mut all = options_of_target(theirs.next().unwrap());
+        let mut all = options_of_target(theirs.next().unwrap(), disk());
         all.links.extend(theirs);
         let target = Target::start(all).unwrap();
         let options = Options { queues: 3, ..options(mode) };
@@ -215,7 +186,7 @@ fn an_inline_volume_has_one_driver_at_a_time() {
     let (ours, theirs) = memory::pair(9014).unwrap();
     let plan = FaultPlan::new();
     let ours = FaultLink::new(ours, 1, Side::Both, plan.clone()).unwrap();
-    let (_target, volume) = (target(Box::new(theirs)), open(Mode::Inline, Box::new(ours)));
+    let (_target, volume) = (target(Box::new(theirs), disk()), open(Mode::Inline, Box::new(ours)));
     assert!(volume.wait_fd().is_none());
     let mut done = Vec::new();
     assert_eq!(volume.wait(&mut done, 1, 1, PATIENCE), Ok(0), "nothing in flight: no wait");
@@ -231,11 +202,7 @@ fn an_inline_volume_has_one_driver_at_a_time() {
                 }
             }
         });
-        let start = std::time::Instant::now();
-        while volume.poll(&mut done, 1) != Err(Why::Busy) {
-            assert!(start.elapsed() < PATIENCE, "the other thread drives");
-            std::thread::yield_now();
-        }
+        wait_until("the other thread drives", || volume.poll(&mut done, 1) == Err(Why::Busy));
         let refused = volume.submit(read(&volume, 0, 512), 2).unwrap_err();
         assert_eq!((refused.why, volume.in_flight()), (Why::Busy, 1));
         plan.heal();
@@ -251,9 +218,7 @@ fn the_descriptor_speaks_when_something_has_ended() {
         volume.submit(read(&volume, 0, 4096), token).unwrap();
         while volume.poll(&mut done, 8).unwrap() == 0 {
             let fd = volume.wait_fd().unwrap();
-            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-            let timeout = rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 };
-            assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "slept on a completion");
+            assert!(wait_readable(fd, PATIENCE), "slept on a completion");
         }
     }
     assert_eq!(done.len(), 200);
@@ -297,7 +262,7 @@ fn a_queue_serves_threads_that_submit_and_threads_that_wait() {
 fn why_a_volume_does_not_open_is_said() {
     for mode in [Mode::Inline, Mode::Queue] {
         let (ours, theirs) = memory::pair(9014).unwrap();
-        let _target = target(Box::new(theirs));
+        let _target = target(Box::new(theirs), disk());
         let wrong = Options { export: "dusk".to_owned(), ..options(mode) };
         let wrong = Options { timeout: Duration::from_secs(2), ..wrong };
         let error =
@@ -331,7 +296,7 @@ fn a_link_over_tcp_is_named_by_its_place() {
     let server = TcpServer::listen(&anywhere, &TcpOptions::default()).unwrap();
     // Named `tcp:ADDRESS:PORT`, with the port that the kernel chose.
     let place = server.name().to_owned();
-    let target = target(Box::new(server));
+    let target = target(Box::new(server), disk());
     let mut options = options(Mode::Inline);
     options.links = vec![place.clone()];
     let volume = options.open().unwrap();

@@ -6,52 +6,36 @@ mod harness;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{
-    BROADCAST, Cable, NAMES, PATIENCE, contents, frame, privileged, receive_all, send_all, wait,
-};
+use harness::{BROADCAST, Cable, NAMES, contents, frame, receive_all, send_all, wait};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::handover::{BATCHES, HandOverLink, hand_over};
 use tyche_link::memory::{self, MemoryLink};
 use tyche_link::tcp::{TcpOptions, TcpServer};
 use tyche_link::{HEAD, Link, Receiver, RxBatch};
+use tyche_testkit::alone;
+use tyche_testkit::leaks::{descriptors, threads};
+use tyche_testkit::need_root;
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const NOW: Duration = Duration::ZERO;
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Threads and descriptors belong to the whole process: one test at a time, and none before the
-/// threads of the last one have ended.
+/// One test at a time, and none before the threads of the last one have ended: threads and
+/// descriptors belong to the whole process.
 fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = alone::in_program();
     await_threads(0);
     alone
 }
 
-/// Receive threads of this process.
-fn threads() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    // A thread that ends between the two reads has no name.
-    let name = |task: io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
-    };
-    tasks.map(name).filter(|name| name.trim() == "tyche-receive").count()
-}
-
 /// Waits for threads: one gets its name when it runs, and may be listed briefly after it ended.
 fn await_threads(wanted: usize) {
-    let deadline = Instant::now() + PATIENCE;
-    while threads() != wanted {
-        assert!(Instant::now() < deadline, "{} receive threads", threads());
-        thread::yield_now();
-    }
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
+    let threads = || threads(std::process::id(), "tyche-receive").len();
+    wait_until(&format!("{wanted} receive threads run"), || threads() == wanted);
 }
 
 fn wrapped(link: impl Link + 'static, spin: Duration) -> HandOverLink {
@@ -279,9 +263,7 @@ fn a_panic_of_the_thread_is_an_error_of_the_link() {
 
 #[test]
 fn interfaces_come_and_go() {
-    if !privileged("interfaces_come_and_go") {
-        return;
-    }
+    need_root!();
     let _alone = alone();
     let cable = Cable::new(1500);
     let (mut a, mut b) = (wrapped(cable.open(0), NOW), wrapped(cable.open(1), NOW));

@@ -5,11 +5,11 @@
 
 mod harness;
 
-use harness::{
-    BROADCAST, Cable, NAMES, PATIENCE, frame, privileged, receive_all, send_all, send_raw, wait,
-};
+use harness::{BROADCAST, Cable, NAMES, frame, receive_all, send_all, send_raw, wait};
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, usable_interfaces};
 use tyche_link::{Link, Mac, RxBatch};
+use tyche_testkit::need_root;
+use tyche_testkit::wait::PATIENCE;
 
 const MTU: usize = 1500;
 /// The interface above the second end of the cable.
@@ -37,9 +37,7 @@ fn received_until_now(far: &mut PacketLink, near: &mut PacketLink) -> Vec<Vec<u8
 
 #[test]
 fn frames_of_a_macvlan_are_not_those_of_the_interface_below() {
-    if !privileged("frames_of_a_macvlan_are_not_those_of_the_interface_below") {
-        return;
-    }
+    need_root!();
     let cable = Cable::new(MTU);
     let (mut far, mut below) = (cable.open(0), cable.open(1));
     let mut above = add_macvlan(&cable);
@@ -56,9 +54,7 @@ fn frames_of_a_macvlan_are_not_those_of_the_interface_below() {
 
 #[test]
 fn the_filter_is_that_of_the_interface_that_has_the_name_now() {
-    if !privileged("the_filter_is_that_of_the_interface_that_has_the_name_now") {
-        return;
-    }
+    need_root!();
     const AT: usize = 20;
     const MARK: [u8; 4] = [1, 2, 3, 4];
     let cable = Cable::new(MTU);
@@ -89,9 +85,7 @@ fn the_filter_is_that_of_the_interface_that_has_the_name_now() {
 
 #[test]
 fn frames_of_a_vlan_that_is_not_here_are_nobodys() {
-    if !privileged("frames_of_a_vlan_that_is_not_here_are_nobodys") {
-        return;
-    }
+    need_root!();
     let cable = Cable::new(MTU);
     let (mut far, mut near) = (cable.open(0), cable.open(1));
     let plain = frame(near.mac(), far.mac(), 100, 2);
@@ -108,9 +102,7 @@ fn frames_of_a_vlan_that_is_not_here_are_nobodys() {
 
 #[test]
 fn what_arrives_at_a_member_is_the_bridges() {
-    if !privileged("what_arrives_at_a_member_is_the_bridges") {
-        return;
-    }
+    need_root!();
     let cable = Cable::new(MTU);
     let (mut far, mut member) = (cable.open(0), cable.open(1));
     cable.ip(1, &["link", "add", "name", ABOVE, "type", "bridge", "mcast_snooping", "0"]);

@@ -8,9 +8,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use harness::{BROADCAST, PATIENCE, contents, frame, receive_all, send_all, wait};
+use harness::{BROADCAST, contents, frame, receive_all, send_all, wait};
 use tyche_link::tcp::{FRAME_LEN_MAX, OUTPUT_BYTES, OpenError, TcpClient, TcpOptions, TcpServer};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const NOW: Duration = Duration::ZERO;
 const PREFIX: usize = 4;
@@ -256,13 +257,11 @@ fn impossible_lengths_end_their_connection_and_no_other() {
 
 /// Calls the link as a loop does, until it is connected again.
 fn await_up(client: &mut TcpClient) {
-    let deadline = Instant::now() + PATIENCE;
-    while let Err(error) = client.receive(&mut batch(1)) {
-        assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}");
-        assert!(Instant::now() < deadline, "{error}");
-        // No event signals that the other side listens again.
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the other side listens again", || {
+        let down = client.receive(&mut batch(1)).err();
+        assert!(down.as_ref().is_none_or(|it| it.kind() == ErrorKind::NetworkDown), "{down:?}");
+        down.is_none()
+    });
 }
 
 #[test]

@@ -8,11 +8,12 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use harness::{PATIENCE, contents, frame, receive_all, send_all, wait};
+use harness::{contents, frame, receive_all, send_all, wait};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::memory::{self, MemoryLink};
 use tyche_link::pcap::PcapLink;
 use tyche_link::{HEAD, Link, RxBatch, TxVectors};
+use tyche_testkit::wait::PATIENCE;
 
 const NOW: Duration = Duration::ZERO;
 

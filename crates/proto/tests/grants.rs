@@ -6,9 +6,10 @@ mod pair;
 
 use std::time::Duration;
 
-use pair::{FRAME_LEN, Pair, TARGET, random, seal, session};
+use pair::{FRAME_LEN, Pair, TARGET, seal, session};
 use tyche_proto::wire::{Accept, Content, Control, Reject, Uuid};
 use tyche_proto::{PortConfig, Session, SessionConfig};
+use tyche_testkit::random::Random;
 
 /// Connects another session to a target whose accepts are changed, and returns the pair when the
 /// target has answered as often as the session wants channels.
@@ -22,7 +23,7 @@ fn connect(channels: usize, mut change: impl FnMut(&mut Accept)) -> Pair {
     let config = SessionConfig { session: id, device: id, channels, ..session() };
     let port =
         PortConfig { frame_len_max: FRAME_LEN, rings: [64; 2], target: Some(TARGET), node: None };
-    pair.session = Session::new(config, &[port], random(9), pair.now);
+    pair.session = Session::new(config, &[port], Box::new(Random(9).numbers()), pair.now);
     let mut answers = 0;
     while answers < channels {
         pair.session.handle_timeout(pair.now);

@@ -12,7 +12,8 @@ use crate::{Result, cargo, root};
 
 /// The crates by layer, from top to bottom, by the names of their packages.
 const LAYERS: [&[&str]; 8] = [
-    &["tyche-lab"],
+    // Nothing depends on the top layer: the testkit is for tests only.
+    &["tyche-lab", "tyche-testkit"],
     &["tyche"],
     &["libtyche", "tyche-conformance", "tyche-console", "tyche-sim"],
     &["tyche-engine"],

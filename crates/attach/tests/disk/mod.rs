@@ -4,12 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Operation, PAGE, Request, Sink};
-
-/// The longest wait of any test.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 /// Threads that answer; with several, answers overtake each other.
 const WORKERS: usize = 3;
@@ -100,11 +97,8 @@ impl MemoryDisk {
 
     /// Waits until all buffers are back with the arena.
     pub(crate) fn wait_all_buffers_back(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.arena.claim(0, self.arena.pages() * PAGE).is_none() {
-            assert!(Instant::now() < deadline, "buffers were lost");
-            thread::yield_now();
-        }
+        let all = self.arena.pages() * PAGE;
+        wait_until("all buffers are back", || self.arena.claim(0, all).is_some());
     }
 
     /// Fails every request that touches `range`.

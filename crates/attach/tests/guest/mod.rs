@@ -5,9 +5,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserInflight, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
@@ -16,7 +15,7 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, MmapRegion};
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::disk::PATIENCE;
+use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
 
 pub(crate) const OK: u8 = 0;
 pub(crate) const IO_ERROR: u8 = 1;
@@ -224,10 +223,9 @@ impl Guest {
         self.frontend.set_vring_base(queue, 1).unwrap();
         self.frontend.set_vring_addr(queue, &config).unwrap();
         self.frontend.set_vring_kick(queue, &self.rings[queue].kick).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        while self.memory.load::<u16>(index, Ordering::SeqCst).unwrap() != 0 {
-            assert!(Instant::now() < deadline, "the queue does not run");
-        }
+        wait_until("the queue runs", || {
+            self.memory.load::<u16>(index, Ordering::SeqCst).unwrap() == 0
+        });
     }
 
     /// Stops a queue. Returns its next available entry.
@@ -381,9 +379,7 @@ impl Guest {
             assert!(Instant::now() < deadline, "the request is not answered");
             // SAFETY: the eventfd is open as long as the guest.
             let call = unsafe { BorrowedFd::borrow_raw(ring.call.as_raw_fd()) };
-            let mut fds = [PollFd::new(&call, PollFlags::IN)];
-            let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-            poll(&mut fds, Some(&second)).unwrap();
+            wait_readable(call, Duration::from_secs(1));
             let _ = ring.call.read();
         }
     }

@@ -20,10 +20,11 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{MemfdFlags, memfd_create};
 use tyche_attach::vhost_user::fuzzing::{Served, Virtqueue, serve};
 use tyche_block::{Disk, Operation};
+use tyche_testkit::{allocations, alone};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
+use super::Bytes;
 use super::ledger::Ledger;
-use super::{Bytes, allocations};
 
 /// The guest's memory: two regions adjacent at an odd address, and one after a hole.
 const REGIONS: [Range<usize>; 3] = [0..0x2001, 0x2001..0x9000, 0xa000..0xb000];
@@ -88,7 +89,7 @@ impl Guest {
 /// is no queue in `input`.
 pub(crate) fn check(input: &[u8]) -> Option<Outcome> {
     static GUEST: OnceLock<Guest> = OnceLock::new();
-    let turn = allocations::turn();
+    let _alone = alone::in_program();
     let guest = GUEST.get_or_init(Guest::new);
 
     let mut input = Bytes(input);
@@ -116,7 +117,7 @@ pub(crate) fn check(input: &[u8]) -> Option<Outcome> {
         write_through: flags & 4 != 0,
         in_flight,
     };
-    let (served, allocated) = allocations::during(&turn, || serve(queue, &guest.disk, STEPS_MAX));
+    let (served, allocated) = allocations::during(|| serve(queue, &guest.disk, STEPS_MAX));
     assert!(allocated <= ALLOCATED_MAX, "{allocated} bytes allocated");
     let executed = guest.ledger.take(PAYLOAD_MAX);
     let after = guest.store();

@@ -3,10 +3,14 @@
 
 #![allow(dead_code, reason = "each fuzz target uses a part")]
 
-pub(crate) mod allocations;
 pub(crate) mod guest;
 pub(crate) mod ledger;
 pub(crate) mod nbd;
+
+use tyche_testkit::allocations::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Takes fields off the front of bytes; `None` if they are too few.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);

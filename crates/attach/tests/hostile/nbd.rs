@@ -8,17 +8,17 @@
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::net::{SendFlags, send};
 use tempfile::TempDir;
 use tyche_attach::Attachment;
 use tyche_attach::nbd::{Ending, NbdServer};
 use tyche_block::Operation;
+use tyche_testkit::wait::{PATIENCE, wait_until};
+use tyche_testkit::{allocations, alone};
 
+use super::Bytes;
 use super::ledger::{self, Entry, Ledger};
-use super::{Bytes, allocations};
 
 /// The most bytes of an input: a socket takes that many without a reader.
 const INPUT_MAX: usize = 64 << 10;
@@ -26,9 +26,6 @@ const INPUT_MAX: usize = 64 << 10;
 /// Pages of the disk's arena. A quarter of it is the longest read or write.
 const PAGES: usize = 32;
 const PAYLOAD_MAX: u32 = 32 << 10;
-
-/// The longest time of the server for one client.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The most bytes that a connection allocates for any input: threads, tables and queues.
 const ALLOCATED_MAX: usize = 48 << 10;
@@ -91,17 +88,13 @@ impl Server {
 
     /// Waits until the server has no client.
     fn await_end(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.server.counts().connected > 0 {
-            assert!(Instant::now() < deadline, "a connection does not end");
-            thread::yield_now();
-        }
+        wait_until("all connections have ended", || self.server.counts().connected == 0);
     }
 }
 
 /// Sends `sent` to a server, and checks all its effects.
 pub(crate) fn check(sent: &[u8]) -> Session {
-    let turn = allocations::turn();
+    let _alone = alone::in_program();
     static SERVER: OnceLock<Server> = OnceLock::new();
     let server = SERVER.get_or_init(Server::start);
     let mut received = server.received.lock().unwrap();
@@ -109,7 +102,7 @@ pub(crate) fn check(sent: &[u8]) -> Session {
     let sent = &sent[..sent.len().min(INPUT_MAX)];
 
     let before = server.endings();
-    let ((), allocated) = allocations::during(&turn, || {
+    let ((), allocated) = allocations::during(|| {
         server.talk(sent, &mut received);
         server.await_end();
     });

@@ -8,40 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
-use crate::disk::PATIENCE;
-
-/// The interval of polling for state that only the kernel knows.
-const POLL: Duration = Duration::from_millis(5);
-
-/// Skips the test, with a message, where it can't run.
-macro_rules! skip_without_kernel {
-    () => {
-        if let Some(reason) = $crate::rig::missing() {
-            eprintln!("SKIPPED: {reason}");
-            return;
-        }
-    };
-}
-pub(crate) use skip_without_kernel;
-
-/// The reason why mounts are impossible here.
-pub(crate) fn missing() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        Some("not root")
-    } else if !Path::new("/dev/fuse").exists() {
-        Some("no /dev/fuse")
-    } else if !Path::new("/dev/loop-control").exists() {
-        Some("no /dev/loop-control")
-    } else {
-        None
-    }
-}
+use tyche_testkit::process;
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 /// Cleans up after a test.
 pub(crate) struct Rig {
@@ -89,11 +62,11 @@ impl Rig {
     /// Unmounts. Another test's child, between its fork and its exec, may briefly have a file of
     /// ours open.
     pub(crate) fn unmount(&self, path: &Path) {
-        let deadline = Instant::now() + PATIENCE;
-        while let Err(error) = unmount(path, UnmountFlags::NOFOLLOW) {
-            assert!(error == Errno::BUSY && Instant::now() < deadline, "unmount: {error}");
-            thread::sleep(POLL);
-        }
+        wait_until("it is unmounted", || {
+            let busy = unmount(path, UnmountFlags::NOFOLLOW).err();
+            assert!(busy.is_none_or(|error| error == Errno::BUSY), "{busy:?}");
+            busy.is_none()
+        });
     }
 }
 
@@ -115,40 +88,9 @@ fn backing_file(device: &Path) -> PathBuf {
     PathBuf::from(format!("/sys/block/{name}/loop/backing_file"))
 }
 
-/// Waits for a condition that no event signals.
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        thread::sleep(POLL);
-    }
-}
-
-/// Runs a program that must succeed, with a time limit. Returns its output.
+/// Runs a program that must succeed; returns its output.
 pub(crate) fn run(program: &str, args: &[&str]) -> String {
-    let (status, out) = run_any(program, args);
-    assert!(status, "{program} {args:?} failed: {out}");
-    out
-}
-
-/// Runs a program that must fail.
-pub(crate) fn run_err(program: &str, args: &[&str]) {
-    let (status, out) = run_any(program, args);
-    assert!(!status, "{program} {args:?} succeeded: {out}");
-}
-
-fn run_any(program: &str, args: &[&str]) -> (bool, String) {
-    let output = Command::new("timeout")
-        .arg("-s")
-        .arg("KILL")
-        .arg(PATIENCE.as_secs().to_string())
-        .arg(program)
-        .args(args)
-        .output()
-        .unwrap();
-    let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    let err = String::from_utf8_lossy(&output.stderr);
-    (output.status.success(), if output.status.success() { out } else { format!("{out}{err}") })
+    process::run(Command::new(program).args(args))
 }
 
 /// The plain system call `fallocate`; the error is its number.
@@ -245,38 +187,5 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
-    }
-}
-
-/// A shell script in a mount namespace of its own, with copies of the mounts at its start.
-pub(crate) struct Elsewhere(Child);
-
-impl Elsewhere {
-    /// Starts it, and waits for its copies, and for its line of output if it prints one.
-    pub(crate) fn start(script: &str) -> Self {
-        let mut child = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-c"])
-            .arg(format!("echo here; {script}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = 1 + usize::from(script.contains("echo"));
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        assert_eq!(stdout.lines().take(lines).count(), lines);
-        Self(child)
-    }
-
-    /// Tells it to end.
-    pub(crate) fn end(mut self) -> std::process::ExitStatus {
-        drop(self.0.stdin.take());
-        self.0.wait().unwrap()
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

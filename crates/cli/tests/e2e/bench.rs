@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::refusals::{expect, refused};
@@ -208,11 +208,9 @@ fn a_target_that_dies_ends_the_measurement() {
 #[test]
 fn a_target_that_stops_ends_the_measurement() {
     let rig = rig!(9000);
-    let stop = |target: Target| {
-        let pid = Pid::from_raw(target.pid().try_into().unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        let mut target = target;
-        wait_until("the target has ended", || !target.is_running());
+    let stop = |mut target: Target| {
+        target.process.signal(Signal::TERM);
+        target.process.end();
     };
     let (done, took) = interrupted(&rig, serve(&rig, false), &[], stop);
     expect(&done, &[], 6, &["lost while measuring", "the target ended the connection"]);

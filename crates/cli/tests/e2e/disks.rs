@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::refusals::refused;
 use crate::rig::{DISK, Rig, Side, rig, run, wait_until};
@@ -73,7 +73,7 @@ fn a_file_that_lost_blocks_is_reported_and_not_called_healthy() {
     refused(&rig, Side::Target, &["export", "resize", DISK, "64M"], 9, &shrunk);
     let text = list(&rig);
     assert!(text.contains("export disk of e2e: it has shrunk to 33554432 bytes"), "{text}");
-    kill_process(Pid::from_raw(target.pid() as i32).unwrap(), Signal::HUP).unwrap();
+    target.process.signal(Signal::HUP);
     wait_until("the log tells of it", || target.log().contains("it has shrunk"));
 
     disk.set_len(64 * MIB).unwrap();

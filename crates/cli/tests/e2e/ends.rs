@@ -2,15 +2,14 @@
 //! namespace with a copy of the mounts.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::refusals::expect;
-use crate::rig::{DISK, PATIENCE, Rig, Side, finish, rig, run, wait_until};
+use crate::rig::{DISK, PATIENCE, Rig, Running, Side, finish, rig, run, wait_until};
 
 const SIZE: u64 = 64 << 20;
 
@@ -46,27 +45,6 @@ fn bound(device: &Path) -> bool {
 
 fn make_file_system(device: &Path) {
     run(Command::new("mkfs.ext4").arg("-q").arg(device));
-}
-
-/// A process in a mount namespace of its own, with copies of the mounts at its start.
-struct Elsewhere(Child);
-
-impl Elsewhere {
-    fn start() -> Self {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 600"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -134,7 +112,7 @@ fn a_copy_of_the_mounts_in_another_namespace_keeps_no_session() {
     for kind in ["loop", "fuse"] {
         for force in [false, true] {
             let session = rig.connect_as(kind, &[]);
-            let _elsewhere = Elsewhere::start();
+            let _elsewhere = Running::with_copied_mounts("exec sleep 600");
             match force {
                 true => drop(session.disconnect_by_force()),
                 false => session.disconnect(),
@@ -151,11 +129,11 @@ fn a_file_system_that_is_mounted_in_another_namespace_is_named() {
     let session = rig.connect(&[]);
     make_file_system(&session.device);
     rig.mount(&session.device, "ro");
-    let elsewhere = Elsewhere::start();
+    let elsewhere = Running::with_copied_mounts("exec sleep 600");
     rig.unmount();
     let args = ["disconnect", DISK];
     let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
-    let umount = format!("nsenter -t {} -m umount", elsewhere.0.id());
+    let umount = format!("nsenter -t {} -m umount", elsewhere.id());
     expect(&done, &args, 9, &["in use", &umount]);
     assert_eq!(list(&rig)[0]["state"], "live");
     session.disconnect_by_force();

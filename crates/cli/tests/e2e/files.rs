@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use tyche_testkit::random::Random;
+
 /// Bytes in the longest file.
 const LEN_MAX: u64 = 8 << 20;
 
@@ -78,24 +80,5 @@ impl Files {
 
     fn content(&self, number: usize) -> Random {
         Random(self.seed ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
-    }
-}
-
-/// A fast generator whose states all follow from the seed (SplitMix64).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
-        for part in bytes.chunks_mut(8) {
-            part.copy_from_slice(&self.next().to_le_bytes()[..part.len()]);
-        }
     }
 }

@@ -14,8 +14,8 @@ use tyche_proto::wire::{
     Body, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, Flags, Header, Hello, Mac,
     Name, Ticket, Uuid, Versions,
 };
+use tyche_testkit::random::Random;
 
-use crate::files::Random;
 use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, Target, forged, rig};
 
 /// Environment variable with the seconds that the flood lasts.
@@ -301,7 +301,7 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
         before >> 10,
     );
     println!("the target rejects {}", rig.ask(&["stats"])["targets"][0]["links"][0]["rejects"]);
-    assert!(target.is_running(), "{}", target.log());
+    assert!(target.process.is_running(), "{}", target.log());
     assert!(accepted > 100, "tickets were good");
     assert!(growth < GROWTH_MAX, "{growth} bytes");
     // Only a measurement on an idle machine can tell the share.

@@ -11,8 +11,9 @@ use serde_json::Value;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_link::{HEAD, Link, Mac, TxVectors};
 use tyche_proto::wire::{self, COOKIE_AT, Checksum};
+use tyche_testkit::random::Random;
 
-use crate::files::{Files, Random};
+use crate::files::Files;
 use crate::filesystem::check_ext4;
 use crate::rig::{Cable, Side, rig, run};
 
@@ -42,7 +43,7 @@ struct Injector {
 impl Injector {
     fn new(cable: &Cable, from: Side, to: Mac) -> Self {
         let options = PacketOptions::new(cable.link(from));
-        let link = cable.on_thread(from, || PacketLink::open(&options)).unwrap();
+        let link = cable.end(from).on_thread(|| PacketLink::open(&options)).unwrap();
         Self { link, vectors: TxVectors::new(BATCH, 1), from, to, sent: 0 }
     }
 
@@ -202,7 +203,7 @@ fn garbage_is_counted_and_changes_nothing() {
         assert!(total + overruns >= RANDOM_FRAMES as u64, "{name} counts what is wrong");
         assert!(counts.len() > 5, "{name} tells reasons apart");
     }
-    assert!(target.is_running(), "{}", target.log());
+    assert!(target.process.is_running(), "{}", target.log());
     session.disconnect();
 
     let session = rig.connect(&["--read-only"]);

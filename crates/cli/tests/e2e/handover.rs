@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::files::Random;
+use tyche_testkit::leaks::threads;
+use tyche_testkit::random::Random;
+
 use crate::refusals::refused;
 use crate::rig::{Rig, Side, Target, rig, wait_until};
 
@@ -14,13 +16,6 @@ const TCP: &str = "tcp:127.0.0.1:8650";
 fn serve(rig: &Rig, hand_over: &str) -> Target {
     let export = format!("disk={}", rig.path("disk.img").display());
     rig.serve(&["--export", &export, hand_over])
-}
-
-/// The names of a process's threads.
-fn threads(pid: u32) -> Vec<String> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let comms = tasks.map(|task| task.unwrap().path().join("comm"));
-    comms.map(|comm| std::fs::read_to_string(comm).unwrap().trim().to_owned()).collect()
 }
 
 #[test]
@@ -38,7 +33,7 @@ fn a_disk_outlives_its_target_and_its_interface() {
     }
     for (pid, wanted) in [(target.pid(), "tyche-store"), (session.pid(), "tyche-complete")] {
         for wanted in ["tyche-receive", wanted] {
-            assert!(threads(pid).iter().any(|name| name == wanted), "{:?}", threads(pid));
+            assert!(threads(pid, "").iter().any(|name| name == wanted), "{:?}", threads(pid, ""));
         }
     }
     target.kill();
@@ -57,7 +52,7 @@ fn a_disk_outlives_its_target_and_its_interface() {
     drop(device);
     session.disconnect();
     let only_answers = rig.connect_as("fuse", &["--hand-over=complete"]);
-    let names = threads(only_answers.pid());
+    let names = threads(only_answers.pid(), "");
     let has = |name: &str| names.iter().any(|it| it == name);
     assert!(has("tyche-complete") && !has("tyche-receive"), "{names:?}");
     only_answers.disconnect();

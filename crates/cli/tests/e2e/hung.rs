@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::rig::{DISK, Rig, Session, Side, Target, rig, run, wait_until};
@@ -23,19 +23,15 @@ struct HungDisk<'a>(&'a Target);
 
 impl<'a> HungDisk<'a> {
     fn hang(target: &'a Target) -> Self {
-        kill_process(pid(target), Signal::STOP).unwrap();
+        target.process.signal(Signal::STOP);
         Self(target)
     }
 }
 
 impl Drop for HungDisk<'_> {
     fn drop(&mut self) {
-        let _ = kill_process(pid(self.0), Signal::CONT);
+        self.0.process.signal(Signal::CONT);
     }
-}
-
-fn pid(target: &Target) -> Pid {
-    Pid::from_raw(target.pid().cast_signed()).unwrap()
 }
 
 fn connect(rig: &Rig) -> Session<'_> {

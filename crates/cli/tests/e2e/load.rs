@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::files::Random;
+use tyche_testkit::random::Random;
+
 use crate::rig::wait_until;
 
 /// Bytes of a request: large enough that several links carry a part of each.

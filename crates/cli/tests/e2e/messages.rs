@@ -4,10 +4,10 @@
 use std::fs::{self, File};
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::refusals::{expect, refused};
-use crate::rig::{DISK, PATIENCE, Rig, Side, finish, rig, run, wait_until};
+use crate::rig::{DISK, PATIENCE, Rig, Running, Side, finish, rig, run, wait_until};
 
 const MIB: u64 = 1 << 20;
 
@@ -104,16 +104,16 @@ fn a_compromise_is_told_of_once_however_often_connecting_is_tried() {
     let args = ["connect", DISK, "--foreground", "--retry", "0.1", "--timeout", "0.5", "--link"];
     let log = rig.path("foreground.log");
     let mut command = rig.tyche(Side::Host, &[&args[..], &[rig.cable.link(Side::Host)]].concat());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
-    let mut child = command.spawn().unwrap();
+    command.stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+    let mut process = Running::start(&mut command);
     let said = |what: &str| fs::read_to_string(&log).unwrap().matches(what).count();
     wait_until("it has tried twice", || said("trying again") >= 2);
     let _target = rig.serve_file(64 * MIB);
     wait_until("it is connected", || said("connected") == 1);
     wait_until("it is listed", || rig.ask(&["list"])["sessions"][0]["state"] == "live");
     assert!(said("would be better") + said("a loop device over FUSE is used") <= 1);
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    child.wait().unwrap();
+    process.signal(Signal::TERM);
+    process.end();
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::files::Random;
+use tyche_testkit::random::Random;
+
 use crate::rig::{Rig, Session, finish, rig, run};
 
 const SIZE: u64 = 256 << 20;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::refusals::refused;
@@ -67,8 +67,7 @@ fn what_has_grown_by_other_means_is_found_when_asked_or_signalled() {
     wait_until("the file has grown", || size(&session.device) == 8 * MIB);
 
     disk.set_len(12 * MIB).unwrap();
-    let target = Pid::from_raw(target.pid().try_into().unwrap()).unwrap();
-    kill_process(target, Signal::HUP).unwrap();
+    target.process.signal(Signal::HUP);
     wait_until("the file has grown again", || size(&session.device) == 12 * MIB);
     let end = File::options().read(true).write(true).open(&session.device).unwrap();
     end.write_all_at(&[7; 512], 12 * MIB - 512).unwrap();

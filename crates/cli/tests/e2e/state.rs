@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sendto, socket_with};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::refusals::refused;
@@ -64,8 +64,7 @@ fn who_wrote_last_is_known_though_the_state_was_put_back() {
     let records = rig.path("state/targets/e2e/exports");
     let saved = rig.path("saved");
     run(Command::new("cp").arg("-a").arg(&records).arg(&saved));
-    let pid = Pid::from_raw(stale.pid().cast_signed()).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
+    stale.signal(Signal::STOP);
     target.kill();
 
     let target = rig.serve(&["--export", &export(&rig)]);
@@ -77,7 +76,7 @@ fn who_wrote_last_is_known_though_the_state_was_put_back() {
 
     let target = rig.serve(&["--export", &export(&rig)]);
     assert!(target.log().contains("is a copy"), "{}", target.log());
-    kill_process(pid, Signal::CONT).unwrap();
+    stale.signal(Signal::CONT);
     wait_until("the stale session is refused", || {
         let list = rig.ask(&["list"]);
         let sessions = list["sessions"].as_array().unwrap();
@@ -207,7 +206,7 @@ fn a_machine_that_is_put_back_to_an_earlier_state_tells_its_hosts() {
         message.extend_from_slice(&field.to_ne_bytes());
     }
     message.extend_from_slice(event);
-    rig.cable.on_thread(Side::Target, || {
+    rig.cable.end(Side::Target).on_thread(|| {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, Some(KOBJECT_UEVENT)).unwrap();
         let kernel = SocketAddrNetlink::new(0, 0);

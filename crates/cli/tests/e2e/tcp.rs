@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::files::Random;
+use tyche_testkit::random::Random;
+
 use crate::refusals::refused;
 use crate::rig::{Rig, Side, Target, rig};
 

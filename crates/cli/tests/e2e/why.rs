@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::rig::{DISK, Rig, Side, rig, run, wait_until};
+use crate::rig::{DISK, Rig, Running, Side, rig, run, wait_until};
 
 const SIZE: u64 = 64 << 20;
 /// A host that is not this machine.
@@ -72,7 +72,7 @@ fn an_export_that_another_host_holds_now() {
     let other = [&other[..], &["--host-id", OTHER_HOST, "--host-name", "other-host"]].concat();
     let other = [&other[..], &["--retry", "0.2"]].concat();
     let mut command = rig.tyche(Side::Host, &other);
-    let mut other = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let other = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
     wait_until("the other host has it", || {
         let target = &rig.ask(&["list"])["targets"][0];
         let sessions = target["exports"][0]["sessions"].as_array().cloned().unwrap_or_default();
@@ -91,7 +91,6 @@ fn an_export_that_another_host_holds_now() {
         list["sessions"].as_array().unwrap().iter().any(is_told)
     });
     println!("{list}");
-    other.kill().unwrap();
-    other.wait().unwrap();
+    drop(other);
     first.disconnect_by_force();
 }

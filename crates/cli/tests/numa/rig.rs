@@ -1,19 +1,18 @@
 //! Daemons in the machine with two nodes.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::sync::MutexGuard;
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tyche_block::Arena;
 use tyche_numa::{Node, Topology};
-
-/// Time limit: longer than anything takes on an emulated machine unless it is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+use tyche_testkit::alone;
+use tyche_testkit::process::{Running, run};
+pub(crate) use tyche_testkit::wait::wait_until;
 
 /// The target's interfaces; those of the host are called `h0` and `h1`.
 pub(crate) const TARGET: [&str; 2] = ["t0", "t1"];
@@ -29,16 +28,13 @@ impl Rig {
     /// # Panics
     /// On any other machine.
     pub(crate) fn new() -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
         let topology = Topology::read(Path::new("/sys")).unwrap();
         let nodes: Vec<_> = topology.nodes().collect();
         assert_eq!(nodes, [Node(0), Node(1)], "this is not the machine of cargo xtask numa");
         for (name, node) in [("t0", 0), ("t1", 1), ("h0", 0), ("h1", 1)] {
             assert_eq!(topology.node_of_interface(name), Some(Node(node)), "{name}");
         }
-        // A test that failed has reported it: a poisoned lock is fine.
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { dir: tempfile::tempdir().unwrap(), topology, _alone: alone }
+        Self { dir: tempfile::tempdir().unwrap(), topology, _alone: alone::in_program() }
     }
 
     /// The program, restricted to these CPUs if there are any.
@@ -58,17 +54,15 @@ impl Rig {
     }
 
     /// Serves memory on both interfaces.
-    pub(crate) fn serve(&self, cpus: Option<&str>, args: &[&str]) -> Daemon {
+    pub(crate) fn serve(&self, cpus: Option<&str>, args: &[&str]) -> Running {
         let fixed = ["serve", "--export", "disk=sparse:64M", "--name", "numa"];
         let links = TARGET.iter().flat_map(|link| ["--link", *link]);
         let args: Vec<_> = fixed.into_iter().chain(links).chain(args.iter().copied()).collect();
         let mut command = self.tyche(cpus, &args);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
+        let mut target = Running::start(command.stdout(Stdio::piped()));
+        let line = target.line();
         assert!(line.starts_with("tyche: serving "), "{line:?}");
-        Daemon { child, _stdout: stdout }
+        target
     }
 
     /// Connects the disk over these interfaces, as a file.
@@ -100,30 +94,8 @@ impl Rig {
 
 /// The JSON that a command prints.
 fn answer(command: &mut Command) -> Value {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
-    assert!(status.success(), "{command:?}: {stdout}{stderr}");
+    let stdout = run(command);
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
-}
-
-/// A running target.
-pub(crate) struct Daemon {
-    child: Child,
-    /// Kept open: the daemon may print more.
-    _stdout: BufReader<ChildStdout>,
-}
-
-impl Daemon {
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// A connected export.
@@ -137,15 +109,6 @@ impl Drop for Session<'_> {
     fn drop(&mut self) {
         let mut disconnect = self.rig.tyche(None, &["disconnect", "disk", "--force"]);
         let _ = disconnect.output();
-    }
-}
-
-/// Waits until a condition holds.
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

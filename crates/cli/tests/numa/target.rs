@@ -55,7 +55,7 @@ fn serve_and_look(rig: &Rig, cpus: Option<&str>, affinity: &str) -> Vec<String> 
     wait_until("both links have a channel", || {
         rig.target()["links"].as_array().unwrap().iter().all(live)
     });
-    misplaced(rig, target.pid())
+    misplaced(rig, target.id())
 }
 
 #[test]

@@ -9,9 +9,9 @@ use tyche_proto::{
     BatchPolicy, ChannelChoice, ExportId, Instant, OpId, Operation, Outgoing, PortConfig, Rules,
     Session, SessionConfig, SessionEvent, TargetId,
 };
+use tyche_testkit::random::Random;
 
 use crate::frames::{FRAME_LEN, PLAYED, SUBJECT};
-use crate::random;
 
 /// See the module.
 pub(crate) struct Host<R> {
@@ -51,7 +51,7 @@ impl<R: Rules> Host<R> {
         let port = PortConfig { frame_len_max, rings, target: None, node: None };
         let now = Instant(1_000_000);
         Self {
-            session: Session::new(session, &[port], Box::new(random(3)), now),
+            session: Session::new(session, &[port], Box::new(Random(3).numbers()), now),
             now,
             operations: BTreeMap::new(),
             sent: VecDeque::new(),

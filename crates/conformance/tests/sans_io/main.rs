@@ -10,20 +10,13 @@ use std::path::Path;
 
 use tyche_conformance::{Outcome, Role, Subject, Suite};
 use tyche_proto::{Rules, Sound};
-
-/// A generator of distinct numbers.
-fn random(mut state: u64) -> impl FnMut() -> u64 + Send + 'static {
-    move || {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        state ^ state >> 29
-    }
-}
+use tyche_testkit::random::Random;
 
 /// Runs all vectors, each against a new subject; returns the failures.
 fn failures<S: Subject>(role: Role, mut subject: impl FnMut() -> S) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let suite = Suite::read(&folder, role).unwrap();
-    let mut random = random(1);
+    let mut random = Random(1).numbers();
     let mut failed = Vec::new();
     for name in suite.names() {
         match suite.run(&name, &mut subject(), &mut random) {

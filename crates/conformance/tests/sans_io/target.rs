@@ -9,9 +9,9 @@ use tyche_proto::{
     Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing,
     Registry, Rules, TargetConfig,
 };
+use tyche_testkit::random::Random;
 
 use crate::frames::{FRAME_LEN, PLAYED, SUBJECT};
-use crate::random;
 
 const SIZE: usize = 1 << 20;
 /// See the module.
@@ -68,7 +68,7 @@ impl<R: Rules> Target<R> {
         }
         let config = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2] };
         Self {
-            listener: Listener::new(config, uuid, Box::new(random(2))),
+            listener: Listener::new(config, uuid, Box::new(Random(2).numbers())),
             registry,
             now: Instant(1_000_000),
             disks: (0..4).map(|number| (number, vec![0; SIZE])).collect(),

@@ -2,8 +2,10 @@
 //! with.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test file uses a part of it")]
 #![allow(unreachable_pub, reason = "it is compiled into every test file")]
+
+mod target;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,65 +13,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
-use tyche_engine::{Host, HostLink, HostOptions, Notice, Target, TargetExport, TargetOptions};
+use tyche_engine::{Host, HostLink, HostOptions, Notice};
 use tyche_link::Link;
 use tyche_link::memory::MemoryLink;
 use tyche_numa::Placement;
-use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig, TargetConfig, Writer};
-use tyche_store::Store;
+use tyche_proto::wire::{ETHERTYPE, Uuid};
+use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig};
+use tyche_testkit::random::Random;
+pub use tyche_testkit::wait::PATIENCE;
+
+pub use target::{name, options_of_target, target};
 
 pub const SIZE: u64 = 4 << 20;
-/// Longer than anything takes unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
-pub fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-thread_local! {
-    /// The last writer of this test's export: stored over restarts of its target.
-    static LAST_WRITER: Arc<Mutex<Option<Writer>>> = Arc::default();
-}
-
-pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
-    Target::start(options_of_target(link, store)).unwrap()
-}
-
-/// A target with one export.
-pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOptions {
-    let kept = LAST_WRITER.with(Arc::clone);
-    let export = TargetExport {
-        name: name("disk"),
-        uuid: Uuid::from_u128(7),
-        generation: Uuid::from_u128(8 + u128::from(store.losses())),
-        store,
-        shared: false,
-        hosts: Vec::new(),
-        last_writer: *kept.lock().unwrap(),
-    };
-    TargetOptions {
-        target: TargetConfig {
-            uuid: Uuid::from_u128(1),
-            name: name("target"),
-            queue_size_max: 64,
-            damq_pages_max: 1024,
-            channels_max: 4,
-            batch: BatchPolicy::default(),
-        },
-        exports: vec![export],
-        links: vec![link],
-        further_threads: Vec::new(),
-        placement: Placement::default(),
-        ethertype: ETHERTYPE,
-        spin: Duration::ZERO,
-        remember_writer: Box::new(move |_, writer| {
-            *kept.lock().unwrap() = Some(writer);
-            Ok(())
-        }),
-        renew_generation: Box::new(|_, _| Uuid::from_u128(9)),
-    }
-}
 
 /// A host on one link.
 pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOptions {
@@ -207,22 +162,6 @@ pub enum Data<'a> {
     None(u32),
     In(u32),
     Out(&'a [u8]),
-}
-
-/// A small generator: the same numbers for the same seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.below(256) as u8).collect()
-    }
 }
 
 /// Random requests on disjoint ranges, several at a time, against a copy in memory.

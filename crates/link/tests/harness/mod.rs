@@ -5,33 +5,23 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 #![allow(unreachable_pub, reason = "it is compiled into every test file")]
 
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::process::{self, Command};
+use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, interfaces};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
-
-/// The longest wait, however busy the machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+use tyche_testkit::net::{Namespace, lay_cable};
+use tyche_testkit::process::run;
+use tyche_testkit::random::Random;
+use tyche_testkit::wait::{PATIENCE, wait_readable};
 
 pub const ETHERTYPE: u16 = 0x88B5;
 pub const BROADCAST: Mac = [0xff; 6];
 
 /// A frame of `len` bytes whose content depends on its length and `seed`.
 pub fn frame(dst: Mac, src: Mac, len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9) ^ (len as u64) << 20 | 1;
-    let mut bytes: Vec<u8> = (0..len)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 56) as u8
-        })
-        .collect();
+    let mut bytes = Random(seed ^ (len as u64) << 32).bytes(len);
     bytes[..6].copy_from_slice(&dst);
     bytes[6..12].copy_from_slice(&src);
     bytes[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
@@ -67,13 +57,7 @@ pub fn contents(batch: &RxBatch) -> Vec<Vec<u8>> {
 
 /// Whether the link's descriptor becomes readable within `timeout`.
 pub fn wait(link: &impl Link, timeout: Duration) -> bool {
-    let fd = link.wait_fd();
-    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    let timeout = Timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap(),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    poll(&mut fds, Some(&timeout)).unwrap() > 0
+    wait_readable(link.wait_fd(), timeout)
 }
 
 /// Receives until `count` frames have come.
@@ -89,23 +73,9 @@ pub fn receive_all<L: Link>(link: &mut L, batch: &mut RxBatch, count: usize) -> 
     frames
 }
 
-/// Whether namespaces can be made here. Prints a message if not.
-pub fn privileged(test: &str) -> bool {
-    let root = rustix_is_root();
-    if !root {
-        println!("SKIPPED {test}: network namespaces need root");
-    }
-    root
-}
-
-fn rustix_is_root() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    status.lines().any(|line| line.starts_with("Uid:\t0\t0\t"))
-}
-
 /// Two namespaces joined by a veth pair, its ends called [`NAMES`].
 pub struct Cable {
-    namespaces: [String; 2],
+    namespaces: [Namespace; 2],
 }
 
 pub const NAMES: [&str; 2] = ["tyl0", "tyl1"];
@@ -116,44 +86,30 @@ impl Cable {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = |side| format!("tyl-{}-{number}{side}", process::id());
-        let cable = Self { namespaces: [name('a'), name('b')] };
-        for namespace in &cable.namespaces {
-            run("ip", &["netns", "add", namespace]);
-        }
+        let cable = Self { namespaces: ['a', 'b'].map(|side| Namespace::new(name(side))) };
         cable.plug(mtu);
         cable
     }
 
     /// Creates the interfaces and brings them up.
     pub fn plug(&self, mtu: usize) {
-        let [a, b] = &self.namespaces;
-        let mtu = mtu.to_string();
-        let first = ["-n", a, "link", "add", NAMES[0], "mtu", &mtu, "type", "veth"];
-        let second = ["peer", "name", NAMES[1], "mtu", &mtu, "netns", b];
-        run("ip", &[&first[..], &second[..]].concat());
-        self.ip(0, &["link", "set", NAMES[0], "up"]);
-        self.ip(1, &["link", "set", NAMES[1], "up"]);
+        let mtu = mtu.try_into().unwrap();
+        lay_cable([0, 1].map(|side| (&self.namespaces[side], NAMES[side], mtu)));
     }
 
     /// Runs `ip` in a namespace.
     pub fn ip(&self, side: usize, args: &[&str]) {
-        run("ip", &[&["-n", &self.namespaces[side]], args].concat());
+        self.namespaces[side].ip(args);
     }
 
     /// Runs `tc` in a namespace.
     pub fn tc(&self, side: usize, args: &[&str]) {
-        run("tc", &[&["-n", &self.namespaces[side]], args].concat());
+        run(self.namespaces[side].command("tc").args(args));
     }
 
     /// Runs `action` on a thread inside a namespace.
     pub fn inside<T: Send>(&self, side: usize, action: impl FnOnce() -> T + Send) -> T {
-        let namespace = File::open(format!("/run/netns/{}", self.namespaces[side])).unwrap();
-        let enter = || {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(namespace.as_fd(), kind).unwrap();
-            action()
-        };
-        thread::scope(|scope| scope.spawn(enter).join()).unwrap()
+        self.namespaces[side].on_thread(action)
     }
 
     /// Opens a link on one end.
@@ -174,15 +130,6 @@ impl Cable {
     }
 }
 
-impl Drop for Cable {
-    fn drop(&mut self) {
-        for namespace in &self.namespaces {
-            // Also after a failure half-way through the set-up.
-            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
-        }
-    }
-}
-
 /// Sends any frame, also one that no link would send.
 pub fn send_raw(interface: &str, frame: &[u8]) {
     let index = interfaces().unwrap().iter().find(|info| info.name == interface).unwrap().index;
@@ -198,10 +145,4 @@ pub fn send_raw(interface: &str, frame: &[u8]) {
         assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
         libc::close(fd);
     }
-}
-
-fn run(program: &str, args: &[&str]) {
-    let output = Command::new(program).args(args).output().expect("iproute2 is installed");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {}: {errors}", args.join(" "));
 }

@@ -11,8 +11,9 @@ use tyche_proto::wire::{
     Mac, PacketNumber, Reason, Rejection, Ticket, Uuid,
 };
 use tyche_proto::{Instant, Listener, ListenerConfig, ListenerEvent, Outgoing, Registry};
+use tyche_testkit::random::Random;
 
-use crate::pair::{self, FRAME_LEN, HOST, TARGET, name, registry_of, seal};
+use crate::pair::{FRAME_LEN, HOST, TARGET, name, registry_of, seal};
 
 pub const WRITER: ConnectFlags = ConnectFlags::NONE;
 pub const READER: ConnectFlags = ConnectFlags::READ_ONLY;
@@ -38,7 +39,7 @@ pub fn session(number: u128) -> Uuid {
 impl Door {
     pub fn new(shared: bool) -> Self {
         let config = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2] };
-        let listener = Listener::new(config, IDENTITY, pair::random(2));
+        let listener = Listener::new(config, IDENTITY, Box::new(Random(2).numbers()));
         let registry = registry_of(shared);
         let (not_kept, boots) = (None, Vec::new());
         Self { listener, registry, now: Instant(1_000_000), not_kept, boots, attempts: 0 }

@@ -12,7 +12,6 @@
 #![allow(dead_code, reason = "each fuzz target uses a part")]
 
 mod adversary;
-mod allocations;
 mod bytes;
 mod content;
 mod forgery;
@@ -28,12 +27,16 @@ use std::time::Duration;
 
 use tyche_proto::wire::{CommandFlags, Echo, Opcode, SECTOR_LEN, Status};
 use tyche_proto::{Operation, Rules};
+use tyche_testkit::allocations::Counting;
 
 use bytes::Bytes;
 use host::{Habits, Host};
 use target::Target;
 pub(crate) use world::Victim;
 use world::{LINKS, World};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Steps of one input.
 const STEPS_MAX: usize = 200;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tyche_proto::wire::{Event, Flags, Frame, Kind, Mac, Status};
 use tyche_proto::{Failure, Instant, Rules, Sound};
+use tyche_testkit::allocations;
 
 use super::adversary::Adversary;
-use super::allocations;
 use super::frames::split;
 use super::host::{Habits, Host};
 use super::ledger::Ledger;

@@ -11,6 +11,7 @@ use tyche_proto::{
     BatchPolicy, ChannelChoice, ExportConfig, ExportId, Instant, Listener, ListenerConfig,
     Outgoing, PortConfig, Registry, Session, SessionConfig, TargetConfig, TargetId,
 };
+use tyche_testkit::random::Random;
 
 pub const FRAME_LEN: usize = 1514;
 pub const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
@@ -82,14 +83,6 @@ pub fn registry_of(shared: bool) -> Registry {
     registry
 }
 
-/// Numbers that differ from each other.
-pub fn random(mut state: u64) -> Box<dyn FnMut() -> u64 + Send> {
-    Box::new(move || {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        state
-    })
-}
-
 /// The bytes of a frame; those of requests are zeroes.
 pub fn seal(out: &Outgoing, src: Mac) -> Vec<u8> {
     let parts = out.content.entries().iter().map(|entry| match entry {
@@ -107,8 +100,8 @@ impl Pair {
         let port = PortConfig { frame_len_max: FRAME_LEN, rings, target, node: None };
         let listener = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings };
         let mut pair = Self {
-            session: Session::new(config, &[port], random(1), now),
-            listener: Listener::new(listener, Uuid::from_u128(3), random(2)),
+            session: Session::new(config, &[port], Box::new(Random(1).numbers()), now),
+            listener: Listener::new(listener, Uuid::from_u128(3), Box::new(Random(2).numbers())),
             registry: registry_of(false),
             now,
             out: Outgoing::new(),

@@ -368,10 +368,8 @@ impl Drop for RingQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use tyche_block::PAGE;
+    use tyche_testkit::wait::{PATIENCE, wait_readable};
 
     use super::*;
     use crate::file::FileOptions;
@@ -390,9 +388,7 @@ mod tests {
     /// Takes the kernel's next answer before the queue sees it.
     fn intercept(queue: &mut RingQueue) -> Answer {
         queue.kick().unwrap();
-        let mut fds = [PollFd::from_borrowed_fd(queue.wait_fd().unwrap(), PollFlags::IN)];
-        let timeout = Timespec::try_from(Duration::from_secs(60)).unwrap();
-        assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1);
+        assert!(wait_readable(queue.wait_fd().unwrap(), PATIENCE));
         queue.enter(0).unwrap();
         queue.pop().expect("readable means that a completion waits")
     }

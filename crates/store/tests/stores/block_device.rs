@@ -12,6 +12,7 @@ use tempfile::NamedTempFile;
 use tyche_block::Operation;
 use tyche_store::file::{Direct, FileOptions, FileStore, OpenError};
 use tyche_store::{BackingError, ResizeError, Store};
+use tyche_testkit::needs::missing;
 
 use crate::drive::{Driver, WRITE, WRITE_FUA};
 use crate::file::temporary;
@@ -24,8 +25,8 @@ struct Loop {
 
 impl Loop {
     fn attach(file: &Path, arguments: &[&str]) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: a loop device needs root");
+        if let Some(reason) = missing(&["/dev/loop-control"]) {
+            println!("SKIPPED: {reason}");
             return None;
         }
         let output =

@@ -2,12 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tyche_block::{Arena, Completion, Errno, Extent, Operation, PAGE, Request};
 use tyche_store::{Queue, Store};
-
-/// The bound of every wait in these tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use tyche_testkit::wait::{PATIENCE, wait_readable};
 
 pub(crate) const WRITE: Operation = Operation::Write { fua: false };
 pub(crate) const WRITE_FUA: Operation = Operation::Write { fua: true };
@@ -49,8 +46,7 @@ impl Driver {
     /// Whether the queue's descriptor becomes readable within `timeout`.
     pub(crate) fn readable(&self, timeout: Duration) -> bool {
         let fd = self.queue.wait_fd().expect("a queue that can be slept on");
-        let timeout = Timespec::try_from(timeout).unwrap();
-        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout)).unwrap() == 1
+        wait_readable(fd, timeout)
     }
 
     /// Waits until nothing is in flight.
@@ -104,30 +100,5 @@ impl Driver {
     pub(crate) fn assert_nothing_is_lent(&self) {
         let all = self.arena.claim(0, self.arena.pages() * PAGE);
         assert!(all.is_some(), "a buffer has not come back");
-    }
-}
-
-/// A generator that needs no crate: `splitmix64`.
-pub(crate) struct Random(pub u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn chance(&mut self, one_in: u64) -> bool {
-        self.below(one_in) == 0
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(len).collect()
     }
 }

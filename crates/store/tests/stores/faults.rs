@@ -7,8 +7,9 @@ use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Faults, Kind, Rule};
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::wait::PATIENCE;
 
-use crate::drive::{Driver, PATIENCE, WRITE, WRITE_FUA};
+use crate::drive::{Driver, WRITE, WRITE_FUA};
 use crate::file::temporary;
 
 const SIZE: u64 = 1 << 20;

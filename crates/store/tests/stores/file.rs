@@ -8,8 +8,9 @@ use tempfile::NamedTempFile;
 use tyche_block::{Arena, Errno, Operation, PAGE};
 use tyche_store::file::{Direct, FileOptions, FileStore};
 use tyche_store::{BackingError, ResizeError, Store};
+use tyche_testkit::wait::PATIENCE;
 
-use crate::drive::{Driver, PATIENCE, WRITE};
+use crate::drive::{Driver, WRITE};
 
 const MIB: usize = 1 << 20;
 

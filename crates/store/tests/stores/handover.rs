@@ -11,8 +11,9 @@ use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::handover::HandOverStore;
 use tyche_store::memory::MemoryStore;
 use tyche_store::{Queue, ResizeError, Store};
+use tyche_testkit::wait::PATIENCE;
 
-use crate::drive::{Driver, PATIENCE, WRITE};
+use crate::drive::{Driver, WRITE};
 use crate::file::temporary;
 use crate::model;
 

@@ -6,8 +6,9 @@ use tyche_block::{Errno, Operation, PAGE};
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 use tyche_store::{ResizeError, Store};
+use tyche_testkit::random::Random;
 
-use crate::drive::{Driver, Random, WRITE};
+use crate::drive::{Driver, WRITE};
 
 /// Threads write whole pages of one byte across the borders of locks; no reader may see a page
 /// of two bytes.

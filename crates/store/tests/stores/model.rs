@@ -9,8 +9,9 @@ use tyche_store::Store;
 use tyche_store::fault::FaultStore;
 use tyche_store::file::{Direct, FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
+use tyche_testkit::random::Random;
 
-use crate::drive::{Driver, Random};
+use crate::drive::Driver;
 
 /// Bytes of every disk here: larger than the chunks of any store, and not round.
 pub(crate) const SIZE: u64 = (3 << 20) + (24 << 10);

@@ -6,8 +6,9 @@ use std::thread;
 
 use tyche_block::{Operation, PAGE};
 use tyche_store::file::{Direct, FileOptions, FileStore};
+use tyche_testkit::wait::PATIENCE;
 
-use crate::drive::{Driver, PATIENCE, WRITE};
+use crate::drive::{Driver, WRITE};
 use crate::file::temporary;
 
 const MIB: usize = 1 << 20;

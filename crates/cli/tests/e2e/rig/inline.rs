@@ -27,7 +27,7 @@ impl Rig {
     ) -> InlineHost {
         let open = |name: &&str| {
             let options = PacketOptions::new(*name);
-            let link = self.cable.on_thread(Side::Host, || PacketLink::open(&options)).unwrap();
+            let link = self.cable.end(Side::Host).on_thread(|| PacketLink::open(&options)).unwrap();
             HostLink { link: Box::new(link), target: None }
         };
         let identity = Uuid::new_v4();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::process::finish;
+use super::finish;
 
 /// Time limit for building it.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);

@@ -6,26 +6,25 @@
 
 mod inline;
 mod lab;
-mod process;
 mod stranger;
 mod wire;
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tyche_testkit::alone;
 
 pub(crate) use inline::{await_done, submit};
 pub(crate) use lab::LAB;
-pub(crate) use process::{Done, PATIENCE, finish, run, wait_readable, wait_until};
 pub(crate) use stranger::{Stranger, forged};
+pub(crate) use tyche_testkit::process::{Done, Running, finish, run};
+pub(crate) use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
 pub(crate) use wire::Cable;
 
 /// The export's name, unless a test sets another.
@@ -38,31 +37,13 @@ pub(crate) enum Side {
     Host,
 }
 
-/// Why such tests cannot run on this machine.
-fn missing() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        Some("network namespaces and mounts need root")
-    } else if !Path::new("/dev/fuse").exists() {
-        Some("no /dev/fuse")
-    } else if !Path::new("/dev/loop-control").exists() {
-        Some("no /dev/loop-control")
-    } else {
-        None
-    }
-}
-
 /// Makes the rig of a test, with a cable of the given MTU, or without any. On a machine where the
 /// test cannot run, prints why and ends the test.
 macro_rules! rig {
-    (@ $mtu:expr) => {
-        match $crate::rig::Rig::new($mtu) {
-            Ok(rig) => rig,
-            Err(reason) => {
-                println!("SKIPPED: {reason}");
-                return;
-            }
-        }
-    };
+    (@ $mtu:expr) => {{
+        tyche_testkit::need_root!("/dev/fuse", "/dev/loop-control");
+        $crate::rig::Rig::new($mtu)
+    }};
     () => {
         rig!(@ None)
     };
@@ -86,21 +67,16 @@ pub(crate) struct Rig {
 struct Daemons(PathBuf);
 
 impl Rig {
-    pub(crate) fn new(mtu: Option<u32>) -> Result<Self, &'static str> {
-        if let Some(reason) = missing() {
-            return Err(reason);
-        }
+    pub(crate) fn new(mtu: Option<u32>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let tag = format!("tyche-e2e-{}-{number}", std::process::id());
-        let lock = std::env::temp_dir().join("tyche-e2e.lock");
-        let alone = File::create(lock).unwrap();
-        flock(&alone, FlockOperation::LockExclusive).unwrap();
+        let alone = alone::on_machine("tyche-e2e");
         // On a disk: the tests use direct I/O and sparse files.
         let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
         let daemons = Daemons(dir.path().to_owned());
         let cable = mtu.map_or_else(|| Cable::none(&tag), |mtu| Cable::lay(&tag, mtu));
-        Ok(Self { daemons, cable, dir, _alone: alone })
+        Self { daemons, cable, dir, _alone: alone }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -121,7 +97,7 @@ impl Rig {
 
     /// Any command at one end of the cable.
     pub(crate) fn at(&self, side: Side, program: &Path, args: &[&str]) -> Command {
-        let mut command = self.cable.inside(side, program);
+        let mut command = self.cable.end(side).command(program);
         command.args(args).env("TYCHE_RUNTIME_DIR", self.path("run"));
         command.env("TYCHE_STATE_DIR", self.path("state"));
         command
@@ -149,9 +125,9 @@ impl Rig {
         let log = self.path("target.log");
         let log_file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = self.tyche(Side::Target, &[&fixed, args].concat());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
-        let mut target = Target { child: command.spawn().unwrap(), log };
-        let line = target.first_line();
+        command.stdout(Stdio::piped()).stderr(log_file);
+        let mut target = Target { process: Running::start(&mut command), log };
+        let line = target.process.line();
         assert!(line.starts_with("tyche: serving "), "{line:?}; {}", target.log());
         target
     }
@@ -303,48 +279,22 @@ impl Daemons {
 
 /// A running target.
 pub(crate) struct Target {
-    child: Child,
+    pub(crate) process: Running,
     log: PathBuf,
 }
 
 impl Target {
-    fn first_line(&mut self) -> String {
-        let stdout = self.child.stdout.as_mut().unwrap();
-        let mut line = Vec::new();
-        let mut byte = [0];
-        while !line.ends_with(b"\n") {
-            assert!(wait_readable(&stdout, PATIENCE), "the target does not serve");
-            if stdout.read(&mut byte).unwrap() == 0 {
-                break;
-            }
-            line.push(byte[0]);
-        }
-        String::from_utf8(line).unwrap()
-    }
-
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
     /// Kills the target as a power failure would.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn kill(self) {
+        drop(self);
     }
 }
 

@@ -7,7 +7,7 @@ use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_link::{HEAD, Link, RxBatch, TxVectors};
 use tyche_proto::wire::{Content, Control, ETHERTYPE, Frame, HEAD_LEN, Header, Mac};
 
-use super::{Cable, PATIENCE, Side, run};
+use super::{Cable, PATIENCE, Side};
 
 /// Frames sent or received at once.
 const BATCH: usize = 64;
@@ -29,9 +29,9 @@ impl Stranger {
              device {name} priority 0; }}; add rule netdev {name} hear ether type \
              {ETHERTYPE:#06x} meta pkttype set host"
         );
-        run(cable.inside(Side::Host, "nft").arg(rules));
+        cable.end(Side::Host).nft(&rules);
         let options = PacketOptions::new(name);
-        let link = cable.on_thread(Side::Host, || PacketLink::open(&options)).unwrap();
+        let link = cable.end(Side::Host).on_thread(|| PacketLink::open(&options)).unwrap();
         Self { link, rx: RxBatch::new(BATCH, PAYLOAD_MAX), tx: TxVectors::new(BATCH, 1) }
     }
 
@@ -74,7 +74,7 @@ impl Stranger {
 
     /// Waits up to `limit` for frames.
     pub(crate) fn wait(&self, limit: Duration) -> bool {
-        super::wait_readable(&self.link.wait_fd(), limit)
+        super::wait_readable(self.link.wait_fd(), limit)
     }
 }
 

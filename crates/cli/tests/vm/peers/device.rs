@@ -5,7 +5,7 @@ use std::process::Stdio;
 use tempfile::NamedTempFile;
 
 use crate::attachment::{Attachment, Kernel};
-use crate::rig::{Guest, MIB, PATIENCE, Process, Rig, Session, Shape, Target};
+use crate::rig::{Guest, MIB, PATIENCE, Rig, Running, Session, Shape, Target};
 
 /// Size of each device.
 const SIZE_MIB: u32 = 64;
@@ -25,7 +25,7 @@ pub(super) struct Device {
 
 /// The servers, dropped in this order.
 pub(super) struct Bench {
-    servers: Vec<Process>,
+    servers: Vec<Running>,
     _target: Target,
     nvmet: Guest,
     _memory: NamedTempFile,
@@ -46,8 +46,7 @@ impl Bench {
         let vblade = ["0", "0", "br0", memory.path().to_str().unwrap()];
         let servers = [("nbdkit", &nbdkit[..]), ("vblade", &vblade)].map(|(program, args)| {
             let mut command = rig.command(program);
-            command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
-            Process(command.spawn().unwrap())
+            Running::start(command.args(args).stdout(Stdio::null()))
         });
         let nvmet = rig.boot(1, &Shape::from(Kernel::V6_12));
         nvmet.run(&format!(

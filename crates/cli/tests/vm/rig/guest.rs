@@ -9,14 +9,14 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::segment::{MTU, cable};
-use super::{Process, Rig, console, wait_until};
+use super::{Rig, Running, console, wait_until};
 use crate::attachment::Kernel;
 
 /// Time limit for anything that is neither stuck nor a lot of work, in an emulated machine.
@@ -42,7 +42,7 @@ impl From<Kernel> for Shape {
 
 /// A running guest.
 pub(crate) struct Guest {
-    _qemu: Process,
+    _qemu: Running,
     dir: PathBuf,
     line: UnixStream,
     ended: Arc<Ended>,
@@ -88,13 +88,12 @@ impl Guest {
         let mut command = rig.command("qemu-system-x86_64");
         arguments(&mut command, &dir, number, shape);
         let log = File::create(dir.join("qemu.log")).unwrap();
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let mut qemu = Process(command.spawn().unwrap());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        let mut qemu = Running::start(&mut command);
         let mut line = None;
         wait_until("the emulator listens", || {
-            let status = qemu.0.try_wait().unwrap();
-            let log = fs::read_to_string(dir.join("qemu.log")).unwrap();
-            assert!(status.is_none(), "qemu: {log}");
+            let is_running = qemu.is_running();
+            assert!(is_running, "qemu: {}", fs::read_to_string(dir.join("qemu.log")).unwrap());
             line = UnixStream::connect(dir.join("line")).ok();
             line.is_some()
         });

@@ -4,12 +4,13 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::process::{Done, finish, run};
-use super::{PATIENCE, Process, Rig, console};
+use tyche_testkit::process::{Done, finish};
+
+use super::{PATIENCE, Rig, Running, console, run};
 use crate::attachment::Kernel;
 
 /// Modules for the root file system.
@@ -56,7 +57,7 @@ poweroff -f
 
 /// A running machine.
 pub(crate) struct Machine {
-    qemu: Process,
+    qemu: Running,
     dir: PathBuf,
 }
 
@@ -100,8 +101,8 @@ impl Machine {
         command.arg("-kernel").arg(kernel.image().join("vmlinux")).arg("-initrd").arg(initrd);
         command.args(["-append", "console=ttyS0 loglevel=5 panic=-1 mitigations=off tsc=reliable"]);
         let log = File::create(dir.join("qemu.log")).unwrap();
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        Self { qemu: Process(command.spawn().unwrap()), dir }
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        Self { qemu: Running::start(&mut command), dir }
     }
 
     /// Waits until the console shows a line.
@@ -116,7 +117,7 @@ impl Machine {
     /// Waits for the machine's end, which must be successful.
     pub(crate) fn end(mut self) {
         self.await_line("END");
-        assert!(self.qemu.0.wait().unwrap().success(), "{}", self.said());
+        assert!(self.qemu.end().success(), "{}", self.said());
         let console = self.console();
         assert!(!console.contains("BROKEN") && !console.contains("I/O error"), "{console}");
         assert_eq!(console::alarms(&console), [""; 0], "{console}");

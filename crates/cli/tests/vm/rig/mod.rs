@@ -11,8 +11,6 @@
 mod console;
 mod guest;
 mod machine;
-#[path = "../../e2e/rig/process.rs"]
-mod process;
 mod segment;
 mod session;
 mod target;
@@ -20,18 +18,19 @@ mod target;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use tyche_testkit::alone;
 
 pub(crate) use guest::{Guest, Job, PATIENCE, Shape};
 pub(crate) use machine::{Machine, is_in_order};
-pub(crate) use process::{run, wait_readable, wait_until};
 pub(crate) use segment::HOST;
 use segment::Segment;
 pub(crate) use session::Session;
 pub(crate) use target::Target;
+pub(crate) use tyche_testkit::process::{Running, run};
+pub(crate) use tyche_testkit::wait::{wait_readable, wait_until};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -50,8 +49,7 @@ impl Rig {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let tag = format!("tyche-vm-{}-{number}", std::process::id());
-        let alone = File::create(std::env::temp_dir().join("tyche-vm.lock")).unwrap();
-        flock(&alone, FlockOperation::LockExclusive).unwrap();
+        let alone = alone::on_machine("tyche-vm");
         // On a disk: the tests use sparse files.
         let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
         let rig = Self { segment: Segment::new(&tag), dir, _alone: alone };
@@ -128,16 +126,6 @@ impl Rig {
         command.env("TYCHE_RUNTIME_DIR", self.path("run"));
         command.env("TYCHE_STATE_DIR", self.path("state"));
         command
-    }
-}
-
-/// A process that is killed when dropped.
-pub(crate) struct Process(pub(crate) Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -1,9 +1,10 @@
 //! A network namespace with a bridge, and a cable for each guest.
 
-use std::path::Path;
 use std::process::Command;
 
-use super::process::run;
+use tyche_testkit::net::Namespace;
+
+use super::run;
 
 /// Number of cables.
 pub(super) const CABLES: u8 = 2;
@@ -15,12 +16,11 @@ pub(crate) const HOST: &str = "host0";
 pub(super) const MTU: &str = "9000";
 
 /// The namespace, named after the test.
-pub(super) struct Segment(String);
+pub(super) struct Segment(Namespace);
 
 impl Segment {
     pub(super) fn new(tag: &str) -> Self {
-        let segment = Self(tag.to_owned());
-        run(Command::new("ip").args(["netns", "add", tag]));
+        let segment = Self(Namespace::new(tag));
         // IPv6 is off: the kernel's own frames would be noise.
         let quiet = "net.ipv6.conf.default.disable_ipv6=1";
         run(segment.inside("sysctl").args(["--quiet", "--write", quiet]));
@@ -50,33 +50,25 @@ impl Segment {
     /// Drops every frame with data on its way to a guest (PROTOCOL.md, "Kinds").
     pub(super) fn starve(&self, number: u8) {
         let cable = cable(number);
-        run(self.inside("nft").arg(format!(
+        self.0.nft(&format!(
             "add table netdev starved; add chain netdev starved {cable} {{ type filter hook egress \
              device {cable} priority 0; }}; add rule netdev starved {cable} ether type 0x88b5 \
              @ll,120,8 0x11 drop"
-        )));
+        ));
     }
 
     /// Undoes [`starve`](Self::starve).
     pub(super) fn feed(&self) {
-        run(self.inside("nft").arg("delete table netdev starved"));
+        self.0.nft("delete table netdev starved");
     }
 
     fn ip(&self, args: &[&str]) {
-        run(Command::new("ip").args(["-n", &self.0]).args(args));
+        self.0.ip(args);
     }
 
-    /// A command in the network namespace; its other namespaces are the machine's.
-    pub(super) fn inside(&self, program: impl AsRef<Path>) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.0)).arg("--").arg(program.as_ref());
-        command
-    }
-}
-
-impl Drop for Segment {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    /// A command in the network namespace.
+    pub(super) fn inside(&self, program: &str) -> Command {
+        self.0.command(program)
     }
 }
 

@@ -1,18 +1,17 @@
 //! A target on this machine.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::segment::BRIDGE;
-use super::{Process, Rig};
+use super::{Rig, Running};
 
 /// A running `tyche serve`.
 pub(crate) struct Target {
-    process: Process,
+    process: Running,
     log: PathBuf,
 }
 
@@ -24,12 +23,9 @@ impl Target {
         let mut command = rig.command(rig.program());
         command.args(["serve", "--name", "vm", "--link", BRIDGE]);
         command.args(exports.iter().flat_map(|it| ["--export", it])).args(args);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        let mut child = command.spawn().unwrap();
-        let stdout = child.stdout.take().unwrap();
-        let target = Self { process: Process(child), log };
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
+        command.stdout(Stdio::piped()).stderr(stderr);
+        let mut target = Self { process: Running::start(&mut command), log };
+        let line = target.process.line();
         assert!(line.starts_with("tyche: serving "), "{line:?}; {}", target.log());
         target
     }
@@ -40,7 +36,7 @@ impl Target {
 
     /// Makes the target look at the size of its file.
     pub(crate) fn hang_up(&self) {
-        kill_process(Pid::from_child(&self.process.0), Signal::HUP).unwrap();
+        self.process.signal(Signal::HUP);
     }
 
     /// Kills the target as a power failure would.

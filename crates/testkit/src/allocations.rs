@@ -1,19 +1,24 @@
-//! Counts the memory that a thread holds, so that frames can be shown not to decide it.
+//! An allocator that counts, to show that bytes from outside do not determine what is allocated.
+//!
+//! A test program counts if it has `#[global_allocator] static ALLOCATOR: Counting = Counting;`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-struct Counting;
+/// The system's allocator, with counters.
+#[derive(Debug)]
+pub struct Counting;
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+/// Bytes ever allocated, by all threads.
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// Bytes that this thread has taken and not given back.
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-fn count(bytes: isize) {
+fn hold(bytes: isize) {
     // The thread may be about to end: then nobody asks any more.
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
@@ -21,13 +26,14 @@ fn count(bytes: isize) {
 // SAFETY: the system's allocator does the work; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size().cast_signed());
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        hold(layout.size().cast_signed());
         // SAFETY: the caller's promises are those that the system's allocator asks for.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count(-layout.size().cast_signed());
+        hold(-layout.size().cast_signed());
         // SAFETY: as above.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -35,6 +41,13 @@ unsafe impl GlobalAlloc for Counting {
 
 /// Bytes that this thread has taken and not given back. Can be less than zero where another thread
 /// has taken them.
-pub(crate) fn held() -> isize {
+pub fn held() -> isize {
     HELD.with(Cell::get)
+}
+
+/// Runs `act`, and returns the bytes that all threads have allocated meanwhile.
+pub fn during<T>(act: impl FnOnce() -> T) -> (T, usize) {
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    let result = act();
+    (result, ALLOCATED.load(Ordering::Relaxed) - before)
 }

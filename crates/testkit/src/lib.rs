@@ -1,0 +1,13 @@
+//! What tests of several crates share. Only tests depend on it, and it depends on no crate of ours,
+//! so that the tests of every crate can use it. Its functions panic where a test would.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+pub mod allocations;
+pub mod alone;
+pub mod leaks;
+pub mod needs;
+pub mod net;
+pub mod process;
+pub mod random;
+pub mod wait;
