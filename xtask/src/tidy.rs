@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::{Result, root};
 
 /// Maximum number of lines in a source file.
-const LINES_MAX: usize = 800;
+const LINES_MAX: usize = 600;
 /// Maximum number of characters in a line of code, comments and texts included, which rustfmt does
 /// not break.
 const COLUMNS_MAX: usize = 100;

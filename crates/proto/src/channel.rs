@@ -22,7 +22,7 @@ use crate::ring::{Arrival, RxRing, TxRing};
 use crate::rtt::Rtt;
 use crate::rules::{Rules, Unchecked};
 use crate::stats::ChannelStats;
-use crate::time::{Instant, earliest};
+use crate::time::Instant;
 
 /// How long an ack may wait for a frame that carries it. Lower: more pure acks for slow disks.
 /// Higher: the sender's retransmission timer has to wait longer, too.
@@ -591,13 +591,12 @@ impl<R: Rules> Channel<R> {
             Acking::Due(at) => Some(at),
             Acking::Now => Some(Instant(0)),
         };
-        let keep_alive = self.sent_at.plus_ns(self.config.keep_alive_ns / 3);
-        let dead = self.heard_at.plus_ns(self.config.keep_alive_ns);
-        let timers = earliest(earliest(self.nack_at, self.retransmit_at), acking);
-        let timers = earliest(timers, self.batching.poll_timeout());
+        let keep_alive = self.config.keep_alive_ns;
+        let last = self.sent_at.plus_ns(keep_alive / 3).min(self.heard_at.plus_ns(keep_alive));
         let unheard = self.asked_at.filter(|_| !self.is_heard).map(|at| at + UNHEARD_INTERVAL);
-        let timers = earliest(timers, unheard);
-        let timers = if self.asking { Some(Instant(0)) } else { timers };
-        timers.map_or(keep_alive, |at| at.min(keep_alive)).min(dead)
+        let asking = self.asking.then_some(Instant(0));
+        let batching = self.batching.poll_timeout();
+        let timers = [self.nack_at, self.retransmit_at, batching, acking, unheard, asking];
+        timers.into_iter().flatten().fold(last, Instant::min)
     }
 }

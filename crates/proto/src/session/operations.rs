@@ -15,7 +15,8 @@ pub(super) struct Operations {
     table: Box<[Option<Op>]>,
     /// By operation, if configured: the stage times of its piece that ended last.
     exchanges: Option<Box<[Option<Exchange>]>>,
-    free: VecDeque<u32>,
+    /// Last in, first out: what was used last is still in the cache.
+    free: Vec<u32>,
     /// Operations with pieces to be issued (round robin).
     pending: VecDeque<u32>,
     /// Pieces of lost channels, to be issued before all others.
@@ -83,20 +84,21 @@ impl Operations {
         Self {
             table: vec![None; len as usize].into(),
             exchanges: exchanges.then(|| vec![None; len as usize].into()),
-            free: (0..len).collect(),
+            free: (0..len).rev().collect(),
             pending: VecDeque::with_capacity(len as usize),
             reissued: VecDeque::new(),
         }
     }
 
     /// Takes an operation, whose memory is on `node`; `None` if there is no room.
+    #[inline]
     pub(super) fn begin(
         &mut self,
         now: Instant,
         operation: Operation,
         node: Option<u16>,
     ) -> Option<u32> {
-        let index = self.free.pop_front()?;
+        let index = self.free.pop()?;
         self.table[index as usize] = Some(Op {
             operation,
             node,
@@ -138,17 +140,19 @@ impl Operations {
     }
 
     /// Notes that the [next](Self::next) piece was issued.
+    #[inline]
     pub(super) fn issued(&mut self, piece: &Piece) {
-        if self.reissued.pop_front().is_some() {
+        if !self.reissued.is_empty() {
+            self.reissued.pop_front();
             return;
         }
         let op = self.op_mut(piece.op);
         op.issued += piece.len.max(1);
         op.pieces += 1;
-        let is_issued = op.is_issued();
-        self.pending.pop_front();
-        if !is_issued {
-            self.pending.push_back(piece.op);
+        if op.is_issued() {
+            self.pending.pop_front();
+        } else {
+            self.pending.rotate_left(1);
         }
     }
 
@@ -184,7 +188,7 @@ impl Operations {
             }
             Progress::Done(status) => {
                 self.table[piece.op as usize] = None;
-                self.free.push_back(piece.op);
+                self.free.push(piece.op);
                 Some((operation, status))
             }
         }

@@ -8,15 +8,12 @@ use std::time::Duration;
 
 use tyche_store::Store;
 use tyche_store::file::{FileOptions, FileStore, OpenError};
+use tyche_testkit::wait;
 
 use crate::drive::{Driver, WRITE};
 use crate::file::temporary;
 
 const HOLDER: &str = "TYCHE_STORE_TEST_HOLD";
-
-/// The usual patience: the kernel may be busy with a dead process's writes, and a child that another
-/// test has just forked holds all that this process held, until it executes its program.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn within(lock_wait: Duration, read_only: bool) -> FileOptions {
     FileOptions { read_only, lock_wait, ..FileOptions::default() }
@@ -48,8 +45,9 @@ fn one_writer_or_many_readers() {
     drop(writer);
     open(false).expect_err("a queue may still write");
     drop(queue);
+    // A child that another test has just forked holds the lock, too, until it executes its program.
     let open_when_free = |read_only| {
-        FileStore::open(file.path(), &within(PATIENCE, read_only)).expect("it is free soon")
+        FileStore::open(file.path(), &within(wait::PATIENCE, read_only)).expect("it is free soon")
     };
     let readers = [open_when_free(true), open_when_free(true)];
     open(false).expect_err("readers keep writers out");
@@ -98,7 +96,8 @@ fn a_killed_writer_is_named_while_it_lives_and_followed_when_its_writes_are_out(
         let error = FileStore::open(file.path(), &at_once(false)).expect_err("in use");
         assert_eq!(holder_of(&error), Some(child.id()), "{error}");
         child.kill().unwrap();
-        let store = FileStore::open(file.path(), &within(PATIENCE, false)).unwrap();
+        // The kernel may be busy with the dead process's writes.
+        let store = FileStore::open(file.path(), &within(wait::PATIENCE, false)).unwrap();
         child.wait().unwrap();
         // No write of the old process arrives from now on.
         let mut driver = Driver::new(&store, 1);
