@@ -64,7 +64,8 @@ impl Admissions {
     }
 }
 
-/// A link's loop, as other threads reach it.
+/// A link's loop, as other threads reach it: apart from the others in the processors' caches.
+#[repr(align(128))]
 pub(super) struct Caller {
     pub(super) doorbell: Doorbell,
     /// Whether the registry names channels of this link to close, or to probe. Changes only while
