@@ -9,10 +9,11 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
-use crate::{Result, cargo, packages, root, target_dir};
+use crate::bench_program::{self, output};
+use crate::{Result, packages, root, target_dir};
 
 /// Instructions per operation, one case a line.
 const SNAPSHOT: &str = "crates/proto/benches/instructions/counts.txt";
@@ -27,7 +28,8 @@ const NEEDS: &[packages::Need] = &[("valgrind", "valgrind")];
 /// Counts and compares, or rewrites the snapshot; false if a count is wrong.
 pub(crate) fn run(bless: bool) -> Result<bool> {
     packages::install(NEEDS)?;
-    let (compiler, program) = (Compiler::installed()?, build()?);
+    let (compiler, program) =
+        (Compiler::installed()?, bench_program::build("tyche-proto", "instructions")?);
     let dir = target_dir().join("instructions");
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let counts = cases(&program)?
@@ -204,21 +206,6 @@ fn table(counts: &[Count], snapshot: Option<&Snapshot>) -> String {
     table
 }
 
-/// Builds the program with the cases in release mode; returns its path.
-fn build() -> Result<PathBuf> {
-    let mut build = cargo();
-    build.args(["bench", "--no-run", "--package", "tyche-proto", "--bench", "instructions"]);
-    build.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
-    let messages = output(&mut build)?;
-    executable(&messages).ok_or_else(|| "cargo does not say what it has built".to_owned())
-}
-
-/// The program among cargo's messages: JSON, one object a line.
-fn executable(messages: &str) -> Option<PathBuf> {
-    let paths = messages.lines().filter_map(|line| line.split_once("\"executable\":\""));
-    paths.filter_map(|(_, rest)| rest.split('"').next()).next_back().map(PathBuf::from)
-}
-
 /// The cases of the program, each with its number of operations.
 fn cases(program: &Path) -> Result<Vec<(String, u64)>> {
     let listed = output(&mut Command::new(program))?;
@@ -250,16 +237,6 @@ fn count(program: &Path, name: String, operations: u64, dir: &Path) -> Result<Co
 /// The total count in a profile of callgrind.
 fn total(profile: &str) -> Option<u64> {
     profile.lines().find_map(|line| line.strip_prefix("totals: "))?.parse().ok()
-}
-
-/// The output of a command; the error of a failed one shows its complaints.
-fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(format!("{name}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
 }
 
 #[cfg(test)]
@@ -307,12 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_and_callgrind_say_is_understood() {
-        let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
-            {\"reason\":\"compiler-artifact\",\"executable\":\"/t/a-1\",\"fresh\":true}\n\
-            {\"reason\":\"build-finished\",\"success\":true}\n";
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/a-1")));
-        assert_eq!(executable("{\"executable\":null}"), None);
+    fn what_callgrind_says_is_understood() {
         assert_eq!(total("events: Ir\nsummary: 7\n\ntotals: 12\n"), Some(12));
         assert_eq!(total("events: Ir\n"), None);
     }

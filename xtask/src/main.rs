@@ -3,7 +3,9 @@
 //! It uses only the standard library: it is compiled before it can install anything.
 
 mod bench;
+mod bench_program;
 mod conformance;
+mod counts;
 mod deb;
 mod deny;
 mod fio;
@@ -39,6 +41,9 @@ usage: cargo xtask COMMAND
   instructions [--bless]
                   count the instructions of the hot path, and compare with the counts that are
                   checked in; or check them in anew
+  counts [--bless]
+                  count locks, shared cache lines, wake-ups and context switches of a request (as
+                  root), and compare with the counts that are checked in; or check them in anew
   loom            check what threads share in all orders in which they can touch it
   install-lib --prefix DIR
                   build the library for C, and install it with header and pkg-config file
@@ -71,6 +76,7 @@ fn main() -> ExitCode {
         Some("instructions") if rest.is_empty() || rest == ["--bless"] => {
             instructions::run(!rest.is_empty())
         }
+        Some("counts") if rest.is_empty() || rest == ["--bless"] => counts::run(!rest.is_empty()),
         Some("loom") if rest.is_empty() => loom::run(),
         Some("numa") if rest.is_empty() => numa::run(),
         Some("vm") if rest == ["peers"] => vm::compare(),

@@ -4,6 +4,7 @@
 //! instead of waiting: sharing takes queue mode.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,13 @@ use tyche_engine::{HostOptions, HostReport, InlineHost, Notice};
 use tyche_proto::{Association, Seat};
 
 use crate::REQUESTS_MAX;
-use crate::error::{OpenError, Refused, Why};
+use crate::error::{OpenError, Why};
 
 pub(crate) struct Inline {
     state: Mutex<State>,
+    /// Requests taken whose completions have not been returned. Changes only while `state` is
+    /// locked, hence by loads and stores, which cost less than one instruction for both.
+    in_flight: AtomicUsize,
     /// A copy, which is available at any time.
     geometry: Mutex<Geometry>,
     arena: Arena,
@@ -55,7 +59,7 @@ impl Inline {
         let ready = VecDeque::with_capacity(REQUESTS_MAX);
         let found = Vec::with_capacity(REQUESTS_MAX);
         let state = Mutex::new(State { host, ready, found });
-        Ok(Self { state, geometry, arena, association })
+        Ok(Self { state, in_flight: AtomicUsize::new(0), geometry, arena, association })
     }
 
     /// The place of another queue of the session.
@@ -79,12 +83,22 @@ impl Inline {
         &self.arena
     }
 
-    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
-        let taken = match self.state() {
-            Ok(mut state) => state.host.submit(request, token).map_err(|it| (Why::Full, it)),
-            Err(why) => Err((why, request)),
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), (Why, Request)> {
+        let mut state = match self.state() {
+            Ok(state) => state,
+            Err(why) => return Err((why, request)),
         };
-        taken.map_err(|(why, request)| Refused { why, request })
+        let in_flight = self.in_flight();
+        if in_flight == REQUESTS_MAX {
+            return Err((Why::Full, request));
+        }
+        state.host.submit(request, token).map_err(|request| (Why::Full, request))?;
+        self.in_flight.store(in_flight + 1, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn collect(
@@ -96,6 +110,8 @@ impl Inline {
     ) -> Result<usize, Why> {
         let mut state = self.state()?;
         let State { host, ready, found } = &mut *state;
+        let in_flight = self.in_flight();
+        let min = min.min(in_flight);
         // A caller that takes completions one by one submits in between: requests submitted until
         // all are taken then share frames.
         if min == 0 || ready.len() < min {
@@ -123,6 +139,7 @@ impl Inline {
         }
         let count = ready.len().min(max);
         ready.drain(..count).for_each(take);
+        self.in_flight.store(in_flight - count, Ordering::Relaxed);
         Ok(count)
     }
 

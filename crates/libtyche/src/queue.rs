@@ -12,7 +12,7 @@ use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
 use tyche_engine::{Host, HostOptions, HostReport, Notice};
 
 use crate::REQUESTS_MAX;
-use crate::error::OpenError;
+use crate::error::{OpenError, Why};
 
 /// One queue of a session whose queues have threads of their own.
 pub(crate) struct Queue {
@@ -22,6 +22,8 @@ pub(crate) struct Queue {
     done: Arc<Done>,
     /// The same, as a sink for the session.
     sink: Arc<dyn Sink>,
+    /// Requests taken whose completions have not been returned.
+    in_flight: AtomicUsize,
 }
 
 /// The session of all queues.
@@ -58,7 +60,7 @@ impl Queue {
         let done = Arc::new(Done::new().map_err(OpenError::System)?);
         let sink: Arc<dyn Sink> = Arc::<Done>::clone(&done);
         let disk = running.host.volume().queues().swap_remove(queue);
-        Ok(Self { running, disk, done, sink })
+        Ok(Self { running, disk, done, sink, in_flight: AtomicUsize::new(0) })
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -69,8 +71,17 @@ impl Queue {
         self.disk.arena()
     }
 
-    pub(crate) fn submit(&self, request: Request, token: u64) {
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), (Why, Request)> {
+        let more = |count| (count < REQUESTS_MAX).then_some(count + 1);
+        if self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            return Err((Why::Full, request));
+        }
         self.disk.submit(request, token, &self.sink);
+        Ok(())
     }
 
     pub(crate) fn collect(
@@ -80,6 +91,7 @@ impl Queue {
         timeout: Duration,
         take: &mut dyn FnMut(Completion),
     ) -> usize {
+        let min = min.min(self.in_flight());
         let mut count = self.done.take(max, take);
         if count < min {
             let deadline = Instant::now() + timeout;
@@ -87,6 +99,7 @@ impl Queue {
                 count += self.done.take(max - count, take);
             }
         }
+        self.in_flight.fetch_sub(count, Ordering::Relaxed);
         count
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_engine::{HostLink, HostReport};
 use tyche_proto::SessionConfig;
 
-use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Refused, Why};
 use crate::inline::Inline;
 use crate::options::{Mode, Options};
@@ -30,8 +28,6 @@ use crate::queue::Queue;
 pub struct Volume {
     session: Session,
     opened: Arc<Opened>,
-    /// Requests taken whose completions have not been returned.
-    in_flight: AtomicUsize,
 }
 
 enum Session {
@@ -124,7 +120,7 @@ impl Volume {
     }
 
     fn new(session: Session, opened: Arc<Opened>) -> Self {
-        Self { session, opened, in_flight: AtomicUsize::new(0) }
+        Self { session, opened }
     }
 
     /// Opens a further queue of the session, for another thread. In inline mode it connects
@@ -165,7 +161,10 @@ impl Volume {
 
     /// Requests taken whose completions have not been returned.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        match &self.session {
+            Session::Inline(inline) => inline.in_flight(),
+            Session::Queue(queue) => queue.in_flight(),
+        }
     }
 
     /// Takes a request. Its completion comes out of [`poll`](Self::poll) or [`wait`](Self::wait)
@@ -175,21 +174,11 @@ impl Volume {
     /// # Errors
     /// Gives the request back: see [`Why`].
     pub fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
-        let more = |count| (count < REQUESTS_MAX).then_some(count + 1);
-        if self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            return Err(Refused { why: Why::Full, request });
-        }
         let taken = match &self.session {
             Session::Inline(inline) => inline.submit(request, token),
-            Session::Queue(queue) => {
-                queue.submit(request, token);
-                Ok(())
-            }
+            Session::Queue(queue) => queue.submit(request, token),
         };
-        if taken.is_err() {
-            self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        }
-        taken
+        taken.map_err(|(why, request)| Refused { why, request })
     }
 
     /// Appends up to `max` completions to `done`, and returns their number. Never waits. In inline
@@ -225,13 +214,11 @@ impl Volume {
         timeout: Duration,
         take: &mut dyn FnMut(Completion),
     ) -> Result<usize, Why> {
-        let min = min.min(max).min(self.in_flight());
-        let taken = match &self.session {
-            Session::Inline(inline) => inline.collect(min, max, timeout, take)?,
-            Session::Queue(queue) => queue.collect(min, max, timeout, take),
-        };
-        self.in_flight.fetch_sub(taken, Ordering::Relaxed);
-        Ok(taken)
+        let min = min.min(max);
+        match &self.session {
+            Session::Inline(inline) => inline.collect(min, max, timeout, take),
+            Session::Queue(queue) => Ok(queue.collect(min, max, timeout, take)),
+        }
     }
 
     /// A descriptor that becomes readable when a completion is there, for `poll(2)` and the like.

@@ -113,15 +113,6 @@ pub(crate) enum Dead {
     Stall,
 }
 
-/// When an ack is to be sent in a frame of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Acking {
-    No,
-    /// At that time, unless another frame carries the ack first.
-    Due(Instant),
-    Now,
-}
-
 /// See the module.
 pub(crate) struct Channel<R> {
     config: ChannelConfig,
@@ -137,7 +128,8 @@ pub(crate) struct Channel<R> {
     rtt: Rtt,
     /// Frames sent since the peer was last asked for an ack.
     unasked: u32,
-    acking: Acking,
+    /// When an ack is to be sent in a frame of its own, unless another frame carries it first.
+    ack_at: Option<Instant>,
     /// Frames received since the last ack went out.
     unacked: u32,
     /// The window that we announce for each ring.
@@ -173,7 +165,7 @@ impl<R: Rules> Channel<R> {
             congestion: Congestion::new(positions),
             rtt: Rtt::new(),
             unasked: 0,
-            acking: Acking::No,
+            ack_at: None,
             unacked: 0,
             receiver: config.rx_rings[0].max(config.rx_rings[1]),
             asking: false,
@@ -313,7 +305,7 @@ impl<R: Rules> Channel<R> {
             self.receive_nack(now, header, pdu);
         }
         if header.kind == Kind::Keepalive && header.flags.contains(Flags::ACK_REQUEST) {
-            self.acking = Acking::Now;
+            self.ack_at = Some(now);
         }
         let Some(ring) = header.ring() else { return };
         match arrival {
@@ -323,9 +315,9 @@ impl<R: Rules> Channel<R> {
         self.unacked += 1;
         let half = u32::from(self.config.rx_rings[ring as usize]) / 2;
         if header.flags.contains(Flags::ACK_REQUEST) || self.unacked >= half {
-            self.acking = Acking::Now;
-        } else if self.acking == Acking::No {
-            self.acking = Acking::Due(now + ACK_DELAY);
+            self.ack_at = Some(now);
+        } else if self.ack_at.is_none() {
+            self.ack_at = Some(now + ACK_DELAY);
         }
         if !self.has_gap() {
             self.nack_at = None;
@@ -473,7 +465,7 @@ impl<R: Rules> Channel<R> {
     /// Makes a header. It carries our acks, so none is due any more.
     fn header(&mut self, now: Instant, kind: Kind) -> Header {
         self.sent_at = now;
-        self.acking = Acking::No;
+        self.ack_at = None;
         self.unacked = 0;
         Header {
             channel: self.config.peer.0,
@@ -515,19 +507,15 @@ impl<R: Rules> Channel<R> {
     /// Composes the next frame without entries: a nack, an ack, a keepalive or an echo; false if
     /// there is none to send now.
     pub(crate) fn poll_upkeep(&mut self, now: Instant, out: &mut Outgoing) -> bool {
-        let ack_due = match self.acking {
-            Acking::No => false,
-            Acking::Due(at) => at <= now,
-            Acking::Now => true,
-        };
-        if self.nack_at.is_some_and(|at| at <= now) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.nack_at) {
             self.nack_at = Some(now + NACK_INTERVAL.max(self.rtt.smoothed()));
             self.stats.nacks_sent += 1;
             let nack =
                 Ack { newest: self.newest, bitmaps: [self.rx[0].bitmap(), self.rx[1].bitmap()] };
             let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
             self.address(out, header, Content::Control(Control::Ack(nack)));
-        } else if ack_due {
+        } else if is_due(self.ack_at) {
             self.stats.acks_sent += 1;
             let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
             self.address(out, header, Content::Empty);
@@ -586,17 +574,12 @@ impl<R: Rules> Channel<R> {
     /// When [`handle_timeout`](Self::handle_timeout) or [`poll_upkeep`](Self::poll_upkeep) has
     /// something to do if nothing happens before.
     pub(crate) fn poll_timeout(&self) -> Instant {
-        let acking = match self.acking {
-            Acking::No => None,
-            Acking::Due(at) => Some(at),
-            Acking::Now => Some(Instant(0)),
-        };
         let keep_alive = self.config.keep_alive_ns;
         let last = self.sent_at.plus_ns(keep_alive / 3).min(self.heard_at.plus_ns(keep_alive));
         let unheard = self.asked_at.filter(|_| !self.is_heard).map(|at| at + UNHEARD_INTERVAL);
         let asking = self.asking.then_some(Instant(0));
         let batching = self.batching.poll_timeout();
-        let timers = [self.nack_at, self.retransmit_at, batching, acking, unheard, asking];
-        timers.into_iter().flatten().fold(last, Instant::min)
+        let own = [self.nack_at, self.retransmit_at, batching, self.ack_at, unheard, asking];
+        own.into_iter().flatten().fold(last, Instant::min)
     }
 }

@@ -64,7 +64,8 @@ impl Admissions {
     }
 }
 
-/// The part of a link's loop that other threads use.
+/// The part of a link's loop that other threads use, in cache lines of its own.
+#[repr(align(128))]
 pub(super) struct Caller {
     pub(super) doorbell: Doorbell,
     /// Whether the registry names channels of this loop to close, or to ask for a sign of life.

@@ -255,7 +255,8 @@ impl Seat {
 
     /// Why the session has failed, if it has.
     pub(crate) fn failure(&self) -> Option<Failure> {
-        self.association.known().failure.filter(|_| self.is_over())
+        // Loaded first: the queues of a session that is not over share no lock.
+        if self.is_over() { self.association.known().failure } else { None }
     }
 
     /// A volatile modification of this queue is completed.
