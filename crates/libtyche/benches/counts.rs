@@ -1,6 +1,6 @@
-//! What a request of 4 KiB costs in what threads share: `cargo xtask counts` runs each case, one
-//! side of it under valgrind, and compares with `counts.txt`. By itself this program counts only
-//! voluntary context switches.
+//! The cases of `cargo xtask counts`, for the cost of a 4 KiB request in state that threads share:
+//! it runs one side of each under valgrind, and compares with `counts.txt`. By itself this program
+//! counts only voluntary context switches.
 //!
 //! Without arguments it names its cases, and says which sleep under valgrind. With a case, its
 //! number of turns and of requests in each, and `traced` under valgrind, it is that case's side, in

@@ -1,4 +1,4 @@
-//! What a process holds: threads and descriptors, for tests that nothing is left behind.
+//! The threads and descriptors of a process, for tests that none is left behind.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! What tests of several crates share. Only tests depend on it, and it depends on no crate of ours,
-//! so that the tests of every crate can use it. Its functions panic where a test would.
+//! Helpers that tests of several crates share. Only tests depend on it, and it depends on no crate
+//! of ours, so that the tests of every crate can use it. Its functions panic where a test would.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 

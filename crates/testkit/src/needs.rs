@@ -1,4 +1,4 @@
-//! What a test needs of the machine.
+//! The reasons for which a test can't run on a machine.
 
 use std::path::Path;
 

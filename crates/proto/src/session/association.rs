@@ -59,7 +59,7 @@ impl Written {
     }
 }
 
-/// What one queue writes. Aligned, so that no two queues write to the same cache line.
+/// The state that one queue writes. Aligned, so that no two queues write to the same cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line {
@@ -69,7 +69,7 @@ struct Line {
     flushed: Box<[AtomicU64]>,
 }
 
-/// What changes rarely.
+/// The state that all queues share, which changes rarely.
 #[derive(Debug)]
 struct Known {
     export: Option<ExportState>,

@@ -28,8 +28,8 @@ pub struct ExportState {
     pub boot: Uuid,
 }
 
-/// What the next session of a device has to know of this one, if the device outlives its program:
-/// [`SessionConfig::device`](super::SessionConfig::device) and
+/// The state of a session that the next one of its device needs, if the device outlives its
+/// program: [`SessionConfig::device`](super::SessionConfig::device) and
 /// [`SessionConfig::resumes`](super::SessionConfig::resumes).
 ///
 /// It changes with the generation or the size of the export, and when a loss has been reported;
@@ -41,7 +41,7 @@ pub struct ExportState {
 pub struct Former {
     /// The device.
     pub device: Uuid,
-    /// What is known of the export. If a loss has not been reported yet, `boot` is the generation
+    /// The state of the export. If a loss has not been reported yet, `boot` is the generation
     /// that was lost.
     pub export: ExportState,
 }

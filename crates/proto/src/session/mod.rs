@@ -206,7 +206,7 @@ impl<R: Rules> Session<R> {
         self.export.map(|export| ExportState { size: self.seat.size(), ..export })
     }
 
-    /// What to keep for the next session of the device.
+    /// The state to keep for the next session of the device.
     pub fn former(&self) -> Option<Former> {
         self.seat.heritage().map(|export| Former { device: self.config.device, export })
     }

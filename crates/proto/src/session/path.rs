@@ -70,7 +70,7 @@ enum State<R> {
     },
 }
 
-/// What a session requests of a channel.
+/// The parameters that a session requests for a channel.
 #[derive(Clone, Copy)]
 pub(super) struct Wishes<'a> {
     pub(super) session: &'a SessionConfig,

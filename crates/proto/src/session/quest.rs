@@ -84,7 +84,7 @@ pub(super) struct Aim {
 pub(super) struct Quest {
     target: TargetId,
     export: ExportId,
-    /// What was found. Once the session was connected, it is settled and does not change any more.
+    /// The target and export that were found. They no longer change once the session was connected.
     aim: Option<Aim>,
     is_settled: bool,
     /// Targets that offer the export, until one is taken.
@@ -159,7 +159,7 @@ impl Quest {
         Heard::Wanted
     }
 
-    /// What to connect to, if the export was offered.
+    /// The target and export to connect to, if the export was offered.
     ///
     /// # Errors
     /// Two of the targets, if several offer it.

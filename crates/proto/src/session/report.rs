@@ -38,7 +38,7 @@ pub struct PathReport {
     pub stats: ChannelStats,
 }
 
-/// What a session waits for.
+/// The requests and fences that a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// Operations in progress.
