@@ -15,8 +15,9 @@ use crate::host::{export_name, uuid};
 use crate::plan::{DiskPlan, ExportPlan, LinkPlan, TargetPlan};
 use crate::random::Random;
 
-/// Channels of the target at once.
-pub(crate) const CHANNELS_MAX: usize = 128;
+/// Channels of the target at once: more than all hosts of a world want together (a session has at
+/// most 256), so that no link of theirs is refused for want of room and stays away for ever.
+pub(crate) const CHANNELS_MAX: usize = 2048;
 
 /// The pages of a channel's data queue.
 pub(crate) struct Memory {
