@@ -39,6 +39,7 @@ mod wrap;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tracing::Level;
 use tracing_subscriber::EnvFilter;
 use tyche_console::{output, size};
 
@@ -145,19 +146,20 @@ pub fn main() -> ExitCode {
     complete::answer_shell(Cli::command);
     let Cli { command } = Cli::parse();
     let runs_long = matches!(command, Command::Serve(_) | Command::Connect(_));
-    run("tyche", runs_long, command.output(), || command.run())
+    let level = if runs_long { Level::INFO } else { Level::WARN };
+    run("tyche", level, command.output(), || command.run())
 }
 
-/// Runs a command of a program: it may log, and its error is printed. Commands that run long also
-/// log what is no more than information.
+/// Runs a command of a program: it may log from this level on, unless the environment says
+/// otherwise, and its error is printed.
 pub fn run(
     program: &str,
-    runs_long: bool,
+    level: Level,
     output: Format,
     command: impl FnOnce() -> Result<()>,
 ) -> ExitCode {
-    let level = if runs_long { "info" } else { "warn" };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let filter = EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new(level.as_str()));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     log.with_ansi(false).with_timer(log::Clock).with_writer(log::Log).init();
     let result = command();

@@ -1,8 +1,31 @@
-//! The system's monotonic clock as the protocol's.
+//! The time of a loop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tyche_proto::Instant;
 
-/// The current time.
+/// The current time of the system's monotonic clock.
 pub(crate) fn now() -> Instant {
     Instant(tyche_wake::now_ns())
+}
+
+/// The clock that a loop reads.
+#[derive(Clone, Debug, Default)]
+pub enum Clock {
+    /// The system's monotonic clock.
+    #[default]
+    Monotonic,
+    /// A clock that stands still until its owner sets it, in nanoseconds: that of a simulation.
+    Simulated(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// The current time.
+    pub(crate) fn now(&self) -> Instant {
+        match self {
+            Self::Monotonic => now(),
+            Self::Simulated(at) => Instant(at.load(Ordering::Relaxed)),
+        }
+    }
 }

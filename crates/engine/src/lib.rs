@@ -33,16 +33,17 @@ mod target;
 mod tyche;
 mod volume;
 
+pub use clock::Clock;
 pub use discovery::{Discovery, Foreign, Found, discover};
 pub use errors::{ErrorClass, ErrorCounts, OperationKind};
 pub use eventloop::{EventLoop, Tenant};
 pub use histogram::Histogram;
 pub use host::{
-    ConnectError, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost, LatencyFigures,
-    LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
+    ConnectError, Done, Driver, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost,
+    Job, LatencyFigures, LatencyReport, LinkError, LinkReport, Machine, Notice, RequestCounts,
 };
 pub use placed::{LinkNodes, SessionNodes};
-pub use port::{Port, PortStats};
+pub use port::{BATCH, Batches, Port, PortStats};
 pub use ports::Ports;
 pub use protocol::{Composed, Fault, Frames, Protocol, Received};
 pub use stages::{Stage, StageTimes};

@@ -12,7 +12,7 @@ use crate::placed;
 use crate::protocol::{Fault, Frames, Received};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
-pub(crate) const BATCH: usize = 64;
+pub const BATCH: usize = 64;
 /// The pause before an interface that is down is tried again.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
 
@@ -44,6 +44,17 @@ impl std::ops::AddAssign for PortStats {
     }
 }
 
+/// The form of a port's batches of frames.
+#[derive(Clone, Copy, Debug)]
+pub struct Batches {
+    /// The most frames in a batch, [`BATCH`] on an interface.
+    pub frames: usize,
+    /// Bytes of a frame's head. Received frames that are shorter are dropped.
+    pub head_len: usize,
+    /// The most pieces of data in a frame.
+    pub pieces_max: usize,
+}
+
 /// See the module.
 pub struct Port {
     link: Box<dyn Link>,
@@ -69,15 +80,15 @@ struct Trouble {
 }
 
 impl Port {
-    /// Allocates the port's memory near `home`. The protocol's frames have heads of `head_len`
-    /// bytes, shorter ones are dropped, and `pieces_max` pieces of data at most.
-    pub fn new(link: Box<dyn Link>, home: Home, head_len: usize, pieces_max: usize) -> Self {
+    /// Allocates the port's memory near `home`.
+    pub fn new(link: Box<dyn Link>, home: Home, batches: Batches) -> Self {
         let _near = placed::near(&home);
+        let Batches { frames, head_len, pieces_max } = batches;
         // A link's MTU may grow later; the protocol is to stay with the length of now.
         let payload_max = link.frame_len_max() - head_len;
         Self {
-            rx: RxBatch::with_head(head_len, BATCH, payload_max),
-            vectors: TxVectors::new(BATCH, pieces_max),
+            rx: RxBatch::with_head(head_len, frames, payload_max),
+            vectors: TxVectors::new(frames, pieces_max),
             stats: PortStats::default(),
             down_until: None,
             trouble: None,

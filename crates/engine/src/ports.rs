@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use tyche_proto::Instant;
 
-use crate::clock;
+use crate::clock::Clock;
 use crate::port::Port;
 use crate::protocol::Protocol;
 
@@ -16,12 +16,18 @@ use crate::protocol::Protocol;
 pub struct Ports {
     ports: Vec<Option<Port>>,
     timed: bool,
+    clock: Clock,
 }
 
 impl Ports {
     /// No port.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No port, and another clock than the system's.
+    pub fn with_clock(clock: Clock) -> Self {
+        Self { clock, ..Self::default() }
     }
 
     /// Adds a port with an index that is free.
@@ -48,17 +54,18 @@ impl Ports {
 
     /// The ports with their indices, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Port)> {
-        self.ports.iter_mut().enumerate().filter_map(|(index, port)| Some((index, port.as_mut()?)))
+        numbered(&mut self.ports)
     }
 
     /// Gives the protocol received frames, faults of ports, and its timer if due. False if no frame
     /// was received.
     pub fn receive(&mut self, now: Instant, protocol: &mut impl Protocol) -> bool {
         self.stamp_arrivals(protocol.is_timed());
-        let (timed, mut frames) = (self.timed, 0);
-        for (index, port) in self.iter_mut() {
+        let Self { ports, timed, clock } = self;
+        let (timed, mut frames) = (*timed, 0);
+        for (index, port) in numbered(ports) {
             frames += port.receive(now);
-            let now = if timed { clock::now() } else { now };
+            let now = if timed { clock.now() } else { now };
             port.hand_over(timed, |frame| protocol.handle_frame(now, index, &frame));
             if let Some(fault) = port.take_fault() {
                 protocol.handle_fault(now, index, fault);
@@ -79,9 +86,10 @@ impl Ports {
 
     /// Sends the protocol's frames by all ports; false if there were none.
     pub fn transmit(&mut self, now: Instant, protocol: &mut impl Protocol) -> bool {
-        let (timed, mut frames) = (self.timed, 0);
-        for (index, port) in self.iter_mut() {
-            let time = || if timed { clock::now() } else { now };
+        let Self { ports, timed, clock } = self;
+        let (timed, mut frames) = (*timed, 0);
+        for (index, port) in numbered(ports) {
+            let time = || if timed { clock.now() } else { now };
             frames += port.transmit(time, &mut protocol.frames(index));
             if let Some(fault) = port.take_fault() {
                 protocol.handle_fault(now, index, fault);
@@ -90,15 +98,24 @@ impl Ports {
         frames > 0
     }
 
+    /// When to call [`receive`](Self::receive) for interfaces that are down, to try them again.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.iter().filter_map(|(_, port)| port.poll_timeout()).min()
+    }
+
     /// Waits until a frame arrives, one of `others` is readable, or `deadline` has passed.
     pub fn wait<'a>(
         &'a self,
         others: impl IntoIterator<Item = BorrowedFd<'a>>,
         deadline: Option<Instant>,
     ) {
-        let retries = self.iter().filter_map(|(_, port)| port.poll_timeout());
-        let deadline = retries.chain(deadline).min();
+        let deadline = self.poll_timeout().into_iter().chain(deadline).min();
         let sources = self.iter().filter_map(|(_, port)| port.wait_fd()).chain(others);
-        tyche_wake::sleep(sources, deadline.map(|deadline| deadline.since(clock::now())));
+        tyche_wake::sleep(sources, deadline.map(|deadline| deadline.since(self.clock.now())));
     }
+}
+
+/// The ports with their indices, to be changed.
+fn numbered(ports: &mut [Option<Port>]) -> impl Iterator<Item = (usize, &mut Port)> {
+    ports.iter_mut().enumerate().filter_map(|(index, port)| Some((index, port.as_mut()?)))
 }

@@ -7,7 +7,7 @@ use tyche_proto::wire::{
 };
 use tyche_proto::{Instant, Outgoing, Part, Problem};
 
-use crate::port::Port;
+use crate::port::{BATCH, Batches, Port};
 use crate::protocol::{Composed, Fault, Frames, Received};
 
 /// The most entries of a receive ring.
@@ -15,7 +15,7 @@ const RING_MAX: usize = 512;
 
 /// A port for frames of Tyche.
 pub(crate) fn open_port(link: Box<dyn Link>, home: Home) -> Port {
-    Port::new(link, home, HEAD_LEN, ENTRIES_MAX)
+    Port::new(link, home, Batches { frames: BATCH, head_len: HEAD_LEN, pieces_max: ENTRIES_MAX })
 }
 
 /// The head of a frame that has come by such a port.

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use tyche_block::Arena;
-use tyche_engine::{EventLoop, Port, Ports, Tenant};
+use tyche_engine::{BATCH, Batches, EventLoop, Port, Ports, Tenant};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
 use tyche_numa::Home;
@@ -23,7 +23,8 @@ use sectors::{Client, HEAD, SECTOR, SECTORS, Server, WRITE};
 /// Runs a loop over one link, to its end.
 fn run<T: Tenant>(tenant: T, link: impl Link + 'static) -> T {
     let mut ports = Ports::new();
-    ports.insert(0, Port::new(Box::new(link), Home::default(), HEAD, 1));
+    let batches = Batches { frames: BATCH, head_len: HEAD, pieces_max: 1 };
+    ports.insert(0, Port::new(Box::new(link), Home::default(), batches));
     EventLoop::new(tenant, ports, Spin::new(Duration::ZERO)).run()
 }
 

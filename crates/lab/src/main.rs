@@ -12,6 +12,7 @@ mod wrapped;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tracing::Level;
 use tyche_cli::bench::BenchArgs;
 use tyche_cli::{ConnectArgs, DiscoverArgs, ServeArgs};
 use tyche_console::error::Result;
@@ -72,8 +73,13 @@ impl Command {
 fn main() -> ExitCode {
     tyche_cli::serve_claims();
     let Cli { mut command } = Cli::parse();
-    let runs_long = matches!(command, Command::Serve(_) | Command::Connect(_));
-    tyche_cli::run("tyche-lab", runs_long, command.output(), || command.run())
+    let level = match command {
+        Command::Serve(_) | Command::Connect(_) => Level::INFO,
+        // Simulated links fail on purpose, all the time.
+        Command::Sim(_) => Level::ERROR,
+        _ => Level::WARN,
+    };
+    tyche_cli::run("tyche-lab", level, command.output(), || command.run())
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl OpenError {
     /// Converts a notice that ends the session.
     pub(crate) fn from_notice(notice: Notice) -> Self {
         match notice {
-            Notice::Rejected(reason, detail) => Self::Refused(reason, detail),
+            Notice::Rejected(refusal) => Self::Refused(refusal.reason, refusal.detail.to_string()),
             Notice::Failed(failure) => Self::Failed(failure.to_string()),
             notice => Self::Failed(format!("{notice:?}")),
         }

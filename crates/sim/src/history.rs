@@ -17,8 +17,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tyche_block::Errno;
 use tyche_proto::OpId;
-use tyche_wire::{CommandFlags, Opcode, Status};
+use tyche_wire::{CommandFlags, Opcode};
 
 use crate::content::{Content, SECTOR, examine};
 use crate::disk::Disk;
@@ -164,7 +165,7 @@ impl History {
         &mut self,
         session: u64,
         op: OpId,
-        status: Status,
+        result: Result<(), Errno>,
         data: &[u8],
         disk: &Disk,
     ) -> Result<Submitted, String> {
@@ -173,11 +174,11 @@ impl History {
             return Err(format!("{op:?} of session {session} was answered, but is not open"));
         };
         match done.opcode {
-            Opcode::Read if status == Status::Success => self.check_read(now, &done, data)?,
+            Opcode::Read if result.is_ok() => self.check_read(now, &done, data)?,
             Opcode::Read => {}
-            Opcode::Flush => self.flushed(now, &done, status, disk)?,
+            Opcode::Flush => self.flushed(now, &done, result, disk)?,
             Opcode::Write | Opcode::Discard | Opcode::WriteZeroes => {
-                self.modified(now, (op, &done), status, disk)?;
+                self.modified(now, (op, &done), result, disk)?;
             }
         }
         Ok(done)
@@ -202,11 +203,11 @@ impl History {
         &mut self,
         now: Step,
         (op, done): (OpId, &Submitted),
-        status: Status,
+        result: Result<(), Errno>,
         disk: &Disk,
     ) -> Result<(), String> {
         self.acknowledged.insert(done.stamp);
-        let known = status == Status::Success && done.opcode != Opcode::Discard;
+        let known = result.is_ok() && done.opcode != Opcode::Discard;
         let fua = done.flags.contains(CommandFlags::FUA);
         if known {
             self.wrote.insert(done.session);
@@ -259,10 +260,10 @@ impl History {
         &mut self,
         now: Step,
         flush: &Submitted,
-        status: Status,
+        result: Result<(), Errno>,
         disk: &Disk,
     ) -> Result<(), String> {
-        if status != Status::Success {
+        if result.is_err() {
             self.forgive(flush.session, now);
             self.untold.remove(&flush.session);
             return Ok(());

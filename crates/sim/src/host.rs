@@ -1,24 +1,21 @@
-//! A host of the simulation: a session, the memory of its operations, and its workload.
+//! A host of the simulation: a session, its operations, and its workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_proto::{
-    ExportId, Former, Instant, OpId, Operation, PathReport, PortConfig, Problem, Rules,
-    SessionConfig, TargetId,
+    ExportId, Former, Instant, OpId, Operation, PathReport, PortConfig, Rules, SessionConfig,
+    TargetId,
 };
-use tyche_wire::{CommandFlags, Name, Opcode, SECTOR_LEN, Uuid};
+use tyche_wire::{CommandFlags, Name, Opcode, Uuid};
 
-use crate::content::fill;
+use crate::network::{Network, Station};
 use crate::plan::{HostPlan, Mix};
-use crate::queues::Queues;
+use crate::queues::{LocalLink, Queues};
 use crate::random::Random;
 
 /// Longest time until the kept state is on the host's own disk.
 const KEEPING_MAX: Duration = Duration::from_millis(20);
-
-/// Content of memory before a read.
-const STALE: u8 = 0xee;
 
 /// The name of the export with that index.
 pub(crate) fn export_name(index: usize) -> Name {
@@ -30,19 +27,16 @@ pub(crate) struct Pending {
     pub(crate) operation: Operation,
     /// Identifies a modifying operation; zero for others.
     pub(crate) stamp: u64,
-    pub(crate) memory: Vec<u8>,
     pub(crate) submitted: Instant,
     /// Number of outages before its submission.
     pub(crate) outages: u64,
 }
 
 /// A run of a host's session.
-pub(crate) struct Running<R> {
+pub(crate) struct Running<R: Rules> {
     /// Number of the session among those of all hosts.
     pub(crate) number: u64,
     pub(crate) session: Queues<R>,
-    /// The host's link of each port of the session.
-    pub(crate) ports: Vec<Option<usize>>,
     pub(crate) pending: BTreeMap<OpId, Pending>,
     /// Whether it was ever connected: from then on it takes operations.
     pub(crate) connected: bool,
@@ -66,7 +60,8 @@ pub(crate) struct Left {
 }
 
 /// See the module.
-pub(crate) struct Host<R> {
+pub(crate) struct Host<R: Rules> {
+    index: usize,
     pub(crate) plan: HostPlan,
     pub(crate) running: Option<Running<R>>,
     kept: Option<Kept>,
@@ -103,6 +98,7 @@ pub(crate) fn uuid(kind: u64, number: u64) -> Uuid {
 impl<R: Rules> Host<R> {
     pub(crate) fn new(index: usize, plan: HostPlan, random: Random) -> Self {
         Self {
+            index,
             plan,
             running: None,
             kept: None,
@@ -133,7 +129,13 @@ impl<R: Rules> Host<R> {
     }
 
     /// Begins a session, which takes over the device of a `former` one if given.
-    pub(crate) fn start(&mut self, now: Instant, number: u64, former: Option<Former>) {
+    pub(crate) fn start(
+        &mut self,
+        now: Instant,
+        number: u64,
+        former: Option<Former>,
+        network: &Network,
+    ) {
         assert!(self.running.is_none(), "one session at a time");
         (self.attempts, self.writes) = (BTreeMap::new(), false);
         self.boots.clear();
@@ -161,16 +163,14 @@ impl<R: Rules> Host<R> {
             channels: plan.channels,
             choice: plan.choice,
         };
-        let used: Vec<_> =
-            (0..plan.links.len()).filter(|link| !self.removed.contains(link)).collect();
-        let ports: Vec<_> = used.iter().map(|&link| plan.port(link)).collect();
-        let queues = if self.reads_first { 1 } else { plan.queues };
-        let session = Queues::new(config, (queues, plan.pauses), &ports, self.random.fork(), now);
+        let used = (0..plan.links.len()).filter(|link| !self.removed.contains(link));
+        let links = used.map(|link| self.local(link, network)).collect();
+        let queues = (if self.reads_first { 1 } else { plan.queues }, plan.pauses);
+        let session = Queues::new(config, queues, links, self.random.fork(), now);
         self.sessions += 1;
         self.running = Some(Running {
             number,
             session,
-            ports: used.into_iter().map(Some).collect(),
             pending: BTreeMap::new(),
             // A device that was taken over takes operations at once.
             connected: former.is_some(),
@@ -236,78 +236,56 @@ fn draw_kind(random: &mut Random, mix: &Mix, read_only: bool) -> (Opcode, Comman
     unreachable!("the point lies below the sum of the weights")
 }
 
-impl HostPlan {
-    /// A link as the session sees it.
-    fn port(&self, link: usize) -> PortConfig {
-        let frame_len_max = self.links[link].frame_len_max;
-        PortConfig { frame_len_max, rings: self.rings, target: None, node: None }
-    }
-}
-
 impl<R: Rules> Host<R> {
-    /// Removes a link from the session; returns whether it was in use.
+    /// A link as the session sees it.
+    fn local(&self, link: usize, network: &Network) -> LocalLink {
+        let frame_len_max = self.plan.links[link].frame_len_max;
+        let config = PortConfig { frame_len_max, rings: self.plan.rings, target: None, node: None };
+        let mac = network.mac(network.port(Station::Host(self.index), link));
+        LocalLink { link, mac, config }
+    }
+
+    /// Removes a link from the session, unless it is the last; returns whether it is removed.
     pub(crate) fn remove_link(&mut self, now: Instant, link: usize) -> bool {
         let Some(running) = &mut self.running else { return false };
-        let Some(port) = running.port_of(link) else { return false };
-        running.session.remove_port(now, port);
-        running.ports[port] = None;
-        self.removed.insert(link)
+        running.session.uses(link)
+            && running.session.remove_link(now, link)
+            && self.removed.insert(link)
     }
 
-    /// Reports to the session that the interface of a link is down.
+    /// The interface of a link goes down for a moment.
     pub(crate) fn lose_carrier(&mut self, now: Instant, link: usize) {
-        let Some(running) = &mut self.running else { return };
-        if let Some(port) = running.port_of(link) {
-            running.session.lose_port(now, port, Problem::Down);
+        if let Some(running) = &mut self.running {
+            running.session.lose_carrier(now, link);
         }
     }
 
     /// Adds a removed link to the session, or to the next one; returns whether it was removed.
-    pub(crate) fn add_link(&mut self, now: Instant, link: usize) -> bool {
+    pub(crate) fn add_link(&mut self, now: Instant, link: usize, network: &Network) -> bool {
         if !self.removed.remove(&link) {
             return false;
         }
+        let local = self.local(link, network);
         if let Some(running) = &mut self.running {
-            let port = running.session.add_port(now, self.plan.port(link));
-            running.ports.resize(running.ports.len().max(port + 1), None);
-            assert!(running.ports[port].replace(link).is_none(), "a port for two links");
+            running.session.add_link(now, local);
         }
         true
     }
 }
 
 impl<R: Rules> Running<R> {
-    /// The session's index of a link.
-    pub(crate) fn port_of(&self, link: usize) -> Option<usize> {
-        self.ports.iter().position(|&it| it == Some(link))
-    }
-
     /// Number of live channels of the session.
     pub(crate) fn live_channels(&self) -> usize {
-        self.session.paths().filter(|path| path.live).count()
+        self.session.paths().filter(|(_, path)| path.live).count()
     }
 
     /// The session's reports on the channels of a link.
     pub(crate) fn paths(&self, link: usize) -> impl Iterator<Item = PathReport> {
-        let port = self.port_of(link);
-        self.session.paths().filter(move |path| Some(path.port) == port)
+        self.session.paths().filter(move |(of, _)| *of == link).map(|(_, path)| path)
     }
 }
 
 impl Pending {
-    /// An operation that is submitted, with its memory prepared.
-    pub(crate) fn new(operation: Operation, stamp: u64, now: Instant, outages: u64) -> Self {
-        let len = if operation.opcode.has_data() { operation.len as usize } else { 0 };
-        let memory = if operation.opcode == Opcode::Write {
-            let mut memory = vec![0; len];
-            fill(&mut memory, stamp, operation.offset / SECTOR_LEN);
-            memory
-        } else {
-            vec![STALE; len]
-        };
-        Self { operation, stamp, memory, submitted: now, outages }
-    }
-
     /// How long it has been in progress.
     pub(crate) fn age(&self, now: Instant) -> Duration {
         now.since(self.submitted)

@@ -2,13 +2,14 @@
 //!
 //! Everything that could differ between two runs is simulated and follows from one `u64`, the seed:
 //! the clock, the network, the disk, crashes, and the workload. The protocol is not simulated: the
-//! state machines are the real ones, and so are the bytes of every frame.
+//! state machines are the real ones, and so are the bytes of every frame. Hosts run the engine's
+//! [`Driver`](tyche_engine::Driver), to which the network looks like any other link.
 //!
 //! ```text
 //! plan      what a seed draws: sizes, faults, who takes part
 //!   edges   └ numbers that wrap, several exports and writers, who breaks the protocol
-//! world     drives sessions and listeners as an engine would, and lets things happen
-//!   hosts   ├ sessions, memory of operations, workload
+//! world     drives hosts and listeners, and lets things happen
+//!   hosts   ├ the engine's drivers over simulated links, workload
 //!   exports ├ the exports of the target, each with a disk and a history
 //!   breaker ├ a host that breaks the protocol
 //!   network ├ segments, who is plugged in to them, frames in flight
@@ -27,11 +28,13 @@ mod content;
 mod disk;
 mod history;
 mod host;
+mod link;
 mod network;
 mod plan;
 mod queues;
 mod random;
 mod report;
+mod request;
 mod run;
 mod schedule;
 mod target;

@@ -1,41 +1,97 @@
-//! The queues of a session: each is a state machine of its own, driven as by its own thread.
+//! The queues of a session: the driver of each, as its thread would have it, over simulated links.
 //!
 //! The number of an operation contains the number of its queue, so that it is unique in the
 //! session. A queue's thread may pause for a while, as if the processor were busy elsewhere: frames
 //! for it are lost meanwhile, and the others go on.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tyche_proto::{
-    Association, ChannelStats, Exchange, ExportState, Former, Instant, OpId, Operation, Outgoing,
-    PathReport, PortConfig, Problem, Rules, Session, SessionConfig, SessionEvent, SubmitError,
+use tyche_engine::{
+    Batches, Clock, Done, Driver, Job, LinkError, Machine, Notice, Port, Ports, Protocol,
 };
-use tyche_wire::{ChannelId, HEAD_LEN, Header};
+use tyche_numa::{Home, Placement};
+use tyche_proto::{
+    Association, ChannelStats, Exchange, ExportState, Former, Instant, OpId, Operation, PathReport,
+    PortConfig, Rules, Session, SessionConfig,
+};
+use tyche_wire::{Cookie, ENTRIES_MAX, ETHERTYPE, HEAD_LEN, Header, Mac};
 
+use crate::link::{Wire, link};
 use crate::random::Random;
+use crate::request::request;
 
 /// Bits of an operation's number below the number of its queue.
 const OP_BITS: u32 = 16;
 /// Longest pause of a thread.
 const PAUSE_MAX_MS: u64 = 400;
+/// Batches of a few frames, because a run has many ports, and the memory of a batch is allocated as
+/// a whole.
+const BATCHES: Batches = Batches { frames: 4, head_len: HEAD_LEN, pieces_max: ENTRIES_MAX };
 /// Channels of a queue at most. Each queue has a range of as many channel indices.
 const CHANNELS: usize = 64;
 
+/// A local link of a session.
+#[derive(Clone, Copy)]
+pub(crate) struct LocalLink {
+    /// Index among the links of its host.
+    pub(crate) link: usize,
+    pub(crate) mac: Mac,
+    pub(crate) config: PortConfig,
+}
+
 /// See the module.
-pub(crate) struct Queues<R> {
+pub(crate) struct Queues<R: Rules> {
     association: Arc<Association>,
     config: SessionConfig,
     /// The queues that have begun: the others wait until the first is connected.
-    sessions: Vec<Session<R>>,
+    queues: Vec<Queue<R>>,
     /// The end of the pause of each thread.
     still_until: Vec<Instant>,
     /// Probability that a frame begins a pause of its thread.
     pauses: f64,
-    /// The ports of each queue; one that was removed leaves a gap.
-    ports: Vec<Option<PortConfig>>,
-    now: Instant,
+    /// The links at the beginning, and what has happened to them since, for queues that have not
+    /// begun.
+    links: Vec<LocalLink>,
+    changes: Vec<Change>,
+    clock: Arc<AtomicU64>,
     random: Random,
+}
+
+/// A change of the links.
+#[derive(Clone, Copy)]
+enum Change {
+    Add(LocalLink),
+    Remove(usize),
+}
+
+struct Queue<R: Rules> {
+    driver: Driver<R>,
+    ports: Ports,
+    /// The links in use by the host's index, with the port and the wire of each.
+    links: BTreeMap<usize, (usize, Wire)>,
+    /// The operation of the driver's session that carries each of ours, and the reverse.
+    carriers: BTreeMap<OpId, OpId>,
+    carried: BTreeMap<OpId, OpId>,
+    /// Operations begun.
+    begun: u32,
+}
+
+/// The end of an operation.
+pub(crate) struct Answer {
+    pub(crate) done: Done,
+    /// Whether the session had taken it. Otherwise the driver has refused it by itself.
+    pub(crate) was_taken: bool,
+    /// The times of its exchange, if they were measured.
+    pub(crate) exchange: Option<Exchange>,
+}
+
+/// What a queue has to tell.
+pub(crate) enum Told {
+    Done(OpId, Answer),
+    Notice(Notice),
 }
 
 /// The queue of an operation.
@@ -43,52 +99,105 @@ pub(crate) fn queue_of(OpId(op): OpId) -> usize {
     (op >> OP_BITS) as usize
 }
 
-fn named(queue: usize, OpId(op): OpId) -> OpId {
-    OpId((queue as u32) << OP_BITS | op)
+/// The name of a link, by which the engine knows it.
+fn name(link: usize) -> String {
+    format!("link-{link}")
 }
 
-fn unnamed(op: OpId) -> OpId {
-    OpId(op.0 & ((1 << OP_BITS) - 1))
+fn open(local: &LocalLink) -> ((Port, PortConfig), Wire) {
+    let LocalLink { link: index, mac, config } = *local;
+    let (link, wire) = link(name(index), mac, config.frame_len_max);
+    ((Port::new(link, Home::default(), BATCHES), config), wire)
+}
+
+impl<R: Rules> Queue<R> {
+    fn remove(&mut self, now: Instant, link: usize) -> bool {
+        match self.driver.remove_link(now, &mut self.ports, &name(link)) {
+            Ok(()) => self.links.remove(&link).is_some(),
+            Err(LinkError::Last) => false,
+            Err(error) => panic!("link {link} cannot be removed: {error:?}"),
+        }
+    }
+
+    fn add(&mut self, now: Instant, local: &LocalLink) {
+        let (port, wire) = open(local);
+        let port = self.driver.add_port(now, &mut self.ports, port);
+        let former = self.links.insert(local.link, (port, wire));
+        assert!(former.is_none(), "a link is used twice");
+    }
+
+    fn session(&self) -> &Session<R> {
+        self.driver.session()
+    }
+
+    /// Receives frames, faults and timers.
+    fn receive(&mut self, now: Instant) {
+        self.ports.receive(now, &mut self.driver);
+    }
 }
 
 impl<R: Rules> Queues<R> {
-    /// A session with `queues` queues, over these ports.
+    /// A session with `queues` queues, over these links.
     pub(crate) fn new(
         config: SessionConfig,
         (queues, pauses): (usize, f64),
-        ports: &[PortConfig],
+        links: Vec<LocalLink>,
         random: Random,
         now: Instant,
     ) -> Self {
         let association = Session::<R>::association(&config, queues);
-        let ports = ports.iter().copied().map(Some).collect();
-        let (sessions, still_until) = (Vec::new(), vec![Instant(0); queues]);
-        let mut this =
-            Self { association, config, sessions, still_until, pauses, ports, now, random };
-        this.begin();
+        let mut this = Self {
+            association,
+            config,
+            queues: Vec::new(),
+            still_until: vec![Instant(0); queues],
+            pauses,
+            links,
+            changes: Vec::new(),
+            clock: Arc::default(),
+            random,
+        };
+        this.set_clock(now);
+        this.begin(now);
         if this.config.resumes.is_some() {
-            this.begin_others();
+            this.begin_others(now);
         }
         this
     }
 
-    fn begin(&mut self) {
-        let mut random = self.random.fork();
-        let seat = self.association.seat(self.sessions.len());
-        let known = self.ports.iter().flatten().next();
-        let unused = || *known.expect("a session has a port");
-        let ports: Vec<_> = self.ports.iter().map(|port| port.unwrap_or_else(unused)).collect();
-        let random = Box::new(move || random.next());
-        let mut session = Session::with_seat(self.config.clone(), seat, &ports, random, self.now);
-        for gap in (0..ports.len()).filter(|&port| self.ports[port].is_none()) {
-            session.remove_port(self.now, gap);
-        }
-        self.sessions.push(session);
+    fn set_clock(&self, now: Instant) {
+        self.clock.store(now.0, Ordering::Relaxed);
     }
 
-    fn begin_others(&mut self) {
-        while self.sessions.len() < self.association.queues() {
-            self.begin();
+    fn begin(&mut self, now: Instant) {
+        let mut random = self.random.fork();
+        let seat = self.association.seat(self.queues.len());
+        let (links, wires): (Vec<_>, Vec<_>) = self.links.iter().map(open).unzip();
+        let machine = Machine {
+            placement: Placement::default(),
+            ethertype: ETHERTYPE,
+            clock: Clock::Simulated(Arc::clone(&self.clock)),
+            secrets: Box::new(move || random.next()),
+        };
+        let (driver, ports) = Driver::with_ports(self.config.clone(), seat, links, machine);
+        let links = self.links.iter().map(|local| local.link).zip(wires.into_iter().enumerate());
+        let (carriers, carried) = Default::default();
+        let links = links.collect();
+        let mut queue = Queue { driver, ports, links, carriers, carried, begun: 0 };
+        for change in &self.changes {
+            match change {
+                Change::Add(local) => queue.add(now, local),
+                Change::Remove(link) => {
+                    queue.remove(now, *link);
+                }
+            }
+        }
+        self.queues.push(queue);
+    }
+
+    fn begin_others(&mut self, now: Instant) {
+        while self.queues.len() < self.association.queues() {
+            self.begin(now);
         }
     }
 
@@ -97,23 +206,20 @@ impl<R: Rules> Queues<R> {
         &self.config
     }
 
-    /// Gives a frame to its queue, or to all if it belongs to no channel.
-    pub(crate) fn handle_frame(
-        &mut self,
-        now: Instant,
-        port: usize,
-        head: &[u8; HEAD_LEN],
-        payload: &[u8],
-    ) {
-        self.now = now;
+    /// Gives a frame that has come by a link to its queue, or to all if it belongs to no channel.
+    pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &[u8]) {
+        self.set_clock(now);
+        let head = frame.first_chunk().expect("frames are at least a head long");
         let channel = Header::parse(head).ok().filter(|header| header.kind.on_channel());
-        let queue = channel.map(|header| usize::from(header.channel.0) / CHANNELS);
-        for (number, session) in self.sessions.iter_mut().enumerate() {
-            let is_its = queue.is_none_or(|queue| queue == number);
+        let of_channel = channel.map(|header| usize::from(header.channel.0) / CHANNELS);
+        for (number, queue) in self.queues.iter_mut().enumerate() {
+            let is_its = of_channel.is_none_or(|queue| queue == number);
             if !is_its || now < self.still_until[number] {
                 continue;
             }
-            session.handle_frame(now, port, head, payload);
+            let Some((_, wire)) = queue.links.get(&link) else { continue };
+            wire.arrive(frame);
+            queue.receive(now);
             if self.random.hits(self.pauses) {
                 let pause = Duration::from_millis(self.random.between(1, PAUSE_MAX_MS));
                 self.still_until[number] = now + pause;
@@ -122,104 +228,111 @@ impl<R: Rules> Queues<R> {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.now = now;
-        for (session, still_until) in self.sessions.iter_mut().zip(&self.still_until) {
-            // Each thread has its own timer, or is woken because another queue has failed.
-            if now >= *still_until {
-                session.handle_timeout(now);
+        self.set_clock(now);
+        let is_ending = self.is_ending();
+        for (queue, still_until) in self.queues.iter_mut().zip(&self.still_until) {
+            if now < *still_until {
+                continue;
             }
+            // Each thread has its own timer, or is woken because another queue has failed.
+            if is_ending {
+                queue.driver.check(now);
+            }
+            queue.receive(now);
         }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let now = Instant(self.clock.load(Ordering::Relaxed));
         let is_ending = self.is_ending() && !self.is_over();
-        let wake = |(session, still_until): (&Session<R>, &Instant)| {
-            let due = if is_ending { Some(self.now) } else { session.poll_timeout() };
-            due.filter(|_| !session.is_over()).map(|due| due.max(*still_until))
+        let wake = |(queue, still_until): (&Queue<R>, &Instant)| {
+            let timers = [queue.driver.poll_timeout(), queue.ports.poll_timeout()];
+            let due = if is_ending { Some(now) } else { timers.into_iter().flatten().min() };
+            due.filter(|_| !queue.session().is_over()).map(|due| due.max(*still_until))
         };
-        self.sessions.iter().zip(&self.still_until).filter_map(wake).min()
+        self.queues.iter().zip(&self.still_until).filter_map(wake).min()
     }
 
-    /// The next event, with its queue.
-    pub(crate) fn poll_event(&mut self) -> Option<(usize, SessionEvent)> {
-        let mut sessions = self.sessions.iter_mut().enumerate();
-        let (queue, event) = sessions.find_map(|(queue, it)| Some((queue, it.poll_event()?)))?;
-        let event = match event {
-            SessionEvent::Data { op, offset, len, source } => {
-                SessionEvent::Data { op: named(queue, op), offset, len, source }
-            }
-            SessionEvent::Completed { op, status } => {
-                SessionEvent::Completed { op: named(queue, op), status }
-            }
-            other => other,
-        };
-        if event == SessionEvent::Connected {
-            self.begin_others();
+    /// The next thing that a queue has to tell, with its number.
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<(usize, Told)> {
+        self.set_clock(now);
+        let mut queues = self.queues.iter_mut().enumerate();
+        let (number, told) = queues.find_map(|(number, queue)| Some((number, queue.poll()?)))?;
+        if matches!(told, Told::Notice(Notice::Connected(_))) {
+            self.begin_others(now);
         }
-        Some((queue, event))
+        Some((number, told))
     }
 
-    /// Composes the next frame of any queue for a port.
-    pub(crate) fn poll_transmit(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
-        let awake = self.still_until.iter().map(|until| now >= *until).collect::<Vec<_>>();
-        let sessions = self.sessions.iter_mut().enumerate();
-        let mut sessions = sessions.filter(|(queue, _)| awake[*queue]);
-        let sent =
-            sessions.find_map(|(queue, it)| it.poll_transmit(now, port, out).then_some(queue));
-        let Some(queue) = sent else { return false };
-        for part in &mut out.parts {
-            part.request = named(queue, OpId(part.request)).0;
+    /// Has the queues send all frames that they can, and returns them with the link and the queue
+    /// that has sent each.
+    pub(crate) fn transmit(&mut self, now: Instant) -> VecDeque<(usize, usize, Vec<u8>)> {
+        self.set_clock(now);
+        let mut frames = VecDeque::new();
+        for (number, queue) in self.queues.iter_mut().enumerate() {
+            if now < self.still_until[number] {
+                continue;
+            }
+            queue.ports.transmit(now, &mut queue.driver);
+            for (link, (_, wire)) in &queue.links {
+                while let Some(frame) = wire.take() {
+                    frames.push_back((number, *link, frame));
+                }
+            }
         }
-        true
+        frames
     }
 
-    /// See [`Session::locate`].
-    pub(crate) fn locate(&self, channel: ChannelId, slot: u16) -> Option<(OpId, u32)> {
-        let queue = usize::from(channel.0) / CHANNELS;
-        let (op, base) = self.sessions.get(queue)?.locate(channel, slot)?;
-        Some((named(queue, op), base))
+    /// The operation in a slot of the channel whose frames have this cookie.
+    pub(crate) fn locate(&self, queue: usize, cookie: Cookie, slot: u16) -> Option<OpId> {
+        let queue = &self.queues[queue];
+        let carrier = queue.session().locate(cookie, slot)?;
+        queue.carried.get(&carrier).copied()
     }
 
-    /// Begins an operation on one of the queues.
-    pub(crate) fn submit(
-        &mut self,
-        now: Instant,
-        operation: Operation,
-    ) -> Result<OpId, SubmitError> {
-        self.now = now;
-        let queue = match self.sessions.len() {
+    /// Begins an operation on one of the queues. `stamp`: that of its data.
+    pub(crate) fn submit(&mut self, now: Instant, operation: Operation, stamp: u64) -> OpId {
+        self.set_clock(now);
+        let number = match self.queues.len() {
             1 => 0,
             queues => self.random.below(queues as u64) as usize,
         };
-        self.sessions[queue].submit(now, operation).map(|op| named(queue, op))
-    }
-
-    pub(crate) fn exchange(&self, op: OpId) -> Option<Exchange> {
-        self.sessions[queue_of(op)].exchange(unnamed(op))
+        let queue = &mut self.queues[number];
+        let op = queue.name(number);
+        let request = request(&operation, stamp);
+        let job = Job { request, token: u64::from(op.0), sink: None };
+        let Ok(carrier) = queue.driver.submit(now, job) else {
+            panic!("a session is full before its limit");
+        };
+        if let Some(carrier) = carrier {
+            queue.carriers.insert(op, carrier);
+            queue.carried.insert(carrier, op);
+        }
+        op
     }
 
     /// Whether a queue has failed or ended: no operation can begin any more.
     pub(crate) fn is_ending(&self) -> bool {
-        self.sessions.iter().any(Session::is_over)
+        self.queues.iter().any(|queue| queue.session().is_over())
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.sessions.iter().all(Session::is_over)
+        self.queues.iter().all(|queue| queue.session().is_over())
     }
 
     /// Whether the queue of an operation is over.
     pub(crate) fn is_over_for(&self, op: OpId) -> bool {
-        self.sessions[queue_of(op)].is_over()
+        self.queues[queue_of(op)].session().is_over()
     }
 
     /// Whether each queue has a channel.
     pub(crate) fn is_live(&self) -> bool {
-        self.sessions.iter().all(Session::is_live)
+        self.queues.iter().all(|queue| queue.session().is_live())
     }
 
     /// When a queue has lost the target, if one has.
     pub(crate) fn lost_since(&self) -> Option<Instant> {
-        self.sessions.iter().filter_map(Session::lost_since).min()
+        self.queues.iter().filter_map(|queue| queue.session().lost_since()).min()
     }
 
     /// The export as the first queue knows it.
@@ -228,57 +341,101 @@ impl<R: Rules> Queues<R> {
     }
 
     pub(crate) fn export_of(&self, queue: usize) -> Option<ExportState> {
-        self.sessions[queue].export()
+        self.queues[queue].session().export()
     }
 
     pub(crate) fn former(&self) -> Option<Former> {
-        self.sessions[0].former()
+        self.queues[0].session().former()
     }
 
     pub(crate) fn operations(&self) -> usize {
-        self.sessions.iter().map(Session::operations).sum()
+        self.queues.iter().map(|queue| queue.session().operations()).sum()
     }
 
-    pub(crate) fn paths(&self) -> impl Iterator<Item = PathReport> {
-        self.sessions.iter().flat_map(Session::paths)
+    /// The reports on all channels, with the link that each uses.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (usize, PathReport)> {
+        self.queues.iter().flat_map(|queue| {
+            let link = |path: PathReport| {
+                let mut links = queue.links.iter();
+                let (link, _) = links.find(|(_, (port, _))| *port == path.port)?;
+                Some((*link, path))
+            };
+            queue.session().paths().filter_map(link)
+        })
     }
 
     pub(crate) fn stats(&self) -> ChannelStats {
         let mut stats = ChannelStats::default();
-        self.sessions.iter().for_each(|session| stats += session.stats());
+        self.queues.iter().for_each(|queue| stats += queue.session().stats());
         stats
     }
 
     /// Number of dropped frames.
     pub(crate) fn rejects(&self) -> u64 {
-        self.sessions.iter().map(|session| session.rejects().total()).sum()
+        self.queues.iter().map(|queue| queue.session().rejects().total()).sum()
     }
 
-    pub(crate) fn remove_port(&mut self, now: Instant, port: usize) {
-        self.now = now;
-        self.ports[port] = None;
-        self.sessions.iter_mut().for_each(|session| session.remove_port(now, port));
+    /// Whether the session uses a link.
+    pub(crate) fn uses(&self, link: usize) -> bool {
+        self.queues[0].links.contains_key(&link)
     }
 
-    pub(crate) fn lose_port(&mut self, now: Instant, port: usize, problem: Problem) {
-        self.now = now;
-        self.sessions.iter_mut().for_each(|session| session.lose_port(now, port, problem));
+    /// Removes a link from all queues; false if it is the last.
+    pub(crate) fn remove_link(&mut self, now: Instant, link: usize) -> bool {
+        self.set_clock(now);
+        let removed: Vec<_> = self.queues.iter_mut().map(|it| it.remove(now, link)).collect();
+        assert!(removed.iter().all(|it| *it == removed[0]), "the queues have the same links");
+        if removed[0] {
+            self.changes.push(Change::Remove(link));
+        }
+        removed[0]
     }
 
-    pub(crate) fn add_port(&mut self, now: Instant, config: PortConfig) -> usize {
-        self.now = now;
-        let mut added: Vec<_> =
-            self.sessions.iter_mut().map(|session| session.add_port(now, config)).collect();
-        added.dedup();
-        assert_eq!(added.len(), 1, "the queues have the same ports");
-        let port = added[0];
-        self.ports.resize(self.ports.len().max(port + 1), None);
-        self.ports[port] = Some(config);
-        port
+    pub(crate) fn add_link(&mut self, now: Instant, local: LocalLink) {
+        self.set_clock(now);
+        self.queues.iter_mut().for_each(|queue| queue.add(now, &local));
+        self.changes.push(Change::Add(local));
+    }
+
+    /// The interface of a link goes down for a moment.
+    pub(crate) fn lose_carrier(&mut self, now: Instant, link: usize) {
+        self.set_clock(now);
+        for queue in &mut self.queues {
+            let Some((_, wire)) = queue.links.get(&link) else { continue };
+            wire.go_down();
+            queue.receive(now);
+        }
     }
 
     pub(crate) fn disconnect(&mut self, now: Instant) {
-        self.now = now;
-        self.sessions.iter_mut().for_each(|session| session.disconnect(now));
+        self.set_clock(now);
+        self.queues.iter_mut().for_each(|queue| queue.driver.disconnect(now));
+    }
+}
+
+impl<R: Rules> Queue<R> {
+    /// A number for the next operation, which no operation in progress has.
+    fn name(&mut self, queue: usize) -> OpId {
+        loop {
+            self.begun = (self.begun + 1) % (1 << OP_BITS);
+            let op = OpId((queue as u32) << OP_BITS | self.begun);
+            if !self.carriers.contains_key(&op) {
+                return op;
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Option<Told> {
+        if self.driver.done.is_empty() {
+            return self.driver.notices.pop_front().map(Told::Notice);
+        }
+        let done = self.driver.done.remove(0);
+        let op = OpId(done.completion.token as u32);
+        let carrier = self.carriers.remove(&op);
+        let exchange = carrier.and_then(|carrier| {
+            self.carried.remove(&carrier);
+            self.session().exchange(carrier)
+        });
+        Some(Told::Done(op, Answer { done, was_taken: carrier.is_some(), exchange }))
     }
 }

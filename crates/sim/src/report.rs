@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use tyche_proto::{Instant, SessionEvent};
-use tyche_wire::Status;
+use tyche_engine::Notice;
+use tyche_proto::Instant;
 
 use crate::plan::Profile;
 
@@ -108,11 +108,11 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn note(&mut self, event: &SessionEvent) {
-        match event {
-            SessionEvent::Connected => self.connections += 1,
-            SessionEvent::Failed(_) => self.failures += 1,
-            SessionEvent::CacheLost => self.losses_told += 1,
+    pub(crate) fn note(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Connected(_) => self.connections += 1,
+            Notice::Failed(_) => self.failures += 1,
+            Notice::CacheLost => self.losses_told += 1,
             _ => {}
         }
     }
@@ -122,8 +122,8 @@ impl Report {
         self.cuts + self.one_ways + self.narrowed + self.relinks
     }
 
-    pub(crate) fn completed(&mut self, status: Status) {
-        if status == Status::Success {
+    pub(crate) fn completed(&mut self, is_success: bool) {
+        if is_success {
             self.succeeded += 1;
         } else {
             self.failed += 1;

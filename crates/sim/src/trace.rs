@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::Write;
 
+use tyche_block::Errno;
 use tyche_proto::Instant;
 use tyche_wire::{Command, Header, Opcode, Status};
 
@@ -19,7 +20,7 @@ const RECENT: usize = 60;
 pub(crate) enum Happening {
     Frame { port: Port, from: Place, len: usize, fate: Fate, header: Header },
     Submit { host: usize, op: u32, opcode: Opcode, offset: u64, len: u32, stamp: u64 },
-    Answer { host: usize, op: u32, status: Status },
+    Answer { host: usize, op: u32, result: Result<(), Errno> },
     Host { host: usize, event: String },
     Execute { link: usize, channel: u16, command: Command, stamp: u64 },
     Executed { link: usize, channel: u16, slot: u16, status: Status },
@@ -38,8 +39,9 @@ impl Happening {
             Self::Submit { host, op, offset, len, stamp, .. } => {
                 mix(u64::from(*op) << 8 | *host as u64) ^ offset << 20 ^ u64::from(*len) ^ stamp
             }
-            Self::Answer { host, op, status } => {
-                u64::from(*op) << 16 | (*host as u64) << 8 | *status as u64
+            Self::Answer { host, op, result } => {
+                let errno = result.err().map_or(0, |errno| errno.0);
+                u64::from(*op) << 16 | (*host as u64) << 8 | errno as u64
             }
             Self::Host { host, event } => text(event) ^ *host as u64,
             Self::Execute { command, stamp, .. } => mix(*stamp) ^ command.offset,
@@ -59,7 +61,7 @@ impl fmt::Display for Happening {
             Self::Submit { host, op, opcode, offset, len, stamp } => {
                 write!(f, "host {host} submits {opcode:?} {offset}+{len} as {op}, stamp {stamp}")
             }
-            Self::Answer { host, op, status } => write!(f, "host {host} gets {status:?} for {op}"),
+            Self::Answer { host, op, result } => write!(f, "host {host} gets {result:?} for {op}"),
             Self::Host { host, event } => write!(f, "host {host}: {event}"),
             Self::Execute { link, channel, command, stamp } => {
                 let Command { opcode, tag, offset, len, .. } = command;

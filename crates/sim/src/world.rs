@@ -24,8 +24,10 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::Duration;
 
-use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, SessionEvent, Sound};
-use tyche_wire::{Cookie, HEAD_LEN, Header, Kind, Status};
+use tyche_block::Errno;
+use tyche_engine::Notice;
+use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, Sound};
+use tyche_wire::{Cookie, HEAD_LEN, Header, Kind};
 
 use crate::host::Host;
 use crate::network::{Delivery, Fate, Network, Port, Station};
@@ -113,8 +115,8 @@ pub struct World<R: Rules = Sound> {
     allowance: u32,
     /// Faults have stopped.
     calm: bool,
-    log: Vec<(usize, SessionEvent)>,
-    answers: Vec<(usize, Status)>,
+    log: Vec<(usize, Notice)>,
+    answers: Vec<(usize, Result<(), Errno>)>,
     report: Report,
     past_stats: ChannelStats,
 }
@@ -208,7 +210,7 @@ impl<R: Rules> World<R> {
             Event::DiskMid(job) => self.disk_mid(job),
             Event::DiskDone(job) => self.disk_done(job)?,
             Event::Start(host) => self.start(host)?,
-            Event::Thought(host) => self.drive_host(host, &[])?,
+            Event::Thought(host) => self.drive_host(host)?,
             Event::Incident(incident) => self.incident(incident)?,
             Event::Breaker => self.tick_breaker()?,
             Event::Forge => self.forge()?,
@@ -323,14 +325,14 @@ impl<R: Rules> World<R> {
         self.volumes.iter().map(|volume| volume.history.open()).sum()
     }
 
-    /// Events of the sessions of a host, except data and completions.
-    pub fn events(&self, host: usize) -> impl Iterator<Item = &SessionEvent> {
-        self.log.iter().filter(move |(index, _)| *index == host).map(|(_, event)| event)
+    /// Notices of the sessions of a host.
+    pub fn notices(&self, host: usize) -> impl Iterator<Item = &Notice> {
+        self.log.iter().filter(move |(index, _)| *index == host).map(|(_, notice)| notice)
     }
 
     /// Results of the operations of a host, in the order of their ends.
-    pub fn answers(&self, host: usize) -> impl Iterator<Item = Status> {
-        self.answers.iter().filter(move |(index, _)| *index == host).map(|&(_, status)| status)
+    pub fn answers(&self, host: usize) -> impl Iterator<Item = Result<(), Errno>> {
+        self.answers.iter().filter(move |(index, _)| *index == host).map(|&(_, result)| result)
     }
 
     /// Longest frame in bytes that all live channels of a host's link carry; zero without any.

@@ -6,13 +6,15 @@ mod drive;
 
 use std::time::Duration;
 
-use tyche_proto::wire::{Opcode, Reason, Status};
-use tyche_proto::{Failure, Operation, SessionEvent};
+use tyche_block::Errno;
+use tyche_engine::Notice;
+use tyche_proto::wire::{Opcode, Reason};
+use tyche_proto::{Failure, Operation};
 use tyche_sim::{HostPlan, Plan, World};
 
 use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
 
-const LOST: SessionEvent = SessionEvent::Failed(Failure::Rejected(Reason::SessionLost));
+const LOST: Notice = Notice::Failed(Failure::Rejected(Reason::SessionLost));
 
 fn flush() -> Operation {
     operation(Opcode::Flush, 0, 0)
@@ -43,7 +45,7 @@ fn another_program_ends_what_the_dead_one_has_begun() {
         world.begin_session(0).unwrap();
         let answered = |world: &World| world.answers(0).count() == many;
         assert!(world.run_until(SECOND / 5, answered).unwrap(), "after {pause:?}");
-        assert!(world.answers(0).all(|status| status == Status::Success));
+        assert!(world.answers(0).all(|status| status == Ok(())));
         assert!(world.report().reissued > 0);
         world.audit().unwrap();
     }
@@ -61,7 +63,7 @@ fn programs_may_die_one_after_the_other_before_they_are_in() {
     }
     let answered = |world: &World| world.answers(0).count() == many;
     assert!(world.run_until(SECOND, answered).unwrap());
-    assert!(world.answers(0).all(|status| status == Status::Success));
+    assert!(world.answers(0).all(|status| status == Ok(())));
     world.audit().unwrap();
 }
 
@@ -97,57 +99,57 @@ fn a_device_waits_while_another_host_only_reads() {
     let reader = world.join(HostPlan { read_only: true, ..HostPlan::quiet() }).unwrap();
     assert!(world.run_until(SECOND, |world| world.is_connected(reader)).unwrap());
     world.begin_session(0).unwrap();
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Ok(()));
     world.audit().unwrap();
 }
 
 #[test]
 fn a_cache_that_was_lost_while_nobody_looked_fails_the_next_flush_once() {
     let mut world = cached(34);
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Ok(()));
     world.run_for(SECOND / 10).unwrap();
     world.kill_program(0);
     world.kill_target(true);
     world.start_target().unwrap();
     world.begin_session(0).unwrap();
-    assert_eq!(perform(&mut world, operation(Opcode::Read, 0, MIB)), Status::Success);
-    assert!(has(&world, 0, &SessionEvent::CacheLost));
+    assert_eq!(perform(&mut world, operation(Opcode::Read, 0, MIB)), Ok(()));
+    assert!(has(&world, 0, &Notice::CacheLost));
     // The one that knows dies before it could tell: so does the next.
     for _ in 0..2 {
         replace_program(&mut world);
-        assert_eq!(perform(&mut world, operation(Opcode::Read, 0, MIB)), Status::Success);
+        assert_eq!(perform(&mut world, operation(Opcode::Read, 0, MIB)), Ok(()));
     }
-    assert_eq!(perform(&mut world, flush()), Status::Io);
-    assert_eq!(perform(&mut world, flush()), Status::Success);
+    assert_eq!(perform(&mut world, flush()), Err(Errno::IO));
+    assert_eq!(perform(&mut world, flush()), Ok(()));
     replace_program(&mut world);
-    assert_eq!(perform(&mut world, flush()), Status::Success, "it was told");
+    assert_eq!(perform(&mut world, flush()), Ok(()), "it was told");
     world.audit().unwrap();
 }
 
 #[test]
 fn a_cache_that_survives_is_flushed_by_the_next_program() {
     let mut world = cached(35);
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Ok(()));
     replace_program(&mut world);
-    assert_eq!(perform(&mut world, flush()), Status::Success);
+    assert_eq!(perform(&mut world, flush()), Ok(()));
     world.kill_target(true);
     world.start_target().unwrap();
-    assert_eq!(perform(&mut world, flush()), Status::Success, "all of it was durable");
+    assert_eq!(perform(&mut world, flush()), Ok(()), "all of it was durable");
     assert_eq!(world.report().losses_told, 0);
     replace_program(&mut world);
-    assert_eq!(perform(&mut world, flush()), Status::Success, "the new run was kept");
+    assert_eq!(perform(&mut world, flush()), Ok(()), "the new run was kept");
     world.audit().unwrap();
 }
 
 #[test]
 fn a_write_through_disk_has_nothing_to_lose() {
     let mut world = connected(Plan::clean(36));
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Ok(()));
     world.kill_target(true);
     world.kill_program(0);
     world.start_target().unwrap();
     world.begin_session(0).unwrap();
-    assert_eq!(perform(&mut world, flush()), Status::Success);
+    assert_eq!(perform(&mut world, flush()), Ok(()));
 }
 
 #[test]
@@ -158,7 +160,7 @@ fn a_resize_that_nobody_has_seen_is_told() {
     world.resize(u64::from(MIB)).unwrap();
     world.begin_session(0).unwrap();
     assert!(world.run_until(SECOND, |world| world.is_connected(0)).unwrap());
-    assert!(has(&world, 0, &SessionEvent::Resized(u64::from(MIB))));
+    assert!(has(&world, 0, &Notice::Resized(u64::from(MIB))));
 }
 
 #[test]
@@ -174,5 +176,5 @@ fn a_target_that_is_not_there_is_waited_for_as_long_as_for_a_lost_one() {
     assert_eq!(world.in_progress(), 20, "not before");
     world.run_for(Duration::from_millis(2)).unwrap();
     assert_eq!(world.in_progress(), 0);
-    assert!(has(&world, 0, &SessionEvent::Failed(Failure::TargetLost)));
+    assert!(has(&world, 0, &Notice::Failed(Failure::TargetLost)));
 }

@@ -4,8 +4,10 @@
 
 mod drive;
 
-use tyche_proto::wire::{CommandFlags, Opcode, Status};
-use tyche_proto::{Operation, SessionEvent, Sound};
+use tyche_block::Errno;
+use tyche_engine::Notice;
+use tyche_proto::wire::{CommandFlags, Opcode};
+use tyche_proto::{Operation, Sound};
 use tyche_sim::{Plan, World};
 
 use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
@@ -15,11 +17,11 @@ fn with_unflushed() -> World<Sound> {
     let mut plan = Plan::clean(1);
     plan.disk.write_cache = true;
     let mut world = connected(plan);
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Ok(()));
     world
 }
 
-fn flush(world: &mut World<Sound>) -> Status {
+fn flush(world: &mut World<Sound>) -> Result<(), Errno> {
     perform(world, operation(Opcode::Flush, 0, 0))
 }
 
@@ -27,14 +29,14 @@ fn flush(world: &mut World<Sound>) -> Status {
 fn after_a_flush_that_failed_none_succeeds_before_the_host_knows() {
     let mut world = with_unflushed();
     world.set_sync_errors(1.0);
-    assert_eq!(flush(&mut world), Status::Io);
+    assert_eq!(flush(&mut world), Err(Errno::IO));
     world.set_sync_errors(0.0);
-    assert_eq!(flush(&mut world), Status::Io, "what it was to write back is still missing");
+    assert_eq!(flush(&mut world), Err(Errno::IO), "what it was to write back is still missing");
     world.kill_target(false);
     world.start_target().unwrap();
-    assert_eq!(flush(&mut world), Status::Io, "another generation");
-    assert!(has(&world, 0, &SessionEvent::CacheLost));
-    assert_eq!(flush(&mut world), Status::Success);
+    assert_eq!(flush(&mut world), Err(Errno::IO), "another generation");
+    assert!(has(&world, 0, &Notice::CacheLost));
+    assert_eq!(flush(&mut world), Ok(()));
     world.kill_target(true);
     world.start_target().unwrap();
     world.audit().unwrap();
@@ -46,9 +48,9 @@ fn a_write_with_fua_that_failed_does_not_hide_what_else_was_lost() {
     world.set_sync_errors(1.0);
     let write = operation(Opcode::Write, 2 * u64::from(MIB), 4096);
     let fua = Operation { flags: CommandFlags::FUA, ..write };
-    assert_eq!(perform(&mut world, fua), Status::Io);
+    assert_eq!(perform(&mut world, fua), Err(Errno::IO));
     world.set_sync_errors(0.0);
-    assert_eq!(flush(&mut world), Status::Io);
+    assert_eq!(flush(&mut world), Err(Errno::IO));
     world.audit().unwrap();
 }
 

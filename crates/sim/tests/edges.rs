@@ -6,7 +6,7 @@
 mod drive;
 
 use tyche_proto::Rules;
-use tyche_proto::wire::{Opcode, Status};
+use tyche_proto::wire::Opcode;
 use tyche_sim::{BreakerPlan, ExportPlan, HostPlan, Plan, World};
 
 use drive::{MIB, SECOND, connected, operation, perform, submit_many};
@@ -29,7 +29,7 @@ fn write_at_once<R: Rules>(world: &mut World<R>) {
     }
     assert!(world.run_until(SECOND, |world| world.in_progress() == 0).unwrap());
     for host in 0..2 {
-        assert!(world.answers(host).all(|status| status == Status::Success));
+        assert!(world.answers(host).all(|status| status == Ok(())));
         assert_eq!(world.answers(host).count(), 50);
     }
 }
@@ -99,7 +99,7 @@ fn who_breaks_the_protocol_disturbs_nobody_else() {
             assert!(world.run_until(SECOND, answered).unwrap());
             world.run_for(2 * SECOND).unwrap();
             let write = operation(Opcode::Write, 0, MIB);
-            assert_eq!(perform(&mut world, write), Status::Success);
+            assert_eq!(perform(&mut world, write), Ok(()));
             let report = world.report();
             assert!(report.broken >= 500 && world.rejects() > 50, "{}", world.rejects());
             world.audit().unwrap();

@@ -6,8 +6,10 @@ mod drive;
 
 use std::time::Duration;
 
-use tyche_proto::wire::{CommandFlags, Opcode, Reason, Status};
-use tyche_proto::{Failure, Operation, Problem, SessionEvent};
+use tyche_block::Errno;
+use tyche_engine::Notice;
+use tyche_proto::wire::{CommandFlags, Opcode, Reason};
+use tyche_proto::{Failure, Operation, Problem};
 use tyche_sim::{HostPlan, Plan, World};
 
 use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
@@ -21,8 +23,8 @@ fn a_clean_link_carries_all_operations_without_a_retransmission() {
     let mut world = connected(Plan::clean(1));
     for len in [512, 4096, 8192 + 512, 65536, MIB, MIB + 512, 3 * MIB] {
         for offset in [0, 512, 4096 - 512, u64::from(MIB) - 512] {
-            assert_eq!(perform(&mut world, operation(Opcode::Write, offset, len)), Status::Success);
-            assert_eq!(perform(&mut world, operation(Opcode::Read, offset, len)), Status::Success);
+            assert_eq!(perform(&mut world, operation(Opcode::Write, offset, len)), Ok(()));
+            assert_eq!(perform(&mut world, operation(Opcode::Read, offset, len)), Ok(()));
         }
     }
     let fua = Operation { flags: CommandFlags::FUA, ..operation(Opcode::Write, 0, 4096) };
@@ -33,10 +35,10 @@ fn a_clean_link_carries_all_operations_without_a_retransmission() {
         operation(Opcode::Discard, 0, 4096),
         operation(Opcode::Read, 0, 4 * MIB),
     ] {
-        assert_eq!(perform(&mut world, operation), Status::Success);
+        assert_eq!(perform(&mut world, operation), Ok(()));
     }
     let beyond = operation(Opcode::Write, 4 * u64::from(MIB) - 512, 1024);
-    assert_eq!(perform(&mut world, beyond), Status::Invalid);
+    assert_eq!(perform(&mut world, beyond), Err(Errno::NOSPC));
     world.audit().unwrap();
     let report = world.report();
     assert_eq!((report.retransmissions, report.duplicates, report.timeouts), (0, 0, 0));
@@ -55,7 +57,7 @@ fn an_idle_session_is_quiet_and_stays_alive() {
         (alive.start() + looks..=alive.end() + looks).contains(&frames),
         "{frames}: three keepalives in 500 ms each way, and two looks around"
     );
-    assert_eq!(world.events(0).count(), 2, "joined and connected, and no more");
+    assert_eq!(world.notices(0).count(), 2, "joined and connected, and no more");
 }
 
 #[test]
@@ -76,10 +78,10 @@ fn a_switch_that_drops_jumbo_frames_is_worked_around() {
 fn a_switch_that_begins_to_drop_jumbo_frames_is_worked_around() {
     let mut world = connected(Plan::clean(4));
     world.set_frame_len_passed(0, Some(1514));
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, 65536)), Status::Success);
-    assert!(has(&world, 0, &SessionEvent::Lost(Problem::Stall)) || world.report().channels > 1);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, 65536)), Ok(()));
+    assert!(has(&world, 0, &Notice::Lost(Problem::Stall)) || world.report().channels > 1);
     assert_eq!(world.frame_len(0, 0), 1514);
-    assert_eq!(perform(&mut world, operation(Opcode::Read, 0, 65536)), Status::Success);
+    assert_eq!(perform(&mut world, operation(Opcode::Read, 0, 65536)), Ok(()));
 }
 
 #[test]
@@ -94,8 +96,8 @@ fn a_restart_of_the_target_is_noticed_only_by_the_clock() {
         world.start_target().unwrap();
         let answered = |world: &World| world.answers(0).count() == many;
         assert!(world.run_until(3 * SECOND, answered).unwrap(), "after {pause:?}");
-        assert!(world.answers(0).all(|status| status == Status::Success));
-        assert!(!has(&world, 0, &SessionEvent::CacheLost), "there is no cache to lose");
+        assert!(world.answers(0).all(|status| status == Ok(())));
+        assert!(!has(&world, 0, &Notice::CacheLost), "there is no cache to lose");
         world.audit().unwrap();
     }
 }
@@ -109,7 +111,7 @@ fn a_host_that_comes_back_takes_over_at_once() {
     world.begin_session(0).unwrap();
     // Long before the target would find out by silence that the former session is dead.
     assert!(world.run_until(SECOND, |world| world.is_connected(0)).unwrap());
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Ok(()));
     world.audit().unwrap();
 }
 
@@ -118,12 +120,12 @@ fn a_second_host_is_refused_and_told_who_holds_the_export() {
     let mut world = connected(Plan::clean(7));
     let other = world.join(HostPlan::quiet()).unwrap();
     world.run_for(SECOND).unwrap();
-    assert!(has(&world, other, &SessionEvent::Failed(Failure::Rejected(Reason::Held))));
-    let names_the_holder = |event: &SessionEvent| match event {
-        SessionEvent::Rejected(rejection) => rejection.detail.as_str().contains("host-0"),
+    assert!(has(&world, other, &Notice::Failed(Failure::Rejected(Reason::Held))));
+    let names_the_holder = |event: &Notice| match event {
+        Notice::Rejected(rejection) => rejection.detail.as_str().contains("host-0"),
         _ => false,
     };
-    assert!(world.events(other).any(names_the_holder));
+    assert!(world.notices(other).any(names_the_holder));
     world.disconnect(0).unwrap();
     world.run_for(SECOND / 10).unwrap();
     world.begin_session(other).unwrap();
@@ -135,13 +137,13 @@ fn a_reader_may_share_the_export_but_never_write() {
     let mut world = connected(Plan::clean(8));
     let reader = world.join(HostPlan { read_only: true, ..HostPlan::quiet() }).unwrap();
     assert!(world.run_until(SECOND, |world| world.is_connected(reader)).unwrap());
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, 8192)), Status::Success);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, 8192)), Ok(()));
     world.request(reader, operation(Opcode::Read, 0, 8192)).unwrap();
     world.request(reader, operation(Opcode::Write, 0, 512)).unwrap();
     world.run_for(SECOND).unwrap();
     let mut answers: Vec<_> = world.answers(reader).collect();
-    answers.sort_by_key(|&status| status as u8);
-    assert_eq!(answers, [Status::Success, Status::ReadOnly]);
+    answers.sort_by_key(Result::is_err);
+    assert_eq!(answers, [Ok(()), Err(Errno::ROFS)]);
 }
 
 #[test]
@@ -157,8 +159,8 @@ fn a_target_that_stays_away_fails_everything_in_time() {
     assert_eq!((world.in_progress(), world.answers(0).count()), (50, 0), "not before");
     world.run_for(Duration::from_millis(2)).unwrap();
     assert_eq!(world.in_progress(), 0);
-    assert!(world.answers(0).count() == 50 && world.answers(0).all(|it| it == Status::Io));
-    assert!(has(&world, 0, &SessionEvent::Failed(Failure::TargetLost)));
+    assert!(world.answers(0).count() == 50 && world.answers(0).all(|it| it == Err(Errno::IO)));
+    assert!(has(&world, 0, &Notice::Failed(Failure::TargetLost)));
 }
 
 #[test]
@@ -172,7 +174,7 @@ fn a_disconnect_answers_what_is_in_flight_and_frees_the_export() {
     world.disconnect(0).unwrap();
     world.run_for(SECOND / 100).unwrap();
     assert_eq!((world.in_progress(), world.answers(0).count()), (0, many));
-    assert!(has(&world, 0, &SessionEvent::Closed), "well before the farewells run out");
+    assert!(has(&world, 0, &Notice::Closed), "well before the farewells run out");
     let other = world.join(HostPlan::quiet()).unwrap();
     assert!(world.run_until(SECOND / 10, |world| world.is_connected(other)).unwrap());
 }
@@ -185,7 +187,7 @@ fn a_disconnect_from_a_dead_target_ends_all_the_same() {
     world.disconnect(0).unwrap();
     world.run_for(SECOND / 5).unwrap();
     assert_eq!((world.in_progress(), world.answers(0).count()), (0, many));
-    assert!(has(&world, 0, &SessionEvent::Closed));
+    assert!(has(&world, 0, &Notice::Closed));
 }
 
 #[test]
@@ -193,9 +195,12 @@ fn a_resize_is_told() {
     let mut world = connected(Plan::clean(12));
     world.resize(u64::from(MIB)).unwrap();
     world.run_for(SECOND / 100).unwrap();
-    assert!(has(&world, 0, &SessionEvent::Resized(u64::from(MIB))));
-    assert_eq!(perform(&mut world, operation(Opcode::Read, u64::from(MIB), 512)), Status::Invalid);
-    assert_eq!(perform(&mut world, operation(Opcode::Read, 0, MIB)), Status::Success);
+    assert!(has(&world, 0, &Notice::Resized(u64::from(MIB))));
+    assert_eq!(
+        perform(&mut world, operation(Opcode::Read, u64::from(MIB), 512)),
+        Err(Errno::INVAL)
+    );
+    assert_eq!(perform(&mut world, operation(Opcode::Read, 0, MIB)), Ok(()));
 }
 
 #[test]
@@ -211,8 +216,8 @@ fn resizes_in_a_row_end_with_the_last_even_if_frames_overtake_each_other() {
         }
         world.set_loss(0, 0.0);
         world.run_for(SECOND).unwrap();
-        let sizes = world.events(0).filter_map(|event| match event {
-            SessionEvent::Resized(size) => Some(*size),
+        let sizes = world.notices(0).filter_map(|event| match event {
+            Notice::Resized(size) => Some(*size),
             _ => None,
         });
         assert_eq!(sizes.last(), Some(20 * 4096), "seed {seed}");
@@ -224,20 +229,20 @@ fn a_lost_cache_fails_the_next_flush_once() {
     let mut plan = Plan::clean(13);
     plan.disk.write_cache = true;
     let mut world = connected(plan);
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
-    assert_eq!(perform(&mut world, flush()), Status::Success);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Ok(()));
+    assert_eq!(perform(&mut world, flush()), Ok(()));
     world.kill_target(true);
     world.start_target().unwrap();
-    assert_eq!(perform(&mut world, flush()), Status::Success, "nothing was there to be lost");
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    assert_eq!(perform(&mut world, flush()), Ok(()), "nothing was there to be lost");
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Ok(()));
     world.kill_target(false);
     world.start_target().unwrap();
-    assert_eq!(perform(&mut world, flush()), Status::Success, "the process died, not its machine");
-    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Status::Success);
+    assert_eq!(perform(&mut world, flush()), Ok(()), "the process died, not its machine");
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 0, MIB)), Ok(()));
     world.kill_target(true);
     world.start_target().unwrap();
-    assert_eq!(perform(&mut world, flush()), Status::Io);
-    assert_eq!(perform(&mut world, flush()), Status::Success);
+    assert_eq!(perform(&mut world, flush()), Err(Errno::IO));
+    assert_eq!(perform(&mut world, flush()), Ok(()));
     assert_eq!(world.report().losses_told, 1);
     world.audit().unwrap();
 }
@@ -253,8 +258,8 @@ fn a_dead_link_costs_a_moment_and_no_errors() {
     world.set_down(1, true);
     let answered = |world: &World| world.answers(0).count() == many;
     assert!(world.run_until(SECOND, answered).unwrap(), "fenced and sent again on the other link");
-    assert!(world.answers(0).all(|status| status == Status::Success));
-    assert!(!world.events(0).any(|event| matches!(event, SessionEvent::Lost(_))), "never lost");
+    assert!(world.answers(0).all(|status| status == Ok(())));
+    assert!(!world.notices(0).any(|event| matches!(event, Notice::Lost(_))), "never lost");
     world.audit().unwrap();
 }
 

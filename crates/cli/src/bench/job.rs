@@ -216,7 +216,7 @@ impl Worker {
 fn refused(session: &SessionArgs, error: ConnectError) -> Error {
     match error {
         ConnectError::Refused(notice) => match *notice {
-            Notice::Rejected(reason, detail) => session.refused(reason, &detail),
+            Notice::Rejected(rejection) => session.refused(&rejection),
             Notice::Failed(failure) => SessionArgs::failed(failure),
             notice => Error::new(Code::Other, format!("{notice:?}")),
         },

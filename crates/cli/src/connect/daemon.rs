@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
 use tyche_engine::{Host, Notice};
 use tyche_proto::Problem;
+use tyche_proto::wire::Rejection;
 use uuid::Uuid;
 
 use super::former::Former;
@@ -356,7 +357,8 @@ impl Session {
             Notice::Parted(link, peer, problem) => {
                 tracing::warn!(link, %peer, "channel lost: {problem}");
             }
-            Notice::Rejected(reason, detail) => {
+            Notice::Rejected(rejection) => {
+                let Rejection { reason, detail, .. } = &**rejection;
                 tracing::warn!("the target refuses: {reason} {detail}");
             }
             Notice::OtherVersion(link, peer, versions) => {
@@ -517,8 +519,8 @@ fn await_connection(
             Ok(Input::Notice(Notice::Connected(_))) => {
                 return Ok(known.expect("it is known before the session is live"));
             }
-            Ok(Input::Notice(Notice::Rejected(reason, detail))) => {
-                refusal = Some(args.refused(reason, &detail));
+            Ok(Input::Notice(Notice::Rejected(rejection))) => {
+                refusal = Some(args.refused(&rejection));
             }
             Ok(Input::Notice(Notice::Failed(failure))) => {
                 return Err(refusal.unwrap_or_else(|| SessionArgs::failed(failure)));

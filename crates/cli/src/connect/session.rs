@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use tyche_engine::{HostLink, HostOptions};
 use tyche_link::tcp::Place;
 use tyche_numa::Placement;
-use tyche_proto::wire::{Mac, Name, Reason};
+use tyche_proto::wire::{Mac, Name, Reason, Rejection};
 use tyche_proto::{
     ChannelChoice, ExportId, Failure, Problem, SessionConfig, TargetId, parse_export,
 };
@@ -297,8 +297,8 @@ impl SessionArgs {
     }
 
     /// The error for a refusal by the target.
-    pub(crate) fn refused(&self, reason: Reason, detail: &str) -> Error {
-        let export = &self.export;
+    pub(crate) fn refused(&self, rejection: &Rejection) -> Error {
+        let (export, Rejection { reason, detail, .. }) = (&self.export, rejection);
         let message = match reason {
             Reason::Held => format!(
                 "export `{export}` is held by host {detail}; disconnect it there, or connect \

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 use tyche_engine::{HostControl, HostReport, Notice};
 use tyche_proto::Failure;
-use tyche_proto::wire::Reason;
+use tyche_proto::wire::{Reason, Rejection};
 
 use super::SessionArgs;
 use crate::report;
@@ -27,9 +27,7 @@ impl Why {
         match notice {
             Notice::Connected(_) => *self = Self::default(),
             Notice::Lost(problem) => self.loss = Some(problem.to_string()),
-            Notice::Rejected(reason, detail) => {
-                self.refusal = Some(refusal(*reason, detail, args));
-            }
+            Notice::Rejected(rejection) => self.refusal = Some(refusal(rejection, args)),
             Notice::Failed(failure) => self.failure = Some(self.explain(*failure)),
             _ => {}
         }
@@ -74,15 +72,15 @@ pub(super) fn describe(state: &State, why: &Mutex<Why>, control: &HostControl) -
 }
 
 /// Explains why the target does not resume a session that it had admitted before.
-fn refusal(reason: Reason, detail: &str, args: &SessionArgs) -> String {
-    let export = &args.export;
-    match reason {
+fn refusal(rejection: &Rejection, args: &SessionArgs) -> String {
+    let (export, detail) = (&args.export, &rejection.detail);
+    match rejection.reason {
         Reason::SessionLost => format!(
             "another host has written to export `{export}` since, or the target does not know who \
              has, so what is not written yet may be stale: give it up with \
              `tyche disconnect {export} --force`, then connect again"
         ),
         Reason::Held => format!("export `{export}` is held by host {detail}"),
-        _ => args.refused(reason, detail).message,
+        _ => args.refused(rejection).message,
     }
 }

@@ -1,4 +1,5 @@
-//! A session and its requests, without the loop that drives it and the threads that submit.
+//! A queue of a session and its requests, without the loop that drives it and the threads that
+//! submit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Request, Sink};
 use tyche_numa::{Home, Placement};
 use tyche_proto::wire::{Echo, Mac, Status};
 use tyche_proto::{
-    Instant, OpId, Outgoing, Part, PathReport, PortConfig, Problem, Seat, Session, SessionEvent,
-    SubmitError,
+    Instant, OpId, Outgoing, Part, PathReport, PortConfig, Problem, Rules, Seat, Session,
+    SessionConfig, SessionEvent, Sound, SubmitError,
 };
 
 use super::latency::Latency;
@@ -17,7 +18,7 @@ use super::report::QueueReport;
 use super::{
     HostLink, HostOptions, HostReport, LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
 };
-use crate::clock::now;
+use crate::clock::Clock;
 use crate::conversion::{geometry, operation, result};
 use crate::placed::{self, LinkNodes, Residence, SessionNodes};
 use crate::port::Port;
@@ -29,11 +30,13 @@ use crate::tyche::{Composer, head, open_port, rings};
 use crate::volume::Submission;
 
 /// A request in progress.
-pub(super) struct Job {
-    pub(super) request: Request,
-    pub(super) token: u64,
+pub struct Job {
+    /// The request.
+    pub request: Request,
+    /// Its submitter's name for it.
+    pub token: u64,
     /// The recipient of the answer; `None`: the owner of the driver.
-    pub(super) sink: Option<Arc<dyn Sink>>,
+    pub sink: Option<Arc<dyn Sink>>,
 }
 
 impl From<Submission> for Job {
@@ -44,9 +47,10 @@ impl From<Submission> for Job {
 }
 
 /// A finished request.
-pub(super) struct Done {
-    pub(super) completion: Completion,
-    pub(super) sink: Option<Arc<dyn Sink>>,
+pub struct Done {
+    /// The answer.
+    pub completion: Completion,
+    sink: Option<Arc<dyn Sink>>,
 }
 
 impl Done {
@@ -66,11 +70,25 @@ impl Job {
     }
 }
 
+/// What a driver gets of its machine.
+pub struct Machine {
+    /// The placement of links and threads.
+    pub placement: Placement,
+    /// EtherType of the frames.
+    pub ethertype: u16,
+    /// The time.
+    pub clock: Clock,
+    /// Numbers that nobody can guess.
+    pub secrets: Box<dyn FnMut() -> u64 + Send>,
+}
+
 /// See the module. The owner calls [`submit`](Self::submit), has its [`Ports`] receive and transmit
-/// in turn, and takes `done` and `notices` after each.
-pub(super) struct Driver {
-    session: Session,
+/// in turn, and takes `done` and `notices` after each: the answers first, because a notice may say
+/// that none will follow.
+pub struct Driver<R: Rules = Sound> {
+    session: Session<R>,
     placement: Placement,
+    clock: Clock,
     /// The names of the links, by port.
     links: Vec<String>,
     /// Number of this queue, and of all.
@@ -88,13 +106,13 @@ pub(super) struct Driver {
     writes: Latency,
     composer: Composer,
     /// Finished requests.
-    pub(super) done: Vec<Done>,
+    pub done: Vec<Done>,
     /// The stage times of requests, if wanted.
     pub(super) stages: Option<HostStages>,
     /// Received replies to echoes.
     pub(super) echoed: Vec<Echo>,
     /// Notices for the owner.
-    pub(super) notices: VecDeque<Notice>,
+    pub notices: VecDeque<Notice>,
 }
 
 impl Driver {
@@ -102,20 +120,37 @@ impl Driver {
     /// near them.
     pub(super) fn new(options: HostOptions, seat: Seat) -> (Self, Ports) {
         let HostOptions { session, links, placement, ethertype, .. } = options;
-        let (mut ports, mut configs, mut names) = (Ports::new(), Vec::new(), Vec::new());
-        for (index, link) in links.into_iter().enumerate() {
-            let (port, config) = open(&placement, link);
+        let links: Vec<_> = links.into_iter().map(|link| open(&placement, link)).collect();
+        let machine = Machine { placement, ethertype, clock: Clock::Monotonic, secrets: secrets() };
+        Self::with_ports(session, seat, links, machine)
+    }
+}
+
+impl<R: Rules> Driver<R> {
+    /// The driver and the ports of its links, which are open and described. The calling thread
+    /// drives it from now on, and moves near them.
+    pub fn with_ports(
+        session: SessionConfig,
+        seat: Seat,
+        links: impl IntoIterator<Item = (Port, PortConfig)>,
+        machine: Machine,
+    ) -> (Self, Ports) {
+        let Machine { placement, ethertype, clock, secrets } = machine;
+        let mut ports = Ports::with_clock(clock.clone());
+        let (mut configs, mut names) = (Vec::new(), Vec::new());
+        for (index, (port, config)) in links.into_iter().enumerate() {
             names.push(port.link().name().to_owned());
             configs.push(config);
             ports.insert(index, port);
         }
         let operations_max = session.operations_max as usize;
         let queue = (seat.queue(), seat.association().queues());
-        let now = now();
+        let now = clock.now();
         let mut driver = Self {
             stages: session.stages.then(|| HostStages::new(operations_max)),
-            session: Session::with_seat(session, seat, &configs, secrets(), now),
+            session: Session::with_seat(session, seat, &configs, secrets, now),
             placement,
+            clock,
             links: names,
             queue,
             residence: Residence::new(),
@@ -132,6 +167,11 @@ impl Driver {
         };
         driver.move_in(&ports);
         (driver, ports)
+    }
+
+    /// The queue's state of the protocol.
+    pub fn session(&self) -> &Session<R> {
+        &self.session
     }
 
     /// The disk, once connected, or if the former session knew it.
@@ -154,7 +194,14 @@ impl Driver {
         if port_named(ports, link.link.name()).is_some() {
             return Err(LinkError::InUse);
         }
-        let (port, config) = open(&self.placement, link);
+        let link = open(&self.placement, link);
+        self.add_port(now, ports, link);
+        Ok(())
+    }
+
+    /// Adds an open port to the session; returns its index.
+    pub fn add_port(&mut self, now: Instant, ports: &mut Ports, link: (Port, PortConfig)) -> usize {
+        let (port, config) = link;
         let index = self.session.add_port(now, config);
         if index == self.links.len() {
             self.links.push(String::new());
@@ -162,11 +209,14 @@ impl Driver {
         port.link().name().clone_into(&mut self.links[index]);
         ports.insert(index, port);
         self.move_in(ports);
-        Ok(())
+        index
     }
 
     /// Removes a link from the session. The last one stays.
-    pub(super) fn remove_link(
+    ///
+    /// # Errors
+    /// `Unknown` or `Last`.
+    pub fn remove_link(
         &mut self,
         now: Instant,
         ports: &mut Ports,
@@ -190,14 +240,14 @@ impl Driver {
         self.residence.move_to(&home);
     }
 
-    /// Takes a request, or gives it back if the limit of requests in progress is reached. An
-    /// invalid one ends at once.
-    pub(super) fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job> {
+    /// Takes a request, or gives it back if the limit of requests in progress is reached. Returns
+    /// its operation of the session; `None` if it is invalid or the session is over: it has ended.
+    pub fn submit(&mut self, now: Instant, job: Job) -> Result<Option<OpId>, Job> {
         let checked = self.geometry().map_or(Ok(()), |geometry| geometry.check(&job.request));
         let errno = match checked {
             Err(errno) => errno,
             Ok(()) => match self.begin(now, &job.request) {
-                Ok(OpId(index)) => {
+                Ok(op @ OpId(index)) => {
                     let place = &mut self.operations[index as usize];
                     assert!(place.is_none(), "two requests in one operation");
                     *place = Some(job);
@@ -205,7 +255,7 @@ impl Driver {
                     if let Some(stages) = &mut self.stages {
                         stages.called(index, now);
                     }
-                    return Ok(());
+                    return Ok(Some(op));
                 }
                 Err(SubmitError::Full) => return Err(job),
                 Err(SubmitError::Over) => Errno::IO,
@@ -213,7 +263,7 @@ impl Driver {
         };
         self.counts.errors.add(job.request.operation.into(), errno);
         self.done.push(job.done(Err(errno)));
-        Ok(())
+        Ok(None)
     }
 
     fn begin(&mut self, now: Instant, request: &Request) -> Result<OpId, SubmitError> {
@@ -227,13 +277,13 @@ impl Driver {
     }
 
     /// Checks whether another queue of the session has failed.
-    pub(super) fn check(&mut self, now: Instant) {
+    pub fn check(&mut self, now: Instant) {
         self.session.handle_timeout(now);
         self.settle(&[]);
     }
 
     /// Ends the session and tells the target.
-    pub(super) fn disconnect(&mut self, now: Instant) {
+    pub fn disconnect(&mut self, now: Instant) {
         self.session.disconnect(now);
         self.settle(&[]);
     }
@@ -266,7 +316,7 @@ impl Driver {
                     if let Some(stages) = &mut self.stages
                         && let Some(exchange) = self.session.exchange(OpId(op))
                     {
-                        stages.completed(op, exchange, now());
+                        stages.completed(op, exchange, self.clock.now());
                     }
                     self.done.push(job.done(result(status)));
                     continue;
@@ -283,9 +333,7 @@ impl Driver {
                 SessionEvent::Parted(port, peer, problem) => {
                     Notice::Parted(self.links[port].clone(), peer, problem)
                 }
-                SessionEvent::Rejected(rejection) => {
-                    Notice::Rejected(rejection.reason, rejection.detail.to_string())
-                }
+                SessionEvent::Rejected(rejection) => Notice::Rejected(rejection),
                 SessionEvent::OtherVersion(port, peer, versions) => {
                     Notice::OtherVersion(self.links[port].clone(), peer, versions)
                 }
@@ -358,7 +406,7 @@ impl Driver {
     }
 }
 
-impl Protocol for Driver {
+impl<R: Rules> Protocol for Driver<R> {
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &Received<'_>) {
         self.now = now;
         if let Some(stages) = &mut self.stages {

@@ -115,7 +115,7 @@ impl InlineHost {
     /// Gives the request back if the limit of requests in progress is reached.
     pub fn submit(&mut self, request: Request, token: u64) -> Result<(), Request> {
         let job = Job { request, token, sink: None };
-        self.driver.submit(now(), job).map_err(|job| job.request)
+        self.driver.submit(now(), job).map(drop).map_err(|job| job.request)
     }
 
     /// Sends submitted requests, handles received frames, and appends finished requests to `done`.

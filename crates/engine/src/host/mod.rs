@@ -19,9 +19,10 @@ use std::time::Duration;
 use tyche_block::Arena;
 use tyche_link::Link;
 use tyche_numa::{Home, Placement};
-use tyche_proto::wire::{Mac, Reason, Versions};
+use tyche_proto::wire::{Mac, Rejection, Versions};
 use tyche_proto::{ExportState, Failure, Former, Problem, SessionConfig};
 
+pub use driver::{Done, Driver, Job, Machine};
 pub use inline::{ConnectError, InlineHost};
 pub use latency::{LatencyFigures, LatencyReport};
 pub use report::{HostReport, LinkReport, RequestCounts};
@@ -106,7 +107,7 @@ pub enum Notice {
     /// A channel was lost. If it was the last one, [`Notice::Lost`] follows.
     Parted(String, Mac, Problem),
     /// The target refused a channel.
-    Rejected(Reason, String),
+    Rejected(Box<Rejection>),
     /// A target on this link, at this address, speaks other versions of the protocol only.
     OtherVersion(String, Mac, Versions),
     /// The export has another size.

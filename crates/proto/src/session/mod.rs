@@ -235,12 +235,12 @@ impl<R: Rules> Session<R> {
         matches!(self.state, State::Failed | State::Closed)
     }
 
-    /// The operation in a slot of a channel, and the first byte of the piece within that operation.
-    /// For tests and simulations, which look at entries of sent frames.
-    pub fn locate(&self, channel: ChannelId, slot: u16) -> Option<(OpId, u32)> {
-        let path = self.paths.get(self.path(channel))?;
-        let piece = path.live()?.piece(slot)?;
-        Some((OpId(piece.op), piece.base))
+    /// The operation in a slot of the channel whose frames have this cookie. For tests and
+    /// simulations, which look at entries of sent frames.
+    pub fn locate(&self, cookie: Cookie, slot: u16) -> Option<OpId> {
+        let is_its = |path: &&Path<R>| path.identity().is_some_and(|(its, _)| its == cookie);
+        let piece = self.paths.iter().find(is_its)?.live()?.piece(slot)?;
+        Some(OpId(piece.op))
     }
 
     /// Stage times of a completed operation, if configured and supported by the target. Valid until

@@ -39,7 +39,7 @@ impl Bench {
     }
 
     fn end(&mut self, (op, _): (OpId, u64)) {
-        self.history.complete(HOST, op, Status::Success, &[], &self.disk).unwrap();
+        self.history.complete(HOST, op, Ok(()), &[], &self.disk).unwrap();
     }
 
     /// Begins and ends a modifying operation; returns its stamp.
@@ -55,7 +55,7 @@ impl Bench {
         if stamp > 0 {
             fill(&mut data, stamp, 0);
         }
-        self.history.complete(HOST, op, Status::Success, &data, &self.disk).map(drop)
+        self.history.complete(HOST, op, Ok(()), &data, &self.disk).map(drop)
     }
 
     fn sees(&mut self, stamp: u64) -> Result<(), String> {
@@ -127,7 +127,7 @@ fn a_write_that_failed_without_effect_has_none_later() {
     let mut bench = Bench::new();
     let before = bench.done(Opcode::Write);
     let failed = bench.begin(Opcode::Write);
-    bench.history.complete(HOST, failed.0, Status::Io, &[], &bench.disk).unwrap();
+    bench.history.complete(HOST, failed.0, Err(Errno::IO), &[], &bench.disk).unwrap();
     bench.sees(before).unwrap();
     bench.sees(failed.1).unwrap_err();
 }
@@ -200,9 +200,9 @@ fn a_session_must_be_told_of_a_restored_target_before_a_flush_succeeds() {
     bench.sees(open.1).unwrap();
     let flushes = [(); 3].map(|()| bench.begin(Opcode::Flush).0);
     let mut end = |flush, status| bench.history.complete(HOST, flush, status, &[], &bench.disk);
-    end(flushes[0], Status::Success).unwrap_err();
-    end(flushes[1], Status::Io).unwrap();
-    end(flushes[2], Status::Success).unwrap();
+    end(flushes[0], Ok(())).unwrap_err();
+    end(flushes[1], Err(Errno::IO)).unwrap();
+    end(flushes[2], Ok(())).unwrap();
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn who_has_written_must_be_told_of_a_restored_target_flushed_or_not() {
         }
         bench.history.restore(&bench.disk, [HOST].into_iter());
         let flush = bench.begin(Opcode::Flush);
-        let told = bench.history.complete(HOST, flush.0, Status::Success, &[], &bench.disk);
+        let told = bench.history.complete(HOST, flush.0, Ok(()), &[], &bench.disk);
         assert!(told.is_err());
     }
 }

@@ -58,8 +58,7 @@ impl<R: Rules> World<R> {
         while !pending.is_empty() {
             let next = host.random.below(pending.len() as u64) as usize;
             let (former, pending) = pending.swap_remove(next);
-            let op = running.session.submit(now, pending.operation);
-            let op = op.map_err(|error| format!("nothing can be issued again: {error:?}"))?;
+            let op = running.session.submit(now, pending.operation, pending.stamp);
             history.reissue((session, former), (running.number, op))?;
             running.pending.insert(op, pending);
             self.report.reissued += 1;
@@ -74,7 +73,7 @@ impl<R: Rules> World<R> {
         running.closing = true;
         running.session.disconnect(now);
         self.note(Happening::Incident(format!("host {index} disconnects")));
-        self.drive_host(index, &[])
+        self.drive_host(index)
     }
 
     /// Kills the target's process. Requests at its disk are executed in part, and are over before

@@ -1,12 +1,12 @@
-//! Drives the hosts: frames and time into the sessions, and out of them frames, data and answers.
+//! Drives the hosts: frames and time into the queues, and out of them frames, answers and notices.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tyche_proto::{
-    Exchange, Failure, Instant, OpId, Operation, Outgoing, Rules, SessionEvent, SubmitError, Writer,
-};
-use tyche_wire::{ChannelId, Command, Entry, Mac, Opcode, Reason, Status};
+use tyche_block::Completion;
+use tyche_engine::Notice;
+use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, Writer};
+use tyche_wire::{Command, ENTRY_LEN, Entry, HEAD_LEN, Header, Kind, Mac, Reason};
 
 use super::exports::Volume;
 use super::strangers::{reads_all, reads_first};
@@ -14,6 +14,7 @@ use super::{Event, World};
 use crate::host::{Host, Pending, Running, uuid};
 use crate::network::{Delivery, Station};
 use crate::plan::HostPlan;
+use crate::queues::{Answer, Told};
 use crate::trace::Happening;
 
 /// Delay of a session's alarm whose deadline has passed already.
@@ -26,7 +27,8 @@ impl<R: Rules> World<R> {
         }
         self.sessions += 1;
         let left = self.hosts[index].left.take();
-        self.hosts[index].start(self.now, self.sessions, left.as_ref().map(|left| left.former));
+        let former = left.as_ref().map(|left| left.former);
+        self.hosts[index].start(self.now, self.sessions, former, &self.network);
         let (host, session) = (self.hosts[index].uuid(), uuid(2, self.sessions));
         self.others.witness.begin(self.now, host, session);
         let event = format!("begins session {}", self.sessions);
@@ -35,7 +37,7 @@ impl<R: Rules> World<R> {
         if let Some(left) = left {
             self.reissue(index, left)?;
         }
-        self.drive_host(index, &[])
+        self.drive_host(index)
     }
 
     pub(super) fn host_frame(
@@ -48,18 +50,17 @@ impl<R: Rules> World<R> {
         let Some(host) = self.hosts.get_mut(index) else { return Ok(()) };
         let reads_first = host.reads_first;
         let Some(running) = &mut host.running else { return Ok(()) };
-        let Some(port) = running.port_of(link) else { return Ok(()) };
         let other = if reads_first { reads_all(frame) } else { None };
         let frame = other.as_ref().map_or(frame, |(other, _)| other);
-        let channels = running.live_channels();
-        running.session.handle_frame(now, port, frame.head(), frame.payload());
+        let channels = if other.is_some() { running.live_channels() } else { 0 };
+        running.session.handle_frame(now, link, &frame.frame);
         // Anybody may say that an attempt is accepted: it is if the session takes that.
         if let Some((_, attempt)) = &other
             && running.live_channels() > channels
         {
             host.writes |= host.attempts.get(attempt) == Some(&true);
         }
-        self.drive_host(index, frame.payload())?;
+        self.drive_host(index)?;
         if frame.is_accept() {
             self.network.release_late(now, frame.to, None);
             self.plan_deliveries()?;
@@ -76,16 +77,21 @@ impl<R: Rules> World<R> {
         if let Some(running) = &mut host.running {
             running.session.handle_timeout(now);
         }
-        self.drive_host(index, &[])
+        self.drive_host(index)
     }
 
-    /// Drains the session of a host after an input. `payload`: of the frame, if the input was one.
-    pub(super) fn drive_host(&mut self, index: usize, payload: &[u8]) -> Result<(), String> {
+    /// Drains the session of a host after an input.
+    pub(super) fn drive_host(&mut self, index: usize) -> Result<(), String> {
+        let now = self.now;
         loop {
-            while let Some((queue, event)) =
-                self.hosts[index].running.as_mut().and_then(|running| running.session.poll_event())
+            while let Some((queue, told)) =
+                self.hosts[index].running.as_mut().and_then(|running| running.session.poll(now))
             {
-                self.host_event((index, queue), event, payload)?;
+                match told {
+                    Told::Done(op, answer) => self.answered(index, op, &answer)?,
+                    Told::Notice(Notice::Former(_)) => self.hosts[index].keep(now),
+                    Told::Notice(notice) => self.notified((index, queue), notice)?,
+                }
             }
             self.bury(index)?;
             if !self.submit_drawn(index)? {
@@ -97,77 +103,59 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    fn host_event(
-        &mut self,
-        (index, queue): (usize, usize),
-        event: SessionEvent,
-        payload: &[u8],
-    ) -> Result<(), String> {
+    fn notified(&mut self, (index, queue): (usize, usize), notice: Notice) -> Result<(), String> {
         let host = &mut self.hosts[index];
         let Some(running) = &mut host.running else { return Ok(()) };
-        match event {
-            SessionEvent::Data { op, offset, len, source } => {
-                let pending = running.pending.get_mut(&op).ok_or("data of no operation")?;
-                if pending.operation.opcode != Opcode::Read {
-                    return Err(format!("data for {op:?}, which is no read"));
-                }
-                let (offset, source, len) = (offset as usize, source as usize, len as usize);
-                let memory = pending.memory.get_mut(offset..offset + len);
-                let data = payload.get(source..source + len).ok_or("data beyond the frame")?;
-                memory.ok_or("data beyond the operation")?.copy_from_slice(data);
-            }
-            SessionEvent::Completed { op, status } => self.host_completed(index, op, status)?,
-            SessionEvent::FormerChanged => self.hosts[index].keep(self.now),
-            other => {
-                running.connected |= other == SessionEvent::Connected;
-                if matches!(other, SessionEvent::Joined(..)) {
-                    let Volume { history, exported, .. } = &mut self.volumes[host.plan.export];
-                    let boot = running.session.export_of(queue).map(|export| export.boot);
-                    if boot == Some(exported.boot()) {
-                        history.learn(running.number, queue);
-                    }
-                }
-                let lost = Failure::Rejected(Reason::SessionLost);
-                if other == SessionEvent::Failed(lost) {
-                    let export = host.plan.export;
-                    check_lost(running, self.volumes[export].exported.last_writer)?;
-                    self.report.shut_out += 1;
-                }
-                self.check_event((index, queue), &other)?;
-                self.report.note(&other);
-                self.note(Happening::Host { host: index, event: format!("{other:?}") });
-                self.log.push((index, other));
+        running.connected |= matches!(notice, Notice::Connected(_));
+        if matches!(notice, Notice::Joined(..)) {
+            let Volume { history, exported, .. } = &mut self.volumes[host.plan.export];
+            let boot = running.session.export_of(queue).map(|export| export.boot);
+            if boot == Some(exported.boot()) {
+                history.learn(running.number, queue);
             }
         }
+        if notice == Notice::Failed(Failure::Rejected(Reason::SessionLost)) {
+            let export = host.plan.export;
+            check_lost(running, self.volumes[export].exported.last_writer)?;
+            self.report.shut_out += 1;
+        }
+        self.check_notice((index, queue), &notice)?;
+        self.report.note(&notice);
+        self.note(Happening::Host { host: index, event: format!("{notice:?}") });
+        self.log.push((index, notice));
         Ok(())
     }
 
-    fn host_completed(&mut self, index: usize, op: OpId, status: Status) -> Result<(), String> {
+    fn answered(&mut self, index: usize, op: OpId, answer: &Answer) -> Result<(), String> {
         let now = self.now;
+        let Completion { result, ref buffer, .. } = answer.done.completion;
         let host = &mut self.hosts[index];
         let Some(running) = &mut host.running else { return Ok(()) };
         let pending = running.pending.remove(&op).ok_or("an operation was answered twice")?;
-        let exchange = running.session.exchange(op);
         let is_over = running.session.is_over_for(op);
-        if is_over && status != Status::Success {
+        // Nobody has asked the target for its outcome. It may be one that the host's last session
+        // has sent, and that is beyond the end of the disk now.
+        let is_unknown = is_over || !answer.was_taken;
+        if is_unknown && result.is_err() {
             self.volumes[host.plan.export].history.abandon(running.number, op)?;
         } else {
-            let data = &pending.memory;
+            let len = pending.operation.len as usize;
+            let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer[..len]);
             let Volume { history, disk, .. } = &mut self.volumes[host.plan.export];
-            let done = history.complete(running.number, op, status, data, disk)?;
+            let done = history.complete(running.number, op, result, data, disk)?;
             self.check_not_executing(done.stamp)?;
         }
-        if status == Status::Success {
-            check_exchange(exchange, now)?;
+        if result.is_ok() {
+            check_exchange(answer.exchange, now)?;
         }
         let age = pending.age(now);
         if !is_over {
             check_age(&pending, now, self.report.outages(), self.plan.stall_max)?;
         }
         self.report.slowest = self.report.slowest.max(age);
-        self.report.completed(status);
-        self.answers.push((index, status));
-        self.note(Happening::Answer { host: index, op: op.0, status });
+        self.report.completed(result.is_ok());
+        self.answers.push((index, result));
+        self.note(Happening::Answer { host: index, op: op.0, result });
         let host = &mut self.hosts[index];
         if !host.plan.think.is_zero() {
             let think = host.random.around(host.plan.think);
@@ -241,16 +229,13 @@ impl<R: Rules> World<R> {
         let host = &mut self.hosts[index];
         let running = host.running.as_mut().ok_or("the host has no session")?;
         let history = &mut self.volumes[host.plan.export].history;
-        let op = match running.session.submit(now, operation) {
-            Ok(op) => op,
-            Err(SubmitError::Full) => return Err("a session is full before its limit".into()),
-            Err(SubmitError::Over) => return Err("a session is over and says nothing".into()),
-        };
         let Operation { opcode, flags, offset, len } = operation;
         let stamp = if opcode.modifies() { history.stamp() } else { 0 };
+        let op = running.session.submit(now, operation, stamp);
         history.submit(running.number, op, (opcode, flags), (offset, len), stamp)?;
         let outages = self.report.outages();
-        running.pending.insert(op, Pending::new(operation, stamp, now, outages));
+        let pending = Pending { operation, stamp, submitted: now, outages };
+        running.pending.insert(op, pending);
         self.report.operations += 1;
         self.note(Happening::Submit { host: index, op: op.0, opcode, offset, len, stamp });
         Ok(op)
@@ -259,42 +244,29 @@ impl<R: Rules> World<R> {
     /// Submits an operation that the host was ordered to.
     pub(crate) fn submit_now(&mut self, index: usize, operation: Operation) -> Result<(), String> {
         self.submit(index, operation)?;
-        self.drive_host(index, &[])
+        self.drive_host(index)
     }
 
     fn transmit_host(&mut self, index: usize) -> Result<(), String> {
-        let ports = self.hosts[index].running.as_ref().map_or(0, |running| running.ports.len());
-        for port in 0..ports {
-            loop {
-                let Host { running, reads_first: is_other, writes, attempts, .. } =
-                    &mut self.hosts[index];
-                let Some(running) = running else { return Ok(()) };
-                let Some(link) = running.ports[port] else { break };
-                if !running.session.poll_transmit(self.now, port, &mut self.out) {
-                    break;
-                }
-                if *is_other {
-                    let is_lost = running.session.lost_since().is_some();
-                    reads_first(&mut self.out, *writes, is_lost, attempts);
-                }
-                let from = self.network.port(Station::Host(index), link);
-                let channel = self.out.channel.unwrap_or(ChannelId::NONE);
-                for command in commands(&self.out).filter(|it| it.opcode.modifies()) {
-                    let found = running.session.locate(channel, command.tag.slot);
-                    let (op, _) = found.ok_or("a command of a slot that carries nothing")?;
-                    let pending = running.pending.get(&op).ok_or("a command of no operation")?;
-                    let sent = (self.out.header.cookie.0, command.tag.to_bits());
-                    self.sent.insert(sent, pending.stamp);
-                }
-                let mut data = Vec::new();
-                for part in &self.out.parts {
-                    let pending = running.pending.get(&OpId(part.request));
-                    let memory = &pending.ok_or("data of no operation")?.memory;
-                    data.extend_from_slice(&memory[part.offset as usize..][..part.len as usize]);
-                }
-                let frame = self.out.to_bytes(self.network.mac(from), &data);
-                self.send(from, frame)?;
+        let now = self.now;
+        let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
+        for (queue, link, frame) in running.session.transmit(now) {
+            let from = self.network.port(Station::Host(index), link);
+            let Host { running, reads_first: is_other, writes, attempts, .. } =
+                &mut self.hosts[index];
+            let Some(running) = running else { return Ok(()) };
+            let is_lost = || running.session.lost_since().is_some();
+            let frame =
+                if *is_other { reads_first(frame, *writes, is_lost(), attempts) } else { frame };
+            let header = Header::parse(frame.first_chunk().expect("a head"));
+            let header = header.map_err(|reject| format!("sent a bad frame: {reject}"))?;
+            for command in commands(&header, &frame).filter(|it| it.opcode.modifies()) {
+                let op = running.session.locate(queue, header.cookie, command.tag.slot);
+                let op = op.ok_or("a command of a slot that carries nothing")?;
+                let pending = running.pending.get(&op).ok_or("a command of no operation")?;
+                self.sent.insert((header.cookie.0, command.tag.to_bits()), pending.stamp);
             }
+            self.send(from, frame)?;
         }
         Ok(())
     }
@@ -332,13 +304,13 @@ impl<R: Rules> World<R> {
         self.hosts.iter().enumerate().find_map(|(index, host)| {
             // A host that only reads while another writes has no channels for writing.
             let running = host.running.as_ref().filter(|it| !it.closing && !host.reads_first)?;
-            let live: Vec<_> = running.session.paths().filter(|path| path.live).collect();
+            let live: Vec<_> = running.session.paths().filter(|(_, path)| path.live).collect();
             let pairs = self.network.pairs(index);
             pairs.iter().find_map(|&(link, (other, mac))| {
-                if !live.iter().any(|path| running.ports[path.port] == Some(link)) {
+                if !live.iter().any(|(used, _)| *used == link) {
                     return Some((Station::Host(index), link));
                 }
-                let is_used = live.iter().any(|path| path.peer == mac);
+                let is_used = live.iter().any(|(_, path)| path.peer == mac);
                 (!is_used).then_some((Station::Target, other))
             })
         })
@@ -354,7 +326,7 @@ impl<R: Rules> World<R> {
     pub fn peers(&self, host: usize) -> BTreeSet<Mac> {
         let running = self.hosts[host].running.as_ref();
         let paths = running.into_iter().flat_map(|running| running.session.paths());
-        paths.filter(|path| path.live).map(|path| path.peer).collect()
+        paths.filter(|(_, path)| path.live).map(|(_, path)| path.peer).collect()
     }
 
     /// The time at which the host's session lost its target.
@@ -364,9 +336,12 @@ impl<R: Rules> World<R> {
 }
 
 /// The requests of a frame.
-fn commands(out: &Outgoing) -> impl Iterator<Item = &Command> {
-    out.content.entries().iter().filter_map(|entry| match entry {
-        Entry::Command(command) => Some(command),
+fn commands(header: &Header, frame: &[u8]) -> impl Iterator<Item = Command> {
+    let is_list = matches!(header.kind, Kind::Command | Kind::Data);
+    let entries = if is_list { usize::from(header.entries) } else { 0 };
+    let (_, entries) = frame[HEAD_LEN..].split_at(frame.len() - HEAD_LEN - entries * ENTRY_LEN);
+    entries.as_chunks().0.iter().filter_map(|entry| match Entry::parse(entry) {
+        Ok(Entry::Command(command)) => Some(command),
         _ => None,
     })
 }

@@ -69,7 +69,7 @@ impl<R: Rules> World<R> {
             for link in self.network.links_on(host, segment) {
                 self.hosts[host].lose_carrier(self.now, link);
             }
-            self.drive_host(host, &[])?;
+            self.drive_host(host)?;
         }
         Ok(())
     }
@@ -117,14 +117,14 @@ impl<R: Rules> World<R> {
             self.report.relinks += 1;
             self.note(Happening::Host { host, event: format!("does without link {link}") });
         }
-        self.drive_host(host, &[])
+        self.drive_host(host)
     }
 
     pub(super) fn add_link_to(&mut self, host: usize, link: usize) -> Result<(), String> {
-        if self.hosts[host].add_link(self.now, link) {
+        if self.hosts[host].add_link(self.now, link, &self.network) {
             self.note(Happening::Host { host, event: format!("uses link {link} again") });
         }
-        self.drive_host(host, &[])
+        self.drive_host(host)
     }
 
     fn plan_repair(&mut self, segment: usize) {

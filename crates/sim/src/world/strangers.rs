@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use tyche_proto::{
     Action, ExportConfig, ExportId, Instant, Listener, ListenerConfig, ListenerEvent, Operation,
-    Outgoing, PortConfig, Registry, Rules, Session, SessionConfig, SessionEvent, TargetConfig,
-    TargetId,
+    PortConfig, Registry, Rules, Session, SessionConfig, SessionEvent, TargetConfig, TargetId,
 };
 use tyche_wire::{
-    AcceptFlags, Body, ChannelId, Checksums, CommandFlags, ConnectFlags, Content, Control, Header,
+    AcceptFlags, Body, ChannelId, Checksums, CommandFlags, ConnectFlags, Control, HEAD_LEN, Header,
     Kind, Mac, Name, Opcode, Status, Uuid,
 };
 
@@ -350,12 +349,14 @@ impl<R: Rules> World<R> {
 /// `is_lost`: the host has lost all channels, and opens whichever comes first for reading only. It
 /// may be refused for writing for as long as another host writes, and its reads must end.
 pub(super) fn reads_first(
-    out: &mut Outgoing,
+    frame: Vec<u8>,
     writes: bool,
     is_lost: bool,
     attempts: &mut BTreeMap<u64, bool>,
-) {
-    let Content::Control(Control::Connect(connect)) = &mut out.content else { return };
+) -> Vec<u8> {
+    let Some((header, Control::Connect(mut connect))) = control(&frame, Kind::Connect) else {
+        return frame;
+    };
     let for_writing = connect.channel != ChannelId(0) && !is_lost;
     // A Connect that is sent again asks for the same.
     if !*attempts.entry(connect.attempt).or_insert(for_writing) {
@@ -364,19 +365,32 @@ pub(super) fn reads_first(
         let others = CONNECT_FLAGS.into_iter().filter(|flag| connect.flags.contains(*flag));
         connect.flags = others.fold(ConnectFlags::NONE, |flags, flag| flags | flag);
     }
+    again(&frame, header, Control::Connect(connect))
 }
 
 /// Turns the answer to such a host into one that ours takes; returns it with its attempt.
 pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, u64)> {
-    let header = Header::parse(delivery.head()).ok().filter(|it| it.kind == Kind::Accept)?;
-    let Ok(Body::Control(pdu)) = Body::parse(&header, delivery.payload(), &Checksums) else {
+    let Delivery { to, frame } = delivery;
+    let Some((header, Control::Accept(mut accept))) = control(frame, Kind::Accept) else {
         return None;
     };
-    let Control::Accept(mut accept) = pdu.decode() else { return None };
     let attempt = accept.attempt;
     let others = ACCEPT_FLAGS.into_iter().filter(|flag| accept.flags.contains(*flag));
     accept.flags = others.fold(AcceptFlags::NONE, |flags, flag| flags | flag);
-    let (destination, source) = (Mac::destination(delivery.head()), Mac::source(delivery.head()));
-    let frame = outside((destination, source), header.flags, Control::Accept(accept));
-    Some((Delivery { to: delivery.to, frame }, attempt))
+    Some((Delivery { to: *to, frame: again(frame, header, Control::Accept(accept)) }, attempt))
+}
+
+/// The body of a frame of that kind, if it is valid.
+fn control(frame: &[u8], kind: Kind) -> Option<(Header, Control)> {
+    let header = Header::parse(frame.first_chunk()?).ok().filter(|header| header.kind == kind)?;
+    match Body::parse(&header, &frame[HEAD_LEN..], &Checksums) {
+        Ok(Body::Control(pdu)) => Some((header, pdu.decode())),
+        _ => None,
+    }
+}
+
+/// A frame with another body.
+fn again(frame: &[u8], header: Header, control: Control) -> Vec<u8> {
+    let head = frame.first_chunk().expect("frames are at least a head long");
+    outside((Mac::destination(head), Mac::source(head)), header.flags, control)
 }

@@ -10,7 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tyche_proto::{Failure, Instant, Rules, SessionEvent, SessionInfo, Writer};
+use tyche_engine::Notice;
+use tyche_proto::{Failure, Instant, Rules, SessionInfo, Writer};
 use tyche_wire::{Body, Checksums, Control, HEAD_LEN, Header, Kind, Reason, Uuid};
 
 use super::World;
@@ -115,18 +116,16 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Checks that an event of a session has its cause.
-    pub(super) fn check_event(
+    /// Checks that a notice of a queue has its cause.
+    pub(super) fn check_notice(
         &mut self,
         (index, queue): (usize, usize),
-        event: &SessionEvent,
+        notice: &Notice,
     ) -> Result<(), String> {
-        match event {
-            SessionEvent::Rejected(rejection) => {
-                self.check_refused(rejection.attempt, rejection.reason)
-            }
-            SessionEvent::Failed(failure) => check_failure(*failure),
-            SessionEvent::Joined(..) => self.note_generation(index, queue),
+        match notice {
+            Notice::Rejected(rejection) => self.check_refused(rejection.attempt, rejection.reason),
+            Notice::Failed(failure) => check_failure(*failure),
+            Notice::Joined(..) => self.note_generation(index, queue),
             _ => Ok(()),
         }
     }

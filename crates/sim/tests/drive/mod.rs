@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use tyche_proto::wire::{CommandFlags, Opcode, Status};
-use tyche_proto::{Operation, SessionEvent, Sound};
+use tyche_block::Errno;
+use tyche_engine::Notice;
+use tyche_proto::wire::{CommandFlags, Opcode};
+use tyche_proto::{Operation, Sound};
 use tyche_sim::{Plan, World};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -23,7 +25,7 @@ pub(crate) fn connected(plan: Plan) -> World<Sound> {
 }
 
 /// Has host 0 do an operation; returns how it ended.
-pub(crate) fn perform(world: &mut World, operation: Operation) -> Status {
+pub(crate) fn perform(world: &mut World, operation: Operation) -> Result<(), Errno> {
     let before = world.answers(0).count();
     world.request(0, operation).unwrap();
     let answered = |world: &World| world.answers(0).count() > before;
@@ -42,6 +44,6 @@ pub(crate) fn submit_many(world: &mut World, count: u64) -> usize {
 }
 
 #[allow(dead_code, reason = "not every test asks for events")]
-pub(crate) fn has(world: &World, host: usize, event: &SessionEvent) -> bool {
-    world.events(host).any(|other| other == event)
+pub(crate) fn has(world: &World, host: usize, event: &Notice) -> bool {
+    world.notices(host).any(|other| other == event)
 }
