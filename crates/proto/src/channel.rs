@@ -210,11 +210,6 @@ impl<R: Rules> Channel<R> {
         self.heard_at
     }
 
-    /// How long no valid frame has come.
-    pub(crate) fn unheard_for(&self, now: Instant) -> Duration {
-        now.since(self.heard_at)
-    }
-
     /// Since when the oldest frame of a ring has been without an ack, if it was sent several times.
     pub(crate) fn stuck_since(&self) -> Option<Instant> {
         self.tx.iter().filter_map(TxRing::stuck_since).min()
@@ -222,7 +217,7 @@ impl<R: Rules> Channel<R> {
 
     /// Whether the oldest frame of a ring was sent several times and has been without an ack for
     /// `limit`.
-    pub(crate) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
+    fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
         self.stuck_since().is_some_and(|since| now.since(since) >= limit)
     }
 
@@ -230,6 +225,11 @@ impl<R: Rules> Channel<R> {
     pub(crate) fn ask_for_life(&mut self, now: Instant) {
         self.asking = true;
         self.asked_at.get_or_insert(now);
+    }
+
+    /// When the peer was asked for a sign of life, if nothing was heard since.
+    pub(crate) fn asked_at(&self) -> Option<Instant> {
+        self.asked_at
     }
 
     /// How long a question for a sign of life has been unanswered.

@@ -53,11 +53,12 @@ impl<R: Rules> Session<R> {
 
     /// Hands pieces to channels until there are no pieces, or no channel has room.
     pub(super) fn issue(&mut self) {
-        while let Some(piece) = self.operations.next(|rest| share(&self.paths, rest)) {
+        while let Some(piece) = self.operations.next(|rest| share(self.paths.all(), rest)) {
             let node = self.operations.node(&piece);
-            let chosen = self.chooser.choose(self.now, &self.paths, piece.data_len(), node);
+            let paths = self.paths.all();
+            let chosen = self.chooser.choose(self.now, paths, piece.data_len(), node);
             let Some(path) = chosen else { return };
-            let initiator = self.paths[path].live_mut().expect("only live channels are chosen");
+            let initiator = self.paths.live_mut(path).expect("only live channels are chosen");
             assert!(initiator.submit(self.now, piece), "only channels with room are chosen");
             self.operations.issued(&piece);
         }

@@ -9,10 +9,14 @@
 //!
 //! ```text
 //! Port .. Port      local links: which of the target's addresses are heard?     port
-//!     pairs         so that each NIC of both sides has its part                 pairing
-//! Path .. Path      a channel each: probed, connected, live, lost, again        path, membership
+//!     pairs         so that each NIC of both sides has its part                 paths, pairing
+//! Path .. Path      a channel each: probed, connected, live, lost, again        path, detector
 //! pieces            to the channel that will be done first                      issue, choice
 //! ```
+//!
+//! The session joins parts that do not call each other: the path manager ([`paths`]), the failure
+//! detector ([`detector`]), the path scheduler ([`choice`]), the operation table ([`operations`])
+//! and the fences ([`fencing`]). What happens when a channel opens or is lost is in [`failover`].
 //!
 //! One input ([`Session::submit`], [`Session::handle_frame`], [`Session::handle_timeout`], ...),
 //! then drain the outputs: [`Session::poll_event`] until `None`, then [`Session::poll_transmit`]
@@ -22,14 +26,16 @@ mod association;
 mod cache;
 mod choice;
 mod config;
+mod detector;
 mod ending;
 mod event;
+mod failover;
 mod fencing;
 mod issue;
-mod membership;
 mod operations;
 mod pairing;
 mod path;
+mod paths;
 mod port;
 mod problem;
 mod quest;
@@ -52,14 +58,14 @@ use cache::Cache;
 use choice::Chooser;
 pub use choice::NodeCounts;
 pub use config::{ChannelChoice, SessionConfig};
+use detector::FailureDetector;
 use ending::Endings;
 pub use event::{ExportState, Failure, Former, SessionEvent};
 use fencing::Fences;
 pub use issue::SubmitError;
-use membership::PATHS_MAX;
 use operations::Operations;
-use path::{Path, PathEvent, Wishes};
-use port::Port;
+use path::{PathEvent, Wishes};
+use paths::{PATHS_MAX, Paths};
 pub use port::PortConfig;
 pub use problem::Problem;
 use quest::Quest;
@@ -73,7 +79,7 @@ use crate::operation::OpId;
 use crate::outgoing::Outgoing;
 use crate::rules::{Rules, Sound};
 use crate::stages::Exchange;
-use crate::stats::{ChannelStats, RejectCounts};
+use crate::stats::RejectCounts;
 use crate::time::{Instant, earliest};
 
 /// Number of farewells on each path, and how long an answer is awaited after each.
@@ -100,21 +106,12 @@ enum State {
 /// See the module.
 pub struct Session<R = Sound> {
     config: SessionConfig,
-    random: Box<dyn FnMut() -> u64 + Send>,
     state: State,
-    /// Local links by index; a removed one leaves a gap that is used again.
-    ports: Vec<Option<Port>>,
-    /// By our index of the channel.
-    paths: Vec<Path<R>>,
+    paths: Paths<R>,
+    detector: FailureDetector,
     chooser: Chooser,
     quest: Quest,
     watch: Watch,
-    /// Our index of the queue's first channel. Each queue has a range of its own.
-    channel_first: u16,
-    /// The first half of all cookies, which links filter frames by.
-    mark: u32,
-    /// When the suspected channels are examined again, if there are any.
-    doubt_at: Option<Instant>,
     operations: Operations,
     fences: Fences,
     seat: Seat,
@@ -124,7 +121,6 @@ pub struct Session<R = Sound> {
     former: Option<Former>,
     events: VecDeque<SessionEvent>,
     rejects: RejectCounts,
-    past: ChannelStats,
     now: Instant,
 }
 
@@ -164,7 +160,7 @@ impl<R: Rules> Session<R> {
         config: SessionConfig,
         seat: Seat,
         ports: &[PortConfig],
-        mut random: Box<dyn FnMut() -> u64 + Send>,
+        random: Box<dyn FnMut() -> u64 + Send>,
         now: Instant,
     ) -> Self {
         assert!(config.channels > 0, "a session without channels");
@@ -172,16 +168,12 @@ impl<R: Rules> Session<R> {
         let former = export.map(|export| Former { device: config.device, export });
         let known = export.map(|known| (known.target, known.uuid, known.read_only));
         Self {
-            mark: mark(&config, seat.queue(), random()),
-            random,
             state: if former.is_some() { State::Lost(now) } else { State::New },
-            ports: ports.iter().map(|&port| Some(Port::new(port, now))).collect(),
-            paths: Vec::new(),
+            paths: Paths::new(now, (config.session, seat.queue()), ports, random),
+            detector: FailureDetector::default(),
             chooser: Chooser::new(config.choice),
             quest: Quest::new(config.target, config.export, known),
             watch: Watch::new(config.ctrl_loss_tmo, now),
-            channel_first: (seat.queue() * PATHS_MAX) as u16,
-            doubt_at: None,
             operations: Operations::new(config.operations_max, config.stages),
             fences: Fences::default(),
             cache: Cache::new(seat.clone(), config.operations_max),
@@ -190,7 +182,6 @@ impl<R: Rules> Session<R> {
             former,
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
-            past: ChannelStats::default(),
             config,
             now,
         }
@@ -220,11 +211,6 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The path of a channel; beyond the last if the channel is unknown or another queue's.
-    fn path(&self, channel: ChannelId) -> usize {
-        usize::from(channel.0.wrapping_sub(self.channel_first))
-    }
-
     /// Whether a channel is live.
     pub fn is_live(&self) -> bool {
         self.state == State::Live
@@ -238,8 +224,9 @@ impl<R: Rules> Session<R> {
     /// The operation in a slot of the channel whose frames have this cookie. For tests and
     /// simulations, which look at entries of sent frames.
     pub fn locate(&self, cookie: Cookie, slot: u16) -> Option<OpId> {
-        let is_its = |path: &&Path<R>| path.identity().is_some_and(|(its, _)| its == cookie);
-        let piece = self.paths.iter().find(is_its)?.live()?.piece(slot)?;
+        let mut paths = self.paths.all().iter();
+        let path = paths.find(|it| it.identity().is_some_and(|(its, _)| its == cookie))?;
+        let piece = path.live()?.piece(slot)?;
         Some(OpId(piece.op))
     }
 
@@ -256,8 +243,7 @@ impl<R: Rules> Session<R> {
     /// # Panics
     /// If the echo asks for too many replies, or a frame would be too short.
     pub fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
-        let mut live = self.paths.iter_mut().filter_map(Path::live_mut);
-        live.any(|initiator| initiator.echo(echo, frame_len))
+        self.paths.all_live_mut().any(|initiator| initiator.echo(echo, frame_len))
     }
 
     /// Takes a frame that came on a local link. A rejected frame is counted.
@@ -316,8 +302,7 @@ impl<R: Rules> Session<R> {
             return Err(Reject::Unexpected);
         }
         if let Control::Reset(reset) = &control {
-            let named = |path: &Path<R>| path.port == port && path.is_reset_by(src, reset);
-            let path = self.paths.iter().position(named).ok_or(Reject::Unexpected)?;
+            let path = self.paths.reset_by(port, src, reset).ok_or(Reject::Unexpected)?;
             self.lose_reset(path);
             return Ok(());
         }
@@ -333,13 +318,11 @@ impl<R: Rules> Session<R> {
         {
             return Err(Reject::Unexpected);
         }
-        let asked = |path: &&mut Path<R>| path.port == port && path.has_asked(src, &control);
-        let path = self.paths.iter_mut().find(asked).ok_or(Reject::Unexpected)?;
-        let index = usize::from(path.id().0 - self.channel_first);
         let wishes = Wishes { session: &self.config, resume: self.seat.is_connected() };
-        match path.handle_control(self.now, header, control, wishes, &mut self.random)? {
-            Some(PathEvent::Accepted(accept)) => self.accepted(index, &accept),
-            Some(PathEvent::Rejected(rejection)) => self.rejected(index, rejection),
+        let answer = (header, control);
+        match self.paths.handle_control(self.now, (port, src), answer, wishes)? {
+            Some((path, PathEvent::Accepted(accept))) => self.accepted(path, &accept),
+            Some((path, PathEvent::Rejected(rejection))) => self.rejected(path, rejection),
             None => {}
         }
         Ok(())
@@ -348,8 +331,7 @@ impl<R: Rules> Session<R> {
     /// Whether the session has, or fences, a channel of the target with that identity. A second one
     /// would have the same tags: a fence of one would report the outcomes of the other.
     fn knows(&self, identity: (Cookie, ChannelId)) -> bool {
-        let mut paths = self.paths.iter();
-        paths.any(|path| path.identity() == Some(identity)) || self.fences.await_end_of(identity)
+        self.paths.knows(identity) || self.fences.await_end_of(identity)
     }
 
     fn handle_channel_frame(
@@ -358,9 +340,8 @@ impl<R: Rules> Session<R> {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), Reject> {
-        let path = self.path(header.channel);
-        let member = self.paths.get_mut(path).filter(|path| path.port == port);
-        let initiator = member.and_then(Path::live_mut).ok_or(Reject::Channel)?;
+        let path = self.paths.index(header.channel);
+        let initiator = self.paths.live_on(port, path).ok_or(Reject::Channel)?;
         initiator.channel.check_origin(src, header)?;
         let body = parse_body::<R>(header, payload)?;
         let had_loss = self.seat.is_lost();
@@ -421,14 +402,15 @@ impl<R: Rules> Session<R> {
         if self.fences.is_empty() {
             return false;
         }
-        let live = || self.paths.iter().enumerate().filter(|(_, path)| path.live().is_some());
+        let paths = self.paths.all().iter().enumerate();
+        let live = || paths.clone().filter(|(_, path)| path.live().is_some());
         let only = live().count() == 1;
         let paths = live().filter(|(_, path)| path.port == port).map(|(index, _)| index);
         let paths: ArrayVec<usize, PATHS_MAX> = paths.collect();
         let Some((path, fence)) = self.fences.poll(now, &paths.iter().copied(), only) else {
             return false;
         };
-        let initiator = self.paths[path].live_mut().expect("only live paths are asked");
+        let initiator = self.paths.live_mut(path).expect("only live paths are asked");
         let header = initiator.channel.unsequenced(now, Kind::Fence, Flags::NONE);
         let fence = Content::Control(Control::Fence(fence));
         initiator.channel.address(out, header, fence);
@@ -447,12 +429,7 @@ impl<R: Rules> Session<R> {
 
     /// Ends all operations in progress with an I/O error, and all channels with them.
     fn fail_operations(&mut self) {
-        for initiator in self.paths.iter().filter_map(Path::live) {
-            self.past += initiator.channel.stats;
-        }
-        for path in &mut self.paths {
-            path.fail(self.now, Problem::Disconnected, Duration::MAX, false);
-        }
+        self.paths.close(self.now);
         self.fences.clear();
         let ended = |index| SessionEvent::Completed { op: OpId(index), status: Status::Io };
         self.events.extend(self.operations.fail().into_iter().map(ended));
@@ -520,20 +497,15 @@ impl<R: Rules> Session<R> {
             }
             return;
         }
-        for path in 0..self.paths.len() {
-            let link = &mut self.paths[path];
+        for path in 0..self.paths.all().len() {
             let wishes = Wishes { session: &self.config, resume: self.seat.is_connected() };
-            if let Some(problem) = link.handle_timeout(now, wishes, &mut self.random) {
+            if let Some(problem) = self.paths.handle_timeout(now, path, wishes) {
                 self.lose(path, problem);
             }
         }
-        self.doubt(now);
-        let again = self.config.reconnect_delay;
-        let (mut over, live) = (false, self.is_live());
-        for port in self.ports.iter_mut().flatten() {
-            over |= port.handle_timeout(now, again, live, &mut self.random);
-        }
-        if over {
+        self.detect_failures();
+        let (again, live) = (self.config.reconnect_delay, self.is_live());
+        if self.paths.handle_port_timeouts(now, again, live) {
             self.pair();
         }
         if self.time_left(now) == Some(Duration::ZERO) {
@@ -554,14 +526,13 @@ impl<R: Rules> Session<R> {
             State::Closing { next, .. } => return Some(next),
             State::Lost(since) => self.config.ctrl_loss_tmo.map(|timeout| since + timeout),
             State::Live => {
-                let timers = earliest(self.fences.poll_timeout(), self.doubt_timeout());
+                let suspicion = self.detector.poll_timeout(detector::live(self.paths.all()));
+                let timers = earliest(self.fences.poll_timeout(), suspicion);
                 earliest(timers, self.watch.poll_timeout())
             }
             _ => None,
         };
-        let ports = self.ports.iter().flatten().map(|port| Some(port.poll_timeout()));
-        let paths = self.paths.iter().map(Path::poll_timeout);
-        ports.chain(paths).fold(deadline, earliest)
+        earliest(deadline, self.paths.poll_timeout())
     }
 
     /// The next event.
@@ -575,26 +546,11 @@ impl<R: Rules> Session<R> {
             return false;
         }
         if let State::Closing { round, .. } = self.state {
-            let mut paths = self.paths.iter_mut().filter(|path| path.port == port);
-            return paths.any(|path| path.poll_farewell(now, round, out));
+            return self.paths.poll_farewell(now, port, round, out);
         }
         if self.poll_fence(now, port, out) {
             return true;
         }
-        let Some(link) = &mut self.ports[port] else { return false };
-        let who = (self.config.host, &self.quest);
-        if link.poll_transmit(now, who, out) {
-            return true;
-        }
-        let mut paths = self.paths.iter_mut().filter(|path| path.port == port);
-        paths.any(|path| path.poll_transmit(now, out))
+        self.paths.poll_transmit(now, port, (self.config.host, &self.quest), out)
     }
-}
-
-/// The first half of a queue's cookies: random but for the first byte. The parts of a target's link
-/// divide the channels by that byte, and the queues of a session have consecutive ones, so that
-/// they spread evenly.
-fn mark(config: &SessionConfig, queue: usize, random: u64) -> u32 {
-    let first = config.session.as_bytes()[0].wrapping_add(queue as u8);
-    (random >> 32) as u32 & !0xff | u32::from(first)
 }

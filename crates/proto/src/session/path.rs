@@ -84,6 +84,13 @@ pub(super) enum PathEvent {
     Rejected(Rejection),
 }
 
+/// A channel that was live and is lost.
+pub(super) struct LostChannel<R> {
+    /// The target's cookie and index.
+    pub(super) identity: (Cookie, ChannelId),
+    pub(super) initiator: Box<Initiator<R>>,
+}
+
 /// See the module.
 pub(super) struct Path<R> {
     /// Our index of the path's channels.
@@ -179,16 +186,29 @@ impl<R: Rules> Path<R> {
         self.frame_len
     }
 
-    /// Gives up the channel or attempt. The next attempt may begin after `delay`; later if the
-    /// channel has flapped and `others` are live.
-    pub(super) fn fail(&mut self, now: Instant, problem: Problem, delay: Duration, others: bool) {
+    /// Gives up the channel or attempt; returns the channel. The next attempt may begin after
+    /// `delay`; later if the channel has flapped and `others` are live.
+    pub(super) fn fail(
+        &mut self,
+        now: Instant,
+        problem: Problem,
+        delay: Duration,
+        others: bool,
+    ) -> Option<LostChannel<R>> {
         if let State::Live { since, .. } = self.state {
             let flapped = now.since(since) < FLAP;
             self.flaps = if flapped { (self.flaps + 1).min(FLAPS_MAX) } else { 0 };
         }
         let damping = if others { 1 << self.flaps } else { 1 };
         self.problem = Some(problem);
-        self.state = State::Idle { until: now + delay.saturating_mul(damping) };
+        let idle = State::Idle { until: now + delay.saturating_mul(damping) };
+        match std::mem::replace(&mut self.state, idle) {
+            State::Live { accept, initiator, .. } => {
+                let identity = (accept.cookie, accept.channel);
+                Some(LostChannel { identity, initiator })
+            }
+            _ => None,
+        }
     }
 
     /// Begins an attempt, when the target was heard. The link's configuration may have changed

@@ -181,6 +181,7 @@ impl Port {
     }
 
     /// Composes a Discover, if one is due.
+    #[inline]
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,

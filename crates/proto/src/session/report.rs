@@ -67,20 +67,22 @@ impl<R: Rules> Session<R> {
 
     /// Why the target is not reached: the problem of the attempt that got farthest.
     pub fn problem(&self) -> Option<Problem> {
-        let ports = || self.ports.iter().flatten();
+        let ports = || self.paths.ports().iter().flatten();
         let deaf = ports().any(Port::is_deaf).then_some(Problem::NoOffer);
         let other = ports().any(Port::hears_other_version).then_some(Problem::Version);
-        self.paths.iter().map(Path::problem).max().unwrap_or_default().max(deaf).max(other)
+        let paths = self.paths.all().iter().map(Path::problem).max();
+        paths.unwrap_or_default().max(deaf).max(other)
     }
 
     /// Whether nobody has answered on a local link lately.
     pub fn is_deaf(&self, port: usize) -> bool {
-        self.ports[port].as_ref().is_some_and(Port::is_deaf)
+        self.paths.ports()[port].as_ref().is_some_and(Port::is_deaf)
     }
 
     /// The session's paths.
     pub fn paths(&self) -> impl Iterator<Item = PathReport> {
-        let known = self.paths.iter().filter(|path| self.ports[path.port].is_some());
+        let ports = self.paths.ports();
+        let known = self.paths.all().iter().filter(|path| ports[path.port].is_some());
         known.map(|path| {
             let live = path.live();
             PathReport {
@@ -121,11 +123,7 @@ impl<R: Rules> Session<R> {
 
     /// Counters of all channels, including lost ones.
     pub fn stats(&self) -> ChannelStats {
-        let mut stats = self.past;
-        for initiator in self.paths.iter().filter_map(Path::live) {
-            stats += initiator.channel.stats;
-        }
-        stats
+        self.paths.stats()
     }
 
     /// Numbers of dropped frames, by reason.

@@ -1,0 +1,347 @@
+//! Path manager of a queue: its local links, and the paths over them.
+//!
+//! Ports hear the target's addresses; they are paired, and each pair gets its channels. A lost
+//! channel is opened again for as long as its address is heard. What a loss means to the requests
+//! in flight is the session's business.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tyche_wire::{ChannelId, Control, Cookie, Header, Mac, Reject, Reset, Uuid};
+
+use super::config::SessionConfig;
+use super::pairing::{self, Pair};
+use super::path::{LostChannel, Path, PathEvent, Wishes};
+use super::port::{Port, PortConfig};
+use super::problem::Problem;
+use super::quest::{Aim, Quest};
+use crate::initiator::Initiator;
+use crate::outgoing::Outgoing;
+use crate::rules::Rules;
+use crate::stats::ChannelStats;
+use crate::time::{Instant, earliest};
+
+/// Smallest `damq` that is requested for a channel, in pages: room for eight of the largest
+/// requests.
+const DAMQ_PAGES_MIN: u32 = 2048;
+/// Channels of a queue at most.
+pub(super) const PATHS_MAX: usize = 64;
+
+/// See the module.
+pub(super) struct Paths<R> {
+    /// Local links by index; a removed one leaves a gap that is used again.
+    ports: Vec<Option<Port>>,
+    /// By our index of the channel.
+    paths: Vec<Path<R>>,
+    /// Our index of the queue's first channel. Each queue has a range of its own.
+    channel_first: u16,
+    /// The first half of all cookies, which links filter frames by.
+    mark: u32,
+    /// Cryptographic source, for nonces and cookies.
+    random: Box<dyn FnMut() -> u64 + Send>,
+    /// Counters of lost channels.
+    past: ChannelStats,
+}
+
+impl<R: Rules> Paths<R> {
+    /// The path manager of the session's queue with that number.
+    pub(super) fn new(
+        now: Instant,
+        (session, queue): (Uuid, usize),
+        ports: &[PortConfig],
+        mut random: Box<dyn FnMut() -> u64 + Send>,
+    ) -> Self {
+        Self {
+            ports: ports.iter().map(|&port| Some(Port::new(port, now))).collect(),
+            paths: Vec::new(),
+            channel_first: (queue * PATHS_MAX) as u16,
+            mark: mark(session, queue, random()),
+            random,
+            past: ChannelStats::default(),
+        }
+    }
+
+    /// All paths by index.
+    #[inline]
+    pub(super) fn all(&self) -> &[Path<R>] {
+        &self.paths
+    }
+
+    /// The path of a channel; beyond the last if the channel is unknown or another queue's.
+    #[inline]
+    pub(super) fn index(&self, channel: ChannelId) -> usize {
+        usize::from(channel.0.wrapping_sub(self.channel_first))
+    }
+
+    /// All paths but one.
+    pub(super) fn others(&self, path: usize) -> impl Iterator<Item = &Path<R>> {
+        let others = self.paths.iter().enumerate().filter(move |&(it, _)| it != path);
+        others.map(|(_, other)| other)
+    }
+
+    /// Whether a channel is live.
+    pub(super) fn is_live(&self) -> bool {
+        self.paths.iter().any(|path| path.live().is_some())
+    }
+
+    /// The live channel of a path.
+    #[inline]
+    pub(super) fn live_mut(&mut self, path: usize) -> Option<&mut Initiator<R>> {
+        self.paths[path].live_mut()
+    }
+
+    /// The live channel of a path, if that is on the local link.
+    #[inline]
+    pub(super) fn live_on(&mut self, port: usize, path: usize) -> Option<&mut Initiator<R>> {
+        self.paths.get_mut(path).filter(|path| path.port == port)?.live_mut()
+    }
+
+    /// The live channels.
+    pub(super) fn all_live_mut(&mut self) -> impl Iterator<Item = &mut Initiator<R>> {
+        self.paths.iter_mut().filter_map(Path::live_mut)
+    }
+
+    /// The local links by index.
+    pub(super) fn ports(&self) -> &[Option<Port>] {
+        &self.ports
+    }
+
+    /// A local link, unless it was removed.
+    pub(super) fn port_mut(&mut self, port: usize) -> Option<&mut Port> {
+        self.ports[port].as_mut()
+    }
+
+    /// Adds a local link; returns its index.
+    pub(super) fn add_port(&mut self, now: Instant, config: PortConfig) -> usize {
+        let gap = self.ports.iter().position(Option::is_none);
+        let index = gap.unwrap_or_else(|| {
+            self.ports.push(None);
+            self.ports.len() - 1
+        });
+        self.ports[index] = Some(Port::new(config, now));
+        index
+    }
+
+    /// Removes a local link, whose channels are lost already.
+    pub(super) fn remove_port(&mut self, port: usize) {
+        self.ports[port] = None;
+    }
+
+    /// Discards what the ports have heard.
+    pub(super) fn forget(&mut self) {
+        self.ports.iter_mut().flatten().for_each(Port::forget);
+    }
+
+    /// Begins attempts to connect to `aim` on all pairs of links and addresses that lack channels
+    /// and whose pause is over.
+    pub(super) fn pair(&mut self, now: Instant, aim: Aim, config: &SessionConfig) {
+        let hears = |port: &Option<Port>| {
+            port.as_ref().map_or_else(ArrayVec::new, |port| port.heard(aim.target))
+        };
+        let heard: Vec<_> = self.ports.iter().map(hears).collect();
+        let is_heard = |path: &&Path<R>| heard[path.port].contains(&path.peer);
+        let kept = self.paths.iter().filter(|path| path.is_busy() || is_heard(path));
+        let mut pairs: Vec<Pair> = kept.map(|path| (path.port, path.peer)).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs.extend(pairing::pair(&heard, &pairs));
+        for &pair in &pairs {
+            let is_member = |path: &&Path<R>| (path.port, path.peer) == pair;
+            let members = self.paths.iter().filter(is_member).count();
+            for _ in members..config.channels {
+                self.add(pair, &pairs);
+            }
+        }
+        let part = config.damq_pages / (pairs.len() * config.channels).max(1) as u32;
+        let damq_pages = part.max(DAMQ_PAGES_MIN.min(config.damq_pages));
+        for path in self.paths.iter_mut().filter(|path| path.idle_until().is_some()) {
+            let port = self.ports[path.port].as_mut();
+            let Some(port) = port.filter(|_| heard[path.port].contains(&path.peer)) else {
+                continue;
+            };
+            match path.idle_until() {
+                Some(until) if until > now => port.ask_at(until),
+                _ => path.begin(now, (self.random)(), (port.config, aim), damq_pages),
+            }
+        }
+    }
+
+    /// Adds a path for a pair. It replaces an idle path that is not of one of `pairs`, if there is
+    /// any.
+    fn add(&mut self, pair: Pair, pairs: &[Pair]) {
+        let is_spare = |path: &Path<R>| !path.is_busy() && !pairs.contains(&(path.port, path.peer));
+        let Some(port) = &self.ports[pair.0] else { return };
+        let spare = self.paths.iter().position(is_spare);
+        let index = spare.unwrap_or(self.paths.len());
+        if index == PATHS_MAX {
+            return;
+        }
+        let channel = ChannelId(self.channel_first + index as u16);
+        let path = Path::new(channel, self.mark, pair, port.config);
+        match spare {
+            Some(index) => self.paths[index] = path,
+            None => self.paths.push(path),
+        }
+    }
+
+    /// Gives up a channel or an attempt; returns the channel, if it was live. The next attempt may
+    /// begin after the pause that `config` and the kind of the problem ask for.
+    pub(super) fn lose(
+        &mut self,
+        now: Instant,
+        path: usize,
+        problem: Problem,
+        config: &SessionConfig,
+    ) -> Option<LostChannel<R>> {
+        let delay = match problem {
+            Problem::Reset | Problem::Outdated | Problem::Removed => Duration::ZERO,
+            _ => config.reconnect_delay,
+        };
+        let others = self.others(path).any(|other| other.live().is_some());
+        let link = &mut self.paths[path];
+        let lost = link.fail(now, problem, delay, others);
+        if let (Some(port), Some(until)) = (&mut self.ports[link.port], link.idle_until()) {
+            port.ask_at(until);
+        }
+        if let Some(lost) = &lost {
+            self.past += lost.initiator.channel.stats;
+            self.share_ports();
+        }
+        lost
+    }
+
+    /// Gives up all channels and attempts for good.
+    pub(super) fn close(&mut self, now: Instant) {
+        for path in &mut self.paths {
+            if let Some(lost) = path.fail(now, Problem::Disconnected, Duration::MAX, false) {
+                self.past += lost.initiator.channel.stats;
+            }
+        }
+    }
+
+    /// Divides the receive window of each link among its channels.
+    fn share_ports(&mut self) {
+        for port in 0..self.ports.len() {
+            let live = |path: &&mut Path<R>| path.port == port && path.live().is_some();
+            let count = self.paths.iter_mut().filter(live).count();
+            for path in self.paths.iter_mut().filter(live) {
+                let initiator = path.live_mut().expect("only live paths are left");
+                initiator.channel.share_receiver(count);
+            }
+        }
+    }
+
+    /// Whether there is a channel of the target with that identity.
+    pub(super) fn knows(&self, identity: (Cookie, ChannelId)) -> bool {
+        self.paths.iter().any(|path| path.identity() == Some(identity))
+    }
+
+    /// The path whose channel a Reset from `src` names.
+    pub(super) fn reset_by(&self, port: usize, src: Mac, reset: &Reset) -> Option<usize> {
+        let named = |path: &Path<R>| path.port == port && path.is_reset_by(src, reset);
+        self.paths.iter().position(named)
+    }
+
+    /// Takes an answer to a Hello or Connect; returns what it means to which path.
+    ///
+    /// # Errors
+    /// `Unexpected` if no path has asked for it, or it makes no sense.
+    pub(super) fn handle_control(
+        &mut self,
+        now: Instant,
+        (port, src): (usize, Mac),
+        (header, control): (&Header, Control),
+        wishes: Wishes<'_>,
+    ) -> Result<Option<(usize, PathEvent)>, Reject> {
+        let asked = |path: &Path<R>| path.port == port && path.has_asked(src, &control);
+        let index = self.paths.iter().position(asked).ok_or(Reject::Unexpected)?;
+        let path = &mut self.paths[index];
+        let event = path.handle_control(now, header, control, wishes, &mut self.random)?;
+        if matches!(event, Some(PathEvent::Accepted(_))) {
+            self.share_ports();
+        }
+        Ok(event.map(|event| (index, event)))
+    }
+
+    /// Runs the timers of a path that have expired. Returns why the channel is dead or the attempt
+    /// has failed, if so.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        path: usize,
+        wishes: Wishes<'_>,
+    ) -> Option<Problem> {
+        self.paths[path].handle_timeout(now, wishes, &mut self.random)
+    }
+
+    /// Runs the timers of the ports that have expired; true if a round of questions has ended, so
+    /// that paths may be [paired](Self::pair). See [`Port::handle_timeout`].
+    pub(super) fn handle_port_timeouts(
+        &mut self,
+        now: Instant,
+        again: Duration,
+        is_live: bool,
+    ) -> bool {
+        let mut over = false;
+        for port in self.ports.iter_mut().flatten() {
+            over |= port.handle_timeout(now, again, is_live, &mut self.random);
+        }
+        over
+    }
+
+    /// When a timer of a port or a path expires, or one of them has a frame to send.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let ports = self.ports.iter().flatten().map(|port| Some(port.poll_timeout()));
+        let paths = self.paths.iter().map(Path::poll_timeout);
+        ports.chain(paths).fold(None, earliest)
+    }
+
+    /// Composes the next frame for a local link; false if there is none to send now. `who`: see
+    /// [`Port::poll_transmit`].
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        port: usize,
+        who: (Uuid, &Quest),
+        out: &mut Outgoing,
+    ) -> bool {
+        let Some(link) = &mut self.ports[port] else { return false };
+        if link.poll_transmit(now, who, out) {
+            return true;
+        }
+        let mut paths = self.paths.iter_mut().filter(|path| path.port == port);
+        paths.any(|path| path.poll_transmit(now, out))
+    }
+
+    /// Composes the next farewell of a round for a local link: see [`Path::poll_farewell`].
+    pub(super) fn poll_farewell(
+        &mut self,
+        now: Instant,
+        port: usize,
+        round: u32,
+        out: &mut Outgoing,
+    ) -> bool {
+        let mut paths = self.paths.iter_mut().filter(|path| path.port == port);
+        paths.any(|path| path.poll_farewell(now, round, out))
+    }
+
+    /// Counters of all channels, including lost ones.
+    pub(super) fn stats(&self) -> ChannelStats {
+        let mut stats = self.past;
+        for initiator in self.paths.iter().filter_map(Path::live) {
+            stats += initiator.channel.stats;
+        }
+        stats
+    }
+}
+
+/// The first half of a queue's cookies: random but for the first byte. The parts of a target's link
+/// divide the channels by that byte, and the queues of a session have consecutive ones, so that
+/// they spread evenly.
+fn mark(session: Uuid, queue: usize, random: u64) -> u32 {
+    let first = session.as_bytes()[0].wrapping_add(queue as u8);
+    (random >> 32) as u32 & !0xff | u32::from(first)
+}
