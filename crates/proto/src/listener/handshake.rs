@@ -1,13 +1,13 @@
 //! Discovery, probes, Connects and fences: the work of a listener beside its channels.
 
-use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, Fence, Fenced, Flags,
-    Header, Hello, Mac, Offer, RECORDS_MAX, Reason, Reject, Rejection, Text, Versions,
+    Accept, ChannelId, Connect, ConnectFlags, Control, Discover, Fence, Fenced, Flags, Header,
+    Hello, Mac, Offer, RECORDS_MAX, Reason, Reject, Rejection, Text, Versions,
 };
 
+use super::gate::Question;
 use super::open::Open;
-use super::{HALF_OPEN_MAX, Listener, ListenerEvent};
+use super::{Listener, ListenerEvent};
 use crate::admission::{Admission, Grant, Request};
 use crate::attempts::Verdict;
 use crate::channel::ChannelConfig;
@@ -15,14 +15,6 @@ use crate::registry::{ChannelRef, FenceAnswer, Registry};
 use crate::rules::Rules;
 use crate::target::TargetChannel;
 use crate::time::Instant;
-
-/// A question of a host that needs the registry.
-pub(super) enum Question {
-    Discover(Mac, Discover),
-    Connect(Mac, Instant, Box<Connect>),
-    /// With the channel that it has come on.
-    Fence(ChannelId, Box<Fence>),
-}
 
 impl<R: Rules> Listener<R> {
     pub(super) fn handle_hello(
@@ -39,16 +31,15 @@ impl<R: Rules> Listener<R> {
             return Err(Reject::Target);
         }
         if hello.frame_len as usize <= self.config.frame_len_max {
-            let ticket = self.tickets.issue(now, src);
-            self.post(src, Flags::REPLY, Control::Hello(Hello { ticket, ..hello.clone() }));
+            let ticket = self.gate.ticket(now, src);
+            self.answers.post(src, Flags::REPLY, Control::Hello(Hello { ticket, ..hello.clone() }));
         }
         Ok(())
     }
 
     /// Whether [`serve_requests`](Self::serve_requests) has something to do.
     pub fn has_requests(&self) -> bool {
-        let mut open = self.channels.iter().flatten();
-        !self.questions.is_empty() || open.any(Open::needs_registry)
+        self.gate.waiting() > 0 || self.channels.iter().any(Open::needs_registry)
     }
 
     /// Does the work that needs the registry: answers Discovers, Connects and fences, reports signs
@@ -56,8 +47,8 @@ impl<R: Rules> Listener<R> {
     pub fn serve_requests(&mut self, now: Instant, registry: &mut Registry) {
         self.report_life(registry);
         self.give_up_stalled(now, registry);
-        for _ in 0..self.questions.len() {
-            match self.questions.pop_front().expect("counted") {
+        for _ in 0..self.gate.waiting() {
+            match self.gate.poll_question().expect("counted") {
                 Question::Discover(src, discover) => self.offer(src, &discover, registry),
                 Question::Connect(src, issued, connect) => {
                     self.connect(now, src, issued, connect, registry);
@@ -72,12 +63,10 @@ impl<R: Rules> Listener<R> {
     /// Reports channels that were asked for a sign of life and have shown one.
     fn report_life(&mut self, registry: &mut Registry) {
         let link = self.config.link;
-        for (index, open) in self.channels.iter_mut().enumerate() {
-            if let Some(open) = open.as_mut().filter(|open| open.shows_life()) {
-                open.asked_at = None;
-                let heard_at = open.heard_at().expect("a channel that shows life was heard");
-                registry.lives(heard_at, ChannelRef { link, channel: ChannelId(index as u16) });
-            }
+        for open in self.channels.iter_mut().filter(|open| open.shows_life()) {
+            open.asked_at = None;
+            let heard_at = open.heard_at().expect("a channel that shows life was heard");
+            registry.lives(heard_at, ChannelRef { link, channel: open.id() });
         }
     }
 
@@ -88,8 +77,8 @@ impl<R: Rules> Listener<R> {
             self.close(channel);
         }
         for channel in registry.take_asking(self.config.link) {
-            let open = self.channels.get_mut(usize::from(channel.0)).and_then(Option::as_mut);
-            let Some(open) = open.filter(|open| !open.closing) else { continue };
+            let open = self.channels.get_mut(channel).filter(|open| !open.closing);
+            let Some(open) = open else { continue };
             // The first frame of a half-open channel is a sign of life, too.
             open.asked_at.get_or_insert(now);
             if let Some(target) = &mut open.target {
@@ -100,25 +89,17 @@ impl<R: Rules> Listener<R> {
 
     /// Removes closed channels that have no requests at the disk any more.
     fn reap(&mut self, registry: &mut Registry) {
-        let mut closed = false;
-        for (index, slot) in self.channels.iter_mut().enumerate() {
-            if let Some(open) = slot.take_if(|open| open.is_over()) {
-                let channel = ChannelId(index as u16);
-                // The outcomes of a channel without requests would only displace those of others.
-                let target = open.target.as_ref().filter(|_| !open.is_done);
-                let outcomes = target.map(TargetChannel::outcomes);
-                let reference = ChannelRef { link: self.config.link, channel };
-                registry.closed(open.grant.export, reference, outcomes);
-                if let Some(target) = open.target {
-                    self.past += target.channel.stats;
-                    self.events.push_back(ListenerEvent::Closed { channel });
-                }
-                closed = true;
+        let (link, events) = (self.config.link, &mut self.events);
+        self.channels.reap(|open| {
+            let channel = open.id();
+            // The outcomes of a channel without requests would only displace those of others.
+            let target = open.target.as_ref().filter(|_| !open.is_done);
+            let outcomes = target.map(TargetChannel::outcomes);
+            registry.closed(open.grant.export, ChannelRef { link, channel }, outcomes);
+            if open.target.is_some() {
+                events.push_back(ListenerEvent::Closed { channel });
             }
-        }
-        if closed {
-            self.share_receiver();
-        }
+        });
     }
 
     fn offer(&mut self, src: Mac, discover: &Discover, registry: &Registry) {
@@ -139,7 +120,7 @@ impl<R: Rules> Listener<R> {
             total,
             exports: rest.take(RECORDS_MAX).collect(),
         };
-        self.post(src, Flags::NONE, Control::Offer(offer));
+        self.answers.post(src, Flags::NONE, Control::Offer(offer));
     }
 
     fn connect(
@@ -150,16 +131,15 @@ impl<R: Rules> Listener<R> {
         connect: Box<Connect>,
         registry: &mut Registry,
     ) {
-        let repeated = self.channels.iter().flatten().find(|open| {
-            let same = open.accept.attempt == connect.attempt && open.config.peer_mac == src;
-            same && !open.closing
-        });
+        let same =
+            |open: &&Open<R>| (open.accept.attempt, open.config.peer_mac) == (connect.attempt, src);
+        let repeated = self.channels.open().find(same);
         if let Some(open) = repeated {
             let accept = open.accept.clone();
-            return self.post(src, Flags::NONE, Control::Accept(accept));
+            return self.answers.post(src, Flags::NONE, Control::Accept(accept));
         }
-        let mut open = self.channels.iter().flatten().filter(|open| !open.closing);
-        if open.any(|open| (open.config.peer_mac, open.config.peer.1) == (src, connect.cookie)) {
+        let ends = |open: &Open<R>| (open.config.peer_mac, open.config.peer.1);
+        if self.channels.open().any(|open| ends(open) == (src, connect.cookie)) {
             return self.rejects.add(Reject::Cookie);
         }
         let attempt = (src, connect.attempt);
@@ -167,7 +147,7 @@ impl<R: Rules> Listener<R> {
             Ok(Verdict::Waiting) => {}
             Ok(Verdict::Refused(rejection)) => {
                 let rejection = Control::Reject((**rejection).clone());
-                return self.post(src, Flags::NONE, rejection);
+                return self.answers.post(src, Flags::NONE, rejection);
             }
             Ok(Verdict::Granted) if R::CHECK_TICKET => return,
             Ok(Verdict::Granted) => {}
@@ -184,16 +164,16 @@ impl<R: Rules> Listener<R> {
             Admission::Wait => return,
             Admission::Stale => return self.rejects.add(Reject::Ticket),
             Admission::Keep => {
-                return self.questions.push_back(Question::Connect(src, issued, connect));
+                return self.gate.keep(Question::Connect(src, issued, connect));
             }
             Admission::Refused(reason, detail) => {
                 let rejection = self.rejection(connect.attempt, reason, *detail);
-                self.post(src, Flags::NONE, Control::Reject(rejection.clone()));
+                self.answers.post(src, Flags::NONE, Control::Reject(rejection.clone()));
                 Verdict::Refused(Box::new(rejection))
             }
             Admission::Granted(grant) => {
                 let accept = self.open(now, src, request, grant, registry);
-                self.post(src, Flags::NONE, Control::Accept(accept));
+                self.answers.post(src, Flags::NONE, Control::Accept(accept));
                 Verdict::Granted
             }
         };
@@ -225,7 +205,7 @@ impl<R: Rules> Listener<R> {
             FenceAnswer::Closed(outcomes) => *outcomes,
         };
         let Fence { cookie, channel: closed, .. } = *fence;
-        let open = self.channels.get_mut(usize::from(channel.0)).and_then(Option::as_mut);
+        let open = self.channels.get_mut(channel);
         if let Some(open) = open.filter(|open| !open.fenced.is_full()) {
             open.fenced.push(Fenced { cookie, channel: closed, outcomes });
         }
@@ -239,16 +219,8 @@ impl<R: Rules> Listener<R> {
         grant: Grant,
         registry: &mut Registry,
     ) -> Accept {
-        self.make_room_for_half_open();
         let connect = request.connect;
-        let gap = self.channels.iter().position(Option::is_none);
-        let index = gap.unwrap_or_else(|| {
-            self.channels.push(None);
-            self.channels.len() - 1
-        });
-        let channel = ChannelId(index as u16);
-        let random = self.part.cookie((self.random)());
-        let cookie = Cookie(random << 16 >> 16 | u64::from(self.mark) << 48);
+        let (channel, cookie) = (self.channels.vacancy(), self.cookies.make());
         let checksum = connect.flags.contains(ConnectFlags::CHECKSUM);
         let stages = connect.flags.contains(ConnectFlags::STAGES);
         let export = registry.export(grant.export);
@@ -280,34 +252,9 @@ impl<R: Rules> Listener<R> {
             stages,
             batch: registry.target().batch,
         };
-        self.channels[index] = Some(Open {
-            config,
-            grant,
-            accept: accept.clone(),
-            accepted_at: now,
-            target: None,
-            missed: None,
-            closing: false,
-            is_done: false,
-            asked_at: None,
-            is_doubted: false,
-            doubted_at: Instant(0),
-            fenced: ArrayVec::new(),
-        });
+        self.channels.add(Open::new(now, config, grant, accept.clone()));
         let reference = ChannelRef { link: self.config.link, channel };
         registry.opened::<R>(request, grant, reference, (src, cookie));
-        self.share_receiver();
         accept
-    }
-
-    /// Closes the oldest half-open channel if there are too many.
-    fn make_room_for_half_open(&mut self) {
-        let half_open = self.channels.iter_mut().flatten().filter(|open| open.is_half_open());
-        let half_open: ArrayVec<_, { HALF_OPEN_MAX + 1 }> = half_open.collect();
-        if half_open.len() >= HALF_OPEN_MAX
-            && let Some(oldest) = half_open.into_iter().min_by_key(|open| open.accepted_at)
-        {
-            oldest.closing = true;
-        }
     }
 }

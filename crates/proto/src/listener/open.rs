@@ -1,16 +1,22 @@
 //! A channel that was accepted, with its state at the listener.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Accept, Body, Event, Fenced, Header, Reject};
+use tyche_wire::{Accept, Body, ChannelId, Event, Fenced, Header, Reject};
 
-use super::{FENCES_MAX, ListenerEvent};
+use super::ListenerEvent;
 use crate::admission::Grant;
 use crate::channel::ChannelConfig;
 use crate::rules::Rules;
 use crate::target::TargetChannel;
 use crate::time::Instant;
+
+/// Answers to fences that wait on a channel.
+const FENCES_MAX: usize = 8;
+/// How long a channel may be half-open. A host sends a frame at once, and repeats it.
+const HALF_OPEN_LIFE: Duration = Duration::from_secs(2);
 
 /// See the module.
 pub(super) struct Open<R> {
@@ -38,6 +44,29 @@ pub(super) struct Open<R> {
 }
 
 impl<R: Rules> Open<R> {
+    /// A half-open channel.
+    pub(super) fn new(now: Instant, config: ChannelConfig, grant: Grant, accept: Accept) -> Self {
+        Self {
+            config,
+            grant,
+            accept,
+            accepted_at: now,
+            target: None,
+            missed: None,
+            closing: false,
+            is_done: false,
+            asked_at: None,
+            is_doubted: false,
+            doubted_at: Instant(0),
+            fenced: ArrayVec::new(),
+        }
+    }
+
+    /// Our index of the channel.
+    pub(super) fn id(&self) -> ChannelId {
+        self.config.own.0
+    }
+
     /// Takes a frame of this channel, whole or not at all. Memory is taken with the first valid
     /// one.
     ///
@@ -99,6 +128,11 @@ impl<R: Rules> Open<R> {
     /// Whether no frame has come for it.
     pub(super) fn is_half_open(&self) -> bool {
         !self.closing && self.target.is_none()
+    }
+
+    /// When it is closed if it stays half-open.
+    pub(super) fn half_open_until(&self) -> Instant {
+        self.accepted_at + HALF_OPEN_LIFE
     }
 
     /// Whether it was asked for a sign of life and heard since.

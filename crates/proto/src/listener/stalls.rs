@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use tyche_wire::ChannelId;
-
 use super::Listener;
 use super::open::Open;
 use crate::registry::{ChannelRef, Registry};
@@ -26,26 +24,24 @@ impl<R: Rules> Open<R> {
         let at = channel.stuck_since()? + STALL_AMONG_OTHERS.max(channel.rtt() * 4);
         Some(at.max(self.doubted_at + STALL_INTERVAL))
     }
+
+    /// Notes whether the channel is stalled, for
+    /// [`give_up_stalled`](Listener::give_up_stalled).
+    pub(super) fn doubt_stalled(&mut self, now: Instant) {
+        if self.stalls_at().is_some_and(|at| at <= now) {
+            (self.doubted_at, self.is_doubted) = (now, true);
+        }
+    }
 }
 
 impl<R: Rules> Listener<R> {
-    /// Notes which channels are stalled, for [`give_up_stalled`](Self::give_up_stalled).
-    pub(super) fn doubt_stalled(&mut self, now: Instant) {
-        for open in self.channels.iter_mut().flatten() {
-            if open.stalls_at().is_some_and(|at| at <= now) {
-                (open.doubted_at, open.is_doubted) = (now, true);
-            }
-        }
-    }
-
     /// Gives up stalled channels whose sessions have another channel that lives. The others are
     /// asked for a sign of life; if they are all silent, giving up one would not help.
     pub(super) fn give_up_stalled(&mut self, now: Instant, registry: &mut Registry) {
         let link = self.config.link;
-        for (index, open) in self.channels.iter_mut().enumerate() {
-            let Some(open) = open.as_mut().filter(|open| open.is_doubted) else { continue };
+        for open in self.channels.iter_mut().filter(|open| open.is_doubted) {
             open.is_doubted = false;
-            let channel = ChannelRef { link, channel: ChannelId(index as u16) };
+            let channel = ChannelRef { link, channel: open.id() };
             open.closing |= registry.doubt(now, channel);
         }
     }

@@ -1,0 +1,380 @@
+//! The channel table of a listener: which channels there are, whose turn it is to send, and when
+//! one is closed.
+
+use tyche_wire::{ChannelId, Content, Control, Event, Flags, Kind};
+
+use super::ChannelReport;
+use super::open::Open;
+use crate::outgoing::Outgoing;
+use crate::rules::Rules;
+use crate::stats::ChannelStats;
+use crate::target::TargetChannel;
+use crate::time::{Instant, earliest};
+
+/// Half-open channels of a link at once. If there are more, the oldest is closed: it has no memory,
+/// and its host connects again.
+const HALF_OPEN_MAX: usize = 32;
+
+/// See the module.
+pub(super) struct Channels<R> {
+    /// By index; a removed channel leaves a gap that is used again.
+    slots: Vec<Option<Open<R>>>,
+    /// Index of the channel that is polled first for a frame (round robin).
+    turn: usize,
+    /// Counters of channels that were removed.
+    past: ChannelStats,
+}
+
+impl<R: Rules> Channels<R> {
+    pub(super) fn new() -> Self {
+        Self { slots: Vec::new(), turn: 0, past: ChannelStats::default() }
+    }
+
+    /// A channel, closing ones included.
+    #[inline]
+    pub(super) fn get_mut(&mut self, channel: ChannelId) -> Option<&mut Open<R>> {
+        self.slots.get_mut(usize::from(channel.0)).and_then(Option::as_mut)
+    }
+
+    /// All channels, closing ones included.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Open<R>> {
+        self.slots.iter().flatten()
+    }
+
+    /// All channels, closing ones included.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Open<R>> {
+        self.slots.iter_mut().flatten()
+    }
+
+    /// The channels that are not closing.
+    pub(super) fn open(&self) -> impl Iterator<Item = &Open<R>> {
+        self.iter().filter(|open| !open.closing)
+    }
+
+    /// The index of the next channel.
+    pub(super) fn vacancy(&self) -> ChannelId {
+        let gap = self.slots.iter().position(Option::is_none);
+        ChannelId(gap.unwrap_or(self.slots.len()) as u16)
+    }
+
+    /// Adds a half-open channel. If there are too many, the oldest is closed.
+    pub(super) fn add(&mut self, open: Open<R>) {
+        let half_open = || self.iter().filter(|open| open.is_half_open());
+        let oldest = half_open().min_by_key(|open| open.accepted_at).map(Open::id);
+        if let Some(oldest) = oldest.filter(|_| half_open().count() >= HALF_OPEN_MAX) {
+            self.close(oldest);
+        }
+        let index = usize::from(open.id().0);
+        if index == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[index] = Some(open);
+        self.share_receiver();
+    }
+
+    /// Removes the closed channels that have no requests at the disk any more, and passes them on.
+    pub(super) fn reap(&mut self, mut removed: impl FnMut(Open<R>)) {
+        let mut closed = false;
+        for slot in &mut self.slots {
+            if let Some(open) = slot.take_if(|open| open.is_over()) {
+                if let Some(target) = &open.target {
+                    self.past += target.channel.stats;
+                }
+                removed(open);
+                closed = true;
+            }
+        }
+        if closed {
+            self.share_receiver();
+        }
+    }
+
+    /// Divides the receive window among the channels of the link.
+    pub(super) fn share_receiver(&mut self) {
+        let open = |open: &&mut Open<R>| !open.closing;
+        let targets = self.slots.iter_mut().flatten().filter(open);
+        let targets = targets.filter_map(|open| open.target.as_mut());
+        let count = targets.count();
+        let targets = self.slots.iter_mut().flatten().filter(open);
+        for target in targets.filter_map(|open| open.target.as_mut()) {
+            target.channel.share_receiver(count);
+        }
+    }
+
+    /// Closes a channel: its frames are dropped from now on. It is [removed](Self::reap) when the
+    /// disk has completed its last request.
+    pub(super) fn close(&mut self, channel: ChannelId) {
+        if let Some(open) = self.get_mut(channel) {
+            open.closing = true;
+        }
+    }
+
+    /// Closes all channels and has each send a farewell.
+    pub(super) fn shut_down(&mut self, now: Instant) {
+        for open in self.iter_mut().filter(|open| !open.closing) {
+            open.closing = true;
+            if let Some(target) = &mut open.target {
+                let farewell = target.channel.unsequenced(now, Kind::Disconnect, Flags::NONE);
+                target.farewell = Some(farewell);
+            }
+        }
+    }
+
+    /// The channel of a request that is at the disk.
+    #[inline]
+    pub(super) fn busy(&mut self, channel: ChannelId) -> &mut TargetChannel<R> {
+        let open = self.slots[usize::from(channel.0)].as_mut();
+        let target = open.and_then(|open| open.target.as_mut());
+        target.expect("a channel outlives its requests")
+    }
+
+    /// Sends an event to all hosts of an export.
+    pub(super) fn notify(&mut self, export: usize, event: Event) {
+        for open in self.iter_mut().filter(|open| open.grant.export == export) {
+            match &mut open.target {
+                Some(target) => target.notify(event),
+                None => open.missed = Some(event),
+            }
+        }
+    }
+
+    /// Composes the next frame; false if there is none to send now.
+    pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        let count = self.slots.len();
+        for i in 0..count {
+            let index = (self.turn + i) % count;
+            let Some(open) = &mut self.slots[index] else { continue };
+            let Some(target) = &mut open.target else { continue };
+            if let Some(header) = target.farewell.take() {
+                target.channel.address(out, header, Content::Empty);
+                return true;
+            }
+            if open.closing {
+                continue;
+            }
+            if let Some(fenced) = open.fenced.pop() {
+                let header = target.channel.unsequenced(now, Kind::Fenced, Flags::NONE);
+                let fenced = Content::Control(Control::Fenced(fenced));
+                target.channel.address(out, header, fenced);
+                return true;
+            }
+            if target.poll_transmit(now, out) {
+                self.turn = index + 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Runs the timers that have expired.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        for open in self.iter_mut().filter(|open| !open.closing) {
+            open.closing = match &mut open.target {
+                Some(target) => target.channel.handle_timeout(now).is_err(),
+                None => now >= open.half_open_until(),
+            };
+        }
+        for open in self.iter_mut() {
+            open.doubt_stalled(now);
+        }
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_transmit`](Self::poll_transmit).
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let timeouts = self.open().map(|open| match &open.target {
+            Some(target) => earliest(Some(target.channel.poll_timeout()), open.stalls_at()),
+            None => Some(open.half_open_until()),
+        });
+        timeouts.fold(None, earliest)
+    }
+
+    /// Counters of all channels, including removed ones.
+    pub(super) fn stats(&self) -> ChannelStats {
+        let mut stats = self.past;
+        for target in self.iter().filter_map(|open| open.target.as_ref()) {
+            stats += target.channel.stats;
+        }
+        stats
+    }
+
+    /// The channels that a frame has come for and that are not closing.
+    pub(super) fn reports(&self) -> impl Iterator<Item = ChannelReport> {
+        self.open().filter_map(|open| {
+            let target = open.target.as_ref()?;
+            Some(ChannelReport {
+                channel: open.id(),
+                export: open.grant.export,
+                host: target.channel.peer(),
+                frame_len: open.accept.frame_len,
+                executing: target.executing(),
+                rtt: target.channel.rtt(),
+                congestion_window: target.channel.congestion_window(),
+                stats: target.channel.stats,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    use tyche_wire::{Accept, AcceptFlags, Body, Cookie, Header, Mac, PacketNumber, Uuid};
+
+    use super::*;
+    use crate::admission::Grant;
+    use crate::batching::BatchPolicy;
+    use crate::channel::ChannelConfig;
+    use crate::rules::Sound;
+
+    const NOW: Instant = Instant(1_000_000_000);
+
+    /// Adds a half-open channel.
+    fn add(channels: &mut Channels<Sound>, now: Instant) -> ChannelId {
+        let channel = channels.vacancy();
+        let config = ChannelConfig {
+            own: (channel, Cookie(1)),
+            peer: (ChannelId(9), Cookie(2)),
+            peer_mac: Mac([2, 0, 0, 0, 0, 1]),
+            frame_len: 1514,
+            rx_rings: [256; 2],
+            tx_rings: [256; 2],
+            keep_alive_ns: 60_000_000_000,
+            checksum: true,
+            stages: false,
+            batch: BatchPolicy::Natural,
+        };
+        let accept = Accept {
+            attempt: 1,
+            target: Uuid::nil(),
+            boot: Uuid::nil(),
+            export: Uuid::nil(),
+            size: 1 << 20,
+            cookie: Cookie(1),
+            channel,
+            queue_size: 8,
+            rings: [256; 2],
+            frame_len: 1514,
+            damq_pages: 256,
+            block_size: 512,
+            flags: AcceptFlags::NONE,
+            keep_alive_ms: 60_000,
+        };
+        let grant = Grant { export: 0, writer: true, queue_size: 8, damq_pages: 256 };
+        channels.add(Open::new(now, config, grant, accept));
+        channel
+    }
+
+    /// Adds a channel whose first frame has come.
+    fn add_heard(channels: &mut Channels<Sound>) -> ChannelId {
+        let channel = add(channels, NOW);
+        hear(channels, channel);
+        channel
+    }
+
+    fn hear(channels: &mut Channels<Sound>, channel: ChannelId) {
+        let keepalive = Header { channel, window: 256, ..Header::new(Kind::Keepalive) };
+        let header = Header { packet: PacketNumber(1), ..keepalive };
+        let open = channels.get_mut(channel).expect("it is there");
+        let taken = open.handle_frame(NOW, &header, &Body::Empty, &mut VecDeque::new());
+        assert!(taken.is_ok());
+    }
+
+    fn is_open(channels: &Channels<Sound>, channel: ChannelId) -> bool {
+        channels.open().any(|open| open.id() == channel)
+    }
+
+    /// Removes what can be removed.
+    fn reap(channels: &mut Channels<Sound>) -> Vec<ChannelId> {
+        let mut removed = Vec::new();
+        channels.reap(|open| removed.push(open.id()));
+        removed
+    }
+
+    /// Channel and kind of the next frame.
+    fn sent(channels: &mut Channels<Sound>) -> Option<(Option<ChannelId>, Kind)> {
+        let mut out = Outgoing::new();
+        let is_sent = channels.poll_transmit(NOW, &mut out);
+        is_sent.then_some((out.channel, out.header.kind))
+    }
+
+    #[test]
+    fn the_index_of_a_removed_channel_is_used_again() {
+        let mut channels = Channels::new();
+        let all = [(); 3].map(|()| add_heard(&mut channels));
+        assert_eq!(all, [0, 1, 2].map(ChannelId));
+        channels.close(all[1]);
+        assert_eq!(channels.vacancy(), ChannelId(3), "it is closed, but still there");
+        assert_eq!(reap(&mut channels), [all[1]]);
+        assert!(channels.get_mut(all[1]).is_none());
+        assert_eq!(add(&mut channels, NOW), all[1]);
+        assert_eq!(add(&mut channels, NOW), ChannelId(3));
+    }
+
+    #[test]
+    fn too_many_half_open_channels_cost_the_oldest() {
+        let mut channels = Channels::new();
+        let later = |n| NOW + Duration::from_millis(1) * n;
+        let all: Vec<_> = (0..HALF_OPEN_MAX as u32).map(|n| add(&mut channels, later(n))).collect();
+        hear(&mut channels, all[0]);
+        let next = add(&mut channels, later(100));
+        assert!(all.iter().all(|&channel| is_open(&channels, channel)), "one is not half-open");
+        add(&mut channels, later(101));
+        assert!(is_open(&channels, all[0]), "it was heard");
+        assert!(!is_open(&channels, all[1]), "it is the oldest");
+        assert!(is_open(&channels, all[2]) && is_open(&channels, next));
+    }
+
+    #[test]
+    fn a_half_open_channel_is_closed_after_a_while() {
+        let mut channels = Channels::new();
+        let channel = add(&mut channels, NOW);
+        let until = NOW + Duration::from_secs(2);
+        assert_eq!(channels.poll_timeout(), Some(until));
+        channels.handle_timeout(Instant(until.0 - 1));
+        assert!(is_open(&channels, channel));
+        channels.handle_timeout(until);
+        assert!(!is_open(&channels, channel));
+        assert_eq!(channels.poll_timeout(), None);
+    }
+
+    #[test]
+    fn channels_take_turns_to_send() {
+        let mut channels = Channels::new();
+        let all = [(); 3].map(|()| add_heard(&mut channels));
+        let mut order = Vec::new();
+        for _ in 0..5 {
+            channels.notify(0, Event::Removed);
+            order.extend(sent(&mut channels).and_then(|(channel, _)| channel));
+        }
+        assert_eq!(order, [all[0], all[1], all[2], all[0], all[1]]);
+    }
+
+    #[test]
+    fn an_event_goes_to_the_hosts_of_its_export_also_to_those_not_heard_yet() {
+        let mut channels = Channels::new();
+        let (first, second) = (add_heard(&mut channels), add(&mut channels, NOW));
+        channels.notify(1, Event::Removed);
+        assert_eq!(sent(&mut channels), None, "another export's");
+        channels.notify(0, Event::Removed);
+        assert_eq!(sent(&mut channels), Some((Some(first), Kind::Command)));
+        assert_eq!(sent(&mut channels), None);
+        hear(&mut channels, second);
+        assert_eq!(sent(&mut channels), Some((Some(second), Kind::Command)));
+    }
+
+    #[test]
+    fn a_channel_stays_until_its_farewell_is_sent_and_its_counters_stay_after_that() {
+        let mut channels = Channels::new();
+        let channel = add_heard(&mut channels);
+        channels.busy(channel).channel.stats.duplicates = 3;
+        channels.shut_down(NOW);
+        assert_eq!(reap(&mut channels), []);
+        assert_eq!(sent(&mut channels), Some((Some(channel), Kind::Disconnect)));
+        assert_eq!(sent(&mut channels), None, "once");
+        assert_eq!(reap(&mut channels), [channel]);
+        assert_eq!(channels.stats().duplicates, 3);
+    }
+}
