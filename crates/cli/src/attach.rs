@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_attach::fuse::FuseMount;
 use tyche_attach::growable::GrowableUblk;
@@ -25,7 +26,7 @@ use crate::{block_device, runtime};
 const MACHINE_QUEUES: NonZeroU16 = NonZeroU16::new(64).expect("it is not zero");
 
 /// The kind of attachment that an export becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     /// The best block device that this kernel has: ublk, nbd or loop, in this order.
@@ -198,10 +199,13 @@ pub(crate) fn clean_stale(dir: &Path, identity: Uuid) -> bool {
 }
 
 /// A device that outlives its daemon, as the daemon recorded it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Lasting {
+    /// The kind of device.
     pub(crate) kind: Kind,
+    /// Path of the device, or of the socket of a virtual machine's disk.
     pub(crate) device: PathBuf,
+    /// UUID that identifies the device to the kernel and to the target.
     pub(crate) identity: Uuid,
 }
 

@@ -53,8 +53,8 @@ pub(crate) fn exports() -> ArgValueCandidates {
 pub(crate) fn served_exports() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let targets = sessions::targets().unwrap_or_default();
-        let exports = targets.iter().flat_map(|(_, report)| report["exports"].as_array());
-        exports.flatten().filter_map(|it| named(it["export"].as_str()?, "")).collect()
+        let exports = targets.iter().flat_map(|(_, report)| &report.exports);
+        exports.filter_map(|it| named(&it.export, "")).collect()
     })
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn interfaces() -> ArgValueCandidates {
 
 fn targets() -> Vec<CompletionCandidate> {
     let targets = sessions::targets().unwrap_or_default();
-    targets.iter().filter_map(|(_, report)| named(report["name"].as_str()?, "target")).collect()
+    targets.iter().filter_map(|(_, report)| named(&report.name, "target")).collect()
 }
 
 /// Sessions by export and by device.

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::Args;
-use serde_json::{Value, json};
 
 use crate::connect::{self, Entry};
 use crate::error::{Code, Error, Result};
 use crate::output::{Format, show};
-use crate::report::add;
+use crate::report::{ConnectReport, Output, TabOutcome};
 use crate::sessions;
 use crate::tab::{self, Line, Tab};
 
@@ -35,7 +34,7 @@ pub(crate) struct ConnectAllArgs {
 struct Outcome {
     export: String,
     /// The output of `tyche connect`, or its error.
-    result: Result<Value>,
+    result: Result<Box<ConnectReport>>,
 }
 
 pub(crate) fn run(args: &ConnectAllArgs) -> Result<()> {
@@ -50,7 +49,7 @@ pub(crate) fn run(args: &ConnectAllArgs) -> Result<()> {
         }
     }
     let already: BTreeSet<_> = already.into_iter().map(|line| line.export).collect();
-    show(args.output, || object(&outcomes, &already), || text(&outcomes));
+    show(args.output, || output(&outcomes, already), || text(&outcomes));
     let failed = outcomes.into_iter().find_map(|it| it.result.err());
     // The message was printed above, and is in the JSON object.
     failed.map_or(Ok(()), |error| Err(Error::new(error.code, "")))
@@ -80,30 +79,27 @@ fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
 }
 
 /// Starts the daemon of one export, which reads its line by itself.
-fn daemon(export: &str, tab: &Path) -> Result<Value> {
+fn daemon(export: &str, tab: &Path) -> Result<Box<ConnectReport>> {
     let mut file = OsString::from("--tab=");
     file.push(tab);
     // An export's name is never taken for an option.
     connect::start_daemon([OsString::from("connect"), file, "--".into(), export.into()])
 }
 
-fn object(outcomes: &[Outcome], already: &BTreeSet<String>) -> Value {
+fn output(outcomes: &[Outcome], already: BTreeSet<String>) -> Output {
     let exports = outcomes.iter().map(|Outcome { export, result }| match result {
-        Ok(session) => session.clone(),
-        Err(error) => {
-            let mut value = json!({ "export": export });
-            add(&mut value, error.json());
-            value
+        Ok(session) => TabOutcome::Connected(session.clone()),
+        Err(Error { code, message }) => {
+            TabOutcome::Failed { export: export.clone(), error: message.clone(), code: *code }
         }
     });
-    let exports: Vec<_> = exports.collect();
-    json!({ "schema": "tyche.connect-all/1", "exports": exports, "connected_already": already })
+    let connected_already = already.into_iter().collect();
+    Output::ConnectAll { exports: exports.collect(), connected_already }
 }
 
 fn text(outcomes: &[Outcome]) -> String {
     let connected = outcomes.iter().filter_map(|Outcome { export, result }| {
-        let device = result.as_ref().ok()?["device"].as_str().unwrap_or_default();
-        Some(format!("{export} {device}\n"))
+        Some(format!("{export} {}\n", result.as_ref().ok()?.session.device()))
     });
     connected.collect()
 }

@@ -5,8 +5,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+
+use crate::error::{Code, Error, ErrorReport, Result};
+use crate::report::{ExportResized, SessionReport, TargetReport};
 
 /// The longest request in bytes.
 const REQUEST_MAX: u64 = 4096;
@@ -43,11 +46,49 @@ pub(crate) enum Request {
     },
 }
 
-/// Asks the daemon that listens at `socket`.
+/// The answer of a daemon.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    /// To [`Request::Report`], by a session.
+    Session(Box<SessionReport>),
+    /// To [`Request::Report`], by a target.
+    Target(TargetReport),
+    /// To [`Request::Resize`].
+    Resized(ExportResized),
+    /// To the other requests, once they are done.
+    Done {},
+    /// The request failed.
+    Refused(ErrorReport),
+}
+
+impl Answer {
+    /// The answer that is not one of those above: the error.
+    pub(crate) fn refused(code: Code, message: &str) -> Self {
+        Self::Refused(Error::new(code, message).report())
+    }
+}
+
+impl From<Result<Self>> for Answer {
+    fn from(result: Result<Self>) -> Self {
+        result.unwrap_or_else(|error| Self::Refused(error.report()))
+    }
+}
+
+/// What asks for no more than that something is done.
+#[derive(Deserialize)]
+pub(crate) struct Done {}
+
+/// Asks the daemon that listens at `socket`. The inner result is that of the request.
 ///
 /// # Errors
-/// `ConnectionRefused` or `NotFound` if there is none; `TimedOut` if it does not answer in time.
-pub(crate) fn ask(socket: &Path, request: &Request, timeout: Duration) -> io::Result<Value> {
+/// `ConnectionRefused` or `NotFound` if there is none; `TimedOut` if it does not answer in time;
+/// `InvalidData` if the answer makes no sense.
+pub(crate) fn ask<T: DeserializeOwned>(
+    socket: &Path,
+    request: &Request,
+    timeout: Duration,
+) -> io::Result<Result<T>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
@@ -56,7 +97,15 @@ pub(crate) fn ask(socket: &Path, request: &Request, timeout: Duration) -> io::Re
     stream.write_all(&line)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;
-    Ok(serde_json::from_str(&answer)?)
+    Ok(parse_answer(&answer)?)
+}
+
+/// Parses what a daemon has said, which may be an error.
+pub(crate) fn parse_answer<T: DeserializeOwned>(line: &str) -> serde_json::Result<Result<T>> {
+    match serde_json::from_str::<ErrorReport>(line) {
+        Ok(refusal) => Ok(Err(refusal.into())),
+        Err(_) => serde_json::from_str(line).map(Ok),
+    }
 }
 
 /// Answers requests at `socket` for ever, each in a thread of its own, so that a slow one does not
@@ -66,7 +115,7 @@ pub(crate) fn ask(socket: &Path, request: &Request, timeout: Duration) -> io::Re
 /// If the socket can't be made.
 pub(crate) fn serve(
     socket: &Path,
-    answer: impl Fn(Request) -> Value + Clone + Send + 'static,
+    answer: impl Fn(Request) -> Answer + Clone + Send + 'static,
 ) -> io::Result<()> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -91,16 +140,38 @@ pub(crate) fn serve(
     Ok(())
 }
 
-fn answer_one(stream: &UnixStream, answer: impl Fn(Request) -> Value) -> io::Result<()> {
+fn answer_one(stream: &UnixStream, answer: impl Fn(Request) -> Answer) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
-    let value = match serde_json::from_str(&line) {
+    let answer = match serde_json::from_str(&line) {
         Ok(request) => answer(request),
-        Err(error) => json!({ "error": format!("not a request: {error}") }),
+        Err(error) => Answer::refused(Code::Other, &format!("not a request: {error}")),
     };
-    let mut line = serde_json::to_vec(&value)?;
+    let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
     { stream }.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_what_was_asked_for_or_an_error() {
+        let resized = ExportResized { target: "store1".into(), export: "vm1".into(), size: 512 };
+        let line = |answer| serde_json::to_string(&answer).unwrap();
+        let answer = line(Answer::Resized(resized));
+        assert_eq!(parse_answer::<ExportResized>(&answer).unwrap().unwrap().size, 512);
+        assert!(parse_answer::<Done>(&line(Answer::Done {})).unwrap().is_ok());
+        let refused = line(Answer::refused(Code::Device, "it is in use"));
+        let error = parse_answer::<Done>(&refused).unwrap().err().unwrap();
+        assert_eq!((error.code, error.message.as_str()), (Code::Device, "it is in use"));
+        // Of other versions.
+        for unknown in [r#"{"error":"no"}"#, r#"{"error":"no","code":"tired","why":1}"#] {
+            let error = parse_answer::<Done>(unknown).unwrap().err().unwrap();
+            assert_eq!((error.code, error.message.as_str()), (Code::Other, "no"));
+        }
+    }
 }

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use serde_json::json;
 
-use crate::control::{Request, ask};
+use crate::control::{Done, Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::list::remark;
 use crate::output::{Format, show};
+use crate::report::Output;
 use crate::runtime::CONTROL;
 use crate::seconds::positive;
-use crate::sessions::{Session, is_running, named, refusal};
+use crate::sessions::{Session, is_running, named};
 use crate::{complete, leftovers};
 
 /// Time limit for an orderly disconnect: the device's cache is written first.
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &DisconnectArgs) -> Result<()> {
     for session in &chosen {
         match end_by(session, args.force, deadline) {
             Ok(()) => {
-                ended.push(session.text("session"));
+                ended.push(session.report.record.session);
                 // A forced end leaves a device that is still in use.
                 if let Some(left) = Session::find(session.dir.clone()).as_ref().and_then(remark) {
                     eprint!("tyche: still in use: {left}");
@@ -72,8 +72,7 @@ pub(crate) fn run(args: &DisconnectArgs) -> Result<()> {
     if let Some(error) = failed {
         return Err(error);
     }
-    let value = json!({ "schema": "tyche.disconnect/1", "sessions": ended });
-    show(args.output, || value, String::new);
+    show(args.output, || Output::Disconnect { sessions: ended }, String::new);
     Ok(())
 }
 
@@ -106,12 +105,10 @@ fn end(session: &Session, force: bool) -> Result<()> {
 fn end_daemon(session: &Session, force: bool) -> Result<()> {
     let timeout = if force { FORCED_TIMEOUT } else { DISCONNECT_TIMEOUT };
     match ask(&session.dir.join(CONTROL), &Request::Disconnect { force }, timeout) {
-        Ok(answer) => match refusal(&answer) {
-            Some(error) => Err(error),
-            None => await_end(session),
-        },
+        Ok(Ok(Done {})) => await_end(session),
+        Ok(Err(error)) => Err(error),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            let message = format!("{} does not let go in time", session.text("device"));
+            let message = format!("{} does not let go in time", session.report.device());
             Err(Error::new(Code::Device, message))
         }
         // The daemon ended before it could answer.
@@ -121,11 +118,11 @@ fn end_daemon(session: &Session, force: bool) -> Result<()> {
 
 /// Ends a session by killing its daemon, which is stopped or stuck.
 fn kill(session: &Session) -> Result<()> {
-    let pid = session.report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let pid = i32::try_from(session.report.record.pid).ok();
     let process = pid.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     // The process that holds the lock has written its PID beside it.
     if let Some(Ok(process)) = process.filter(|_| is_running(&session.dir)) {
-        eprintln!("tyche: the daemon of {} does not end: killed", session.text("device"));
+        eprintln!("tyche: the daemon of {} does not end: killed", session.report.device());
         let killed = pidfd_send_signal(process, Signal::KILL);
         killed.map_err(std::io::Error::from).context(Code::Permission, "kill the daemon")?;
     }
@@ -138,7 +135,7 @@ fn await_end(session: &Session) -> Result<()> {
     let deadline = Instant::now() + FORCED_TIMEOUT;
     while is_running(&session.dir) {
         if Instant::now() >= deadline {
-            let message = format!("the daemon of {} does not end", session.text("device"));
+            let message = format!("the daemon of {} does not end", session.report.device());
             return Err(Error::new(Code::Other, message));
         }
         std::thread::sleep(Duration::from_millis(5));

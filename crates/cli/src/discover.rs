@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
 use tyche_engine::{Foreign, Found};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ExportFlags, ExportInfo, Name};
@@ -14,6 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::identity;
 use crate::links::{End, LinkArgs};
 use crate::output::{Format, Table, bytes, show};
+use crate::report::{DiscoveredExport, Output};
 use crate::seconds::positive;
 
 /// List the targets that answer, and their exports. The exit code is 3 if there are none, but 0
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
     show(
         args.output,
         || {
-            let exports: Vec<_> = exports.clone().map(|(it, export)| object(it, export)).collect();
-            json!({ "schema": "tyche.discover/1", "exports": exports })
+            let exports = exports.clone().map(|(it, export)| report(it, export)).collect();
+            Output::Discover { exports }
         },
         || {
             let mut table = Table::new(["EXPORT", "SIZE", "BLOCK", "STATE", "TARGET", "LINK"]);
@@ -101,21 +101,21 @@ fn nothing(found: &[Found], asked: &[String], ethertype: u16) -> Error {
     Error::new(Code::NotFound, message)
 }
 
-fn object(found: &Found, export: &ExportInfo) -> Value {
-    json!({
-        "export": export.name.as_str(),
-        "uuid": export.uuid,
-        "size": export.size,
-        "block_size": export.block_size,
-        "read_only": export.flags.contains(ExportFlags::READ_ONLY),
-        "write_cache": export.flags.contains(ExportFlags::WRITE_CACHE),
-        "shared": export.flags.contains(ExportFlags::SHARED),
-        "held": export.flags.contains(ExportFlags::HELD),
-        "target": found.offer.target,
-        "target_name": found.offer.name.as_str(),
-        "mac": found.mac.to_string(),
-        "interface": found.link,
-    })
+fn report(found: &Found, export: &ExportInfo) -> DiscoveredExport {
+    DiscoveredExport {
+        export: export.name.to_string(),
+        uuid: export.uuid,
+        size: export.size,
+        block_size: export.block_size,
+        read_only: export.flags.contains(ExportFlags::READ_ONLY),
+        write_cache: export.flags.contains(ExportFlags::WRITE_CACHE),
+        shared: export.flags.contains(ExportFlags::SHARED),
+        held: export.flags.contains(ExportFlags::HELD),
+        target: found.offer.target,
+        target_name: found.offer.name.to_string(),
+        mac: found.mac.to_string(),
+        interface: found.link.clone(),
+    }
 }
 
 fn state(export: &ExportInfo) -> String {

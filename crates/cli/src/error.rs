@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub(crate) use tyche_console::error::{Code, Context, Error, Result, finish};
+pub(crate) use tyche_console::error::{Code, Context, Error, ErrorReport, Result, finish};
 use tyche_link::{packet, tcp};
 use tyche_store::file;
 

@@ -4,15 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
 
 use crate::complete;
 use crate::control::{Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, bytes, show};
-use crate::report::add;
+use crate::report::{ExportResized, Output, TargetReport};
 use crate::runtime::CONTROL;
-use crate::sessions::{refusal, targets};
+use crate::sessions::targets;
 use crate::size;
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
@@ -63,32 +62,23 @@ pub(crate) fn run(command: &ExportCommand) -> Result<()> {
     let Resize { export, size, target } = resize;
     let (dir, before) = find(export, target.as_deref())?;
     let request = Request::Resize { export: export.clone(), size: *size };
-    let answer = ask(&dir.join(CONTROL), &request, RESIZE_TIMEOUT);
-    let answer = answer.context(Code::Other, format_args!("the target of `{export}`"))?;
-    if let Some(error) = refusal(&answer) {
-        return Err(error);
-    }
-    let now = answer["size"].as_u64().unwrap_or_default();
-    let value = || {
-        let mut value = json!({ "schema": "tyche.export/1", "size_before": before });
-        add(&mut value, answer);
-        value
+    let answer = ask::<ExportResized>(&dir.join(CONTROL), &request, RESIZE_TIMEOUT);
+    let now = answer.context(Code::Other, format_args!("the target of `{export}`"))??;
+    let size = bytes(now.size);
+    let text = match before == now.size {
+        true => format!("{export} has {size} already\n"),
+        false => format!("{export} has {size} now, {} before\n", bytes(before)),
     };
-    let text = || match before == now {
-        true => format!("{export} has {} already\n", bytes(now)),
-        false => format!("{export} has {} now, {} before\n", bytes(now), bytes(before)),
-    };
-    show(command.output, value, text);
+    show(command.output, || Output::Export { size_before: before, now }, || text);
     Ok(())
 }
 
 /// The directory of the one target of this machine that has the export, and the export's size.
 fn find(export: &str, target: Option<&str>) -> Result<(PathBuf, u64)> {
-    let named = |(_, report): &(PathBuf, Value)| target.is_none_or(|it| report["name"] == it);
-    let size = |(dir, report): (PathBuf, Value)| {
-        let mut exports = report["exports"].as_array()?.iter();
-        let size = exports.find(|it| it["export"] == export)?["size"].as_u64()?;
-        Some((dir, report["name"].as_str()?.to_owned(), size))
+    let named = |(_, report): &(PathBuf, TargetReport)| target.is_none_or(|it| report.name == it);
+    let size = |(dir, report): (PathBuf, TargetReport)| {
+        let size = report.exports.iter().find(|it| it.export == export)?.size;
+        Some((dir, report.name, size))
     };
     let mut found: Vec<_> = targets()?.into_iter().filter(named).filter_map(size).collect();
     if found.len() > 1 {

@@ -25,7 +25,7 @@ mod list;
 mod log;
 mod manual;
 mod placement;
-mod report;
+pub mod report;
 mod runtime;
 mod seconds;
 mod serve;

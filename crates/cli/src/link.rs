@@ -1,12 +1,12 @@
 //! `tyche link`: the links of a live session.
 
 use clap::{Args, Subcommand};
-use serde_json::json;
 
 use crate::complete;
 use crate::control::Request;
 use crate::error::Result;
 use crate::output::{Format, show};
+use crate::report::Output;
 use crate::sessions::order;
 
 /// Add links to a live session, or take them out of it, without a pause for its requests.
@@ -46,7 +46,8 @@ pub(crate) fn run(command: &LinkCommand) -> Result<()> {
         Action::Del(place) => (place, Request::RemoveLink { link: place.link.clone() }),
     };
     order(&place.name, &request)?;
-    let value = json!({ "schema": "tyche.link/1", "session": place.name, "link": place.link });
-    show(command.output, || value, String::new);
+    let Place { name, link } = place;
+    let output = || Output::Link { session: name.clone(), link: link.clone() };
+    show(command.output, output, String::new);
     Ok(())
 }

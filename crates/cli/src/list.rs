@@ -1,12 +1,14 @@
 //! `tyche list`: the sessions and targets of this machine, and the state of each.
 
 use clap::Args;
-use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::health;
 use crate::links::mtu;
 use crate::output::{Format, Table, bytes, show};
+use crate::report::{
+    MachineReport, Output, SessionLink, SessionReport, SessionState, TargetReport,
+};
 use crate::sessions::{Session, targets};
 
 /// List the connected exports of this machine, and the targets that run here.
@@ -23,8 +25,8 @@ pub(crate) fn run(args: &ListArgs) -> Result<()> {
     show(
         args.output,
         || {
-            let sessions: Vec<_> = sessions.iter().map(|it| &it.report).collect();
-            json!({ "schema": "tyche.list/1", "sessions": sessions, "targets": targets })
+            let sessions = sessions.iter().map(|it| it.report.clone()).collect();
+            Output::List(MachineReport { sessions, targets: targets.clone() })
         },
         || {
             let mut text = String::new();
@@ -46,79 +48,84 @@ pub(crate) fn run(args: &ListArgs) -> Result<()> {
 fn session_table(sessions: &[Session]) -> String {
     let mut table = Table::new(["EXPORT", "DEVICE", "SIZE", "STATE", "LINKS", "SESSION"]);
     for session in sessions {
-        let links = session.report["links"].as_array().map_or(&[][..], Vec::as_slice);
-        let links = links.iter().map(|link| {
-            let name = link["interface"].as_str().unwrap_or_default();
-            match (link["problem"].as_str(), narrowed(link)) {
+        let report = &session.report;
+        let links = report.links().iter().map(|link| {
+            let name = &link.interface;
+            match (&link.problem, narrowed(link)) {
                 (Some(problem), _) => format!("{name} ({problem})"),
                 (None, Some(narrowed)) => format!("{name} ({narrowed})"),
-                (None, None) => format!("{name} ({} B frames)", link["frame_len"]),
+                (None, None) => format!("{name} ({} B frames)", link.frame_len),
             }
         });
+        let disk = report.figures().and_then(|figures| figures.disk.as_ref());
         table.row([
-            session.text("export").to_owned(),
-            session.text("device").to_owned(),
-            bytes(session.report["disk"]["size"].as_u64().unwrap_or_default()),
-            state(&session.report),
+            report.record.export.clone(),
+            report.device(),
+            bytes(disk.map_or(0, |disk| disk.size)),
+            state(report),
             links.collect::<Vec<_>>().join(", "),
-            session.text("session").to_owned(),
+            report.record.session.to_string(),
         ]);
     }
     table.to_string()
 }
 
 /// The remark about a link whose path takes only shorter frames than its interface.
-fn narrowed(link: &Value) -> Option<String> {
-    let (found, own) = (link["frame_len"].as_u64()?, link["frame_len_max"].as_u64()?);
+fn narrowed(link: &SessionLink) -> Option<String> {
+    let &SessionLink { frame_len: found, frame_len_max: own, .. } = link;
     (found < own).then(|| format!("{found} B frames, though its MTU is {}", mtu(own)))
 }
 
 /// The state for people, with the remaining time of a session whose target is lost.
-pub(crate) fn state(report: &Value) -> String {
-    let state = report["state"].as_str().unwrap_or_default();
-    match (state, report["lost_for_s"].as_f64(), report["time_left_s"].as_f64()) {
-        ("lost", Some(lost), Some(left)) => {
-            format!("lost for {lost:.0} s, requests fail in {left:.0} s")
-        }
-        ("lost", Some(lost), None) => format!("lost for {lost:.0} s, requests wait"),
-        ("dead", ..) if report["waits"] == true => {
+pub(crate) fn state(report: &SessionReport) -> String {
+    match &report.state {
+        SessionState::Live(_) => "live".to_owned(),
+        SessionState::Lost(figures) => match (figures.lost_for_s, figures.time_left_s) {
+            (Some(lost), Some(left)) => {
+                format!("lost for {lost:.0} s, requests fail in {left:.0} s")
+            }
+            (Some(lost), None) => format!("lost for {lost:.0} s, requests wait"),
+            (None, _) => "lost".to_owned(),
+        },
+        SessionState::Failed(_) => "failed".to_owned(),
+        SessionState::Gone(_) => "gone".to_owned(),
+        SessionState::Ending => "ending".to_owned(),
+        SessionState::Silent { .. } => "silent".to_owned(),
+        SessionState::Dead { waits: true, .. } => {
             "its daemon died: requests wait for another `tyche connect`".to_owned()
         }
-        ("dead", ..) if report["ended"] == true => "disconnected, still in use".to_owned(),
-        ("dead", ..) => "its daemon died".to_owned(),
-        _ => state.to_owned(),
+        SessionState::Dead { .. } if report.record.ended => "disconnected, still in use".to_owned(),
+        SessionState::Dead { .. } => "its daemon died".to_owned(),
+        SessionState::Unknown => "unknown".to_owned(),
     }
 }
 
 /// A line below the table: the problem of a session, and the remedy.
 pub(crate) fn remark(session: &Session) -> Option<String> {
-    let Session { report, .. } = session;
-    let name = session.text("export");
-    let device = session.text("device");
-    if session.is_dead() {
-        let log = report["log"].as_str().map(|log| format!("; its log: {log}"));
-        let commands = report["clear"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let commands = commands.map(|command| format!("`{command}`")).collect::<Vec<_>>();
+    let report = &session.report;
+    let (name, device) = (&report.record.export, report.device());
+    if let SessionState::Dead { clear, .. } = &report.state {
+        let log = report.record.log.as_ref().map(|log| format!("; its log: {log}"));
+        let commands: Vec<_> = clear.iter().map(|command| format!("`{command}`")).collect();
         let clear = match &commands[..] {
             [] => "until the last program closes it".to_owned(),
             commands => format!("to clear it: {}", commands.join(", ")),
         };
         return Some(format!("{name} ({device}): {clear}{}\n", log.unwrap_or_default()));
     }
-    let problem = report["problem"].as_str()?;
+    let problem = report.problem()?;
     Some(format!("{name} ({device}): {problem}\n"))
 }
 
-fn target_table(targets: &[Value]) -> String {
+fn target_table(targets: &[TargetReport]) -> String {
     let mut table = Table::new(["TARGET", "EXPORT", "SIZE", "HOSTS"]);
     for target in targets {
-        for export in target["exports"].as_array().map_or(&[][..], Vec::as_slice) {
-            let hosts = export["sessions"].as_array().map_or(&[][..], Vec::as_slice);
-            let hosts = hosts.iter().map(|it| it["host_name"].as_str().unwrap_or_default());
+        for export in &target.exports {
+            let hosts = export.sessions.iter().map(|it| it.host_name.as_str());
             table.row([
-                target["name"].as_str().unwrap_or_default().to_owned(),
-                export["export"].as_str().unwrap_or_default().to_owned(),
-                bytes(export["size"].as_u64().unwrap_or_default()),
+                target.name.clone(),
+                export.export.clone(),
+                bytes(export.size),
                 hosts.collect::<Vec<_>>().join(", "),
             ]);
         }

@@ -34,7 +34,7 @@ pub(crate) struct CompletionsArgs {
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
     let script = script(args.shell).context(Code::Other, args.shell)?;
-    show(Format::Text, Default::default, || String::from_utf8_lossy(&script).into_owned());
+    show(Format::Text, || (), || String::from_utf8_lossy(&script).into_owned());
     Ok(())
 }
 

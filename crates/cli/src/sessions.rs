@@ -5,14 +5,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::attach::Lasting;
-use crate::control::{Request, ask};
+use crate::control::{Done, Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::leftovers;
-use crate::report::add;
+use crate::report::{SessionReport, SessionState, TargetReport};
 use crate::runtime::{self, CONTROL};
 use crate::state::State;
 
@@ -25,7 +24,7 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Session {
     pub(crate) dir: PathBuf,
     /// The daemon's report, or the state file if the daemon is dead.
-    pub(crate) report: Value,
+    pub(crate) report: SessionReport,
     /// The device that a dead daemon has left for another daemon.
     pub(crate) left: Option<Lasting>,
 }
@@ -41,23 +40,22 @@ impl Session {
 
     /// The session of that directory, if there is one.
     pub(crate) fn find(dir: PathBuf) -> Option<Self> {
-        let of_state = |state: &State, more: Value| {
-            let mut report = serde_json::to_value(state).unwrap_or_default();
-            add(&mut report, more);
-            report
+        let silent = |problem: String| {
+            let state = SessionState::Silent { problem };
+            Some(SessionReport { record: State::load(&dir)?, state })
         };
-        match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
-            Ok(report) => return Some(Self { dir, report, left: None }),
-            Err(error) if is_nobody(error.kind()) => {}
-            Err(error) => {
-                let problem = json!({ "state": "silent", "problem": error.to_string() });
-                let report = of_state(&State::load(&dir)?, problem);
-                return Some(Self { dir, report, left: None });
-            }
+        let living = match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
+            Ok(Ok(report)) => Some(report),
+            Ok(Err(refusal)) => Some(silent(refusal.message)?),
+            Err(error) if is_nobody(error.kind()) => None,
+            Err(error) => Some(silent(error.to_string())?),
+        };
+        if let Some(report) = living {
+            return Some(Self { dir, report, left: None });
         }
         // If the lock can't be taken, the daemon is starting or ending: not there yet, or no more.
         let _lock = leftovers::lock_dead(&dir)?;
-        let Some(state) = State::load(&dir) else {
+        let Some(record) = State::load(&dir) else {
             if State::exists(&dir) {
                 // Of another version of this program. Its device stays listed.
                 let dir = dir.display();
@@ -69,33 +67,25 @@ impl Session {
             return None;
         };
         // A device whose state is unknown counts as left.
-        let left = state.lasting.clone().filter(|it| it.is_there().unwrap_or(true));
-        if state.ended && left.is_none() && !state.has_device() {
-            leftovers::clear(&dir, Some(&state));
+        let left = record.lasting.clone().filter(|it| it.is_there().unwrap_or(true));
+        if record.ended && left.is_none() && !record.has_device() {
+            leftovers::clear(&dir, Some(&record));
             return None;
         }
-        let more = json!({
-            "state": "dead",
-            "waits": left.is_some(),
-            "clear": leftovers::clearing(&state, left.is_some()),
-        });
-        let report = of_state(&state, more);
-        Some(Self { dir, report, left })
-    }
-
-    /// A field of the report; empty if there is none.
-    pub(crate) fn text(&self, field: &str) -> &str {
-        self.report[field].as_str().unwrap_or_default()
+        let clear = leftovers::clearing(&record, left.is_some());
+        let state = SessionState::Dead { waits: left.is_some(), clear };
+        Some(Self { dir, report: SessionReport { record, state }, left })
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        self.text("state") == "dead"
+        matches!(self.report.state, SessionState::Dead { .. })
     }
 
     fn is_named(&self, name: &str) -> bool {
-        self.text("export") == name
-            || self.text("device") == name
-            || (name.len() >= 4 && self.text("session").starts_with(name))
+        let State { session, export, device, .. } = &self.report.record;
+        export == name
+            || device.as_os_str() == name
+            || (name.len() >= 4 && session.to_string().starts_with(name))
     }
 }
 
@@ -110,10 +100,11 @@ pub(crate) fn is_running(dir: &Path) -> bool {
 }
 
 /// Reports of the targets on this machine, with their directories.
-pub(crate) fn targets() -> Result<Vec<(PathBuf, Value)>> {
+pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {
     let dir = runtime::targets();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
-    let report = |dir: &PathBuf| ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT).ok();
+    let report =
+        |dir: &PathBuf| ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT).ok()?.ok();
     Ok(dirs.into_iter().filter_map(|dir| report(&dir).map(|report| (dir, report))).collect())
 }
 
@@ -137,7 +128,7 @@ pub(crate) fn connected() -> Result<BTreeSet<String>> {
 }
 
 /// Reports of the sessions with that name, or of all.
-pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<Value>> {
+pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<SessionReport>> {
     let named = Session::all()?.into_iter().filter(|it| name.is_none_or(|name| it.is_named(name)));
     Ok(named.map(|it| it.report).collect())
 }
@@ -151,7 +142,8 @@ pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
         (0, _) => Ok(dead),
         (1, _) => Ok(living),
         _ => {
-            let ids: Vec<_> = living.iter().map(|it| it.text("session")).collect();
+            let ids = living.iter().map(|it| it.report.record.session.to_string());
+            let ids: Vec<_> = ids.collect();
             let message = format!("`{name}` is several sessions: {}", ids.join(", "));
             Err(Error::new(Code::Usage, message))
         }
@@ -161,19 +153,13 @@ pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
 /// Sends an order to the session of that name, and waits until it is done.
 pub(crate) fn order(name: &str, request: &Request) -> Result<()> {
     let session = named(name)?.pop().ok_or_else(|| not_found(name))?;
-    match ask(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
-        Ok(answer) => refusal(&answer).map_or(Ok(()), Err),
+    match ask::<Done>(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
+        Ok(answer) => answer.map(|Done {}| ()),
         Err(error) => {
             let message = format!("the session of `{name}` does not answer: {error}");
             Err(Error::new(Code::Other, message))
         }
     }
-}
-
-/// The error in a daemon's answer, if any.
-pub(crate) fn refusal(answer: &Value) -> Option<Error> {
-    let message = answer["error"].as_str()?;
-    Some(Error::new(Code::from_name(answer["code"].as_str().unwrap_or_default()), message))
 }
 
 pub(crate) fn not_found(name: &str) -> Error {

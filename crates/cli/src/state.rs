@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_attach::fuse::FuseMount;
 use tyche_proto::{ExportState, Former};
@@ -17,21 +18,28 @@ use crate::{block_device, runtime};
 const FILE: &str = "session.json";
 
 /// See the [module](self).
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct State {
+    /// UUID of the session.
     pub(crate) session: Uuid,
+    /// The export, as it was named on the command line.
     pub(crate) export: String,
+    /// UUID of this host.
     pub(crate) host: Uuid,
+    /// The kind of device.
     pub(crate) kind: Kind,
+    /// Path of the device, file or socket.
     pub(crate) device: PathBuf,
+    /// Process of the daemon.
     pub(crate) pid: u32,
-    /// The device, if it outlives the daemon.
+    /// The device, if it outlives the daemon; null otherwise.
     pub(crate) lasting: Option<Lasting>,
-    /// The state of the export.
+    /// The state of the export, for the next daemon; null if none is known.
     pub(crate) known: Option<Known>,
-    /// The device's sequence number, which later ones of the same name do not have.
+    /// The device's sequence number, which later ones of the same name do not have; null if the
+    /// kernel has none.
     pub(crate) sequence: Option<u64>,
-    /// The place of the log: a file, or the command that shows it.
+    /// The place of the log: a file, or the command that shows it; null if there is none.
     pub(crate) log: Option<String>,
     /// Whether the session was ended on purpose, and only a device in use is left.
     #[serde(default)]
@@ -87,7 +95,7 @@ impl State {
 }
 
 /// The state of an export that outlives the daemon.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Known(#[serde(with = "Kept")] pub(crate) ExportState);
 
 impl From<Former> for Known {
@@ -97,17 +105,26 @@ impl From<Former> for Known {
 }
 
 /// The serialized form of an [`ExportState`].
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(remote = "ExportState")]
 struct Kept {
+    /// UUID of the target.
     target: Uuid,
+    /// UUID of the export.
     uuid: Uuid,
+    /// Size in bytes.
     size: u64,
+    /// Size of a block in bytes: 512 or 4096.
     block_size: u32,
+    /// Whether writes are refused.
     read_only: bool,
+    /// Whether completed writes may be volatile until the next flush.
     write_cache: bool,
+    /// Whether discard is supported.
     discard: bool,
+    /// Whether the data are on disks that turn.
     rotational: bool,
+    /// Generation of the export: completed writes survive while it stays the same.
     boot: Uuid,
 }
 

@@ -1,16 +1,22 @@
 //! `tyche stats`: the counters of sessions and targets.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::complete;
 use crate::error::Result;
 use crate::health;
 use crate::list::state;
 use crate::output::{Format, bytes, show};
+use crate::report::{
+    Counters, ExportReport, Figures, Latency, LatencyReport, MachineReport, Output, PortCounters,
+    ProtocolCounters, SessionLink, SessionReport, TargetLink, TargetReport,
+};
 use crate::sessions::{named_sessions, not_found, targets};
 
 /// Interval of `--watch`.
@@ -43,21 +49,13 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
         let targets: Vec<_> = targets()?
             .into_iter()
             .map(|(_, report)| report)
-            .filter(|it| name.is_none_or(|name| it["name"] == name))
+            .filter(|it| name.is_none_or(|name| it.name == name))
             .collect();
         if let Some(name) = name.filter(|_| sessions.is_empty() && targets.is_empty()) {
             return Err(not_found(name));
         }
-        show(
-            args.output,
-            || json!({ "schema": "tyche.stats/1", "sessions": sessions, "targets": targets }),
-            || {
-                let clear = if args.watch { "\x1b[H\x1b[2J" } else { "" };
-                let block = if args.verbose { all } else { summary };
-                let blocks: Vec<_> = sessions.iter().chain(&targets).map(block).collect();
-                clear.to_owned() + &blocks.join("\n")
-            },
-        );
+        let text = text(&sessions, &targets, args);
+        show(args.output, || Output::Stats(MachineReport { sessions, targets }), || text);
         if !args.watch {
             return Ok(());
         }
@@ -65,202 +63,235 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
     }
 }
 
-/// The name of a session or target, and its state.
-fn title(report: &Value) -> String {
-    let name = report["export"].as_str().or(report["name"].as_str()).unwrap_or_default();
-    format!("{name} {}", state(report)).trim_end().to_owned() + "\n"
-}
-
-fn items(list: &Value) -> &[Value] {
-    list.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_default()
-}
-
-/// The main counters, one line for each topic.
-fn summary(report: &Value) -> String {
-    let mut lines = Vec::new();
-    if report["export"].is_string() {
-        lines.extend(session_lines(report));
+fn text(sessions: &[SessionReport], targets: &[TargetReport], args: &StatsArgs) -> String {
+    let clear = if args.watch { "\x1b[H\x1b[2J" } else { "" };
+    let blocks: Vec<_> = if args.verbose {
+        sessions.iter().map(all_of_session).chain(targets.iter().map(all_of_target)).collect()
     } else {
-        lines.extend(items(&report["exports"]).iter().map(export_line));
-        lines.push(requests_line(items(&report["links"])));
-    }
-    lines.extend(frame_lines(report));
-    lines.extend(items(&report["links"]).iter().map(link_line));
-    if let Some(seconds) = report["cpu_s"].as_f64() {
-        lines.push(("cpu".into(), format!("{seconds:.2} s")));
-    }
-    let mut text = title(report);
-    for (label, line) in lines {
-        let _ = writeln!(text, "  {label:12} {line}");
-    }
-    text
+        let sessions = sessions.iter().map(session_summary);
+        sessions.chain(targets.iter().map(target_summary)).collect()
+    };
+    clear.to_owned() + &blocks.join("\n")
+}
+
+/// The first line: the name of a session, and its state.
+fn title(report: &SessionReport) -> String {
+    format!("{} {}\n", report.record.export, state(report))
 }
 
 type Line = (String, String);
 
-/// Lines of a session; empty for a dead daemon's record.
-fn session_lines(report: &Value) -> Vec<Line> {
-    let requests = &report["requests"];
-    if requests.is_null() {
-        return Vec::new();
+/// The main counters of a session, one line for each topic; none for a dead daemon's record.
+fn session_summary(report: &SessionReport) -> String {
+    let mut lines = Vec::new();
+    if let Some(figures) = report.figures() {
+        lines.extend(request_lines(figures));
+        let ports = figures.links.iter().map(|link| &link.port);
+        lines.extend(frame_lines(ports, [(&figures.channel, &figures.rejects)]));
+        lines.extend(figures.links.iter().map(session_link_line));
+        lines.push(cpu_line(figures.cpu_s));
     }
-    let moved = |kind: &str, moved: &str| {
-        let (count, moved) = (number(&requests[kind]), bytes(number(&requests[moved])));
-        let latency = &report["latency"][kind];
-        let figures = |when: &str| {
-            let figures = &latency[when];
-            let text = |name: &str| format!("{:.0}", figures[name].as_f64().unwrap_or_default());
-            let [mean, p99] = [text("mean_us"), text("p99_us")];
-            (number(&figures["count"]) > 0).then(|| format!("{mean} µs mean, {p99} µs p99"))
+    block(title(report), lines)
+}
+
+/// The main counters of a target, one line for each topic.
+fn target_summary(report: &TargetReport) -> String {
+    let links = &report.links;
+    let requests: u64 = links.iter().map(|link| link.requests).sum();
+    let mut lines: Vec<_> = report.exports.iter().map(export_line).collect();
+    lines.push(("requests".into(), requests.to_string()));
+    let counters = links.iter().map(|link| (&link.channel, &link.rejects));
+    lines.extend(frame_lines(links.iter().map(|link| &link.port), counters));
+    let link_line =
+        |it: &TargetLink| link_line(&it.interface, &it.port, None, it.problem.as_deref());
+    lines.extend(links.iter().map(link_line));
+    lines.push(cpu_line(report.cpu_s));
+    block(format!("{}\n", report.name), lines)
+}
+
+fn block(title: String, lines: Vec<Line>) -> String {
+    lines.into_iter().fold(title, |mut text, (label, line)| {
+        let _ = writeln!(text, "  {label:12} {line}");
+        text
+    })
+}
+
+fn cpu_line(seconds: f64) -> Line {
+    ("cpu".into(), format!("{seconds:.2} s"))
+}
+
+/// The lines of a session's requests.
+fn request_lines(figures: &Figures) -> [Line; 4] {
+    let requests = &figures.requests;
+    let moved = |kind: &str, count: u64, moved: u64, latency: &LatencyReport| {
+        let figures = |Latency { count, mean_us, p99_us, .. }: &Latency| {
+            (*count > 0).then(|| format!("{mean_us:.0} µs mean, {p99_us:.0} µs p99"))
         };
-        let mut line = format!("{count}, {moved}");
-        if let Some(figures) = figures("all") {
+        let mut line = format!("{count}, {}", bytes(moved));
+        if let Some(figures) = figures(&latency.all) {
             let _ = write!(line, "; {figures}");
         }
-        if let Some(figures) = figures("recent") {
+        if let Some(figures) = figures(&latency.recent) {
             let _ = write!(line, "; in the last seconds {figures}");
         }
         (kind.to_owned(), line)
     };
-    let [flushes, others] = [&requests["flushes"], &requests["others"]].map(number);
-    let in_progress = number(&report["operations"]);
-    let others =
-        format!("{flushes} flushes, {others} discards and zeroes; {in_progress} in progress");
-    vec![
-        moved("reads", "read_bytes"),
-        moved("writes", "written_bytes"),
+    let others = format!(
+        "{} flushes, {} discards and zeroes; {} in progress",
+        requests.flushes, requests.others, figures.operations
+    );
+    [
+        moved("reads", requests.reads, requests.read_bytes, &figures.latency.reads),
+        moved("writes", requests.writes, requests.written_bytes, &figures.latency.writes),
         ("others".into(), others),
-        ("errors".into(), errors(requests)),
+        ("errors".into(), errors(&requests.errors_by_kind)),
     ]
 }
 
-fn errors(counters: &Value) -> String {
-    health::errors(&counters["errors_by_kind"]).unwrap_or_else(|| "none".into())
+fn errors(by_kind: &BTreeMap<String, Counters>) -> String {
+    health::errors(by_kind).unwrap_or_else(|| "none".into())
 }
 
 /// The line of a target's export.
-fn export_line(export: &Value) -> Line {
-    let name = export["export"].as_str().unwrap_or_default();
-    let (size, sessions) = (bytes(number(&export["size"])), items(&export["sessions"]).len());
-    let mut line = format!("{size}; sessions: {sessions}; errors: {}", errors(export));
-    if let Some(problem) = export["problem"].as_str() {
+fn export_line(export: &ExportReport) -> Line {
+    let (size, sessions) = (bytes(export.size), export.sessions.len());
+    let errors = errors(&export.errors_by_kind);
+    let mut line = format!("{size}; sessions: {sessions}; errors: {errors}");
+    if let Some(problem) = &export.problem {
         let _ = write!(line, "; {problem}");
     }
-    (format!("export {name}"), line)
-}
-
-/// The line of a target's requests.
-fn requests_line(links: &[Value]) -> Line {
-    let requests: u64 = links.iter().map(|link| number(&link["requests"])).sum();
-    ("requests".into(), requests.to_string())
+    (format!("export {}", export.export), line)
 }
 
 /// Retransmitted and dropped frames. A session counts them in total, a target by link.
-fn frame_lines(report: &Value) -> Vec<Line> {
-    let links = items(&report["links"]);
-    let parts: Vec<_> = if report["channel"].is_object() {
-        vec![report]
-    } else {
-        links.iter().filter(|it| it["channel"].is_object()).collect()
-    };
-    if parts.is_empty() {
-        return Vec::new();
+fn frame_lines<'a>(
+    ports: impl Iterator<Item = &'a PortCounters>,
+    counters: impl IntoIterator<Item = (&'a ProtocolCounters, &'a Counters)>,
+) -> [Line; 2] {
+    let (mut received, mut sent, mut overruns, mut refused) = (0, 0, 0, 0);
+    for port in ports {
+        received += port.rx_frames;
+        sent += port.tx_frames;
+        overruns += port.overruns;
+        refused += port.tx_refused;
     }
-    let of_links = |name: &str| links.iter().map(|link| number(&link[name])).sum::<u64>();
-    let again: u64 = parts.iter().map(|part| number(&part["channel"]["retransmitted"])).sum();
-    let rejects = parts.iter().filter_map(|part| part["rejects"].as_object());
-    let rejects: u64 = rejects.flat_map(|it| it.values()).map(number).sum();
-    let (received, sent) = (of_links("rx_frames"), of_links("tx_frames"));
+    let (mut again, mut rejected) = (0, 0);
+    for (channel, rejects) in counters {
+        again += channel.retransmitted;
+        rejected += rejects.values().sum::<u64>();
+    }
     let share = if sent > 0 { 100.0 * again as f64 / sent as f64 } else { 0.0 };
     let frames = format!("{received} received, {sent} sent; {again} sent again ({share:.2} %)");
-    let [overruns, refused] = ["overruns", "tx_refused"].map(of_links);
     let dropped = format!(
-        "{overruns} not fetched in time, {refused} not taken by the interface, {rejects} rejected"
+        "{overruns} not fetched in time, {refused} not taken by the interface, {rejected} rejected"
     );
-    vec![("frames".into(), frames), ("dropped".into(), dropped)]
+    [("frames".into(), frames), ("dropped".into(), dropped)]
 }
 
-fn link_line(link: &Value) -> Line {
-    let [received, sent] =
-        ["rx_bytes", "tx_bytes"].map(|direction| bytes(number(&link[direction])));
-    let mut line = format!("{received} received, {sent} sent");
-    if let Some(round_trip) = link["rtt_us"].as_u64().filter(|_| link["live"] == true) {
+fn session_link_line(link: &SessionLink) -> Line {
+    let round_trip = Some(link.rtt_us).filter(|_| link.live);
+    link_line(&link.interface, &link.port, round_trip, link.problem.as_deref())
+}
+
+/// The line of a link; with the round-trip time in microseconds if it is live.
+fn link_line(
+    interface: &str,
+    port: &PortCounters,
+    round_trip: Option<u64>,
+    problem: Option<&str>,
+) -> Line {
+    let mut line = format!("{} received, {} sent", bytes(port.rx_bytes), bytes(port.tx_bytes));
+    if let Some(round_trip) = round_trip {
         let _ = write!(line, "; live, {round_trip} µs round trip");
     }
-    if let Some(problem) = link["problem"].as_str() {
+    if let Some(problem) = problem {
         let _ = write!(line, "; {problem}");
     }
-    (format!("link {}", link["interface"].as_str().unwrap_or_default()), line)
+    (format!("link {interface}"), line)
 }
 
-/// All counters, one a line.
-fn all(report: &Value) -> String {
+/// All counters of a session, one a line.
+fn all_of_session(report: &SessionReport) -> String {
     let mut text = title(report);
-    text += &counters("requests", &report["requests"]);
-    text += &error_counters("requests errors", &report["requests"]);
-    for kind in ["reads", "writes"] {
-        for when in ["all", "recent"] {
-            text += &counters(&format!("latency {kind} {when}"), &report["latency"][kind][when]);
-        }
+    let Some(figures) = report.figures() else { return text };
+    text += &counters("requests", &figures.requests);
+    text += &error_counters("requests errors", &figures.requests.errors_by_kind);
+    let latency = &figures.latency;
+    for (kind, latency) in [("reads", &latency.reads), ("writes", &latency.writes)] {
+        text += &counters(&format!("latency {kind} all"), &latency.all);
+        text += &counters(&format!("latency {kind} recent"), &latency.recent);
     }
-    for part in ["channel", "rejects"] {
-        text += &counters(part, &report[part]);
+    text += &counters("channel", &figures.channel);
+    text += &counters("rejects", &figures.rejects);
+    for link in &figures.links {
+        text += &counters(&format!("link {}", link.interface), link);
+        text += &places(&format!("link {}", link.interface), &link.numa);
     }
-    for export in items(&report["exports"]) {
-        let name = export["export"].as_str().unwrap_or_default();
-        text += &counters(&format!("export {name}"), export);
-        text += &error_counters(&format!("export {name} errors"), export);
-    }
-    for link in items(&report["links"]) {
-        let name = link["interface"].as_str().unwrap_or_default();
-        text += &counters(&format!("link {name}"), link);
-        for part in ["channel", "rejects"] {
-            text += &counters(&format!("link {name} {part}"), &link[part]);
-        }
-        text += &places(&format!("link {name}"), &link["numa"]);
-    }
-    text += &places("numa", &report["numa"]);
-    text + &format!("  {:32} {}\n", "cpu seconds", report["cpu_s"])
+    text += &places("numa", &figures.numa);
+    text + &cpu_seconds(figures.cpu_s)
 }
 
-fn error_counters(part: &str, report: &Value) -> String {
-    let operations = report["errors_by_kind"].as_object().into_iter().flatten();
-    operations.map(|(name, classes)| counters(&format!("{part} {name}"), classes)).collect()
+/// All counters of a target, one a line.
+fn all_of_target(report: &TargetReport) -> String {
+    let mut text = format!("{}\n", report.name);
+    for export in &report.exports {
+        let name = format!("export {}", export.export);
+        text += &counters(&name, export);
+        text += &error_counters(&format!("{name} errors"), &export.errors_by_kind);
+    }
+    for link in &report.links {
+        let name = format!("link {}", link.interface);
+        text += &counters(&name, link);
+        text += &counters(&format!("{name} channel"), &link.channel);
+        text += &counters(&format!("{name} rejects"), &link.rejects);
+        text += &places(&name, &link.numa);
+    }
+    text + &cpu_seconds(report.cpu_s)
 }
 
-fn counters(part: &str, counters: &Value) -> String {
-    let Some(counters) = counters.as_object() else { return String::new() };
-    counters
-        .iter()
+fn cpu_seconds(seconds: f64) -> String {
+    format!("  {:32} {seconds:?}\n", "cpu seconds")
+}
+
+fn error_counters(part: &str, by_kind: &BTreeMap<String, Counters>) -> String {
+    by_kind.iter().map(|(name, classes)| counters(&format!("{part} {name}"), classes)).collect()
+}
+
+/// The fields of a report by name, in alphabetical order.
+fn fields(report: &impl Serialize) -> impl Iterator<Item = (String, Value)> {
+    let Ok(Value::Object(fields)) = serde_json::to_value(report) else {
+        unreachable!("reports are objects that JSON can express")
+    };
+    fields.into_iter().map(|(name, value)| (name.replace('_', " "), value))
+}
+
+/// The fields of a report that are numbers, one a line.
+fn counters(part: &str, report: &impl Serialize) -> String {
+    fields(report)
         .filter(|(_, value)| value.is_number())
         .map(|(name, value)| {
             let value = match value.as_f64().filter(|_| value.is_f64()) {
                 Some(share) => format!("{share:.4}"),
                 None => value.to_string(),
             };
-            format!("  {:32} {value}\n", format!("{part} {}", name.replace('_', " ")))
+            format!("  {:32} {value}\n", format!("{part} {name}"))
         })
         .collect()
 }
 
 /// NUMA nodes, one a line; unknown ones are left out.
-fn places(part: &str, places: &Value) -> String {
-    let Some(places) = places.as_object() else { return String::new() };
-    let said = places.iter().filter_map(|(name, value)| {
+fn places(part: &str, places: &impl Serialize) -> String {
+    let said = fields(places).filter_map(|(name, value)| {
         let one = |value: &Value| match value {
             Value::Null => "none".to_owned(),
             Value::String(text) => text.clone(),
             value => value.to_string(),
         };
-        let value = match value {
+        let value = match &value {
             Value::Array(values) => values.iter().map(one).collect::<Vec<_>>().join(","),
             value => one(value),
         };
-        let name = format!("{part} {}", name.replace('_', " "));
+        let name = format!("{part} {name}");
         (!value.is_empty()).then(|| format!("  {name:32} {value}\n"))
     });
     said.collect()

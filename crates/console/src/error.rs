@@ -3,18 +3,18 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::output::Format;
+use crate::output::{Format, show};
 
 /// The result of what a program does.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The kind of an error; the exit code. Documented in `tyche --help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Code {
-    /// None of the others.
-    Other = 1,
     /// The command line makes no sense.
     Usage = 2,
     /// No such export, interface or session.
@@ -31,40 +31,10 @@ pub enum Code {
     Config = 8,
     /// The disk, or what presents it, cannot be used.
     Device = 9,
-}
-
-impl Code {
-    const ALL: [Self; 9] = [
-        Self::Other,
-        Self::Usage,
-        Self::NotFound,
-        Self::Permission,
-        Self::Link,
-        Self::Unreachable,
-        Self::Refused,
-        Self::Config,
-        Self::Device,
-    ];
-
-    /// The code's name in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Other => "other",
-            Self::Usage => "usage",
-            Self::NotFound => "not_found",
-            Self::Permission => "permission",
-            Self::Link => "link",
-            Self::Unreachable => "unreachable",
-            Self::Refused => "refused",
-            Self::Config => "config",
-            Self::Device => "device",
-        }
-    }
-
-    /// The code with that name; `Other` if there is none.
-    pub fn from_name(name: &str) -> Self {
-        Self::ALL.into_iter().find(|code| code.name() == name).unwrap_or(Self::Other)
-    }
+    /// None of the others, or one of another version of the program.
+    #[default]
+    #[serde(other)]
+    Other = 1,
 }
 
 /// An error: one clear line that says what to do, and its code.
@@ -82,9 +52,36 @@ impl Error {
         Self { code, message: message.into() }
     }
 
-    /// The error object of JSON output.
-    pub fn json(&self) -> serde_json::Value {
-        json!({ "schema": "tyche.error/1", "error": self.message, "code": self.code.name() })
+    /// The error as JSON output has it.
+    pub fn report(&self) -> ErrorReport {
+        let Self { code, message } = self;
+        ErrorReport { schema: ErrorSchema::default(), error: message.clone(), code: *code }
+    }
+}
+
+/// An error, as an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorReport {
+    #[serde(default)]
+    schema: ErrorSchema,
+    /// The fault and its remedy, in one line.
+    pub error: String,
+    /// The kind of the error.
+    #[serde(default)]
+    pub code: Code,
+}
+
+/// Name and version of an [`ErrorReport`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+enum ErrorSchema {
+    #[default]
+    #[serde(rename = "tyche.error/1")]
+    V1,
+}
+
+impl From<ErrorReport> for Error {
+    fn from(ErrorReport { error, code, .. }: ErrorReport) -> Self {
+        Self::new(code, error)
     }
 }
 
@@ -123,9 +120,7 @@ pub fn finish(program: &str, result: &Result<()>, format: Format) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     // Without a message: the process that waits for it has it already.
     if !error.message.is_empty() {
-        if format == Format::Json {
-            println!("{}", error.json());
-        }
+        show(format, || error.report(), String::new);
         eprintln!("{program}: {error}");
     }
     ExitCode::from(error.code as u8)

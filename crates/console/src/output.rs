@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 
 use clap::ValueEnum;
-use serde_json::Value;
+use serde::Serialize;
 
 /// Format of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -26,13 +26,24 @@ impl fmt::Display for Format {
 }
 
 /// Prints a result in the wanted format.
-pub fn show(format: Format, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
+///
+/// # Panics
+/// The result is nothing that JSON can express.
+pub fn show<T: Serialize>(format: Format, json: impl FnOnce() -> T, text: impl FnOnce() -> String) {
     let text = match format {
-        Format::Json => format!("{}\n", json()),
+        Format::Json => line(&json()),
         Format::Text => text(),
     };
     // The reader has closed the pipe: no error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+/// A result as one line of JSON.
+///
+/// # Panics
+/// The result is nothing that JSON can express.
+pub fn line(result: &impl Serialize) -> String {
+    serde_json::to_string(result).expect("keys are strings, and paths UTF-8") + "\n"
 }
 
 /// A size in binary units, for people.

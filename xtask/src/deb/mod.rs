@@ -27,7 +27,7 @@ const BUILD: &[Need] = &[
 ];
 
 /// Files of the repository, and where they are installed.
-const FILES: [(&str, &str, u32); 9] = [
+const FILES: [(&str, &str, u32); 10] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
@@ -37,6 +37,7 @@ const FILES: [(&str, &str, u32); 9] = [
     ("packaging/tychetab", "etc/tyche", 0o644),
     ("packaging/target.toml", "usr/share/doc/tyche/examples", 0o644),
     ("docs/operating.md", "usr/share/doc/tyche", 0o644),
+    ("docs/schema.json", "usr/share/doc/tyche", 0o644),
 ];
 
 /// The program's names of shells, and where each shell looks for completions.

@@ -28,6 +28,7 @@ use crate::connect::SessionArgs;
 use crate::error::{Code, Context, Error, Result};
 use crate::links::{End, log_warnings};
 use crate::output::{Format, bytes, show};
+use crate::report::Output;
 use crate::seconds::positive;
 use crate::sessions::refuse_twice;
 use crate::size;
@@ -99,7 +100,7 @@ fn size(text: &str) -> Result<u32, String> {
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let mut bench = Bench::start(args)?;
     let result = bench.load()?;
-    show(args.output, || result.value(), || result.text());
+    show(args.output, || Output::Bench(result.report()), || result.text());
     bench.draw(&result)
 }
 

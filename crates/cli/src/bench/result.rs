@@ -1,12 +1,12 @@
 //! The result of a measurement: numbers for programs, and a line or two for people.
 
 use clap::ValueEnum;
-use serde_json::{Value, json};
 use tyche_engine::Histogram;
 use tyche_proto::NodeCounts;
 
 use super::load::{Shape, Tally};
 use super::stages::Breakdown;
+use crate::report::{BenchReport, TailFigures};
 
 /// The measurements of all jobs.
 pub struct Measurement {
@@ -66,31 +66,31 @@ impl Measurement {
         Some(stages)
     }
 
-    /// The result of all jobs as one object.
-    pub fn value(&self) -> Value {
+    /// The result of all jobs, for JSON output.
+    pub fn report(&self) -> BenchReport {
         let (shape, latency, nodes) = (self.shape, self.latency(), self.nodes());
-        json!({
-            "schema": "tyche.bench/1",
-            "rw": shape.pattern.to_possible_value().map(|it| it.get_name().to_owned()),
-            "bs": shape.len,
-            "iodepth": shape.depth,
-            "iops": self.iops(),
-            "bytes_per_s": self.bytes_per_s(),
-            "lat_ns": {
-                "mean": latency.mean(),
-                "p50": latency.quantile(0.5),
-                "p99": latency.quantile(0.99),
-                "p999": latency.quantile(0.999),
+        let pattern = shape.pattern.to_possible_value();
+        BenchReport {
+            rw: pattern.map_or_else(String::new, |it| it.get_name().to_owned()),
+            bs: shape.len,
+            iodepth: shape.depth,
+            iops: self.iops(),
+            bytes_per_s: self.bytes_per_s(),
+            lat_ns: TailFigures {
+                mean: latency.mean(),
+                p50: latency.quantile(0.5),
+                p99: latency.quantile(0.99),
+                p999: latency.quantile(0.999),
             },
-            "cpu_s": self.cpu_s(),
-            "frames_per_io": self.frames_per_io(),
-            "retransmitted": self.sum(|it| it.retransmitted),
-            "requests_stayed": nodes.stayed,
-            "requests_crossed": nodes.crossed,
-            "runtime_s": self.tallies.iter().map(|it| it.elapsed.as_secs_f64()).fold(0.0, f64::max),
-            "jobs": self.tallies.len(),
-            "stages": self.stages().map(|stages| stages.value()),
-        })
+            cpu_s: self.cpu_s(),
+            frames_per_io: self.frames_per_io(),
+            retransmitted: self.sum(|it| it.retransmitted),
+            requests_stayed: nodes.stayed,
+            requests_crossed: nodes.crossed,
+            runtime_s: self.tallies.iter().map(|it| it.elapsed.as_secs_f64()).fold(0.0, f64::max),
+            jobs: self.tallies.len() as u64,
+            stages: self.stages().map(|stages| stages.report()),
+        }
     }
 
     /// The result as text.
@@ -148,15 +148,12 @@ mod tests {
     #[test]
     fn jobs_add_up() {
         let both = measured(&[tally(20, 1000), tally(60, 3000)]);
-        let result = both.value();
-        assert_eq!((result["iops"].as_f64(), result["jobs"].as_u64()), (Some(40.0), Some(2)));
-        assert_eq!(result["bytes_per_s"].as_f64(), Some(40.0 * 4096.0));
-        assert_eq!(result["lat_ns"]["mean"].as_f64(), Some(2500.0));
-        assert_eq!(result["frames_per_io"].as_f64(), Some(3.0));
-        assert_eq!(
-            (result["cpu_s"].as_f64(), result["retransmitted"].as_u64()),
-            (Some(2.0), Some(2))
-        );
+        let result = both.report();
+        assert_eq!((result.iops, result.jobs), (40.0, 2));
+        assert_eq!(result.bytes_per_s, 40.0 * 4096.0);
+        assert_eq!(result.lat_ns.mean, 2500.0);
+        assert_eq!(result.frames_per_io, 3.0);
+        assert_eq!((result.cpu_s, result.retransmitted), (2.0, 2));
         assert_eq!(both.round_trip_ns(), None, "two at a time");
         assert_eq!(measured(&[tally(20, 1500)]).round_trip_ns(), Some(1500.0));
     }

@@ -8,7 +8,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
@@ -22,14 +21,15 @@ use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, orders};
 use crate::attach::{self, Kind, Lasting, Wish};
-use crate::control::{self, Request};
+use crate::control::{self, Answer, Request};
 use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::links::log_warnings;
-use crate::output::show;
+use crate::output::{Format, line, show};
+use crate::report::{ConnectReport, Output};
 use crate::runtime::{self, CONTROL, RuntimeDir};
 use crate::state::{Known, State};
-use crate::{block_device, leftovers, report, sessions};
+use crate::{block_device, leftovers, sessions};
 
 /// Interval at which a daemon that waits for its connection checks the reason.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
@@ -58,7 +58,7 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
     let session = match started {
         Ok(session) => session,
         Err(error) if detached => {
-            println!("{}", error.json());
+            show(Format::Json, || error.report(), String::new);
             return Err(Error { message: String::new(), ..error });
         }
         Err(error) => return Err(error),
@@ -66,7 +66,7 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
     let announcement = session.announcement();
     if detached {
         // The parent that waited for it may be gone.
-        let _ = writeln!(stdout(), "{announcement}");
+        let _ = stdout().write_all(line(&announcement).as_bytes());
         release_stdio()?;
     } else {
         let device = session.state.device.display().to_string();
@@ -260,23 +260,13 @@ impl Session {
         self.listen(sender)
     }
 
-    /// The fields that are constant over the daemon's life.
-    fn identity(&self) -> Value {
-        serde_json::to_value(&self.state).unwrap_or_default()
-    }
-
     /// The result that `tyche connect` prints; its warnings are in the log, too.
-    fn announcement(&self) -> Value {
-        let mut value = json!({ "schema": "tyche.connect/1" });
-        report::add(&mut value, self.identity());
-        if let Some(report) = self.host.control().report() {
-            report::add(&mut value, report::session(&report));
-        }
-        let narrow = super::narrow_links(&value);
+    fn announcement(&self) -> Output {
+        let session = describe(&self.state, &self.why, &self.host.control());
+        let narrow = super::narrow_links(session.links());
         log_warnings(&narrow);
         let warnings = [self.warnings.as_slice(), &narrow].concat();
-        report::add(&mut value, json!({ "warnings": warnings }));
-        value
+        Output::Connect(Box::new(ConnectReport { session, warnings }))
     }
 
     /// Starts to listen to the control socket.
@@ -285,7 +275,7 @@ impl Session {
         let to_loop = Mutex::new(sender);
         let args = self.args.clone();
         let respond = Arc::new(move |request| match request {
-            Request::Report => describe(&state, &why, &control),
+            Request::Report => Answer::Session(Box::new(describe(&state, &why, &control))),
             Request::Disconnect { force } => orders::disconnect(&control, force, &|answer| {
                 let order = Input::Disconnect { force, answer };
                 to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
@@ -293,7 +283,7 @@ impl Session {
             Request::AddLink { link } => orders::add_link(&control, &args, &link),
             Request::RemoveLink { link } => orders::remove_link(&control, &link),
             Request::Resize { .. } => {
-                Error::new(Code::Usage, "this is a session, not a target").json()
+                Answer::refused(Code::Usage, "this is a session, not a target")
             }
         });
         let socket = self.dir.path().join(CONTROL);

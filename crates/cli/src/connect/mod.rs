@@ -20,15 +20,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
 
 pub(crate) use entry::Entry;
 pub(crate) use session::SessionArgs;
 
 use crate::attach::Kind;
+use crate::control::parse_answer;
 use crate::error::{Code, Context, Error, Result};
 use crate::links::mtu;
 use crate::output::{Format, show};
+use crate::report::{ConnectReport, Output, SessionLink};
 use crate::seconds::positive;
 use crate::tab::{self, Tab};
 
@@ -133,13 +134,12 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
     }
     // Warnings about --affinity are printed here: the daemon would write them to its log.
     args.session.placement.placement()?;
-    let value = start_daemon(std::env::args_os().skip(1))?;
-    let warnings = value["warnings"].as_array().map_or(&[][..], Vec::as_slice);
-    for warning in warnings.iter().filter_map(Value::as_str) {
+    let report = start_daemon(std::env::args_os().skip(1))?;
+    for warning in &report.warnings {
         eprintln!("tyche: {warning}");
     }
-    let device = value["device"].as_str().unwrap_or_default().to_owned();
-    show(args.output, || value, || format!("{device}\n"));
+    let device = report.session.device();
+    show(args.output, || Output::Connect(report), || format!("{device}\n"));
     Ok(())
 }
 
@@ -148,7 +148,9 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
 ///
 /// # Errors
 /// The daemon's own, if the device does not become usable.
-pub(crate) fn start_daemon(arguments: impl IntoIterator<Item = OsString>) -> Result<Value> {
+pub(crate) fn start_daemon(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<Box<ConnectReport>> {
     // Of our caller's descriptors the daemon inherits only the standard streams, and keeps them
     // until it has answered: a process that waits for a pipe to end, or for a lock, must not wait
     // for the daemon.
@@ -166,32 +168,31 @@ pub(crate) fn start_daemon(arguments: impl IntoIterator<Item = OsString>) -> Res
     let stdout = child.stdout.take().expect("piped above");
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).context(Code::Other, "hear of the daemon")?;
-    let Ok(value) = serde_json::from_str::<Value>(&line) else {
-        let status = child.wait().context(Code::Other, "wait for the daemon")?;
-        return Err(Error::new(Code::Other, format!("the daemon died ({status})")));
-    };
-    if let Some(message) = value["error"].as_str() {
-        let code = Code::from_name(value["code"].as_str().unwrap_or_default());
-        // It has no more output, but must be gone before the next attempt.
-        let _ = child.wait();
-        return Err(Error::new(code, message));
+    match parse_answer(&line) {
+        Ok(Ok(Output::Connect(report))) => Ok(report),
+        Ok(Err(error)) => {
+            // It has no more output, but must be gone before the next attempt.
+            let _ = child.wait();
+            Err(error)
+        }
+        Ok(Ok(_)) | Err(_) => {
+            let status = child.wait().context(Code::Other, "wait for the daemon")?;
+            Err(Error::new(Code::Other, format!("the daemon died ({status})")))
+        }
     }
-    Ok(value)
 }
 
 /// Warnings about links whose path takes shorter frames than the local interface: found by probing,
 /// and worked around.
-fn narrow_links(session: &Value) -> Vec<String> {
-    let links = session["links"].as_array().map_or(&[][..], Vec::as_slice);
-    let narrow = |link: &Value| {
-        let interface = link["interface"].as_str()?;
-        let (found, own) = (link["frame_len"].as_u64()?, link["frame_len_max"].as_u64()?);
-        (found > 0 && found < own).then(|| {
+fn narrow_links(links: &[SessionLink]) -> Vec<String> {
+    let narrow = |link: &SessionLink| {
+        let SessionLink { interface, frame_len: found, frame_len_max: own, .. } = link;
+        (*found > 0 && found < own).then(|| {
             format!(
                 "{interface} has an MTU of {} (frames of {own} bytes), but the way to the target \
                  drops frames longer than {found}: the target's interface or a switch has a \
                  smaller MTU. Frames of {found} bytes are used instead, which costs speed",
-                mtu(own)
+                mtu(*own)
             )
         })
     };

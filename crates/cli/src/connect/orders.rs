@@ -2,10 +2,10 @@
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use serde_json::{Value, json};
 use tyche_engine::{HostControl, LinkError};
 
 use super::SessionArgs;
+use crate::control::Answer;
 use crate::error::{Code, Error, Result};
 use crate::links::log_warnings;
 
@@ -15,29 +15,29 @@ pub(super) fn disconnect(
     control: &HostControl,
     force: bool,
     hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool,
-) -> Value {
+) -> Answer {
     if force {
         // Immediately: this also ends an orderly disconnect that waits for a lost target.
         control.abort();
     }
     let (answer, answered) = sync_channel(1);
     if !hand_over(answer) {
-        return json!({});
+        return Answer::Done {};
     }
     match answered.recv() {
-        Ok(Err(error)) => error.json(),
-        Ok(Ok(())) | Err(_) => json!({}),
+        Ok(result) => to_answer(result),
+        Err(_) => Answer::Done {},
     }
 }
 
 /// The answer to an order: an empty object, or the error.
-fn answer(result: Result<()>) -> Value {
-    result.map_or_else(|error| error.json(), |()| json!({}))
+fn to_answer(result: Result<()>) -> Answer {
+    result.map(|()| Answer::Done {}).into()
 }
 
 /// Begins to use another interface, or another TCP address, with the session's own options.
-pub(super) fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Value {
-    answer(try_add_link(control, args, name))
+pub(super) fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Answer {
+    to_answer(try_add_link(control, args, name))
 }
 
 fn try_add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result<()> {
@@ -56,12 +56,12 @@ fn try_add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result
 }
 
 /// Stops using an interface.
-pub(super) fn remove_link(control: &HostControl, name: &str) -> Value {
+pub(super) fn remove_link(control: &HostControl, name: &str) -> Answer {
     let removed = control.remove_link(name).map_err(|error| link_error(error, name));
     if removed.is_ok() {
         tracing::info!(link = name, "link removed");
     }
-    answer(removed)
+    to_answer(removed)
 }
 
 fn link_error(error: LinkError, name: &str) -> Error {

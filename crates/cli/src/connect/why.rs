@@ -2,13 +2,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use serde_json::{Value, json};
 use tyche_engine::{HostControl, HostReport, Notice};
 use tyche_proto::Failure;
 use tyche_proto::wire::{Reason, Rejection};
 
 use super::SessionArgs;
-use crate::report;
+use crate::report::{Figures, SessionReport, SessionState};
 use crate::state::State;
 
 /// Reasons that the session reported since it was last live.
@@ -55,20 +54,16 @@ impl Why {
 }
 
 /// The daemon's report about its session.
-pub(super) fn describe(state: &State, why: &Mutex<Why>, control: &HostControl) -> Value {
-    let mut value = serde_json::to_value(state).unwrap_or_default();
-    let Some(report) = control.report() else {
-        report::add(&mut value, json!({ "state": "ending" }));
-        return value;
-    };
-    report::add(&mut value, report::session(&report));
-    let problem = why.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
-    report::add(&mut value, json!({ "problem": problem }));
-    if !state.has_device() {
-        let problem = format!("{} is not there any more", state.device.display());
-        report::add(&mut value, json!({ "state": "gone", "problem": problem }));
-    }
-    value
+pub(super) fn describe(record: &State, why: &Mutex<Why>, control: &HostControl) -> SessionReport {
+    let state = control.report().map_or(SessionState::Ending, |report| {
+        let problem = why.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
+        if record.has_device() {
+            return SessionState::new(&report, problem);
+        }
+        let problem = format!("{} is not there any more", record.device.display());
+        SessionState::Gone(Box::new(Figures { problem: Some(problem), ..(&report).into() }))
+    });
+    SessionReport { record: record.clone(), state }
 }
 
 /// Explains why the target does not resume a session that it had admitted before.

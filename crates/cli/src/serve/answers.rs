@@ -1,13 +1,12 @@
 //! Answers of a running target at its control socket.
 
-use serde_json::{Value, json};
 use tyche_engine::Target;
 use tyche_store::ResizeError;
 
 use super::config::Export;
-use crate::control::Request;
-use crate::error::{Code, Error};
-use crate::report;
+use crate::control::{Answer, Request};
+use crate::error::{Code, Error, Result};
+use crate::report::{ExportResized, TargetReport};
 
 /// See the module.
 #[derive(Clone)]
@@ -24,23 +23,19 @@ impl Answers {
         Self { name: name.to_owned(), exports }
     }
 
-    pub(super) fn to(&self, target: &Target, request: &Request) -> Value {
+    pub(super) fn to(&self, target: &Target, request: &Request) -> Answer {
         match request {
-            Request::Report => {
-                let mut value = json!({ "name": self.name, "pid": std::process::id() });
-                report::add(&mut value, report::target(&target.report()));
-                value
-            }
+            Request::Report => Answer::Target(TargetReport::new(&self.name, &target.report())),
             Request::Resize { export, size } => {
-                self.resize(target, export, *size).unwrap_or_else(|error| error.json())
+                self.resize(target, export, *size).map(Answer::Resized).into()
             }
             Request::Disconnect { .. } | Request::AddLink { .. } | Request::RemoveLink { .. } => {
-                Error::new(Code::Usage, "this is a target, not a session").json()
+                Answer::refused(Code::Usage, "this is a target, not a session")
             }
         }
     }
 
-    fn resize(&self, target: &Target, name: &str, size: Option<u64>) -> Result<Value, Error> {
+    fn resize(&self, target: &Target, name: &str, size: Option<u64>) -> Result<ExportResized> {
         let index = self.exports.iter().position(|export| export == name);
         let index = index.ok_or_else(|| {
             let message = format!("target `{}` has no export `{name}`", self.name);
@@ -54,6 +49,6 @@ impl Answers {
             Error::new(code, format!("export `{name}`: {error}"))
         })?;
         tracing::info!(size, "export {name} is resized");
-        Ok(json!({ "target": self.name, "export": name, "size": size }))
+        Ok(ExportResized { target: self.name.clone(), export: name.to_owned(), size })
     }
 }

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_engine::{Target, TargetExport, TargetOptions};
@@ -27,7 +26,7 @@ use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 
 use crate::complete;
-use crate::control;
+use crate::control::{self, Answer};
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::identity;
 use crate::links::{End, LinkArgs};
@@ -180,7 +179,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let (answering, answers) = (Arc::downgrade(&target), Answers::new(&name, &config.export));
     control::serve(&dir.path().join(runtime::CONTROL), move |request| match answering.upgrade() {
         Some(target) => answers.to(&target, &request),
-        None => json!({ "error": "the target is stopping" }),
+        None => Answer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")?;
     println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));

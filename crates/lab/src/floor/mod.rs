@@ -5,8 +5,9 @@ mod exchange;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 use tyche_cli::bench::{Bench, BenchArgs, Measurement};
+use tyche_cli::report::BenchReport;
 use tyche_console::error::Result;
 use tyche_console::output::{Format, show};
 
@@ -37,13 +38,8 @@ pub(crate) fn run(args: &FloorArgs) -> Result<()> {
     let result = bench.load()?;
     let floor = Floor::find(&mut bench)?;
     let reached = Reached::by(&result);
-    let value = || {
-        let mut value = result.value();
-        value["schema"] = "tyche.floor/1".into();
-        value["floor"] = floor.value(reached);
-        value
-    };
-    show(args.output(), value, || result.text() + &floor.text(reached));
+    let output = || Output { bench: result.report(), floor: floor.report(reached) };
+    show(args.output(), output, || result.text() + &floor.text(reached));
     bench.draw(&result)
 }
 
@@ -63,8 +59,27 @@ impl Reached {
     }
 }
 
+/// The output of the command.
+#[derive(Serialize)]
+#[serde(tag = "schema", rename = "tyche.floor/1")]
+struct Output {
+    #[serde(flatten)]
+    bench: BenchReport,
+    floor: FloorReport,
+}
+
+/// The floor, and how close to it the result is.
+#[derive(Serialize)]
+struct FloorReport {
+    #[serde(flatten)]
+    floor: Floor,
+    latency_ratio: Option<f64>,
+    iops_ratio: f64,
+    bytes_ratio: f64,
+}
+
 /// The rates of bare frames on the links of the jobs.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Floor {
     round_trip_ns: f64,
     /// Requests a second, by the bytes of their data.
@@ -110,15 +125,13 @@ impl Floor {
         reached.bytes_per_s / self.stream_bytes_per_s
     }
 
-    fn value(&self, reached: Reached) -> Value {
-        json!({
-            "round_trip_ns": self.round_trip_ns,
-            "exchange_per_s": self.exchange_per_s,
-            "stream_bytes_per_s": self.stream_bytes_per_s,
-            "latency_ratio": self.latency_ratio(reached),
-            "iops_ratio": self.iops_ratio(reached),
-            "bytes_ratio": self.bytes_ratio(reached),
-        })
+    fn report(self, reached: Reached) -> FloorReport {
+        FloorReport {
+            floor: self,
+            latency_ratio: self.latency_ratio(reached),
+            iops_ratio: self.iops_ratio(reached),
+            bytes_ratio: self.bytes_ratio(reached),
+        }
     }
 
     fn text(&self, reached: Reached) -> String {
@@ -157,14 +170,11 @@ mod tests {
         let floor =
             Floor { round_trip_ns: 1000.0, exchange_per_s: 100.0, stream_bytes_per_s: 409_600.0 };
         let several = Reached { round_trip_ns: None, iops: 40.0, bytes_per_s: 163_840.0 };
-        let value = floor.value(several);
-        assert_eq!(
-            (value["iops_ratio"].as_f64(), value["bytes_ratio"].as_f64()),
-            (Some(0.4), Some(0.4))
-        );
-        assert!(value["latency_ratio"].is_null() && !floor.text(several).contains("times that"));
+        let report = floor.report(several);
+        assert_eq!((report.iops_ratio, report.bytes_ratio), (0.4, 0.4));
+        assert!(report.latency_ratio.is_none() && !floor.text(several).contains("times that"));
         let alone = Reached { round_trip_ns: Some(1500.0), ..several };
-        assert_eq!(floor.value(alone)["latency_ratio"].as_f64(), Some(1.5));
+        assert_eq!(floor.report(alone).latency_ratio, Some(1.5));
         let text = floor.text(alone);
         assert!(text.contains("a request takes 1.50 times that"), "{text}");
     }

@@ -2,11 +2,11 @@
 
 mod plot;
 
-use serde_json::{Value, json};
 use tyche_engine::{Histogram, Stage, StageTimes};
 
 pub(super) use self::plot::svg;
 use crate::output::Table;
+use crate::report::{BenchStages, StageRow};
 
 /// Times of requests by stage.
 #[derive(Clone, Debug)]
@@ -64,20 +64,17 @@ impl Breakdown {
         })
     }
 
-    /// The stages as a JSON object, in their order.
-    pub(super) fn value(&self) -> Value {
-        let row = |row: Row| {
-            json!({
-                "stage": row.stage.name(),
-                "mean": row.mean,
-                "p50": row.p50,
-                "p99": row.p99,
-                "share": row.share,
-            })
+    /// The stages for JSON output, in their order.
+    pub(super) fn report(&self) -> BenchStages {
+        let row = |Row { stage, mean, p50, p99, share }| StageRow {
+            stage: stage.name().to_owned(),
+            mean,
+            p50,
+            p99,
+            share,
         };
-        let requests = self.0[0].count();
-        let rows: Vec<_> = self.rows().map(row).collect();
-        json!({ "requests": requests, "mean": self.mean(), "rows": rows })
+        let rows = self.rows().map(row).collect();
+        BenchStages { requests: self.0[0].count(), mean: self.mean(), rows }
     }
 
     /// The stages as text.
@@ -122,7 +119,7 @@ mod tests {
     fn a_target_that_tells_nothing_is_named() {
         let breakdown = Breakdown::new();
         assert!(breakdown.text().contains("does not tell"));
-        assert_eq!(breakdown.value()["requests"], 0);
+        assert_eq!(breakdown.report().requests, 0);
         assert!(breakdown.rows().all(|row| row.share == 0.0));
     }
 
@@ -133,7 +130,7 @@ mod tests {
         let mut other = Breakdown::new();
         other.add(&StageTimes::default());
         breakdown.merge(&other);
-        assert_eq!(breakdown.value()["requests"], 2);
+        assert_eq!(breakdown.report().requests, 2);
         let text = breakdown.text();
         let rows = table_of(&text);
         let names: Vec<_> = rows[1..=Stage::ALL.len()].iter().map(|row| row[0]).collect();

@@ -1,0 +1,76 @@
+//! The result of a measurement.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The result of `tyche bench`, of all jobs together.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct BenchReport {
+    /// The kind of load, as in `--rw`.
+    pub rw: String,
+    /// Size of a request in bytes, 512 to 1048576.
+    pub bs: u32,
+    /// Requests in flight of each job and queue, 1 to 1024.
+    pub iodepth: u16,
+    /// Requests per second.
+    pub iops: f64,
+    /// Bytes of requests per second.
+    pub bytes_per_s: f64,
+    /// Latency in nanoseconds.
+    pub lat_ns: TailFigures,
+    /// CPU time that the jobs have used, in seconds.
+    pub cpu_s: f64,
+    /// Frames in both directions for each request.
+    pub frames_per_io: f64,
+    /// Frames sent again by the jobs.
+    pub retransmitted: u64,
+    /// Requests that travelled over an interface on the NUMA node of their buffer.
+    pub requests_stayed: u64,
+    /// Requests that travelled over an interface on another NUMA node.
+    pub requests_crossed: u64,
+    /// Seconds that were measured; those of the longest job.
+    pub runtime_s: f64,
+    /// Threads that sent requests: one for each queue of each job.
+    pub jobs: u64,
+    /// Latency by stage; null without `--stages`.
+    pub stages: Option<BenchStages>,
+}
+
+/// Latency of requests in nanoseconds; quantiles to 3 %.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TailFigures {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+}
+
+/// Latency of requests by stage.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct BenchStages {
+    /// Requests whose stages were measured; 0 if the target does not report its own.
+    pub requests: u64,
+    /// Mean of all stages together, in nanoseconds.
+    pub mean: f64,
+    /// The stages in their order.
+    pub rows: Vec<StageRow>,
+}
+
+/// One stage of all requests.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct StageRow {
+    /// Name of the stage.
+    pub stage: String,
+    /// Mean in nanoseconds.
+    pub mean: f64,
+    /// Median in nanoseconds.
+    pub p50: u64,
+    /// 99th percentile in nanoseconds.
+    pub p99: u64,
+    /// Share of the whole, 0 to 1.
+    pub share: f64,
+}

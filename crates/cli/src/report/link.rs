@@ -1,0 +1,158 @@
+//! The parts that links of sessions and of targets have in common.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use tyche_engine::{ErrorCounts, LinkNodes, PortStats};
+use tyche_numa::Node;
+use tyche_proto::ChannelStats;
+use tyche_proto::wire::Reject;
+
+/// Counters by name; those that are not known to be there are left out.
+pub(crate) type Counters = BTreeMap<String, u64>;
+
+/// Frames and bytes on an interface since it was opened.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PortCounters {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Bytes received, headers included.
+    pub rx_bytes: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Bytes sent, headers included.
+    pub tx_bytes: u64,
+    /// Frames that the interface did not take.
+    pub tx_refused: u64,
+    /// Frames that the kernel dropped because they were not fetched in time.
+    pub overruns: u64,
+}
+
+impl From<&PortStats> for PortCounters {
+    fn from(stats: &PortStats) -> Self {
+        let &PortStats { rx_frames, rx_bytes, tx_frames, tx_bytes, tx_refused, overruns } = stats;
+        Self { rx_frames, rx_bytes, tx_frames, tx_bytes, tx_refused, overruns }
+    }
+}
+
+/// Counters of the protocol.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ProtocolCounters {
+    /// Frames sent again.
+    pub retransmitted: u64,
+    /// Frames sent again, as a share of all frames sent, 0 to 1; null before the first frame.
+    pub retransmitted_share: Option<f64>,
+    /// Frames that the peer reported missing.
+    pub nacked: u64,
+    /// Frames received more than once.
+    pub duplicates: u64,
+    /// Reports of missing frames sent.
+    pub nacks_sent: u64,
+    /// Acknowledgements sent in a frame of their own.
+    pub acks_sent: u64,
+    /// Retransmission timers that expired.
+    pub timeouts: u64,
+}
+
+impl ProtocolCounters {
+    /// The counters of links that have `sent` that many frames.
+    pub(super) fn new(stats: &ChannelStats, sent: u64) -> Self {
+        let &ChannelStats { retransmitted, nacked, duplicates, nacks_sent, acks_sent, timeouts } =
+            stats;
+        Self {
+            retransmitted,
+            retransmitted_share: ratio(retransmitted, sent),
+            nacked,
+            duplicates,
+            nacks_sent,
+            acks_sent,
+            timeouts,
+        }
+    }
+}
+
+/// NUMA nodes of a link, its thread and its memory. Lists are empty where the kernel does not tell.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LinkNuma {
+    /// The node of the interface; null if unknown.
+    pub nic_node: Option<u16>,
+    /// The nodes of the memory that it shares with the kernel.
+    pub ring_nodes: Vec<u16>,
+    /// The nodes of its channels' memory: a target's data queues, a host's batches.
+    pub channel_nodes: Vec<u16>,
+    /// The CPUs that its thread may run on, such as `0-3,8`.
+    pub thread_cpus: String,
+}
+
+impl From<&LinkNodes> for LinkNuma {
+    fn from(nodes: &LinkNodes) -> Self {
+        Self {
+            nic_node: nodes.nic.map(|node| node.0),
+            ring_nodes: numbers(&nodes.ring),
+            channel_nodes: numbers(&nodes.channels),
+            thread_cpus: nodes.cpus.to_string(),
+        }
+    }
+}
+
+pub(super) fn numbers(nodes: &[Node]) -> Vec<u16> {
+    nodes.iter().map(|node| node.0).collect()
+}
+
+pub(super) fn rejects(counts: &[(Reject, u64)]) -> Counters {
+    counts.iter().map(|(reject, count)| (reject.name().to_owned(), *count)).collect()
+}
+
+/// A link's own counters, by name.
+pub(super) fn own(counters: &[(&'static str, u64)]) -> Counters {
+    counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+/// Reads a link's own counters from the fields that nobody else knows: the numbers among them.
+pub(super) fn read_own<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Counters, D::Error> {
+    let fields = Map::<String, Value>::deserialize(deserializer)?;
+    let number = |(name, value): (String, Value)| Some((name, value.as_u64()?));
+    Ok(fields.into_iter().filter_map(number).collect())
+}
+
+/// Counters of failed requests, by operation and by kind of error.
+pub(super) fn errors(counts: &ErrorCounts) -> BTreeMap<String, Counters> {
+    let mut operations = BTreeMap::<_, Counters>::new();
+    for (operation, class, count) in counts.iter() {
+        let classes = operations.entry(operation.name().to_owned()).or_default();
+        classes.insert(class.name().to_owned(), count);
+    }
+    operations
+}
+
+/// Frames in both directions, without those of other sessions and targets on the same interface,
+/// which are dropped because of their channel or cookie.
+pub(super) fn own_frames<'a>(
+    ports: impl Iterator<Item = &'a PortStats>,
+    rejects: &[(Reject, u64)],
+) -> u64 {
+    let is_foreign = |reject: &Reject| matches!(reject, Reject::Channel | Reject::Cookie);
+    let foreign = rejects.iter().filter(|(reject, _)| is_foreign(reject));
+    let foreign: u64 = foreign.map(|(_, count)| count).sum();
+    let all: u64 = ports.map(|port| port.rx_frames + port.tx_frames).sum();
+    all.saturating_sub(foreign)
+}
+
+/// A share; `None` if `whole` is 0.
+pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// CPU time that this process has used, in seconds.
+pub(super) fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The command in parentheses may contain anything; what follows is fixed.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}

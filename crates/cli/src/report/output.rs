@@ -1,0 +1,143 @@
+//! What commands print with `-o json`, when nothing has failed.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tyche_console::error::Code;
+use uuid::Uuid;
+
+use super::{BenchReport, SessionReport, TargetReport};
+
+/// The output of a command. Its name in `schema` has a version: fields are added to a version, but
+/// neither removed nor changed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "schema")]
+pub enum Output {
+    /// `tyche connect`: the session.
+    #[serde(rename = "tyche.connect/1")]
+    Connect(Box<ConnectReport>),
+    /// `tyche connect-all`: what became of the lines of tychetab.
+    #[serde(rename = "tyche.connect-all/1")]
+    ConnectAll {
+        /// The lines that were not connected already.
+        exports: Vec<TabOutcome>,
+        /// The exports that were connected already.
+        connected_already: Vec<String>,
+    },
+    /// `tyche disconnect`.
+    #[serde(rename = "tyche.disconnect/1")]
+    Disconnect {
+        /// UUIDs of the sessions that have ended.
+        sessions: Vec<Uuid>,
+    },
+    /// `tyche discover`.
+    #[serde(rename = "tyche.discover/1")]
+    Discover {
+        /// The exports that targets offer, once for each link on which they do.
+        exports: Vec<DiscoveredExport>,
+    },
+    /// `tyche export resize`.
+    #[serde(rename = "tyche.export/1")]
+    Export {
+        /// Bytes before.
+        size_before: u64,
+        /// The size now.
+        #[serde(flatten)]
+        now: ExportResized,
+    },
+    /// `tyche link add`, `tyche link del`.
+    #[serde(rename = "tyche.link/1")]
+    Link {
+        /// The session, as it was named on the command line.
+        session: String,
+        /// The interface, or `tcp:HOST:PORT`.
+        link: String,
+    },
+    /// `tyche list`.
+    #[serde(rename = "tyche.list/1")]
+    List(MachineReport),
+    /// `tyche stats`.
+    #[serde(rename = "tyche.stats/1")]
+    Stats(MachineReport),
+    /// `tyche bench`.
+    #[serde(rename = "tyche.bench/1")]
+    Bench(BenchReport),
+}
+
+/// The sessions and targets of this machine.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MachineReport {
+    /// The sessions.
+    pub sessions: Vec<SessionReport>,
+    /// The targets.
+    pub targets: Vec<TargetReport>,
+}
+
+/// A session that was connected.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ConnectReport {
+    /// The session.
+    #[serde(flatten)]
+    pub session: SessionReport,
+    /// Warnings about its links and its device, in words.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// What became of a line of tychetab.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "schema")]
+pub enum TabOutcome {
+    /// Its export is connected.
+    #[serde(rename = "tyche.connect/1")]
+    Connected(Box<ConnectReport>),
+    /// Its export could not be connected.
+    #[serde(rename = "tyche.error/1")]
+    Failed {
+        /// The export.
+        export: String,
+        /// The fault and its remedy, in one line.
+        error: String,
+        /// The kind of the error.
+        code: Code,
+    },
+}
+
+/// An export that a target offers on a link.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DiscoveredExport {
+    /// Its name, 1 to 63 bytes.
+    pub export: String,
+    /// Its UUID, the same as long as it is the same disk.
+    pub uuid: Uuid,
+    /// Size in bytes.
+    pub size: u64,
+    /// Size of a block in bytes: 512 or 4096.
+    pub block_size: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether completed writes may be volatile until the next flush.
+    pub write_cache: bool,
+    /// Whether several hosts may write at once.
+    pub shared: bool,
+    /// Whether a host has it connected for writing.
+    pub held: bool,
+    /// UUID of the target.
+    pub target: Uuid,
+    /// Name of the target.
+    pub target_name: String,
+    /// The target's Ethernet address.
+    pub mac: String,
+    /// The local interface on which it was found, or `tcp:HOST:PORT`.
+    pub interface: String,
+}
+
+/// The new size of an export.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ExportResized {
+    /// Name of the target.
+    pub target: String,
+    /// Name of the export.
+    pub export: String,
+    /// Bytes.
+    pub size: u64,
+}

@@ -1,0 +1,197 @@
+//! The report on a target.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tyche_engine::TargetLinkReport;
+use uuid::Uuid;
+
+use super::link::{
+    Counters, LinkNuma, PortCounters, ProtocolCounters, cpu_seconds, errors, own, own_frames,
+    ratio, read_own, rejects,
+};
+
+/// A target that runs on this machine. Counters begin at its start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TargetReport {
+    /// Its name.
+    pub name: String,
+    /// Its process.
+    pub pid: u32,
+    /// The exports.
+    pub exports: Vec<ExportReport>,
+    /// The links, one for each interface.
+    pub links: Vec<TargetLink>,
+    /// CPU time that the process has used, in seconds.
+    pub cpu_s: f64,
+}
+
+impl TargetReport {
+    /// The report on the target of that name, which this process is.
+    pub(crate) fn new(name: &str, report: &tyche_engine::TargetReport) -> Self {
+        let exports = report.exports.iter().map(|it| {
+            let sessions = report.sessions.iter();
+            let sessions = sessions.filter(|session| session.export == it.config.name.as_str());
+            ExportReport { sessions: sessions.map(ExportSession::from).collect(), ..it.into() }
+        });
+        Self {
+            name: name.to_owned(),
+            pid: std::process::id(),
+            exports: exports.collect(),
+            links: report.links.iter().map(TargetLink::from).collect(),
+            cpu_s: cpu_seconds(),
+        }
+    }
+}
+
+/// An export of a target.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ExportReport {
+    /// Its name, 1 to 63 bytes.
+    pub export: String,
+    /// Its UUID, the same as long as it is the same disk.
+    pub uuid: Uuid,
+    /// Size in bytes.
+    pub size: u64,
+    /// Size of a block in bytes: 512 or 4096.
+    pub block_size: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether completed writes may be volatile until the next flush.
+    pub write_cache: bool,
+    /// Whether several hosts may write at once.
+    pub shared: bool,
+    /// The fault of its file or device, in words; null if there is none.
+    pub problem: Option<String>,
+    /// Requests that its file or device has failed.
+    pub errors: u64,
+    /// Requests that its file or device has failed, by operation and by kind of error; without
+    /// those that are 0.
+    pub errors_by_kind: BTreeMap<String, Counters>,
+    /// The sessions that have it connected.
+    pub sessions: Vec<ExportSession>,
+}
+
+impl From<&tyche_engine::ExportReport> for ExportReport {
+    fn from(report: &tyche_engine::ExportReport) -> Self {
+        let export = &report.config;
+        Self {
+            export: export.name.to_string(),
+            uuid: export.uuid,
+            size: export.size,
+            block_size: export.block_size.into(),
+            read_only: export.read_only,
+            write_cache: export.write_cache,
+            shared: export.shared,
+            problem: report.problem.clone(),
+            errors: report.errors.total(),
+            errors_by_kind: errors(&report.errors),
+            sessions: Vec::new(),
+        }
+    }
+}
+
+/// A session that has an export connected.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ExportSession {
+    /// UUID of the session.
+    pub session: Uuid,
+    /// UUID of the host.
+    pub host: Uuid,
+    /// Name of the host, as it says itself.
+    pub host_name: String,
+    /// Whether it may write.
+    pub writer: bool,
+}
+
+impl From<&tyche_engine::SessionReport> for ExportSession {
+    fn from(report: &tyche_engine::SessionReport) -> Self {
+        Self {
+            session: report.session,
+            host: report.host,
+            host_name: report.host_name.clone(),
+            writer: report.writer,
+        }
+    }
+}
+
+/// A link of a target.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TargetLink {
+    /// Name of the interface, or `tcp:ADDRESS:PORT`.
+    pub interface: String,
+    /// Its Ethernet address.
+    pub mac: String,
+    /// Its fault, in words; null if there is none.
+    pub problem: Option<String>,
+    /// The open channels.
+    pub channels: Vec<TargetChannel>,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Frames in both directions for each request; null before the first request.
+    pub frames_per_io: Option<f64>,
+    /// Counters of the protocol.
+    pub channel: ProtocolCounters,
+    /// Frames dropped, by reason.
+    pub rejects: Counters,
+    /// NUMA nodes of its parts.
+    pub numa: LinkNuma,
+    /// Frames and bytes.
+    #[serde(flatten)]
+    pub port: PortCounters,
+    /// Further error counters, as this kind of link has them.
+    #[serde(flatten, deserialize_with = "read_own")]
+    pub counters: Counters,
+}
+
+impl From<&TargetLinkReport> for TargetLink {
+    fn from(link: &TargetLinkReport) -> Self {
+        let frames = own_frames(std::iter::once(&link.port), &link.rejects);
+        Self {
+            interface: link.link.clone(),
+            mac: link.mac.to_string(),
+            problem: link.problem.clone(),
+            channels: link.channels.iter().map(TargetChannel::from).collect(),
+            requests: link.requests,
+            frames_per_io: ratio(frames, link.requests),
+            channel: ProtocolCounters::new(&link.channel, link.port.tx_frames),
+            rejects: rejects(&link.rejects),
+            numa: (&link.nodes).into(),
+            port: (&link.port).into(),
+            counters: own(&link.link_counters),
+        }
+    }
+}
+
+/// An open channel of a target.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TargetChannel {
+    /// The host's Ethernet address.
+    pub host: String,
+    /// Longest frame in bytes.
+    pub frame_len: u32,
+    /// Requests at the disk.
+    pub executing: u64,
+    /// Round-trip time in microseconds, smoothed.
+    pub rtt_us: u64,
+    /// Frames that may be in flight.
+    pub congestion_window: u32,
+}
+
+impl From<&tyche_proto::ChannelReport> for TargetChannel {
+    fn from(channel: &tyche_proto::ChannelReport) -> Self {
+        Self {
+            host: channel.host.to_string(),
+            frame_len: channel.frame_len,
+            executing: channel.executing as u64,
+            rtt_us: channel.rtt.as_micros() as u64,
+            congestion_window: channel.congestion_window,
+        }
+    }
+}
