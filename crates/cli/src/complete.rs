@@ -11,9 +11,9 @@ use clap_complete::env::CompleteEnv;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use tyche_link::packet::usable_interfaces;
 use tyche_proto::wire::{ETHERTYPE, Name};
+use tyche_session::open_usable;
 
 use crate::identity;
-use crate::links::open_usable;
 use crate::output::bytes;
 use crate::sessions;
 use crate::state::State;

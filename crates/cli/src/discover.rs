@@ -6,12 +6,13 @@ use clap::Args;
 use tyche_engine::{Foreign, Found};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ExportFlags, ExportInfo, Name};
+use tyche_session::End;
 use uuid::Uuid;
 
 use crate::complete;
 use crate::error::{Code, Error, Result};
 use crate::identity;
-use crate::links::{End, LinkArgs};
+use crate::links::LinkArgs;
 use crate::output::{Format, Table, bytes, show};
 use crate::report::{DiscoveredExport, Output};
 use crate::seconds::positive;

@@ -4,6 +4,7 @@ use std::fmt;
 
 pub(crate) use tyche_console::error::{Code, Context, Error, ErrorReport, Result, finish};
 use tyche_link::{packet, tcp};
+use tyche_session::{InvalidOption, LinkError};
 use tyche_store::file;
 
 /// An error of another crate, with an exit code.
@@ -43,6 +44,29 @@ impl Coded for tcp::OpenError {
             tcp::OpenError::Connect { .. } | tcp::OpenError::NoAddress => Code::Unreachable,
             tcp::OpenError::System { .. } => Code::Other,
         }
+    }
+}
+
+impl Coded for LinkError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Packet(error) => error.code(),
+            Self::Tcp(error) => error.code(),
+            Self::Name(_) => Code::Usage,
+            Self::Address(..) => Code::Unreachable,
+            Self::Placement(error) => error.code(),
+            Self::NoInterface => Code::Link,
+            Self::System(error) => match error.kind() {
+                std::io::ErrorKind::PermissionDenied => Code::Permission,
+                _ => Code::Other,
+            },
+        }
+    }
+}
+
+impl Coded for InvalidOption {
+    fn code(&self) -> Code {
+        Code::Usage
     }
 }
 

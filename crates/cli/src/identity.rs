@@ -19,11 +19,6 @@ pub(crate) fn host() -> Result<Uuid> {
     explain(identity::host())
 }
 
-/// This machine's name, as others see it.
-pub(crate) fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
 fn explain<T>(known: io::Result<T>) -> Result<T> {
     known.map_err(|error| {
         let code = match error.kind() {

@@ -4,24 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tyche_link::Link;
-use tyche_link::packet::{
-    InterfaceInfo, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
-};
-use tyche_link::tcp::{Place, TcpClient, TcpOptions, TcpServer};
+use tyche_link::packet::interfaces;
 use tyche_numa::Placement;
 use tyche_proto::BatchPolicy;
-use tyche_proto::wire::{ETHERTYPE, Mac};
+use tyche_proto::wire::ETHERTYPE;
+use tyche_session::{End, LinkOptions, Opened};
 
-use crate::error::{Code, CodedResult, Context, Error, Result};
+use crate::error::{CodedResult, Result};
 use crate::wrap::Wrapper;
-
-/// The end of a session that a command is at: over TCP, the target listens and the host connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Host,
-    Target,
-}
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LinkArgs {
@@ -89,30 +79,6 @@ impl LinkArgs {
         }
     }
 
-    /// Opens a link on an interface, or over TCP. The kernel's memory for it is placed on its NUMA
-    /// node.
-    fn open(&self, interface: &str, end: End, placement: &Placement) -> Result<Box<dyn Link>> {
-        let home = placement.home(interface).coded()?;
-        if placement.is_active() && home.node().is_none() {
-            tracing::warn!(interface, "is on no NUMA node: --affinity does nothing for it");
-        }
-        let _near = home.near().coded()?;
-        // A target may use port 0: the kernel chooses a port, and the target reports it.
-        let port_min = u16::from(end == End::Host);
-        let place = Place::parse(interface, port_min);
-        if let Some(place) = place.map_err(|it| Error::new(Code::Usage, it.to_string()))? {
-            return open_tcp(&place, end);
-        }
-        let mut options = PacketOptions::new(interface);
-        options.ethertype = self.ethertype;
-        options.qdisc_bypass = !self.qdisc;
-        let link = PacketLink::open(&options).coded()?;
-        if let Some(shortfall) = link.shortfall() {
-            tracing::warn!(interface, "{shortfall}");
-        }
-        Ok(Box::new(link))
-    }
-
     /// Opens the named links, or one on each usable interface if none is named.
     ///
     /// # Errors
@@ -123,13 +89,8 @@ impl LinkArgs {
         end: End,
         placement: &Placement,
     ) -> Result<Opened> {
-        let mut opened = if named.is_empty() {
-            self.open_every(end, placement)?
-        } else {
-            let links = named.iter().map(|name| self.open(name, end, placement));
-            Opened { links: links.collect::<Result<_>>()?, warnings: Vec::new() }
-        };
-        opened.warnings.extend(twins(&opened.links));
+        let options = LinkOptions { ethertype: self.ethertype, qdisc: self.qdisc, placement };
+        let mut opened = options.open_all(named, end).coded()?;
         if let Some(wrapper) = &self.wrapper {
             let own = opened.links.iter().map(|link| link.name().to_owned()).collect();
             let names = if named.is_empty() { own } else { named.to_vec() };
@@ -137,39 +98,6 @@ impl LinkArgs {
             opened.links = wrapper.links(links, self.spin())?;
         }
         Ok(opened)
-    }
-
-    /// Opens a link on each interface that is running and not part of another. Failures are
-    /// warnings unless all interfaces fail.
-    fn open_every(&self, end: End, placement: &Placement) -> Result<Opened> {
-        let (mut links, mut errors) = (Vec::new(), Vec::new());
-        for InterfaceInfo { name, .. } in usable_interfaces()? {
-            match self.open(&name, end, placement) {
-                Ok(link) => links.push(link),
-                Err(error) => errors.push(error),
-            }
-        }
-        if links.is_empty() {
-            let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
-            let none = || Error::new(Code::Link, message);
-            return Err(errors.into_iter().next().unwrap_or_else(none));
-        }
-        let warnings = errors.iter().map(|error| format!("{error}; going on without it"));
-        Ok(Opened { links, warnings: warnings.collect() })
-    }
-}
-
-/// Open links, and warnings about them in words.
-pub(crate) struct Opened {
-    pub(crate) links: Vec<Box<dyn Link>>,
-    pub(crate) warnings: Vec<String>,
-}
-
-impl Opened {
-    /// The links; logs the warnings.
-    pub(crate) fn logged(self) -> Vec<Box<dyn Link>> {
-        log_warnings(&self.warnings);
-        self.links
     }
 }
 
@@ -187,53 +115,4 @@ pub(crate) fn mtus(named: &[String]) -> String {
     let mtus = interfaces.iter().map(|it| format!("that of {} is {}", it.name, it.mtu));
     let mtus: Vec<_> = mtus.collect();
     format!("something on the way has a smaller MTU than this end: {}", mtus.join(", "))
-}
-
-/// Writes warnings to the log.
-pub(crate) fn log_warnings(warnings: &[String]) {
-    for warning in warnings {
-        tracing::warn!("{warning}");
-    }
-}
-
-/// The links on all usable interfaces, with default options.
-pub(crate) fn open_usable() -> Vec<Box<dyn Link>> {
-    let names = usable_interfaces().unwrap_or_default().into_iter().map(|it| it.name);
-    let links = names.filter_map(|name| PacketLink::open(&PacketOptions::new(&name)).ok());
-    links.map(|link| Box::new(link) as Box<dyn Link>).collect()
-}
-
-/// Warnings of interfaces that share an address: a switch delivers frames for it to one of them.
-fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for (index, link) in links.iter().enumerate() {
-        // A VLAN has the address of its parent interface, and a segment of its own.
-        let mut same = links[..index].iter().filter(|it| it.mac() == link.mac());
-        let first = same.find(|it| vlan(it.name()) == vlan(link.name())).map(|it| it.name());
-        // All TCP links have the same address; their streams tell them apart.
-        let Some(first) = first.filter(|name| !Place::is_named_by(name)) else { continue };
-        let (second, mac) = (link.name(), Mac(link.mac()));
-        warnings.push(format!(
-            "interfaces {first} and {second} have the same address {mac}: on one switch only one \
-             of them works; `ip link set {second} address ..` gives it another"
-        ));
-    }
-    warnings
-}
-
-/// The VLAN ID of an interface, if it is a VLAN.
-fn vlan(interface: &str) -> Option<u16> {
-    let found = interfaces().ok()?.into_iter().find(|it| it.name == interface)?;
-    relations(found.index).ok()?.vlan
-}
-
-fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>> {
-    let found = place.resolve();
-    let addresses =
-        found.context(Code::Unreachable, format_args!("find the address of {}", place.host()))?;
-    let options = TcpOptions::default();
-    Ok(match end {
-        End::Host => Box::new(TcpClient::connect(&addresses, &options).coded()?),
-        End::Target => Box::new(TcpServer::listen(&addresses, &options).coded()?),
-    })
 }

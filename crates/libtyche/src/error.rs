@@ -7,6 +7,7 @@ use tyche_block::{Errno, Request};
 use tyche_engine::{ConnectError, Notice};
 use tyche_link::{packet, tcp};
 use tyche_proto::wire::Reason;
+use tyche_session::LinkError;
 
 /// Reasons why a volume does not open.
 #[derive(Debug, Error)]
@@ -14,12 +15,9 @@ pub enum OpenError {
     /// An option has an invalid value.
     #[error("{0}")]
     Option(String),
-    /// An interface cannot be used.
+    /// A link cannot be used.
     #[error(transparent)]
-    Link(#[from] packet::OpenError),
-    /// The target can't be reached over TCP.
-    #[error(transparent)]
-    Tcp(#[from] tcp::OpenError),
+    Link(#[from] LinkError),
     /// This machine's identity cannot be read or stored.
     #[error("the identity of this host: {0}")]
     Identity(io::Error),
@@ -49,11 +47,7 @@ impl OpenError {
     pub fn errno(&self) -> Errno {
         Errno(match self {
             Self::Option(_) => libc::EINVAL,
-            Self::Link(packet::OpenError::NotPermitted) => libc::EPERM,
-            Self::Link(packet::OpenError::NoSuchInterface { .. }) => libc::ENODEV,
-            Self::Link(_) => libc::ENETDOWN,
-            Self::Tcp(tcp::OpenError::Connect { source, .. }) => return Errno::from_io(source),
-            Self::Tcp(_) => libc::EHOSTUNREACH,
+            Self::Link(error) => return link_errno(error),
             Self::Identity(error) | Self::System(error) => return Errno::from_io(error),
             Self::Refused(Reason::UnknownExport, _) => libc::ENOENT,
             Self::Refused(Reason::Held | Reason::Cloned, _) => libc::EBUSY,
@@ -71,6 +65,21 @@ impl OpenError {
             notice => Self::Failed(format!("{notice:?}")),
         }
     }
+}
+
+/// The nearest error number for a link that does not open.
+fn link_errno(error: &LinkError) -> Errno {
+    Errno(match error {
+        LinkError::Packet(packet::OpenError::NotPermitted) => libc::EPERM,
+        LinkError::Packet(packet::OpenError::NoSuchInterface { .. }) => libc::ENODEV,
+        LinkError::Packet(_) => libc::ENETDOWN,
+        LinkError::Tcp(tcp::OpenError::Connect { source, .. }) | LinkError::System(source) => {
+            return Errno::from_io(source);
+        }
+        LinkError::Tcp(_) | LinkError::Address(..) => libc::EHOSTUNREACH,
+        LinkError::Name(_) | LinkError::NoInterface => libc::EINVAL,
+        LinkError::Placement(_) => libc::EIO,
+    })
 }
 
 impl From<ConnectError> for OpenError {

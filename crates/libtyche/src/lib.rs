@@ -51,7 +51,8 @@ pub use options::{Mode, Options};
 pub use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Operation, Request};
 pub use tyche_engine::{HostLink, HostReport};
 pub use tyche_proto::BatchPolicy;
+pub use tyche_session::LinkError;
 pub use volume::Volume;
 
 /// The most requests that a volume takes before one of them has to be picked up.
-pub const REQUESTS_MAX: usize = 1024;
+pub const REQUESTS_MAX: usize = tyche_session::OPERATIONS_MAX;

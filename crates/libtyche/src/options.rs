@@ -4,19 +4,15 @@ use std::io;
 use std::time::Duration;
 
 use tyche_engine::{HostLink, HostOptions, identity};
-use tyche_link::packet::{PacketLink, PacketOptions, usable_interfaces};
-use tyche_link::tcp::{Place, TcpClient, TcpOptions};
-use tyche_link::{Link, handover};
+use tyche_link::handover;
 use tyche_numa::Placement;
-use tyche_proto::wire::{ETHERTYPE, Mac, Name};
-use tyche_proto::{BatchPolicy, ChannelChoice, QUEUES_MAX, SessionConfig, parse_export};
+use tyche_proto::wire::{ETHERTYPE, Mac};
+use tyche_proto::{BatchPolicy, ChannelChoice, QUEUES_MAX, SessionConfig};
+use tyche_session::{End, LinkOptions, Opened, SessionOptions, host_name, log_warnings};
 use uuid::Uuid;
 
-use crate::REQUESTS_MAX;
 use crate::error::OpenError;
 
-/// Pages wanted for the target's data queue: 32 MiB.
-const DAMQ_PAGES: u32 = (32 << 20) / 4096;
 /// The most memory of a volume for its own buffers.
 const MEMORY_MAX: usize = 64 << 30;
 
@@ -105,20 +101,16 @@ impl Options {
         }
     }
 
-    /// Opens the interfaces, for one queue.
-    pub(crate) fn open_links(&self) -> Result<Vec<HostLink>, OpenError> {
-        let mut links = self.links.clone();
-        if links.is_empty() {
-            let all = usable_interfaces().map_err(OpenError::System)?;
-            links.extend(all.into_iter().map(|it| it.name));
-        }
-        if links.is_empty() {
-            let message = "no Ethernet interface is up; `ip link set NAME up` starts one";
-            return Err(OpenError::Option(message.to_owned()));
+    /// Opens the links of a queue.
+    pub(crate) fn open_links(&self, queue: usize) -> Result<Vec<HostLink>, OpenError> {
+        let placement = &Placement::default();
+        let options = LinkOptions { ethertype: self.ethertype, qdisc: self.qdisc, placement };
+        let Opened { links, warnings } = options.open_all(&self.links, End::Host)?;
+        if queue == 0 {
+            log_warnings(&warnings);
         }
         let target = self.target.map(Mac);
-        let open = |name: &String| Ok(HostLink { link: self.link(name)?, target });
-        links.iter().map(open).collect()
+        Ok(links.into_iter().map(|link| HostLink { link, target }).collect())
     }
 
     pub(crate) fn checked_queues(&self) -> Result<usize, OpenError> {
@@ -163,64 +155,24 @@ impl Options {
         Ok(handed)
     }
 
-    fn link(&self, name: &str) -> Result<Box<dyn Link>, OpenError> {
-        match Place::parse(name, 1).map_err(|it| OpenError::Option(it.to_string()))? {
-            Some(place) => {
-                // A name without an address counts as one whose addresses do not answer.
-                let addresses = place.resolve().unwrap_or_default();
-                Ok(Box::new(TcpClient::connect(&addresses, &TcpOptions::default())?))
-            }
-            None => Ok(Box::new(self.packet_link(name)?)),
-        }
-    }
-
-    fn packet_link(&self, interface: &str) -> Result<PacketLink, OpenError> {
-        let mut options = PacketOptions::new(interface);
-        options.ethertype = self.ethertype;
-        options.qdisc_bypass = !self.qdisc;
-        let link = PacketLink::open(&options)?;
-        if let Some(shortfall) = link.shortfall() {
-            tracing::warn!(interface, "{shortfall}");
-        }
-        Ok(link)
-    }
-
     pub(crate) fn session(&self) -> Result<SessionConfig, OpenError> {
-        let (target, export) = parse_export(&self.export).ok_or_else(|| {
-            let message = "an export is [TARGET/]EXPORT, each a UUID or a name of 1 to 63 bytes \
-                           without control characters";
-            OpenError::Option(message.to_owned())
-        })?;
-        let bounded = |right: bool, message: &str| {
-            if right { Ok(()) } else { Err(OpenError::Option(message.to_owned())) }
-        };
-        bounded((1..=1024).contains(&self.queue_size), "a queue size is 1 to 1024")?;
-        bounded((1..=16).contains(&self.channels), "an interface has 1 to 16 channels")?;
-        bounded((1..=MEMORY_MAX).contains(&self.memory), "memory is 1 byte to 64 GiB")?;
-        let keep_alive = Duration::from_millis(100)..=Duration::from_secs(60);
-        bounded(keep_alive.contains(&self.keep_alive), "a keep-alive time is 0.1 s to 60 s")?;
-        let host_name = rustix::system::uname();
-        let session = Uuid::new_v4();
-        Ok(SessionConfig {
+        if !(1..=MEMORY_MAX).contains(&self.memory) {
+            return Err(OpenError::Option("memory is 1 byte to 64 GiB".to_owned()));
+        }
+        let wanted = SessionOptions {
+            export: &self.export,
             host: self.host.map_or_else(identity::host, Ok).map_err(OpenError::Identity)?,
-            host_name: Name::truncated(&host_name.nodename().to_string_lossy()),
-            session,
-            device: session,
-            resumes: None,
-            export,
-            target,
+            host_name: &host_name(),
             queue_size: self.queue_size,
-            damq_pages: DAMQ_PAGES,
-            operations_max: REQUESTS_MAX as u32,
+            channels: self.channels,
+            choice: ChannelChoice::default(),
             read_only: self.read_only,
             checksum: self.checksum,
-            stages: false,
             keep_alive: self.keep_alive,
             reconnect_delay: Duration::from_millis(500),
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             batch: self.batch,
-            channels: self.channels.into(),
-            choice: ChannelChoice::default(),
-        })
+        };
+        wanted.config(Uuid::new_v4()).map_err(|error| OpenError::Option(error.to_string()))
     }
 }

@@ -77,7 +77,7 @@ impl Options {
     pub fn open(&self) -> Result<Volume, OpenError> {
         // Each queue has its own. In inline mode they are opened when the queue is.
         let queues = if self.mode == Mode::Inline { 1 } else { self.checked_queues()? };
-        self.open_on((0..queues).map(|_| self.open_links()).collect::<Result<_, _>>()?)
+        self.open_on((0..queues).map(|queue| self.open_links(queue)).collect::<Result<_, _>>()?)
     }
 
     /// As [`open`](Self::open), over links that are open already: those of the first queue, then of
@@ -133,7 +133,7 @@ impl Volume {
         let Opened { options, session, .. } = &*self.opened;
         let opened = self.opened.open_next(|number, links| match &self.session {
             Session::Inline(inline) => {
-                let links = links.map_or_else(|| options.open_links(), Ok)?;
+                let links = links.map_or_else(|| options.open_links(number), Ok)?;
                 let host = options.of_host(session, vec![links])?;
                 let joined = Inline::join(host, inline.seat(number), options.timeout)?;
                 Ok(Session::Inline(Box::new(joined)))

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tyche::{
-    Errno, HostLink, Mode, OpenError, Operation, Options, REQUESTS_MAX, Request, Volume, Why,
+    Errno, HostLink, LinkError, Mode, OpenError, Operation, Options, REQUESTS_MAX, Request, Volume,
+    Why,
 };
 use tyche_engine::Target;
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
@@ -308,7 +309,8 @@ fn a_link_over_tcp_is_named_by_its_place() {
     assert_eq!(error.errno(), Errno(libc::ECONNREFUSED), "{error}");
     options.links = vec!["tcp:nowhere".to_owned()];
     let error = options.open().err().unwrap();
-    assert!(matches!(&error, OpenError::Option(text) if text.contains("tcp:HOST:PORT")), "{error}");
+    assert!(matches!(error, OpenError::Link(LinkError::Name(_))), "{error}");
+    assert!(error.to_string().contains("tcp:HOST:PORT"), "{error}");
 }
 
 #[test]

@@ -11,11 +11,12 @@ use super::circles::crate_folders;
 use crate::{Result, cargo, root};
 
 /// The crates by layer, from top to bottom, by the names of their packages.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     // Nothing depends on the top layer: the testkit is for tests only.
     &["tyche-lab", "tyche-testkit"],
     &["tyche"],
     &["libtyche", "tyche-conformance", "tyche-console", "tyche-sim"],
+    &["tyche-session"],
     &["tyche-engine"],
     &["tyche-attach", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-wake", "tyche-wire"],

@@ -17,6 +17,7 @@ use tyche_engine::{HostOptions, InlineHost, discover};
 use tyche_numa::Placement;
 use tyche_proto::ExportId;
 use tyche_proto::wire::{ExportFlags, Name};
+use tyche_session::{End, log_warnings};
 use uuid::Uuid;
 
 use self::job::Jobs;
@@ -26,7 +27,6 @@ use self::progress::Progress;
 pub use self::result::Measurement;
 use crate::connect::SessionArgs;
 use crate::error::{Code, Context, Error, Result};
-use crate::links::{End, log_warnings};
 use crate::output::{Format, bytes, show};
 use crate::report::Output;
 use crate::seconds::positive;

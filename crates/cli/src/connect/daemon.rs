@@ -14,6 +14,7 @@ use tyche_attach::{Attachment, Stopped};
 use tyche_engine::{Host, Notice};
 use tyche_proto::Problem;
 use tyche_proto::wire::Rejection;
+use tyche_session::log_warnings;
 use uuid::Uuid;
 
 use super::former::Former;
@@ -24,7 +25,6 @@ use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Answer, Request};
 use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
-use crate::links::log_warnings;
 use crate::output::{Format, line, show};
 use crate::report::{ConnectReport, Output};
 use crate::runtime::{self, CONTROL, RuntimeDir};

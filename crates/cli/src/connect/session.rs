@@ -8,15 +8,14 @@ use tyche_engine::{HostLink, HostOptions};
 use tyche_link::tcp::Place;
 use tyche_numa::Placement;
 use tyche_proto::wire::{Mac, Name, Reason, Rejection};
-use tyche_proto::{
-    ChannelChoice, ExportId, Failure, Problem, SessionConfig, TargetId, parse_export,
-};
+use tyche_proto::{ChannelChoice, ExportId, Failure, Problem, TargetId};
+use tyche_session::{CHANNELS_MAX, End, Opened, QUEUE_SIZE_MAX, SessionOptions};
 use uuid::Uuid;
 
 use crate::complete;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, CodedResult, Error, Result};
 use crate::identity;
-use crate::links::{End, LinkArgs, Opened, mtus};
+use crate::links::{LinkArgs, mtus};
 use crate::placement::PlacementArgs;
 use crate::seconds::positive;
 
@@ -24,10 +23,6 @@ use crate::seconds::positive;
 const ARENA_PAGES: usize = (64 << 20) / 4096;
 /// Memory that each queue has for that at least.
 const ARENA_PAGES_MIN: usize = (16 << 20) / 4096;
-/// Pages wanted for the target's data queue.
-const DAMQ_PAGES: u32 = (32 << 20) / 4096;
-/// Operations in progress at once; the rest waits in the queue.
-const OPERATIONS_MAX: u32 = 1024;
 /// How long to listen for other exports when the wanted one is not offered.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 #[derive(Args, Clone, Debug)]
@@ -52,7 +47,7 @@ pub(crate) struct SessionArgs {
 
     /// Requests in flight at once, 1 to 1024.
     #[arg(long, value_name = "NUMBER", default_value_t = 128,
-        value_parser = clap::value_parser!(u16).range(1..=1024))]
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUE_SIZE_MAX)))]
     pub(crate) queue_size: u16,
 
     /// Silence after which the target is taken for lost.
@@ -70,7 +65,7 @@ pub(crate) struct SessionArgs {
 
     /// Channels for each pair of a local interface and one of the target's, 1 to 16.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
-        value_parser = clap::value_parser!(u8).range(1..=16))]
+        value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
     pub(crate) channels: u8,
 
     /// Queues of the session, 1 to 64; by default 1, or with --affinity one for each NUMA node that
@@ -159,11 +154,7 @@ impl SessionArgs {
 
     /// The export and its target, checked.
     pub(crate) fn wanted(&self) -> Result<(TargetId, ExportId)> {
-        parse_export(&self.export).ok_or_else(|| {
-            let message = "an export is [TARGET/]EXPORT, each a UUID or a name of 1 to 63 bytes \
-                           without control characters";
-            Error::new(Code::Usage, message)
-        })
+        tyche_session::wanted(&self.export).coded()
     }
 
     /// UUID of the host that asks.
@@ -174,37 +165,29 @@ impl SessionArgs {
     /// The engine's options for a session with the identity `session`, with links already open;
     /// also returns warnings about the links.
     pub(crate) fn options(&self, session: Uuid) -> Result<(HostOptions, Vec<String>)> {
-        let host_name = self.host_name.clone().unwrap_or_else(identity::host_name);
+        let host_name = self.host_name.clone().unwrap_or_else(tyche_session::host_name);
         let placement = self.placement.placement()?;
         let (links, warnings) = self.open_links(&self.links, &placement)?;
         let nodes = placement.nodes(links.iter().map(|it| it.link.name())).len();
         let queues = self.queues.map_or(nodes.max(1), usize::from);
         let further = (1..queues).map(|_| Ok(self.open_links(&self.links, &placement)?.0));
         let further_queues = further.collect::<Result<_>>()?;
-        let (target, export) = self.wanted()?;
-        let session = SessionConfig {
+        let wanted = SessionOptions {
+            export: &self.export,
             host: self.host()?,
-            host_name: Name::truncated(&host_name),
-            session,
-            device: session,
-            resumes: None,
-            export,
-            target,
+            host_name: &host_name,
             queue_size: self.queue_size,
-            damq_pages: DAMQ_PAGES,
-            operations_max: OPERATIONS_MAX,
+            channels: self.channels,
+            choice: self.choice(&placement, queues > 1 && nodes > 1)?,
             read_only: self.read_only,
             checksum: !self.no_checksum,
-            stages: false,
             keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
             ctrl_loss_tmo: self.answer_within(),
             batch: self.link.batch(),
-            channels: self.channels.into(),
-            choice: self.choice(&placement, queues > 1 && nodes > 1)?,
         };
         let options = HostOptions {
-            session,
+            session: wanted.config(session).coded()?,
             links,
             further_queues,
             placement,

@@ -20,6 +20,7 @@ use tyche_link::tcp::Place;
 use tyche_numa::Placement;
 use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;
+use tyche_session::End;
 use tyche_store::Store;
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
@@ -28,8 +29,7 @@ use tyche_store::null::NullStore;
 use crate::complete;
 use crate::control::{self, Answer};
 use crate::error::{Code, CodedResult, Context, Error, Result};
-use crate::identity;
-use crate::links::{End, LinkArgs};
+use crate::links::LinkArgs;
 use crate::output::bytes;
 use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     conflict::refuse(&config.export)?;
     let is_configured = args.name.is_none() && config.name.is_some();
     let code = if is_configured { Code::Config } else { Code::Usage };
-    let name = args.name.clone().or(config.name).unwrap_or_else(identity::host_name);
+    let name = args.name.clone().or(config.name).unwrap_or_else(tyche_session::host_name);
     let checked = target_name(&name).map_err(|error| Error { code, ..error })?;
     let dir = RuntimeDir::take(
         runtime::targets().join(&name),

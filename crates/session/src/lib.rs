@@ -1,0 +1,13 @@
+//! How a session is set up, for the program and the library: the links that it uses, and what it
+//! asks of its target.
+
+#![forbid(unsafe_code)]
+
+mod links;
+mod options;
+
+pub use links::{End, LinkError, LinkOptions, Opened, log_warnings, open_usable};
+pub use options::{
+    CHANNELS_MAX, InvalidOption, KEEP_ALIVE, OPERATIONS_MAX, QUEUE_SIZE_MAX, SessionOptions,
+    host_name, wanted,
+};

@@ -1,0 +1,178 @@
+//! The links of a session, or of a target: opened by name, or on all interfaces that are up.
+
+use std::io;
+
+use thiserror::Error;
+use tyche_link::Link;
+use tyche_link::packet::{
+    self, InterfaceInfo, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
+};
+use tyche_link::tcp::{self, Misspelt, Place, TcpClient, TcpOptions, TcpServer};
+use tyche_numa::Placement;
+use tyche_proto::wire::Mac;
+
+/// The end of a session that a link is at: over TCP, the target listens and the host connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The end that connects.
+    Host,
+    /// The end that listens.
+    Target,
+}
+
+/// Reasons why a link does not open.
+#[derive(Debug, Error)]
+pub enum LinkError {
+    /// An interface can't be used.
+    #[error(transparent)]
+    Packet(#[from] packet::OpenError),
+    /// The target can't be reached over TCP, or the address can't be listened at.
+    #[error(transparent)]
+    Tcp(#[from] tcp::OpenError),
+    /// The name is neither that of an interface nor `tcp:HOST:PORT`.
+    #[error(transparent)]
+    Name(#[from] Misspelt),
+    /// The host of `tcp:HOST:PORT` has no address.
+    #[error("find the address of {0}: {1}")]
+    Address(String, io::Error),
+    /// The kernel refuses to place the link's memory.
+    #[error(transparent)]
+    Placement(#[from] tyche_numa::Error),
+    /// There is no interface to use.
+    #[error("no Ethernet interface is up; `ip link set NAME up` starts one")]
+    NoInterface,
+    /// The kernel does not list its interfaces.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// How links are opened.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkOptions<'a> {
+    /// EtherType of the frames.
+    pub ethertype: u16,
+    /// Whether to send through the interface's queueing discipline.
+    pub qdisc: bool,
+    /// Where the kernel's memory for the links is to be.
+    pub placement: &'a Placement,
+}
+
+/// Open links, and warnings about them in words.
+pub struct Opened {
+    /// The links.
+    pub links: Vec<Box<dyn Link>>,
+    /// What is wrong, though the links can be used.
+    pub warnings: Vec<String>,
+}
+
+impl Opened {
+    /// The links; logs the warnings.
+    pub fn logged(self) -> Vec<Box<dyn Link>> {
+        log_warnings(&self.warnings);
+        self.links
+    }
+}
+
+impl LinkOptions<'_> {
+    /// Opens the named links, or one on each usable interface if none is named.
+    ///
+    /// # Errors
+    /// If one of the named links can't be opened, or no interface at all.
+    pub fn open_all(&self, named: &[String], end: End) -> Result<Opened, LinkError> {
+        let mut opened = if named.is_empty() {
+            self.open_every(end)?
+        } else {
+            let links = named.iter().map(|name| self.open(name, end));
+            Opened { links: links.collect::<Result<_, _>>()?, warnings: Vec::new() }
+        };
+        opened.warnings.extend(twins(&opened.links));
+        Ok(opened)
+    }
+
+    /// Opens a link on each interface that is running and not part of another. Failures are
+    /// warnings unless all interfaces fail.
+    fn open_every(&self, end: End) -> Result<Opened, LinkError> {
+        let (mut links, mut errors) = (Vec::new(), Vec::new());
+        for InterfaceInfo { name, .. } in usable_interfaces()? {
+            match self.open(&name, end) {
+                Ok(link) => links.push(link),
+                Err(error) => errors.push(error),
+            }
+        }
+        if links.is_empty() {
+            return Err(errors.into_iter().next().unwrap_or(LinkError::NoInterface));
+        }
+        let warnings = errors.iter().map(|error| format!("{error}; going on without it"));
+        Ok(Opened { links, warnings: warnings.collect() })
+    }
+
+    /// Opens a link on an interface, or over TCP. The kernel's memory for it is placed on its NUMA
+    /// node.
+    fn open(&self, name: &str, end: End) -> Result<Box<dyn Link>, LinkError> {
+        let home = self.placement.home(name)?;
+        if self.placement.is_active() && home.node().is_none() {
+            tracing::warn!(interface = name, "is on no NUMA node: it is not placed");
+        }
+        let _near = home.near()?;
+        // A target may use port 0: the kernel chooses a port, and the target reports it.
+        if let Some(place) = Place::parse(name, u16::from(end == End::Host))? {
+            return open_tcp(&place, end);
+        }
+        let mut options = PacketOptions::new(name);
+        options.ethertype = self.ethertype;
+        options.qdisc_bypass = !self.qdisc;
+        let link = PacketLink::open(&options)?;
+        if let Some(shortfall) = link.shortfall() {
+            tracing::warn!(interface = name, "{shortfall}");
+        }
+        Ok(Box::new(link))
+    }
+}
+
+fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>, LinkError> {
+    let found = place.resolve();
+    let addresses = found.map_err(|error| LinkError::Address(place.host().to_owned(), error))?;
+    let options = TcpOptions::default();
+    Ok(match end {
+        End::Host => Box::new(TcpClient::connect(&addresses, &options)?),
+        End::Target => Box::new(TcpServer::listen(&addresses, &options)?),
+    })
+}
+
+/// Writes warnings to the log.
+pub fn log_warnings(warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// The links on all usable interfaces, with default options.
+pub fn open_usable() -> Vec<Box<dyn Link>> {
+    let names = usable_interfaces().unwrap_or_default().into_iter().map(|it| it.name);
+    let links = names.filter_map(|name| PacketLink::open(&PacketOptions::new(&name)).ok());
+    links.map(|link| Box::new(link) as Box<dyn Link>).collect()
+}
+
+/// Warnings of interfaces that share an address: a switch delivers frames for it to one of them.
+fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (index, link) in links.iter().enumerate() {
+        // A VLAN has the address of its parent interface, and a segment of its own.
+        let mut same = links[..index].iter().filter(|it| it.mac() == link.mac());
+        let first = same.find(|it| vlan(it.name()) == vlan(link.name())).map(|it| it.name());
+        // All TCP links have the same address; their streams tell them apart.
+        let Some(first) = first.filter(|name| !Place::is_named_by(name)) else { continue };
+        let (second, mac) = (link.name(), Mac(link.mac()));
+        warnings.push(format!(
+            "interfaces {first} and {second} have the same address {mac}: on one switch only one \
+             of them works; `ip link set {second} address ..` gives it another"
+        ));
+    }
+    warnings
+}
+
+/// The VLAN ID of an interface, if it is a VLAN.
+fn vlan(interface: &str) -> Option<u16> {
+    let found = interfaces().ok()?.into_iter().find(|it| it.name == interface)?;
+    relations(found.index).ok()?.vlan
+}

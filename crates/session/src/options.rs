@@ -1,0 +1,141 @@
+//! What a session asks of its target.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use thiserror::Error;
+use tyche_proto::wire::Name;
+use tyche_proto::{BatchPolicy, ChannelChoice, ExportId, SessionConfig, TargetId, parse_export};
+use uuid::Uuid;
+
+/// Pages wanted for the target's data queue: 32 MiB.
+const DAMQ_PAGES: u32 = (32 << 20) / 4096;
+/// Operations in progress at once; the rest waits in the queue.
+pub const OPERATIONS_MAX: usize = 1024;
+/// The most requests at the target at once.
+pub const QUEUE_SIZE_MAX: u16 = 1024;
+/// The most channels for each pair of a local interface and one of the target's.
+pub const CHANNELS_MAX: u8 = 16;
+/// The times of silence after which a target may be taken for lost.
+pub const KEEP_ALIVE: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(60);
+
+/// An option with an invalid value, and the valid ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct InvalidOption(&'static str);
+
+/// What a session asks of its target, and how it deals with it.
+#[derive(Clone, Debug)]
+pub struct SessionOptions<'a> {
+    /// `EXPORT` or `TARGET/EXPORT`, each a name or a UUID.
+    pub export: &'a str,
+    /// The host that asks.
+    pub host: Uuid,
+    /// Its name, for people.
+    pub host_name: &'a str,
+    /// The most requests at the target at once, up to [`QUEUE_SIZE_MAX`].
+    pub queue_size: u16,
+    /// Channels for each pair of interfaces, up to [`CHANNELS_MAX`].
+    pub channels: u8,
+    /// How a request finds its channel.
+    pub choice: ChannelChoice,
+    /// Whether to open the export read-only.
+    pub read_only: bool,
+    /// Whether checksums cover data.
+    pub checksum: bool,
+    /// Silence after which the target is taken for lost, within [`KEEP_ALIVE`].
+    pub keep_alive: Duration,
+    /// Pause between two attempts to reach a lost target.
+    pub reconnect_delay: Duration,
+    /// The time that requests wait for a lost target before they fail; `None`: for ever.
+    pub ctrl_loss_tmo: Option<Duration>,
+    /// The batching of requests in frames.
+    pub batch: BatchPolicy,
+}
+
+impl SessionOptions<'_> {
+    /// The configuration of a new session with that identity.
+    ///
+    /// # Errors
+    /// An option has an invalid value.
+    pub fn config(&self, session: Uuid) -> Result<SessionConfig, InvalidOption> {
+        let (target, export) = wanted(self.export)?;
+        let bounded =
+            |right: bool, message| if right { Ok(()) } else { Err(InvalidOption(message)) };
+        bounded((1..=QUEUE_SIZE_MAX).contains(&self.queue_size), "a queue size is 1 to 1024")?;
+        bounded((1..=CHANNELS_MAX).contains(&self.channels), "an interface has 1 to 16 channels")?;
+        bounded(KEEP_ALIVE.contains(&self.keep_alive), "a keep-alive time is 0.1 s to 60 s")?;
+        Ok(SessionConfig {
+            host: self.host,
+            host_name: Name::truncated(self.host_name),
+            session,
+            device: session,
+            resumes: None,
+            export,
+            target,
+            queue_size: self.queue_size,
+            damq_pages: DAMQ_PAGES,
+            operations_max: OPERATIONS_MAX as u32,
+            read_only: self.read_only,
+            checksum: self.checksum,
+            stages: false,
+            keep_alive: self.keep_alive,
+            reconnect_delay: self.reconnect_delay,
+            ctrl_loss_tmo: self.ctrl_loss_tmo,
+            batch: self.batch,
+            channels: self.channels.into(),
+            choice: self.choice,
+        })
+    }
+}
+
+/// Parses `EXPORT` or `TARGET/EXPORT`.
+///
+/// # Errors
+/// It is neither.
+pub fn wanted(export: &str) -> Result<(TargetId, ExportId), InvalidOption> {
+    parse_export(export).ok_or(InvalidOption(
+        "an export is [TARGET/]EXPORT, each a UUID or a name of 1 to 63 bytes without control \
+         characters",
+    ))
+}
+
+/// This machine's name, as others see it.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_out_of_bounds_are_refused() {
+        let options = SessionOptions {
+            export: "store1/vm1",
+            host: Uuid::nil(),
+            host_name: "host",
+            queue_size: 128,
+            channels: 1,
+            choice: ChannelChoice::default(),
+            read_only: false,
+            checksum: true,
+            keep_alive: Duration::from_secs(3),
+            reconnect_delay: Duration::from_millis(500),
+            ctrl_loss_tmo: None,
+            batch: BatchPolicy::default(),
+        };
+        assert!(options.config(Uuid::nil()).is_ok());
+        let keep_alive = Duration::from_secs(61);
+        for wrong in [
+            SessionOptions { export: "", ..options.clone() },
+            SessionOptions { queue_size: 0, ..options.clone() },
+            SessionOptions { queue_size: 1025, ..options.clone() },
+            SessionOptions { channels: 17, ..options.clone() },
+            SessionOptions { keep_alive, ..options.clone() },
+        ] {
+            assert!(wrong.config(Uuid::nil()).is_err(), "{wrong:?}");
+        }
+    }
+}
