@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::files::Files;
-use crate::rig::{DISK, Done, PATIENCE, Rig, Side, finish, rig, run};
+use crate::rig::{DISK, Done, PATIENCE, Rig, Side, finish, parsed, rig, run};
 
 const SIZE: u64 = 256 << 20;
 /// A host that is not this machine.
@@ -204,4 +204,33 @@ fn json_is_valid_when_there_is_nothing() {
     let value = rig.ask(&["discover", "--link", link, "--timeout", "0.2"]);
     println!("{value}");
     assert_eq!(value["schema"], "tyche.discover/1");
+}
+
+#[test]
+fn json_says_what_became_of_each_line_of_tychetab() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    let (tab, link) = (rig.path("tab"), rig.cable.link(Side::Host));
+    fs::write(&tab, format!("{DISK} {link} as=fuse\nnothing {link} timeout=5\n")).unwrap();
+    let option = format!("--tab={}", tab.display());
+    let connect = || {
+        let args = ["connect-all", &option, "-o", "json"];
+        let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+        assert_eq!(done.status.code(), Some(3), "{}", done.stderr);
+        parsed(&done.stdout)
+    };
+    let value = connect();
+    let [connected, failed] = [0, 1].map(|line| &value["exports"][line]);
+    assert_eq!(
+        (&connected["schema"], &connected["state"]),
+        (&json!("tyche.connect/1"), &json!("live"))
+    );
+    assert_eq!(
+        (&failed["schema"], &failed["code"]),
+        (&json!("tyche.error/1"), &json!("not_found"))
+    );
+    assert_eq!(failed["export"], "nothing");
+    assert_eq!(connect()["connected_already"], json!([DISK]));
+    let ended = rig.ask(&["disconnect", DISK]);
+    assert_eq!(ended["sessions"], json!([connected["session"]]), "{ended}");
 }
