@@ -8,7 +8,7 @@ use tyche_link::handover;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Mac};
 use tyche_proto::{BatchPolicy, ChannelChoice, QUEUES_MAX, SessionConfig};
-use tyche_session::{End, LinkOptions, Opened, SessionOptions, host_name, log_warnings};
+use tyche_session::{End, LinkOptions, Opened, SessionOptions, defaults, host_name, log_warnings};
 use uuid::Uuid;
 
 use crate::error::OpenError;
@@ -81,22 +81,22 @@ impl Options {
         Self {
             export: export.into(),
             links: Vec::new(),
-            channels: 1,
+            channels: defaults::CHANNELS,
             target: None,
             ethertype: ETHERTYPE,
             qdisc: false,
             mode: Mode::default(),
             queues: 1,
-            queue_size: 128,
-            memory: 64 << 20,
+            queue_size: defaults::QUEUE_SIZE,
+            memory: defaults::MEMORY,
             spin: Duration::ZERO,
             hand_over: false,
             batch: BatchPolicy::default(),
             checksum: true,
             read_only: false,
-            timeout: Duration::from_secs(10),
-            keep_alive: Duration::from_secs(3),
-            ctrl_loss_tmo: Some(Duration::from_secs(600)),
+            timeout: defaults::TIMEOUT,
+            keep_alive: defaults::KEEP_ALIVE,
+            ctrl_loss_tmo: Some(defaults::CTRL_LOSS_TMO),
             host: None,
         }
     }
@@ -169,7 +169,7 @@ impl Options {
             read_only: self.read_only,
             checksum: self.checksum,
             keep_alive: self.keep_alive,
-            reconnect_delay: Duration::from_millis(500),
+            reconnect_delay: defaults::RECONNECT_DELAY,
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             batch: self.batch,
         };

@@ -9,5 +9,5 @@ mod options;
 pub use links::{End, LinkError, LinkOptions, Opened, log_warnings, open_usable};
 pub use options::{
     CHANNELS_MAX, InvalidOption, KEEP_ALIVE, OPERATIONS_MAX, QUEUE_SIZE_MAX, SessionOptions,
-    host_name, wanted,
+    defaults, host_name, wanted,
 };

@@ -20,6 +20,26 @@ pub const CHANNELS_MAX: u8 = 16;
 pub const KEEP_ALIVE: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(60);
 
+/// What options are where the user gives none.
+pub mod defaults {
+    use std::time::Duration;
+
+    /// Requests at the target at once.
+    pub const QUEUE_SIZE: u16 = 128;
+    /// Channels for each pair of a local interface and one of the target's.
+    pub const CHANNELS: u8 = 1;
+    /// Silence after which the target is taken for lost.
+    pub const KEEP_ALIVE: Duration = Duration::from_secs(3);
+    /// Pause between two attempts to reach a lost target.
+    pub const RECONNECT_DELAY: Duration = Duration::from_millis(500);
+    /// The time that requests wait for a lost target before they fail.
+    pub const CTRL_LOSS_TMO: Duration = Duration::from_secs(600);
+    /// The longest time to connect.
+    pub const TIMEOUT: Duration = Duration::from_secs(10);
+    /// Bytes of memory for the data of requests.
+    pub const MEMORY: usize = 64 << 20;
+}
+
 /// An option with an invalid value, and the valid ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
@@ -116,13 +136,13 @@ mod tests {
             export: "store1/vm1",
             host: Uuid::nil(),
             host_name: "host",
-            queue_size: 128,
-            channels: 1,
+            queue_size: defaults::QUEUE_SIZE,
+            channels: defaults::CHANNELS,
             choice: ChannelChoice::default(),
             read_only: false,
             checksum: true,
-            keep_alive: Duration::from_secs(3),
-            reconnect_delay: Duration::from_millis(500),
+            keep_alive: defaults::KEEP_ALIVE,
+            reconnect_delay: defaults::RECONNECT_DELAY,
             ctrl_loss_tmo: None,
             batch: BatchPolicy::default(),
         };

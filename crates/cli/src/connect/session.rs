@@ -9,7 +9,9 @@ use tyche_link::tcp::Place;
 use tyche_numa::Placement;
 use tyche_proto::wire::{Mac, Name, Reason, Rejection};
 use tyche_proto::{ChannelChoice, ExportId, Failure, Problem, TargetId};
-use tyche_session::{CHANNELS_MAX, End, Opened, QUEUE_SIZE_MAX, SessionOptions};
+use tyche_session::{
+    CHANNELS_MAX, End, KEEP_ALIVE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
+};
 use uuid::Uuid;
 
 use crate::complete;
@@ -20,7 +22,7 @@ use crate::placement::PlacementArgs;
 use crate::seconds::positive;
 
 /// Memory for the data of requests.
-const ARENA_PAGES: usize = (64 << 20) / 4096;
+const ARENA_PAGES: usize = defaults::MEMORY / 4096;
 /// Memory that each queue has for that at least.
 const ARENA_PAGES_MIN: usize = (16 << 20) / 4096;
 /// How long to listen for other exports when the wanted one is not offered.
@@ -46,25 +48,27 @@ pub(crate) struct SessionArgs {
     pub(crate) read_only: bool,
 
     /// Requests in flight at once, 1 to 1024.
-    #[arg(long, value_name = "NUMBER", default_value_t = 128,
+    #[arg(long, value_name = "NUMBER", default_value_t = defaults::QUEUE_SIZE,
         value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUE_SIZE_MAX)))]
     pub(crate) queue_size: u16,
 
     /// Silence after which the target is taken for lost.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = keep_alive)]
+    #[arg(long, value_name = "SECONDS", default_value_t = defaults::KEEP_ALIVE.as_secs_f64(),
+        value_parser = keep_alive)]
     pub(crate) keep_alive_tmo: f64,
 
     /// Pause between two attempts to reach a lost target.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = positive)]
+    #[arg(long, value_name = "SECONDS",
+        default_value_t = defaults::RECONNECT_DELAY.as_secs_f64(), value_parser = positive)]
     pub(crate) reconnect_delay: f64,
 
     /// How long requests wait for a lost target before they fail with EIO; -1: for ever.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, allow_negative_numbers = true,
-        value_parser = ctrl_loss_tmo)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
+        default_value_t = defaults::CTRL_LOSS_TMO.as_secs() as i64, value_parser = ctrl_loss_tmo)]
     pub(crate) ctrl_loss_tmo: i64,
 
     /// Channels for each pair of a local interface and one of the target's, 1 to 16.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+    #[arg(long, value_name = "NUMBER", default_value_t = defaults::CHANNELS,
         value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
     pub(crate) channels: u8,
 
@@ -80,7 +84,8 @@ pub(crate) struct SessionArgs {
     pub(crate) io_policy: IoPolicy,
 
     /// How long to try before giving up on connecting at all.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
+    #[arg(long, value_name = "SECONDS", default_value_t = defaults::TIMEOUT.as_secs_f64(),
+        value_parser = positive)]
     pub(crate) timeout: f64,
 
     /// Do not cover data with checksums (headers and commands always are).
@@ -127,10 +132,10 @@ fn mac(text: &str) -> Result<Mac, String> {
 }
 
 fn keep_alive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if (0.1..=60.0).contains(&number) => Ok(number),
-        _ => Err("0.1 to 60 seconds".into()),
-    }
+    let number = text.parse().ok().filter(|&seconds| {
+        Duration::try_from_secs_f64(seconds).is_ok_and(|it| KEEP_ALIVE.contains(&it))
+    });
+    number.ok_or_else(|| "0.1 to 60 seconds".into())
 }
 
 /// Seconds, or -1: for ever.

@@ -254,7 +254,8 @@ impl From<&LatencyFigures> for Latency {
     }
 }
 
-/// A link of a session.
+/// A link of a session. It has further error counters, which depend on its kind, such as
+/// `malformed_short`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SessionLink {

@@ -119,7 +119,8 @@ impl From<&tyche_engine::SessionReport> for ExportSession {
     }
 }
 
-/// A link of a target.
+/// A link of a target. It has further error counters, which depend on its kind, such as
+/// `malformed_short`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TargetLink {
