@@ -49,7 +49,7 @@ pub use protocol::{Composed, Fault, Frames, Protocol, Received};
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target::{
-    ExportReport, RememberWriter, RenewGeneration, SessionReport, Target, TargetExport,
-    TargetLinkReport, TargetOptions, TargetReport,
+    ChannelEvent, ExportReport, Exporter, Exports, RememberWriter, RenewGeneration, SessionReport,
+    Site, Target, TargetExport, TargetLinkReport, TargetOptions, TargetReport,
 };
 pub use volume::Volume;

@@ -10,7 +10,7 @@ use tyche_proto::wire::Uuid;
 use tyche_store::{Loan, Queue};
 
 use super::exported::Exported;
-use super::shared::Shared;
+use super::exports::Exports;
 use crate::errors::OperationKind;
 
 /// The most requests of one loop at one store; more wait in the loop.
@@ -37,10 +37,10 @@ impl Disk {
 
     /// The current generation. If the store has lost more than this loop knows of, it is a new one,
     /// already on stable storage.
-    pub(super) fn generation(&mut self, export: usize, shared: &Shared) -> Uuid {
-        let losses = shared.losses(export);
+    pub(super) fn generation(&mut self, export: usize, exports: &Exports) -> Uuid {
+        let losses = exports.losses(export);
         if self.losses != Some(losses) {
-            self.generation = shared.generation(export, losses);
+            self.generation = exports.generation(export, losses);
             self.losses = Some(losses);
         }
         self.generation

@@ -2,9 +2,9 @@
 //! link, which join the link, the protocol and the stores.
 //!
 //! ```text
-//!              handshakes: Shared, behind a lock
+//!              handshakes: Exports, behind a lock
 //!             /                                 \
-//! [ link <-> Listener <-> Disk, Disk, .. ]   [ link <-> Listener <-> Disk, Disk, .. ]
+//! [ link <-> Exporter <-> Disk, Disk, .. ]   [ link <-> Exporter <-> Disk, Disk, .. ]
 //! ```
 //!
 //! Requests take no lock: each thread has memory and store queues of its own.
@@ -13,8 +13,9 @@ mod channels;
 mod conversion;
 mod disk;
 mod exported;
+mod exporter;
+mod exports;
 mod report;
-mod shared;
 mod stages;
 mod thread;
 
@@ -25,14 +26,14 @@ use std::time::Duration;
 use tyche_block::Geometry;
 use tyche_link::{Link, Share};
 use tyche_numa::Placement;
-use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, Event, KIND_AT, Kind, Name, Uuid};
-use tyche_proto::{ExportConfig, LinkPart, Loss, Registry, TargetConfig, Writer};
+use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
+use tyche_proto::{ExportConfig, LinkPart, Loss, TargetConfig, Writer};
 use tyche_store::{ResizeError, Store};
 
-use exported::Exported;
+pub use exporter::{ChannelEvent, Exporter, Site};
+pub use exports::Exports;
 pub use report::{ExportReport, SessionReport, TargetLinkReport, TargetReport};
-use shared::{Admissions, Shared};
-use thread::{LinkThread, Site};
+use thread::LinkThread;
 
 use crate::placed;
 use crate::random::secrets;
@@ -110,8 +111,7 @@ pub struct TargetOptions {
 /// The running target. Dropping it stops it: channels are closed once the disk has finished their
 /// requests.
 pub struct Target {
-    shared: Arc<Shared>,
-    exports: Vec<Arc<Exported>>,
+    exports: Arc<Exports>,
     threads: Vec<LinkThread>,
 }
 
@@ -123,28 +123,18 @@ impl Target {
     /// can't have several threads.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
         let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
-        let (remember_writer, renew_generation) =
-            (options.remember_writer, options.renew_generation);
-        let identity = target.uuid;
-        let mut registry = Registry::new(target);
-        let mut exported = Vec::new();
-        for export in exports {
-            let index = registry.add_export(export.config());
-            registry.restore_last_writer(index, export.last_writer);
-            exported.push(Arc::new(Exported::new(export.name, export.store)));
-        }
-        let losses = exported.iter().map(|export| export.store.losses()).collect();
-        let admissions = Admissions { registry, remember_writer, renew_generation, losses };
+        let records = (options.remember_writer, options.renew_generation);
         let links = split(links, options.further_threads)?;
-        let shared = Arc::new(Shared::new(admissions, exported.clone(), links.len())?);
+        let identity = target.uuid;
+        let exports = Arc::new(Exports::new(target, exports, records, links.len())?);
         let threads = links.into_iter().enumerate().map(|(index, (link, part))| {
             let home = placed::home(&placement, &*link);
-            let (exports, shared) = (exported.clone(), Arc::clone(&shared));
-            let site = Site { index, link, part, ethertype, home, exports, spin, shared };
-            LinkThread::start(site, identity)
+            let exports = Arc::clone(&exports);
+            let options = thread::Options { index, link, part, ethertype, home, exports, spin };
+            LinkThread::start(options, identity)
         });
         let threads = threads.collect::<io::Result<_>>()?;
-        Ok(Self { shared, exports: exported, threads })
+        Ok(Self { exports, threads })
     }
 
     /// Reports the state of the target. The threads of a link make one report. Threads that do not
@@ -157,15 +147,15 @@ impl Target {
                 None => links.push(report),
             }
         }
-        let health = self.exports.iter().map(|export| export.health()).collect();
-        TargetReport::new(&self.shared.lock().registry, health, links)
+        let health = self.exports.health();
+        TargetReport::new(&self.exports.registry(), health, links)
     }
 
     /// Declares that all exports may have lost writes and their last writers are unknown: the
     /// machine has gone back to an earlier state. Flushes fail until hosts connect anew, and no
     /// session that was away is admitted again for writing; `nobody` is stored as the last writer.
     pub fn distrust(&self, nobody: Writer) {
-        self.shared.distrust(nobody);
+        self.exports.distrust(nobody);
     }
 
     /// Enlarges an export to `size` bytes, or to the present size of its file or device, and tells
@@ -177,18 +167,9 @@ impl Target {
     /// # Panics
     /// If there is no such export.
     pub fn resize(&self, export: usize, size: Option<u64>) -> Result<u64, ResizeError> {
-        let store = &self.exports[export].store;
-        store.resize(size)?;
-        let registry = &mut self.shared.lock().registry;
-        // Read with the lock held: of two concurrent resizes, hosts are told the larger size last.
-        let size = store.geometry().size;
-        if registry.export(export).size != size {
-            registry.resize(export, size);
-            for thread in &self.threads {
-                thread.notify(export, Event::Resized(size));
-            }
-        }
-        Ok(size)
+        self.exports.resize(export, size, |event| {
+            self.threads.iter().for_each(|thread| thread.notify(export, event));
+        })
     }
 }
 

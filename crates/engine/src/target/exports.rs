@@ -1,21 +1,24 @@
-//! State shared by the threads of a target: admission, and the doorbells between them.
+//! The exports of a target, shared by its threads: stores, admission, and the doorbells between the
+//! threads.
 
 use std::io;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tyche_proto::wire::Uuid;
-use tyche_proto::{Loss, Registry, Writer};
+use tyche_proto::wire::{Event, Uuid};
+use tyche_proto::{Loss, Registry, TargetConfig, Writer};
+use tyche_store::ResizeError;
 use tyche_wake::Doorbell;
 
-use super::exported::Exported;
-use super::{RememberWriter, RenewGeneration};
+use super::exported::{Exported, Health};
+use super::{RememberWriter, RenewGeneration, TargetExport};
 
 /// See the module.
-pub(super) struct Shared {
+pub struct Exports {
     admissions: Mutex<Admissions>,
     /// By index.
-    exports: Vec<Arc<Exported>>,
+    exports: Box<[Arc<Exported>]>,
     /// Number of calls of [`distrust`](Self::distrust).
     distrusts: AtomicU64,
     /// By thread.
@@ -23,12 +26,12 @@ pub(super) struct Shared {
 }
 
 /// Admission of sessions: used in handshakes only.
-pub(super) struct Admissions {
-    pub(super) registry: Registry,
-    pub(super) remember_writer: RememberWriter,
-    pub(super) renew_generation: RenewGeneration,
+struct Admissions {
+    registry: Registry,
+    remember_writer: RememberWriter,
+    renew_generation: RenewGeneration,
     /// The losses that the registry's generations account for, by export.
-    pub(super) losses: Vec<u64>,
+    losses: Vec<u64>,
 }
 
 impl Admissions {
@@ -85,15 +88,71 @@ impl Caller {
     }
 }
 
-impl Shared {
-    pub(super) fn new(
-        admissions: Admissions,
-        exports: Vec<Arc<Exported>>,
-        links: usize,
+impl Exports {
+    /// The exports of a target with that many threads, and what keeps its records.
+    ///
+    /// # Errors
+    /// The system's error when an eventfd cannot be created.
+    pub fn new(
+        target: TargetConfig,
+        exports: Vec<TargetExport>,
+        (remember_writer, renew_generation): (RememberWriter, RenewGeneration),
+        threads: usize,
     ) -> io::Result<Self> {
-        let callers = (0..links).map(|_| Caller::new()).collect::<io::Result<_>>()?;
+        let callers = (0..threads).map(|_| Caller::new()).collect::<io::Result<_>>()?;
+        let mut registry = Registry::new(target);
+        let exports = exports.into_iter().map(|export| {
+            let index = registry.add_export(export.config());
+            registry.restore_last_writer(index, export.last_writer);
+            Arc::new(Exported::new(export.name, export.store))
+        });
+        let exports: Box<[_]> = exports.collect();
+        let losses = exports.iter().map(|export| export.store.losses()).collect();
+        let admissions = Admissions { registry, remember_writer, renew_generation, losses };
         let (admissions, distrusts) = (Mutex::new(admissions), AtomicU64::new(0));
         Ok(Self { admissions, exports, distrusts, callers })
+    }
+
+    /// The registry of sessions, locked.
+    pub fn registry(&self) -> impl Deref<Target = Registry> {
+        Locked(self.lock())
+    }
+
+    /// By index.
+    pub(super) fn all(&self) -> &[Arc<Exported>] {
+        &self.exports
+    }
+
+    /// The health of each, by index.
+    pub(super) fn health(&self) -> Vec<Health> {
+        self.exports.iter().map(|export| export.health()).collect()
+    }
+
+    /// Enlarges an export to `size` bytes, or to the present size of its file or device. Returns
+    /// the size in bytes. May wait for a disk. `notify` tells the hosts of all threads if it is
+    /// another than before.
+    ///
+    /// # Errors
+    /// The error of its store.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn resize(
+        &self,
+        export: usize,
+        size: Option<u64>,
+        notify: impl FnOnce(Event),
+    ) -> Result<u64, ResizeError> {
+        let store = &self.exports[export].store;
+        store.resize(size)?;
+        let registry = &mut self.lock().registry;
+        // Read with the lock held: of two concurrent resizes, hosts are told the larger size last.
+        let size = store.geometry().size;
+        if registry.export(export).size != size {
+            registry.resize(export, size);
+            notify(Event::Resized(size));
+        }
+        Ok(size)
     }
 
     /// How often completed writes of an export may have been lost.
@@ -117,7 +176,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Admissions> {
+    fn lock(&self) -> MutexGuard<'_, Admissions> {
         self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,6 +200,17 @@ impl Shared {
             self.callers[link].called.store(true, Ordering::Relaxed);
             self.callers[link].doorbell.ring();
         }
+    }
+}
+
+/// See [`Exports::registry`].
+struct Locked<'a>(MutexGuard<'a, Admissions>);
+
+impl Deref for Locked<'_> {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.0.registry
     }
 }
 

@@ -1,0 +1,326 @@
+//! The exports on one link: joins its listener and the stores, without the loop that drives it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use tyche_block::{Arena, Completion, Errno, Operation, Request};
+use tyche_proto::wire::{self, ChannelId, Event, Mac, Tag};
+use tyche_proto::{Action, Instant, Listener, ListenerEvent, Outgoing, Part, Rules, Sound};
+
+use super::channels::{Channel, Channels};
+use super::conversion::{block_operation, status};
+use super::disk::{DEPTH, Disk};
+use super::exports::{Caller, Exports};
+use super::report::TargetLinkReport;
+use crate::clock::Clock;
+use crate::placed::{self, LinkNodes};
+use crate::ports::Ports;
+use crate::protocol::{Frames, Protocol, Received};
+use crate::tyche::{Composer, head};
+
+/// What an exporter gets of its link and its machine.
+pub struct Site<R: Rules = Sound> {
+    /// Index of the exporter among those of all links: that of its listener.
+    pub index: usize,
+    /// The link's state of the protocol.
+    pub listener: Listener<R>,
+    /// Allocates the memory of a channel, that many pages.
+    pub memory: Box<dyn FnMut(usize) -> Arena + Send>,
+    /// EtherType of the frames.
+    pub ethertype: u16,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// A change of the open channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelEvent {
+    /// A host uses the channel, for the export with this index.
+    Opened {
+        /// The channel.
+        channel: ChannelId,
+        /// The export.
+        export: usize,
+    },
+    /// The channel is gone, and with it its memory. No request of it is at a store.
+    Closed {
+        /// The channel.
+        channel: ChannelId,
+    },
+}
+
+/// See the module. The owner has the link's [`Ports`] receive, calls [`work`](Self::work), has them
+/// transmit, and takes `events`.
+pub struct Exporter<R: Rules = Sound> {
+    listener: Listener<R>,
+    exports: Arc<Exports>,
+    index: usize,
+    /// By export.
+    disks: Vec<Disk>,
+    channels: Channels,
+    memory: Box<dyn FnMut(usize) -> Arena + Send>,
+    composer: Composer,
+    clock: Clock,
+    done: Vec<Completion>,
+    /// Requests answered.
+    requests: u64,
+    /// Whether any channel has stages.
+    timed: bool,
+    /// Changes of the open channels, for the owner.
+    pub events: Vec<ChannelEvent>,
+}
+
+impl<R: Rules> Exporter<R> {
+    /// The exporter of a link, without channels.
+    pub fn new(exports: Arc<Exports>, site: Site<R>) -> Self {
+        let Site { index, listener, memory, ethertype, clock } = site;
+        Self {
+            listener,
+            index,
+            disks: exports.all().iter().map(|export| Disk::new(Arc::clone(export))).collect(),
+            exports,
+            channels: Channels::default(),
+            memory,
+            composer: Composer::new(ethertype),
+            clock,
+            done: Vec::with_capacity(DEPTH),
+            requests: 0,
+            timed: false,
+            events: Vec::new(),
+        }
+    }
+
+    /// The link's state of the protocol.
+    pub fn listener(&self) -> &Listener<R> {
+        &self.listener
+    }
+
+    /// The channel and the tag of a request at a store.
+    pub fn request(token: u64) -> (ChannelId, Tag) {
+        (ChannelId((token >> 32) as u16), Tag::from_bits(token as u32))
+    }
+
+    /// Advances the requests at the stores, and serves all work that needs the registry; false if
+    /// there was none.
+    pub fn work(&mut self, now: Instant) -> bool {
+        self.execute() | self.serve_requests(now)
+    }
+
+    /// Notifies the hosts of an event of an export.
+    pub fn notify(&mut self, export: usize, event: Event) {
+        self.listener.notify(export, event);
+    }
+
+    /// Closes all channels.
+    pub(super) fn shut_down(&mut self, now: Instant) {
+        self.listener.shut_down(now);
+    }
+
+    /// Whether no channel is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.channels.is_empty()
+    }
+
+    /// What other threads call its loop with.
+    pub(super) fn caller(&self) -> &Caller {
+        self.exports.caller(self.index)
+    }
+
+    /// The descriptors of the stores to wait for.
+    pub(super) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.disks.iter().filter_map(Disk::wait_fd)
+    }
+
+    /// Handles all events. `frame`: the received frame that they came of, if any, and when it was
+    /// read.
+    fn settle(&mut self, frame: Option<(Instant, &Received<'_>)>) {
+        while let Some(event) = self.listener.poll_event() {
+            match event {
+                ListenerEvent::Opened { channel, export, boot, damq_pages, queue_size, stages } => {
+                    let arena = (self.memory)(damq_pages as usize);
+                    let opened = Channel::new((export, boot), arena, queue_size, stages);
+                    self.open(channel, opened);
+                }
+                ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
+                ListenerEvent::Closed { channel } => self.close(channel),
+            }
+        }
+    }
+
+    fn open(&mut self, id: ChannelId, channel: Channel) {
+        if let Err(error) = self.disks[channel.export].register(&channel.arena) {
+            // Requests of this channel fail: the host gets I/O errors instead of timeouts.
+            tracing::error!(%error, "cannot open a queue to the store");
+        }
+        self.events.push(ChannelEvent::Opened { channel: id, export: channel.export });
+        self.channels.open(id, channel);
+        self.timed = self.channels.are_timed();
+    }
+
+    fn close(&mut self, id: ChannelId) {
+        let channel = self.channels.close(id);
+        let export = channel.export;
+        self.disks[export].unregister(&channel.into_arena());
+        self.timed = self.channels.are_timed();
+        self.events.push(ChannelEvent::Closed { channel: id });
+    }
+
+    fn act(&mut self, id: ChannelId, action: Action, frame: Option<(Instant, &Received<'_>)>) {
+        let channel = &mut self.channels[id];
+        match action {
+            Action::Release { slot } => channel.release(slot),
+            Action::Claim { slot, page, len } => channel.claim(slot, page, len),
+            Action::Place { slot, offset, len, source } => {
+                let (_, frame) = frame.expect("data come with a frame");
+                channel.place(slot, offset, &frame.payload[source as usize..][..len as usize]);
+            }
+            Action::Execute { command } => {
+                if let Some(stages) = &mut channel.stages
+                    && let Some((read, frame)) = frame
+                {
+                    stages.begun(command.tag.slot, self.clock.now(), read, frame.waited);
+                }
+                self.start(id, &command);
+            }
+        }
+    }
+
+    /// Submits a request to its store, or answers an invalid one at once.
+    fn start(&mut self, id: ChannelId, command: &wire::Command) {
+        let channel = &mut self.channels[id];
+        let request = Request {
+            operation: block_operation(command),
+            offset: command.offset,
+            len: command.len,
+            buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
+        };
+        let export = channel.export;
+        let disk = &mut self.disks[export];
+        let checked = if is_durable(&request)
+            && channel.generation != disk.generation(export, &self.exports)
+        {
+            // Success would promise that all completed writes are durable. Some may be lost, and
+            // the host does not know yet.
+            Err(Errno::IO)
+        } else {
+            disk.check(&request)
+        };
+        let token = token(id, command.tag);
+        let result = match checked {
+            Ok(()) => match disk.lend(&request) {
+                Some(loan) => {
+                    channel.lend(command.tag.slot, loan);
+                    Ok(())
+                }
+                None => return disk.submit(token, request),
+            },
+            Err(errno) => Err(errno),
+        };
+        self.done.push(Completion { token, result, buffer: request.buffer });
+    }
+
+    /// Advances the requests at the stores, and answers finished ones.
+    fn execute(&mut self) -> bool {
+        for (export, disk) in self.disks.iter_mut().enumerate() {
+            let before = self.done.len();
+            disk.work(&mut self.done);
+            if self.done[before..].iter().any(|completion| completion.result.is_err()) {
+                // A loss is on stable storage before the failure is reported: otherwise it would be
+                // forgotten if the target died now and the host flushed again.
+                disk.generation(export, &self.exports);
+            }
+        }
+        let worked = !self.done.is_empty();
+        self.requests += self.done.len() as u64;
+        let now = if self.timed { self.clock.now() } else { Instant(0) };
+        for Completion { token, result, buffer } in self.done.drain(..) {
+            let (id, tag) = Self::request(token);
+            let channel = &mut self.channels[id];
+            if let Some(stages) = &channel.stages {
+                self.listener.note_times(now, id, tag, stages.ended(tag.slot, now));
+            }
+            let keeps_pages = self.listener.complete(id, tag, status(result));
+            match buffer {
+                Some(buffer) if keeps_pages => channel.put(tag.slot, buffer),
+                _ => channel.release(tag.slot),
+            }
+        }
+        worked
+    }
+
+    /// Serves all work that needs the registry; false if there was none.
+    fn serve_requests(&mut self, now: Instant) -> bool {
+        let called = self.exports.caller(self.index).is_called();
+        let worked = called || self.listener.has_requests();
+        if worked {
+            let listener = &mut self.listener;
+            self.exports.admit(self.index, |registry| listener.serve_requests(now, registry));
+            self.settle(None);
+        }
+        worked
+    }
+
+    /// Reports the state of the link.
+    pub(super) fn report(&self, ports: &mut Ports) -> TargetLinkReport {
+        let (_, port) = ports.iter_mut().next().expect("a link's loop has one port");
+        TargetLinkReport {
+            link: port.link().name().to_owned(),
+            mac: Mac(port.link().mac()),
+            problem: port.trouble().map(str::to_owned),
+            requests: self.requests,
+            port: port.stats(),
+            link_counters: port.link().counters(),
+            channel: self.listener.stats(),
+            rejects: self.listener.rejects().iter().collect(),
+            channels: self.listener.channels().collect(),
+            nodes: LinkNodes {
+                nic: port.home().nic,
+                ring: port.link().memory_nodes(),
+                channels: self.channels.memory_nodes(),
+                cpus: placed::own_cpus(),
+            },
+        }
+    }
+}
+
+impl<R: Rules> Protocol for Exporter<R> {
+    fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
+        self.listener.handle_frame(now, head(frame), frame.payload);
+        self.settle(Some((now, frame)));
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.listener.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.listener.poll_timeout()
+    }
+
+    fn frames(&mut self, _: usize) -> impl Frames<'_> {
+        let Self { listener, channels, composer, .. } = self;
+        let data = |out: &Outgoing, part: &Part| {
+            channels[out.channel.expect("data belong to a channel")].data(part)
+        };
+        composer.frames(|now, out| listener.poll_transmit(now, out), data)
+    }
+
+    fn is_timed(&self) -> bool {
+        self.timed
+    }
+}
+
+/// Whether success promises that data are on stable storage.
+fn is_durable(request: &Request) -> bool {
+    matches!(
+        request.operation,
+        Operation::Flush
+            | Operation::Write { fua: true }
+            | Operation::WriteZeroes { fua: true, .. }
+    )
+}
+
+/// The token of a channel's request at its store.
+fn token(channel: ChannelId, tag: Tag) -> u64 {
+    u64::from(channel.0) << 32 | u64::from(tag.to_bits())
+}
