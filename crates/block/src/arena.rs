@@ -141,6 +141,16 @@ impl Arena {
         Self::whole(Self::map(pages), Box::default())
     }
 
+    /// As [`new`](Self::new), but each page is allocated at its first use: for memory of which
+    /// only a part is used.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn untouched(pages: usize) -> Self {
+        let parts = Parts { pages, nodes: Box::default(), of_cpu: Box::default() };
+        Self::of(Self::map(pages), parts, 1)
+    }
+
     /// As [`new`](Self::new), on a node.
     ///
     /// # Errors
@@ -191,6 +201,10 @@ impl Arena {
     fn with_parts(mut mapping: Mapping, parts: Parts, count: usize) -> Self {
         // Now rather than during a request.
         mapping.touch();
+        Self::of(mapping, parts, count)
+    }
+
+    fn of(mapping: Mapping, parts: Parts, count: usize) -> Self {
         let pages = mapping.len() / PAGE;
         let words = vec![0; pages.div_ceil(64)].into_boxed_slice();
         let next = (0..count).map(|part| part * parts.pages).collect();

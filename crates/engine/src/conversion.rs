@@ -17,7 +17,7 @@ pub(crate) fn geometry(export: &ExportState) -> Geometry {
 }
 
 /// The operation of a host's session for a request.
-pub(crate) fn operation(request: &Request) -> Operation {
+pub fn operation(request: &Request) -> Operation {
     let mut flags = CommandFlags::NONE;
     let opcode = match request.operation {
         BlockOperation::Read => Opcode::Read,

@@ -34,6 +34,7 @@ mod tyche;
 mod volume;
 
 pub use clock::Clock;
+pub use conversion::operation;
 pub use discovery::{Discovery, Foreign, Found, discover};
 pub use errors::{ErrorClass, ErrorCounts, OperationKind};
 pub use eventloop::{EventLoop, Tenant};

@@ -6,9 +6,8 @@
 //! Without a cache they are always the same. With one, sectors are written back at random times.
 //!
 //! A flush or a write with FUA may fail. Then some of the sectors to be written back never are,
-//! though reads see them and a real kernel reports the failure only once. So all later flushes and
-//! writes with FUA fail, too, until the target's process ends; the next one serves another
-//! generation.
+//! though reads see them and a real kernel reports the failure only once. As every store does, the
+//! disk counts that as a loss, and fails what is in progress and would promise that all is durable.
 //!
 //! Unlike a real disk, it does not write zeroes for WriteZeroes and Discard, but content that
 //! identifies the operation. So the checker can distinguish a late repetition from the last
@@ -16,7 +15,9 @@
 
 use std::collections::BTreeSet;
 
-use tyche_wire::{Command, CommandFlags, Opcode, Status};
+use tyche_block::{Errno, Geometry};
+use tyche_proto::Operation;
+use tyche_wire::{CommandFlags, Opcode};
 
 use crate::content::{Content, SECTOR, examine, fill};
 use crate::plan::DiskPlan;
@@ -33,8 +34,8 @@ pub(crate) struct Disk {
     dirty: BTreeSet<u64>,
     /// Other sectors in which they differ, because their write-back failed.
     adrift: BTreeSet<u64>,
-    /// Whether a flush or a write with FUA has failed in this run of the target.
-    failed: bool,
+    /// How often a flush or a write with FUA has failed.
+    losses: u64,
     random: Random,
 }
 
@@ -44,6 +45,8 @@ pub(crate) struct Progress {
     stamp: u64,
     /// Sectors that are still to be written.
     left: Vec<u64>,
+    /// The disk's count of losses when the operation began.
+    losses: u64,
 }
 
 impl Progress {
@@ -53,10 +56,10 @@ impl Progress {
     }
 }
 
-/// The sectors of a command.
-pub(crate) fn sectors(command: &Command) -> std::ops::Range<u64> {
-    let first = command.offset / SECTOR as u64;
-    first..first + u64::from(command.len) / SECTOR as u64
+/// The sectors of an operation.
+pub(crate) fn sectors(operation: &Operation) -> std::ops::Range<u64> {
+    let first = operation.offset / SECTOR as u64;
+    first..first + u64::from(operation.len) / SECTOR as u64
 }
 
 impl Disk {
@@ -68,7 +71,7 @@ impl Disk {
             seen: image,
             dirty: BTreeSet::new(),
             adrift: BTreeSet::new(),
-            failed: false,
+            losses: 0,
             size,
             plan,
             random,
@@ -87,14 +90,16 @@ impl Disk {
         self.size = size.min(self.plan.size);
     }
 
-    /// Whether a command lies within the disk and is aligned to its blocks.
-    pub(crate) fn takes(&self, command: &Command) -> bool {
-        let block = u64::from(self.plan.block_size);
-        let len = u64::from(command.len);
-        let end = command.offset.checked_add(len);
-        end.is_some_and(|end| end <= self.size)
-            && command.offset.is_multiple_of(block)
-            && len.is_multiple_of(block)
+    /// The disk as its store describes it.
+    pub(crate) fn geometry(&self) -> Geometry {
+        let DiskPlan { block_size, write_cache, .. } = self.plan;
+        let (read_only, discard, rotational) = (false, true, false);
+        Geometry { size: self.size, block_size, read_only, write_cache, discard, rotational }
+    }
+
+    /// How often completed writes may have been lost by a flush or a write with FUA that failed.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// The content of the medium.
@@ -123,52 +128,53 @@ impl Disk {
         examine(&self.durable[Self::range(sector)], sector)
     }
 
-    /// Begins a command; `stamp`: that of a modifying operation.
-    pub(crate) fn begin(&self, command: &Command, stamp: u64) -> Progress {
-        let modifies = command.opcode.modifies();
-        Progress { stamp, left: if modifies { sectors(command).collect() } else { Vec::new() } }
+    /// Begins an operation; `stamp`: that of one that modifies.
+    pub(crate) fn begin(&self, operation: &Operation, stamp: u64) -> Progress {
+        let modifies = operation.opcode.modifies();
+        let left = if modifies { sectors(operation).collect() } else { Vec::new() };
+        Progress { stamp, left, losses: self.losses }
     }
 
     /// Writes some of the remaining sectors, from the data as they are now.
-    pub(crate) fn advance(&mut self, command: &Command, progress: &mut Progress, data: &[u8]) {
+    pub(crate) fn advance(&mut self, operation: &Operation, progress: &mut Progress, data: &[u8]) {
         for sector in std::mem::take(&mut progress.left) {
             if self.random.chance(0.5) {
-                self.put(command, progress.stamp, sector, data);
+                self.put(operation, progress.stamp, sector, data);
             } else {
                 progress.left.push(sector);
             }
         }
     }
 
-    /// Finishes a command other than a read; a flush or FUA begins to fail only if `faulty`.
+    /// Finishes an operation other than a read; a flush or FUA begins to fail only if `faulty`.
     pub(crate) fn finish(
         &mut self,
-        command: &Command,
+        operation: &Operation,
         progress: Progress,
         data: &[u8],
         faulty: bool,
-    ) -> Status {
+    ) -> Result<(), Errno> {
         for sector in progress.left {
-            self.put(command, progress.stamp, sector, data);
+            self.put(operation, progress.stamp, sector, data);
         }
-        let fua = command.flags.contains(CommandFlags::FUA);
-        let flush = command.opcode == Opcode::Flush && !self.plan.flush_lies;
+        let fua = operation.flags.contains(CommandFlags::FUA);
+        let flush = operation.opcode == Opcode::Flush && !self.plan.flush_lies;
         if !fua && !flush {
-            return Status::Success;
+            return Ok(());
         }
         if faulty && self.random.hits(self.plan.sync_errors) {
             self.fail_write_back();
-            return Status::Io;
+            return Err(Errno::IO);
         }
-        if self.failed && !self.plan.errors_forgotten {
-            return Status::Io;
+        if self.losses != progress.losses {
+            return Err(Errno::IO);
         }
         if fua {
-            sectors(command).for_each(|sector| self.write_back(sector));
+            sectors(operation).for_each(|sector| self.write_back(sector));
         } else {
             std::mem::take(&mut self.dirty).into_iter().for_each(|it| self.write_back(it));
         }
-        Status::Success
+        Ok(())
     }
 
     pub(crate) fn set_sync_errors(&mut self, probability: f64) {
@@ -176,30 +182,26 @@ impl Disk {
     }
 
     fn fail_write_back(&mut self) {
-        self.failed = true;
+        // Without a cache, only the operation itself has failed.
+        let is_loss = self.plan.write_cache && !self.plan.errors_forgotten;
+        self.losses += u64::from(is_loss);
         for sector in std::mem::take(&mut self.dirty) {
             let kept = self.random.chance(0.5);
             if kept { &mut self.dirty } else { &mut self.adrift }.insert(sector);
         }
     }
 
-    /// Ends a generation of the export; returns whether the next run needs another one, because a
-    /// write-back failed.
-    pub(crate) fn end_run(&mut self) -> bool {
-        std::mem::take(&mut self.failed) && !self.plan.errors_forgotten
-    }
-
     /// Executes a read.
-    pub(crate) fn read(&self, command: &Command, data: &mut [u8]) {
-        let first = command.offset as usize;
+    pub(crate) fn read(&self, operation: &Operation, data: &mut [u8]) {
+        let first = operation.offset as usize;
         data.copy_from_slice(&self.seen[first..first + data.len()]);
     }
 
-    fn put(&mut self, command: &Command, stamp: u64, sector: u64, data: &[u8]) {
+    fn put(&mut self, operation: &Operation, stamp: u64, sector: u64, data: &[u8]) {
         let range = Self::range(sector);
-        match command.opcode {
+        match operation.opcode {
             Opcode::Write => {
-                let at = range.start - command.offset as usize;
+                let at = range.start - operation.offset as usize;
                 self.seen[range].copy_from_slice(&data[at..at + SECTOR]);
             }
             // A discarded sector may keep its content or get any other; this disk does either.

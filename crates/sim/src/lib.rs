@@ -3,17 +3,18 @@
 //! Everything that could differ between two runs is simulated and follows from one `u64`, the seed:
 //! the clock, the network, the disk, crashes, and the workload. The protocol is not simulated: the
 //! state machines are the real ones, and so are the bytes of every frame. Hosts run the engine's
-//! [`Driver`](tyche_engine::Driver), to which the network looks like any other link.
+//! [`Driver`](tyche_engine::Driver) and the target its [`Exporter`](tyche_engine::Exporter), to
+//! which network and disks look like any other link and store.
 //!
 //! ```text
 //! plan      what a seed draws: sizes, faults, who takes part
 //!   edges   └ numbers that wrap, several exports and writers, who breaks the protocol
-//! world     drives hosts and listeners, and lets things happen
+//! world     drives hosts and target, and lets things happen
 //!   hosts   ├ the engine's drivers over simulated links, workload
 //!   exports ├ the exports of the target, each with a disk and a history
 //!   breaker ├ a host that breaks the protocol
 //!   network ├ segments, who is plugged in to them, frames in flight
-//!   target  ├ listeners, registry, data queues
+//!   target  ├ the engine's exporters over simulated links and stores
 //!   disk    ├ two images: what is seen, and what would survive
 //!   others  └ strangers, clones, frames of former lives, and a forger who hears the segments
 //! history   the checker: what every sector may hold
@@ -37,6 +38,7 @@ mod report;
 mod request;
 mod run;
 mod schedule;
+mod store;
 mod target;
 mod trace;
 mod world;

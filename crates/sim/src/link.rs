@@ -1,15 +1,22 @@
 //! Links of a loop to the simulated network.
 //!
 //! A link has two ends: the loop's, which is a [`Link`] like that of a real interface, and the
-//! world's, which takes the frames that the loop has sent and gives it those that arrive.
+//! world's, the [`Wire`], which takes the frames that the loop has sent and gives it those that
+//! arrive.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tyche_engine::{Batches, Port};
 use tyche_link::{Interface, Link, RxBatch, TxBatch};
-use tyche_wire::Mac;
+use tyche_numa::Home;
+use tyche_wire::{ENTRIES_MAX, HEAD_LEN, Mac};
+
+/// Batches of a few frames, because a run has many ports, and the memory of a batch is allocated as
+/// a whole.
+const BATCHES: Batches = Batches { frames: 4, head_len: HEAD_LEN, pieces_max: ENTRIES_MAX };
 
 /// The loop's end.
 struct SimulatedLink {
@@ -30,11 +37,12 @@ struct Lanes {
     is_down: bool,
 }
 
-/// A link called `name` with its address, for frames of up to `frame_len_max` bytes.
-pub(crate) fn link(name: String, mac: Mac, frame_len_max: usize) -> (Box<dyn Link>, Wire) {
+/// The port of a link called `name` with its address, for frames of up to `frame_len_max` bytes.
+pub(crate) fn port(name: String, mac: Mac, frame_len_max: usize) -> (Port, Wire) {
     let lanes = Arc::default();
     let wire = Wire(Arc::clone(&lanes));
-    (Box::new(SimulatedLink { name, mac, frame_len_max, lanes }), wire)
+    let link = Box::new(SimulatedLink { name, mac, frame_len_max, lanes });
+    (Port::new(link, Home::default(), BATCHES), wire)
 }
 
 fn lock(lanes: &Mutex<Lanes>) -> MutexGuard<'_, Lanes> {
@@ -81,9 +89,8 @@ impl Link for SimulatedLink {
         }
         while batch.len() < batch.capacity() {
             let Some(frame) = lanes.arrived.pop_front() else { break };
-            batch.push([frame.as_slice()]).map_err(|refused| {
-                io::Error::other(format!("{refused:?}: a frame of {} bytes", frame.len()))
-            })?;
+            // A frame that does not fit is lost, as on a socket.
+            let _ = batch.push([frame.as_slice()]);
         }
         Ok(batch.len())
     }

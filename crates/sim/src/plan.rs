@@ -103,8 +103,6 @@ pub struct TargetPlan {
     pub damq_pages_max: u32,
     /// Batching policy of its answers.
     pub batch: BatchPolicy,
-    /// After a loss it gives an export another generation at once, and not only in its next run.
-    pub renews: bool,
 }
 
 /// A disk.
@@ -208,7 +206,6 @@ impl Plan {
                 queue_size_max: 128,
                 damq_pages_max: 1024,
                 batch: BatchPolicy::default(),
-                renews: false,
             },
             disk: DiskPlan {
                 size: 4 << 20,
@@ -273,7 +270,7 @@ impl Plan {
             (disk.hiccups, disk.latency) = (0.0, Duration::from_micros(100));
         }
         let mut links = topology.links.into_iter();
-        let mut target = TargetPlan::draw(random, links.next().unwrap_or_default());
+        let target = TargetPlan::draw(random, links.next().unwrap_or_default());
         let host = |(index, links)| HostPlan::draw(random, index, links, &disk);
         let mut hosts: Vec<_> = (0..).zip(links).map(host).collect();
         let stall_max = steady.then_some(STALL_MAX);
@@ -288,7 +285,6 @@ impl Plan {
         let mut of_strangers = Random::new(seed ^ STRANGERS);
         let counts = (segments.len(), hosts.len());
         let strangers = Strangers::draw(&mut of_strangers, counts, steady);
-        target.renews = of_strangers.chance(0.8);
         if let Some(host) = strangers.reads_first {
             hosts[host].channels = 2;
         }
@@ -330,7 +326,6 @@ impl TargetPlan {
             queue_size_max: random.pick(&[1, 4, 32, 128, 1024]),
             damq_pages_max: random.pick(&[256, 300, 1024]),
             batch: random.pick(&BATCH),
-            renews: false,
         }
     }
 }

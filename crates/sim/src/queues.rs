@@ -9,17 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tyche_engine::{
-    Batches, Clock, Done, Driver, Job, LinkError, Machine, Notice, Port, Ports, Protocol,
-};
-use tyche_numa::{Home, Placement};
+use tyche_engine::{Clock, Done, Driver, Job, LinkError, Machine, Notice, Port, Ports, Protocol};
+use tyche_numa::Placement;
 use tyche_proto::{
     Association, ChannelStats, Exchange, ExportState, Former, Instant, OpId, Operation, PathReport,
     PortConfig, Rules, Session, SessionConfig,
 };
-use tyche_wire::{Cookie, ENTRIES_MAX, ETHERTYPE, HEAD_LEN, Header, Mac};
+use tyche_wire::{Cookie, ETHERTYPE, Header, Mac};
 
-use crate::link::{Wire, link};
+use crate::link::{Wire, port};
 use crate::random::Random;
 use crate::request::request;
 
@@ -27,9 +25,6 @@ use crate::request::request;
 const OP_BITS: u32 = 16;
 /// Longest pause of a thread.
 const PAUSE_MAX_MS: u64 = 400;
-/// Batches of a few frames, because a run has many ports, and the memory of a batch is allocated as
-/// a whole.
-const BATCHES: Batches = Batches { frames: 4, head_len: HEAD_LEN, pieces_max: ENTRIES_MAX };
 /// Channels of a queue at most. Each queue has a range of as many channel indices.
 const CHANNELS: usize = 64;
 
@@ -106,8 +101,8 @@ fn name(link: usize) -> String {
 
 fn open(local: &LocalLink) -> ((Port, PortConfig), Wire) {
     let LocalLink { link: index, mac, config } = *local;
-    let (link, wire) = link(name(index), mac, config.frame_len_max);
-    ((Port::new(link, Home::default(), BATCHES), config), wire)
+    let (port, wire) = port(name(index), mac, config.frame_len_max);
+    ((port, config), wire)
 }
 
 impl<R: Rules> Queue<R> {

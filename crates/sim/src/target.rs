@@ -1,50 +1,44 @@
-//! A target of the simulation: a listener for each link, the registry, the pages of its channels,
-//! and the requests at its disk.
+//! A target of the simulation: the engine's exporter for each link, over simulated links and
+//! stores, and the requests at its disks.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::mem;
+use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use tyche_block::{Arena, Extent};
+use tyche_engine::{ChannelEvent, Clock, Exporter, Exports, Ports, Protocol, Site, TargetExport};
 use tyche_proto::{
-    ChannelRef, ExportConfig, Instant, Listener, ListenerConfig, Registry, Rules, SessionInfo,
+    ChannelRef, ChannelStats, Instant, Listener, ListenerConfig, Loss, Operation, Registry, Rules,
     TargetConfig, Writer,
 };
-use tyche_wire::{ChannelId, Command, Completion, Entry, Name, PAGE_LEN, Tag, Uuid};
+use tyche_wire::{ChannelId, Cookie, ETHERTYPE, Event as ExportEvent, Mac, Name, Tag, Uuid};
 
-use crate::disk::Progress;
+use crate::disk::{Disk, Progress};
 use crate::host::{export_name, uuid};
-use crate::plan::{DiskPlan, ExportPlan, LinkPlan, TargetPlan};
+use crate::link::{Wire, port};
+use crate::plan::{ExportPlan, LinkPlan, TargetPlan};
 use crate::random::Random;
+use crate::store::{Bus, Submitted, store};
 
 /// Channels of the target at once: more than all hosts of a world want together (a session has at
 /// most 256), so that no link of theirs is refused for want of room and stays away for ever.
 pub(crate) const CHANNELS_MAX: usize = 2048;
 
-/// The pages of a channel's data queue.
-pub(crate) struct Memory {
-    /// The generation that the channel's host was told.
-    pub(crate) boot: Uuid,
-    pages: Box<[u8]>,
-    /// Number of pages of the channel: the memory may have more.
-    count: u32,
-    /// The first page and the bytes of each slot's data.
-    slots: Vec<Option<(u32, u32)>>,
-    /// For each slot, the generation of its request that was given to the disk and is not answered.
-    unanswered: Vec<Option<u16>>,
-    /// Index of the channel's export.
+/// What the checker knows of an open channel.
+pub(crate) struct Channel {
+    /// Index of its export.
     pub(crate) export: usize,
+    /// The cookie of the frames that arrive on it.
+    pub(crate) cookie: Option<Cookie>,
+    /// The generation of each slot's request that was given to the disk and is not answered.
+    unanswered: BTreeMap<u16, u16>,
 }
 
-impl Memory {
-    /// The memory of a channel that has `count` of the pages. They may have been another channel's,
-    /// whose content must never be read.
-    pub(crate) fn new(
-        (pages, count): (Box<[u8]>, u32),
-        slots: u16,
-        export: usize,
-        boot: Uuid,
-    ) -> Self {
-        let (slots, unanswered) = (vec![None; slots.into()], vec![None; slots.into()]);
-        Self { boot, pages, count, slots, unanswered, export }
+impl Channel {
+    pub(crate) fn new(export: usize) -> Self {
+        Self { export, cookie: None, unanswered: BTreeMap::new() }
     }
 
     /// Notes that a slot's request is given to the disk.
@@ -53,47 +47,24 @@ impl Memory {
     /// If the slot's last request was not answered yet: then the number of waiting answers would
     /// have no bound.
     pub(crate) fn use_slot(&mut self, tag: Tag) -> Result<(), String> {
-        let unanswered = &mut self.unanswered[usize::from(tag.slot)];
-        match unanswered.replace(tag.generation) {
+        match self.unanswered.insert(tag.slot, tag.generation) {
             Some(last) => Err(format!("{tag:?} is executed, and {last} is not answered yet")),
             None => Ok(()),
         }
     }
 
-    /// Notes the completions of a frame to the host.
-    pub(crate) fn note_answers(&mut self, entries: &[Entry]) {
-        for entry in entries {
-            if let Entry::Completion(Completion { tag, .. }) = entry {
-                let unanswered = &mut self.unanswered[usize::from(tag.slot)];
-                unanswered.take_if(|generation| *generation == tag.generation);
-            }
+    /// Notes a completion that is sent to the host.
+    pub(crate) fn note_answer(&mut self, tag: Tag) {
+        if self.unanswered.get(&tag.slot) == Some(&tag.generation) {
+            self.unanswered.remove(&tag.slot);
         }
     }
+}
 
-    /// Returns the pages of a closed channel, to be used again.
-    pub(crate) fn into_pages(self) -> Box<[u8]> {
-        self.pages
-    }
-
-    pub(crate) fn claim(&mut self, slot: u16, page: u32, len: u32) -> Result<(), String> {
-        if page + (len as usize).div_ceil(PAGE_LEN) as u32 > self.count {
-            return Err(format!("slot {slot} claims pages that the channel does not have"));
-        }
-        let claimed = self.slots[usize::from(slot)].replace((page, len));
-        if claimed.is_some() { Err(format!("slot {slot} claims pages twice")) } else { Ok(()) }
-    }
-
-    pub(crate) fn release(&mut self, slot: u16) -> Result<(), String> {
-        let held = self.slots[usize::from(slot)].take();
-        held.map(drop).ok_or(format!("slot {slot} releases pages that it does not have"))
-    }
-
-    /// The data of a slot.
-    pub(crate) fn data(&mut self, slot: u16) -> &mut [u8] {
-        let Some((page, len)) = self.slots[usize::from(slot)] else { return &mut [] };
-        let first = page as usize * PAGE_LEN;
-        &mut self.pages[first..first + len as usize]
-    }
+/// The session that a channel belongs to.
+pub(crate) struct Owner {
+    pub(crate) session: Uuid,
+    pub(crate) is_writer: bool,
 }
 
 /// A request at the disk.
@@ -104,24 +75,61 @@ pub(crate) struct Job {
     pub(crate) session: Uuid,
     /// Index of the export.
     pub(crate) export: usize,
-    pub(crate) command: Command,
-    pub(crate) begun: Instant,
+    pub(crate) tag: Tag,
+    pub(crate) operation: Operation,
+    /// Its data.
+    pub(crate) buffer: Option<Extent>,
     pub(crate) progress: Progress,
     /// The stamp of a modifying operation; zero for others.
     pub(crate) stamp: u64,
+    /// The queue of the store, and the store's name for the request.
+    pub(crate) queue: usize,
+    pub(crate) token: u64,
+}
+
+/// The data of a request.
+pub(crate) fn data<'a>(buffer: &'a mut Option<Extent>, operation: &Operation) -> &'a mut [u8] {
+    buffer.as_mut().map_or(&mut [], |buffer| &mut buffer[..operation.len as usize])
+}
+
+/// What the machine of a target keeps over its runs.
+#[derive(Default)]
+struct Records {
+    /// Nothing can be stored.
+    is_full: bool,
+    log: Vec<Record>,
+}
+
+/// A change of what is kept of an export, by index.
+pub(crate) enum Record {
+    /// A session is admitted for writing.
+    Writer(usize, Writer),
+    /// It has another generation.
+    Renewed(usize, Loss),
 }
 
 /// A run of the target's process.
-pub(crate) struct Process<R> {
-    pub(crate) listeners: Vec<Listener<R>>,
-    pub(crate) registry: Registry,
-    pub(crate) memory: BTreeMap<(usize, ChannelId), Memory>,
+pub(crate) struct Process<R: Rules> {
+    exports: Arc<Exports>,
+    links: Vec<TargetLink<R>>,
+    /// By export.
+    buses: Vec<Bus>,
+    clock: Arc<AtomicU64>,
+    records: Arc<Mutex<Records>>,
+    /// The open channels.
+    pub(crate) channels: BTreeMap<(usize, ChannelId), Channel>,
     pub(crate) jobs: BTreeMap<u64, Job>,
     /// The byte ranges that were begun of each modifying operation, by session and stamp.
     executed: BTreeMap<(Uuid, u64), Vec<Range<u64>>>,
 }
 
-/// Configuration of an export for the process.
+struct TargetLink<R: Rules> {
+    exporter: Exporter<R>,
+    ports: Ports,
+    wire: Wire,
+}
+
+/// What the machine keeps of an export.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exported {
     pub(crate) index: usize,
@@ -131,19 +139,14 @@ pub(crate) struct Exported {
     /// The halves of its generation.
     pub(crate) content: u64,
     pub(crate) cache: u64,
-    pub(crate) size: u64,
-    pub(crate) block_size: u32,
-    pub(crate) write_cache: bool,
     /// The session that was last admitted for writing.
     pub(crate) last_writer: Option<Writer>,
 }
 
 impl Exported {
     pub(crate) fn new(index: usize, plan: &ExportPlan) -> Self {
-        let DiskPlan { size, block_size, write_cache, .. } = plan.disk;
         let (shared, wild) = (plan.shared, plan.wild);
-        let (content, cache, last_writer) = (1, 1, None);
-        Self { index, shared, wild, content, cache, size, block_size, write_cache, last_writer }
+        Self { index, shared, wild, content: 1, cache: 1, last_writer: None }
     }
 
     /// The generation that hosts are told.
@@ -151,27 +154,34 @@ impl Exported {
         Uuid::from_u64_pair(self.content, self.cache)
     }
 
-    fn config(&self) -> ExportConfig {
-        ExportConfig {
+    /// Begins another generation.
+    pub(crate) fn renew(&mut self, loss: Loss) {
+        self.content += u64::from(loss == Loss::Content);
+        self.cache += 1;
+    }
+
+    fn export(&self, disk: &Disk) -> (TargetExport, Bus) {
+        let (store, bus) = store(disk.geometry(), disk.losses());
+        let export = TargetExport {
             name: export_name(self.index),
             uuid: uuid(4, self.index as u64),
-            boot: self.boot(),
-            size: self.size,
-            block_size: self.block_size,
-            read_only: false,
-            write_cache: self.write_cache,
-            discard: true,
-            rotational: false,
+            generation: self.boot(),
+            store,
             shared: self.shared,
             hosts: Vec::new(),
-        }
+            last_writer: self.last_writer,
+        };
+        (export, bus)
     }
 }
 
 impl<R: Rules> Process<R> {
-    pub(crate) fn new(
+    /// A process that serves these exports on links with these addresses.
+    pub(crate) fn new<'a>(
+        now: Instant,
         plan: &TargetPlan,
-        exports: impl Iterator<Item = Exported>,
+        exports: impl Iterator<Item = (Exported, &'a Disk)>,
+        macs: impl Iterator<Item = Mac>,
         random: &mut Random,
     ) -> Self {
         let target = TargetConfig {
@@ -182,40 +192,185 @@ impl<R: Rules> Process<R> {
             channels_max: CHANNELS_MAX,
             batch: plan.batch,
         };
-        let listener = |(link, plan_of_link): (usize, &LinkPlan)| {
+        let identity = target.uuid;
+        let (mut exported, mut served, mut buses) = (Vec::new(), Vec::new(), Vec::new());
+        for (export, disk) in exports {
+            let (target_export, bus) = export.export(disk);
+            exported.push(export);
+            served.push(target_export);
+            buses.push(bus);
+        }
+        let clock = Arc::new(AtomicU64::new(now.0));
+        let records = Arc::<Mutex<Records>>::default();
+        let keepers = (keeper_of_writers(&records), keeper_of_generations(&records, exported));
+        let exports = Exports::new(target, served, keepers, plan.links.len());
+        let exports = Arc::new(exports.expect("the machine has descriptors for the run"));
+        let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, Mac))| {
             let mut random = random.fork();
             let frame_len_max = plan_of_link.frame_len_max;
-            let config = ListenerConfig { link, frame_len_max, rings: plan.rings };
-            Listener::new(config, target.uuid, Box::new(move || random.next()))
+            let (port, wire) = port(format!("target-{index}"), mac, frame_len_max);
+            let mut ports = Ports::with_clock(Clock::Simulated(Arc::clone(&clock)));
+            ports.insert(0, port);
+            let config = ListenerConfig { link: index, frame_len_max, rings: plan.rings };
+            let most = plan.damq_pages_max as usize;
+            let site = Site {
+                index,
+                listener: Listener::new(config, identity, Box::new(move || random.next())),
+                memory: Box::new(move |pages| {
+                    assert!(pages <= most, "a channel has {pages} pages");
+                    Arena::untouched(pages)
+                }),
+                ethertype: ETHERTYPE,
+                clock: Clock::Simulated(Arc::clone(&clock)),
+            };
+            TargetLink { exporter: Exporter::new(Arc::clone(&exports), site), ports, wire }
         };
-        let listeners = plan.links.iter().enumerate().map(listener).collect();
-        let mut registry = Registry::new(target);
-        for exported in exports {
-            let index = registry.add_export(exported.config());
-            registry.restore_last_writer(index, exported.last_writer);
-        }
+        let links = plan.links.iter().zip(macs).enumerate().map(link).collect();
         Self {
-            listeners,
-            registry,
-            memory: BTreeMap::new(),
+            exports,
+            links,
+            buses,
+            clock,
+            records,
+            channels: BTreeMap::new(),
             jobs: BTreeMap::new(),
             executed: BTreeMap::new(),
         }
     }
 
+    /// The registry of sessions.
+    pub(crate) fn registry(&self) -> impl Deref<Target = Registry> {
+        self.exports.registry()
+    }
+
+    /// The state of the protocol of each link.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener<R>> {
+        self.links.iter().map(|link| link.exporter.listener())
+    }
+
+    /// Number of links.
+    pub(crate) fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Gives a frame to a link. Returns whether it was taken.
+    pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &[u8]) -> bool {
+        let TargetLink { exporter, ports, wire } = &mut self.links[link];
+        self.clock.store(now.0, Ordering::Relaxed);
+        let dropped = exporter.listener().rejects().total();
+        wire.arrive(frame);
+        ports.receive(now, exporter);
+        exporter.listener().rejects().total() == dropped
+    }
+
+    /// Runs the timers of a link that have expired.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, link: usize) {
+        let TargetLink { exporter, ports, .. } = &mut self.links[link];
+        self.clock.store(now.0, Ordering::Relaxed);
+        ports.receive(now, exporter);
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let timers = |it: &TargetLink<R>| [it.exporter.poll_timeout(), it.ports.poll_timeout()];
+        self.links.iter().flat_map(timers).flatten().min()
+    }
+
+    /// Lets a link take completions of the disks, and admit hosts; false if there was nothing to
+    /// do.
+    pub(crate) fn work(&mut self, now: Instant, link: usize) -> bool {
+        self.clock.store(now.0, Ordering::Relaxed);
+        self.links[link].exporter.work(now)
+    }
+
+    /// Has a link send all frames that it can, and returns them.
+    pub(crate) fn transmit(&mut self, now: Instant, link: usize) -> Vec<Vec<u8>> {
+        let TargetLink { exporter, ports, wire } = &mut self.links[link];
+        ports.transmit(now, exporter);
+        std::iter::from_fn(|| wire.take()).collect()
+    }
+
+    /// Takes note of a link's channels that were opened or closed; returns the opened ones.
+    pub(crate) fn note_channels(&mut self, link: usize) -> Result<Vec<ChannelId>, String> {
+        let mut opened = Vec::new();
+        for event in mem::take(&mut self.links[link].exporter.events) {
+            match event {
+                ChannelEvent::Opened { channel, export } => {
+                    if self.channels.insert((link, channel), Channel::new(export)).is_some() {
+                        return Err(format!("channel {} of link {link} opened twice", channel.0));
+                    }
+                    opened.push(channel);
+                }
+                ChannelEvent::Closed { channel } => {
+                    let closed = self.channels.remove(&(link, channel));
+                    closed.ok_or("a channel closed that was not open")?;
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    /// The channel of a link whose frames to its host have this cookie.
+    pub(crate) fn channel_of(&mut self, link: usize, cookie: Cookie) -> Option<&mut Channel> {
+        let channel = self.links[link].exporter.listener().locate(cookie)?;
+        self.channels.get_mut(&(link, channel))
+    }
+
+    /// The next request for a disk, with the export, the channel and the tag.
+    pub(crate) fn take_request(&mut self) -> Option<(usize, ChannelId, Tag, Submitted)> {
+        let mut buses = self.buses.iter().enumerate();
+        let (export, submitted) = buses.find_map(|(export, bus)| Some((export, bus.take()?)))?;
+        let (channel, tag) = Exporter::<R>::request(submitted.token);
+        Some((export, channel, tag, submitted))
+    }
+
+    /// The bus to the disk of an export.
+    pub(crate) fn bus(&self, export: usize) -> &Bus {
+        &self.buses[export]
+    }
+
+    /// What the machine keeps from now on.
+    pub(crate) fn take_records(&mut self) -> Vec<Record> {
+        mem::take(&mut self.records.lock().unwrap_or_else(PoisonError::into_inner).log)
+    }
+
+    /// Keeps it from storing anything, or lets it again.
+    pub(crate) fn set_state_full(&mut self, is_full: bool) {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).is_full = is_full;
+    }
+
+    /// The disk of an export has another size.
+    pub(crate) fn resize(&mut self, export: usize, size: u64) {
+        let Self { exports, links, buses, .. } = self;
+        buses[export].resize(size);
+        let notify = |event: ExportEvent| {
+            links.iter_mut().for_each(|link| link.exporter.notify(export, event));
+        };
+        exports.resize(export, None, notify).expect("the store has its size already");
+    }
+
+    /// Counters of all channels.
+    pub(crate) fn stats(&self) -> ChannelStats {
+        let mut stats = ChannelStats::default();
+        self.listeners().for_each(|listener| stats += listener.stats());
+        stats
+    }
+
     /// The session that a channel belongs to.
-    pub(crate) fn owner(&self, link: usize, channel: ChannelId) -> Option<&SessionInfo> {
+    pub(crate) fn owner(&self, link: usize, channel: ChannelId) -> Option<Owner> {
         let wanted = ChannelRef { link, channel };
-        let export = self.memory.get(&(link, channel))?.export;
-        let mut sessions = self.registry.sessions(export).iter();
-        sessions.find(|session| session.channels().any(|(channel, _)| channel == wanted))
+        let export = self.channels.get(&(link, channel))?.export;
+        let registry = self.registry();
+        let mut sessions = registry.sessions(export).iter();
+        let owner = sessions.find(|it| it.channels().any(|(channel, _)| channel == wanted))?;
+        Some(Owner { session: owner.session, is_writer: owner.writer })
     }
 
     /// Notes that the disk begins a modifying request; returns whether this run has begun a part of
     /// the same range before.
     pub(crate) fn is_repeated(&mut self, job: u64) -> bool {
-        let Job { session, stamp, command, .. } = &self.jobs[&job];
-        let range = command.offset..command.offset + u64::from(command.len);
+        let Job { session, stamp, operation, .. } = &self.jobs[&job];
+        let range = operation.offset..operation.offset + u64::from(operation.len);
         let executed = self.executed.entry((*session, *stamp)).or_default();
         let again = executed.iter().any(|it| it.start < range.end && range.start < it.end);
         executed.push(range);
@@ -226,9 +381,31 @@ impl<R: Rules> Process<R> {
     pub(crate) fn forget(&mut self, session: Uuid) {
         self.executed.retain(|(of, _), _| *of != session);
     }
+}
 
-    /// When a listener's next timer expires.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.listeners.iter().filter_map(Listener::poll_timeout).min()
-    }
+/// Keeps who writes.
+fn keeper_of_writers(records: &Arc<Mutex<Records>>) -> tyche_engine::RememberWriter {
+    let records = Arc::clone(records);
+    Box::new(move |export, writer| {
+        let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
+        if records.is_full {
+            return Err("no space is left".into());
+        }
+        records.log.push(Record::Writer(export, writer));
+        Ok(())
+    })
+}
+
+/// Keeps the generations of the exports.
+fn keeper_of_generations(
+    records: &Arc<Mutex<Records>>,
+    mut exported: Vec<Exported>,
+) -> tyche_engine::RenewGeneration {
+    let records = Arc::clone(records);
+    Box::new(move |export, loss| {
+        let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
+        records.log.push(Record::Renewed(export, loss));
+        exported[export].renew(loss);
+        exported[export].boot()
+    })
 }

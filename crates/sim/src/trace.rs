@@ -6,8 +6,8 @@ use std::fmt;
 use std::io::Write;
 
 use tyche_block::Errno;
-use tyche_proto::Instant;
-use tyche_wire::{Command, Header, Opcode, Status};
+use tyche_proto::{Instant, Operation};
+use tyche_wire::{Header, Opcode, Tag};
 
 use crate::network::{Fate, Place, Port};
 use crate::random::mix;
@@ -22,8 +22,8 @@ pub(crate) enum Happening {
     Submit { host: usize, op: u32, opcode: Opcode, offset: u64, len: u32, stamp: u64 },
     Answer { host: usize, op: u32, result: Result<(), Errno> },
     Host { host: usize, event: String },
-    Execute { link: usize, channel: u16, command: Command, stamp: u64 },
-    Executed { link: usize, channel: u16, slot: u16, status: Status },
+    Execute { link: usize, channel: u16, tag: Tag, operation: Operation, stamp: u64 },
+    Executed { link: usize, channel: u16, slot: u16, result: Result<(), Errno> },
     Incident(String),
 }
 
@@ -44,8 +44,10 @@ impl Happening {
                 u64::from(*op) << 16 | (*host as u64) << 8 | errno as u64
             }
             Self::Host { host, event } => text(event) ^ *host as u64,
-            Self::Execute { command, stamp, .. } => mix(*stamp) ^ command.offset,
-            Self::Executed { slot, status, .. } => u64::from(*slot) << 8 | *status as u64,
+            Self::Execute { operation, stamp, .. } => mix(*stamp) ^ operation.offset,
+            Self::Executed { slot, result, .. } => {
+                u64::from(*slot) << 8 | result.err().map_or(0, |errno| errno.0) as u64
+            }
             Self::Incident(what) => text(what),
         }
     }
@@ -63,13 +65,13 @@ impl fmt::Display for Happening {
             }
             Self::Answer { host, op, result } => write!(f, "host {host} gets {result:?} for {op}"),
             Self::Host { host, event } => write!(f, "host {host}: {event}"),
-            Self::Execute { link, channel, command, stamp } => {
-                let Command { opcode, tag, offset, len, .. } = command;
+            Self::Execute { link, channel, tag, operation, stamp } => {
+                let Operation { opcode, offset, len, .. } = operation;
                 write!(f, "disk begins {opcode:?} {tag:?} {offset}+{len}, stamp {stamp}, ")?;
                 write!(f, "for channel {channel} of link {link}")
             }
-            Self::Executed { link, channel, slot, status } => {
-                write!(f, "disk ends slot {slot} of channel {channel} of link {link}: {status:?}")
+            Self::Executed { link, channel, slot, result } => {
+                write!(f, "disk ends slot {slot} of channel {channel} of link {link}: {result:?}")
             }
             Self::Incident(what) => f.write_str(what),
         }

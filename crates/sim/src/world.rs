@@ -1,7 +1,7 @@
 //! The simulated world: hosts, links, one target with its disks, and everything that happens.
 //!
-//! The state machines are the real ones, and so are the bytes of their frames; the world takes the
-//! place of engine, kernel and hardware. After each input their outputs are drained, as their
+//! Protocol and engine are the real ones, and so are the bytes of their frames; the world takes the
+//! place of threads, kernel and hardware. After each input their outputs are drained, as their
 //! contract demands, and checked.
 
 mod breaker;
@@ -27,15 +27,15 @@ use std::time::Duration;
 use tyche_block::Errno;
 use tyche_engine::Notice;
 use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, Sound};
-use tyche_wire::{Cookie, HEAD_LEN, Header, Kind};
+use tyche_wire::{ENTRY_LEN, Entry, HEAD_LEN, Header, Kind};
 
 use crate::host::Host;
 use crate::network::{Delivery, Fate, Network, Port, Station};
-use crate::plan::{HostPlan, Plan};
+use crate::plan::{HostPlan, Plan, TargetPlan};
 use crate::random::Random;
 use crate::report::{Report, Violation};
 use crate::schedule::Schedule;
-use crate::target::{Exported, Process};
+use crate::target::Process;
 use crate::trace::{Happening, Trace};
 
 use breaker::Breaker;
@@ -91,8 +91,6 @@ pub struct World<R: Rules = Sound> {
     out: Outgoing,
     jobs: u64,
     sessions: u64,
-    /// The cookie of the frame that the target handles.
-    handled: Option<Cookie>,
     /// Stamps of the operations that hosts have sent, by the cookie of the channel's frames to the
     /// target and the request's tag.
     sent: HashMap<(u64, u32), u64>,
@@ -108,8 +106,6 @@ pub struct World<R: Rules = Sound> {
     /// Strangers, clones and the forger.
     others: Others<R>,
     frames_in_flight: usize,
-    /// Memory of closed channels, to be used again.
-    pages: Vec<Box<[u8]>>,
     spins: u32,
     /// Operations that busy hosts may still submit.
     allowance: u32,
@@ -132,10 +128,9 @@ impl<R: Rules> World<R> {
         let now = Instant(1_000_000);
         let mut network = Network::new(&plan, random.fork());
         let others = Others::new(&plan, now, &mut network);
-        let exports = plan.exports().enumerate();
-        let exports = exports.map(|(index, export)| Exported::new(index, &export));
-        let process = Some(Process::new(&plan.target, exports, &mut random));
+        let mut of_target = random.fork();
         let volumes = Volume::all(&plan, random.fork());
+        let process = Some(begin(now, &plan.target, &volumes, &network, &mut of_target));
         let mut world = Self {
             now,
             schedule: Schedule::new(),
@@ -148,7 +143,6 @@ impl<R: Rules> World<R> {
             out: Outgoing::new(),
             jobs: 0,
             sessions: 0,
-            handled: None,
             sent: HashMap::new(),
             freezer: Freezer::default(),
             dies_unanswered: false,
@@ -156,7 +150,6 @@ impl<R: Rules> World<R> {
             breaker: plan.breaker.clone().map(|breaker| Breaker::new(breaker, plan.seed)),
             state_full: false,
             frames_in_flight: 0,
-            pages: Vec::new(),
             spins: 0,
             allowance: plan.operations,
             calm: false,
@@ -348,9 +341,7 @@ impl<R: Rules> World<R> {
         for running in self.hosts.iter().filter_map(|host| host.running.as_ref()) {
             stats += running.session.stats();
         }
-        for listener in self.process.iter().flat_map(|process| &process.listeners) {
-            stats += listener.stats();
-        }
+        self.process.iter().for_each(|process| stats += process.stats());
         stats
     }
 
@@ -358,7 +349,7 @@ impl<R: Rules> World<R> {
     pub fn rejects(&self) -> u64 {
         let hosts = self.hosts.iter().filter_map(|host| host.running.as_ref());
         let hosts = hosts.map(|running| running.session.rejects());
-        let listeners = self.process.iter().flat_map(|process| &process.listeners);
+        let listeners = self.process.iter().flat_map(|process| process.listeners());
         hosts.chain(listeners.map(|listener| RejectCounts::total(listener.rejects()))).sum()
     }
 
@@ -421,4 +412,25 @@ impl<R: Rules> World<R> {
         let mut known = self.volumes.iter_mut().filter(|volume| !volume.exported.wild);
         known.try_for_each(|volume| volume.history.check_disk(&volume.disk))
     }
+}
+
+/// Begins a run of the target's process.
+fn begin<R: Rules>(
+    now: Instant,
+    plan: &TargetPlan,
+    volumes: &[Volume],
+    network: &Network,
+    random: &mut Random,
+) -> Process<R> {
+    let macs = (0..plan.links.len()).map(|link| network.mac(network.port(Station::Target, link)));
+    let exports = volumes.iter().map(|volume| (volume.exported, &volume.disk));
+    Process::new(now, plan, exports, macs, random)
+}
+
+/// The entries of a frame.
+fn entries(header: &Header, frame: &[u8]) -> impl Iterator<Item = Entry> {
+    let is_list = matches!(header.kind, Kind::Command | Kind::Data);
+    let entries = if is_list { usize::from(header.entries) } else { 0 };
+    let (_, entries) = frame[HEAD_LEN..].split_at(frame.len() - HEAD_LEN - entries * ENTRY_LEN);
+    entries.as_chunks().0.iter().filter_map(|entry| Entry::parse(entry).ok())
 }

@@ -44,7 +44,7 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.duplicated) > SEEDS);
     assert!(total(|report| report.late) > SEEDS);
     assert!(total(|report| report.disk_errors) > 0);
-    assert!(total(|report| report.sync_errors) > SEEDS);
+    assert!(total(|report| report.sync_errors) > SEEDS / 4);
     assert!(total(|report| report.hangs) > 0);
     assert!(total(|report| report.torn) > SEEDS);
     assert!(total(|report| report.rotten) > SEEDS);

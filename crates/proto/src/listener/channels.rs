@@ -1,7 +1,7 @@
 //! The channel table of a listener: which channels there are, whose turn it is to send, and when
 //! one is closed.
 
-use tyche_wire::{ChannelId, Content, Control, Event, Flags, Kind};
+use tyche_wire::{ChannelId, Content, Control, Cookie, Event, Flags, Kind};
 
 use super::ChannelReport;
 use super::open::Open;
@@ -196,6 +196,11 @@ impl<R: Rules> Channels<R> {
             stats += target.channel.stats;
         }
         stats
+    }
+
+    /// The channel whose frames to its host have this cookie.
+    pub(super) fn locate(&self, cookie: Cookie) -> Option<ChannelId> {
+        self.open().find(|open| open.config.peer.1 == cookie).map(Open::id)
     }
 
     /// The channels that a frame has come for and that are not closing.

@@ -25,8 +25,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_wire::{
-    Body, ChannelId, Checksums, Control, Event, Flags, Greeting, HEAD_LEN, Header, Kind, Mac,
-    Reject, Status, Tag, Times, Uuid,
+    Body, ChannelId, Checksums, Control, Cookie, Event, Flags, Greeting, HEAD_LEN, Header, Kind,
+    Mac, Reject, Status, Tag, Times, Uuid,
 };
 
 use answers::Answers;
@@ -336,6 +336,12 @@ impl<R: Rules> Listener<R> {
     /// Counters of all channels, the closed ones included.
     pub fn stats(&self) -> ChannelStats {
         self.channels.stats()
+    }
+
+    /// The channel whose frames to its host have this cookie. For simulations, which look at sent
+    /// frames.
+    pub fn locate(&self, cookie: Cookie) -> Option<ChannelId> {
+        self.channels.locate(cookie)
     }
 
     /// The open channels.

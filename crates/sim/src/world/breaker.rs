@@ -282,18 +282,19 @@ impl<R: Rules> World<R> {
     /// Checks the bounds for peers that have proved nothing.
     fn check_bounds(&self) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
-        let mut half_open = vec![0; process.listeners.len()];
+        let mut half_open = vec![0; process.links()];
         let mut channels = 0;
         for export in 0..self.volumes.len() {
-            let sessions = process.registry.sessions(export);
+            let registry = process.registry();
+            let sessions = registry.sessions(export);
             let of_breaker = sessions.iter().filter(|it| it.host == uuid(1, HOST)).count();
             if of_breaker > SESSIONS_MAX {
                 return Err(format!("a host has {of_breaker} sessions at an export"));
             }
             for (channel, _) in sessions.iter().flat_map(|session| session.channels()) {
                 channels += 1;
-                let has_memory = process.memory.contains_key(&(channel.link, channel.channel));
-                half_open[channel.link] += usize::from(!has_memory);
+                let is_open = process.channels.contains_key(&(channel.link, channel.channel));
+                half_open[channel.link] += usize::from(!is_open);
             }
         }
         let most = half_open.iter().copied().max().unwrap_or_default();

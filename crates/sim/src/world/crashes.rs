@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tyche_proto::Rules;
+use tyche_proto::{Loss, Rules};
 
 use super::exports::Volume;
 use super::incidents::Incident;
-use super::{Event, World};
+use super::{Event, World, begin};
 use crate::content::Content;
 use crate::host::{Left, Running};
-use crate::target::{Memory, Process};
+use crate::target::{Job, data};
 use crate::trace::Happening;
 
 impl<R: Rules> World<R> {
@@ -80,33 +80,23 @@ impl<R: Rules> World<R> {
     /// another process may open the disk; a cache is lost if the machine goes down with it.
     pub(super) fn crash_target(&mut self, lossy: bool) {
         let Some(process) = self.process.take() else { return };
-        let Process { listeners, mut memory, jobs, .. } = process;
+        self.past_stats += process.stats();
         self.others.witness.lose_target();
         let mut torn = Vec::new();
-        for mut job in jobs.into_values() {
-            if let Some(memory) = memory.get_mut(&(job.link, job.channel)) {
-                let data = memory.data(job.command.tag.slot);
-                let disk = &mut self.volumes[job.export].disk;
-                disk.advance(&job.command, &mut job.progress, data);
-                let left = job.progress.left().filter(|_| lossy && disk.tears());
-                torn.extend(left.map(|(sector, content)| (job.export, sector, content)));
-            }
-        }
-        self.pages.extend(memory.into_values().map(Memory::into_pages));
-        for listener in &listeners {
-            self.past_stats += listener.stats();
+        for Job { export, operation, mut buffer, mut progress, .. } in process.jobs.into_values() {
+            let disk = &mut self.volumes[export].disk;
+            disk.advance(&operation, &mut progress, data(&mut buffer, &operation));
+            let left = progress.left().filter(|_| lossy && disk.tears());
+            torn.extend(left.map(|(sector, content)| (export, sector, content)));
         }
         let mut is_lost = false;
         for (export, volume) in self.volumes.iter_mut().enumerate() {
-            let lossy = lossy && volume.exported.write_cache;
+            let lossy = lossy && volume.disk.plan().write_cache;
             volume.history.lose_target(lossy);
             if lossy {
                 let sectors = volume.disk.lose_cache().into_iter();
                 torn.extend(sectors.map(|sector| (export, sector, volume.disk.seen(sector))));
-            }
-            if volume.disk.end_run() || lossy {
-                volume.exported.cache += 1;
-                volume.history.renew();
+                volume.exported.renew(Loss::Cache);
             }
             is_lost |= lossy;
         }
@@ -137,11 +127,11 @@ impl<R: Rules> World<R> {
         }
         self.note(Happening::Incident("the target is back".into()));
         self.begin_anew();
-        self.volumes.iter_mut().for_each(|it| it.exported.size = it.disk.size());
-        let Self { plan, volumes, random, .. } = self;
-        let exports = volumes.iter().map(|volume| volume.exported);
-        self.process = Some(Process::new(&plan.target, exports, random));
-        self.drive_target(&[])
+        let Self { now, plan, volumes, network, random, .. } = self;
+        let mut process = begin(*now, &plan.target, volumes, network, random);
+        process.set_state_full(self.state_full);
+        self.process = Some(process);
+        self.drive_target()
     }
 
     /// Kills the target with a request that the disk has executed and that is not answered.

@@ -113,7 +113,7 @@ impl<R: Rules> World<R> {
         let Some(owner) = process.owner(link, header.channel) else { return };
         let session = owner.session;
         process.forget(session);
-        let Some(memory) = process.memory.get(&(link, header.channel)) else { return };
-        self.volumes[memory.export].history.forget_outcomes();
+        let Some(channel) = process.channels.get(&(link, header.channel)) else { return };
+        self.volumes[channel.export].history.forget_outcomes();
     }
 }

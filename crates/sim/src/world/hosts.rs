@@ -6,11 +6,11 @@ use std::time::Duration;
 use tyche_block::Completion;
 use tyche_engine::Notice;
 use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, Writer};
-use tyche_wire::{Command, ENTRY_LEN, Entry, HEAD_LEN, Header, Kind, Mac, Reason};
+use tyche_wire::{Entry, Header, Mac, Reason};
 
 use super::exports::Volume;
 use super::strangers::{reads_all, reads_first};
-use super::{Event, World};
+use super::{Event, World, entries};
 use crate::host::{Host, Pending, Running, uuid};
 use crate::network::{Delivery, Station};
 use crate::plan::HostPlan;
@@ -169,7 +169,7 @@ impl<R: Rules> World<R> {
     fn check_not_executing(&self, stamp: u64) -> Result<(), String> {
         let jobs = self.process.iter().flat_map(|process| process.jobs.values());
         match jobs.into_iter().find(|job| stamp != 0 && job.stamp == stamp) {
-            Some(job) => Err(format!("{:?} is answered while it is executed", job.command)),
+            Some(job) => Err(format!("{:?} is answered while it is executed", job.operation)),
             None => Ok(()),
         }
     }
@@ -260,7 +260,11 @@ impl<R: Rules> World<R> {
                 if *is_other { reads_first(frame, *writes, is_lost(), attempts) } else { frame };
             let header = Header::parse(frame.first_chunk().expect("a head"));
             let header = header.map_err(|reject| format!("sent a bad frame: {reject}"))?;
-            for command in commands(&header, &frame).filter(|it| it.opcode.modifies()) {
+            for entry in entries(&header, &frame) {
+                let Entry::Command(command) = entry else { continue };
+                if !command.opcode.modifies() {
+                    continue;
+                }
                 let op = running.session.locate(queue, header.cookie, command.tag.slot);
                 let op = op.ok_or("a command of a slot that carries nothing")?;
                 let pending = running.pending.get(&op).ok_or("a command of no operation")?;
@@ -333,17 +337,6 @@ impl<R: Rules> World<R> {
     pub fn lost_since(&self, host: usize) -> Option<Instant> {
         self.hosts[host].running.as_ref().and_then(|running| running.session.lost_since())
     }
-}
-
-/// The requests of a frame.
-fn commands(header: &Header, frame: &[u8]) -> impl Iterator<Item = Command> {
-    let is_list = matches!(header.kind, Kind::Command | Kind::Data);
-    let entries = if is_list { usize::from(header.entries) } else { 0 };
-    let (_, entries) = frame[HEAD_LEN..].split_at(frame.len() - HEAD_LEN - entries * ENTRY_LEN);
-    entries.as_chunks().0.iter().filter_map(|entry| match Entry::parse(entry) {
-        Ok(Entry::Command(command)) => Some(command),
-        _ => None,
-    })
 }
 
 /// Checks the refusal of a session: another was admitted for writing since it was, or, if it takes

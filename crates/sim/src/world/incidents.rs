@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tyche_proto::Rules;
-use tyche_wire::{Event as ExportEvent, SECTOR_LEN};
+use tyche_wire::SECTOR_LEN;
 
 use super::exports::Volume;
 use super::freezer::Part;
@@ -197,10 +197,7 @@ impl<R: Rules> World<R> {
         self.note(Happening::Incident(format!("the disk has {size} bytes now")));
         self.volumes[0].disk.resize(size);
         let Some(process) = &mut self.process else { return Ok(()) };
-        process.registry.resize(0, size);
-        for listener in &mut process.listeners {
-            listener.notify(0, ExportEvent::Resized(size));
-        }
-        self.drive_target(&[])
+        process.resize(0, size);
+        self.drive_target()
     }
 }

@@ -1,7 +1,7 @@
 //! State that the target's machine keeps over runs of the target, and its faults: it cannot be
 //! written, or is that of an earlier moment.
 
-use tyche_proto::{Rules, Writer};
+use tyche_proto::{Loss, Rules, Writer};
 use tyche_wire::Uuid;
 
 use super::World;
@@ -19,22 +19,7 @@ impl<R: Rules> World<R> {
         let what = if full { "cannot keep" } else { "keeps" };
         self.note(Happening::Incident(format!("the target {what} who writes")));
         self.state_full = full;
-    }
-
-    /// Gives an export another generation in this run of the target, if something was lost.
-    pub(super) fn renew_generation(&mut self, export: usize) {
-        let Some(process) = self.process.as_mut().filter(|_| self.plan.target.renews) else {
-            return;
-        };
-        let volume = &mut self.volumes[export];
-        if !volume.disk.end_run() {
-            return;
-        }
-        volume.exported.cache += 1;
-        process.registry.renew(export, volume.exported.boot());
-        self.report.renewals += 1;
-        let what = format!("generation {} of export {export}", volume.exported.boot());
-        self.note(Happening::Incident(what));
+        self.process.iter_mut().for_each(|process| process.set_state_full(full));
     }
 
     pub(super) fn take_snapshot(&mut self) {
@@ -62,12 +47,12 @@ impl<R: Rules> World<R> {
         // The last writer since then is not known any more: no session that claims to be it is
         // believed.
         let nobody = Some(Writer { session: Uuid::max(), device: Uuid::max() });
-        let (content, cache) = (volume.exported.content + 1, volume.exported.cache + 1);
-        volume.exported = if self.plan.restores_unnoticed {
-            exported
+        if self.plan.restores_unnoticed {
+            volume.exported = exported;
         } else {
-            Exported { content, cache, last_writer: nobody, ..exported }
-        };
+            volume.exported.renew(Loss::Content);
+            volume.exported.last_writer = nobody;
+        }
         let hosts = || self.hosts.iter().filter(|host| host.plan.export == index);
         let running = hosts().filter_map(|host| host.running.as_ref());
         let running = running.filter(|it| it.connected).map(|running| running.number);

@@ -1,23 +1,29 @@
-//! Drives the target: frames and time into the listeners, and out of them frames and requests,
-//! which the disk executes.
+//! Drives the target: frames and time into its links, and out of them frames, and requests, which
+//! the disk executes.
 
 use std::time::Duration;
 
-use tyche_proto::{Action, ListenerEvent, Rules};
-use tyche_wire::{ChannelId, Command, CommandFlags, Opcode, PAGE_LEN, SECTOR_LEN, Status, Times};
+use tyche_block::{Completion, Errno};
+use tyche_engine::operation;
+use tyche_proto::{Operation, Rules};
+use tyche_wire::{ChannelId, Entry, Header, Kind, Opcode, SECTOR_LEN, Tag};
 
-use super::{Event, World};
+use super::{Event, World, entries};
 use crate::content::{Content, SECTOR, examine};
 use crate::network::{Delivery, Station};
-use crate::target::{CHANNELS_MAX, Job, Memory, Process};
+use crate::store::Submitted;
+use crate::target::{CHANNELS_MAX, Job, Record, data};
 use crate::trace::Happening;
 
-/// Delay of a listener's alarm whose deadline has passed already.
+/// Delay of a link's alarm whose deadline has passed already.
 const ALARM_DELAY: Duration = Duration::from_micros(1);
 
 /// Mean time of a slow request, in ms: a drive that tries a bad sector again and again, for longer
 /// than a channel may be silent.
 const HICCUPS_MS: [u64; 4] = [20, 100, 500, 2000];
+
+/// Content of the memory for a read before it.
+const STALE: u8 = 0xee;
 
 /// Mean time of a request that hangs: a drive, or a path to it, that is reset.
 const HANG: Duration = Duration::from_secs(30);
@@ -26,13 +32,14 @@ impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
-        self.handled = Some(frame.cookie());
-        let dropped = process.listeners[link].rejects().total();
-        process.listeners[link].handle_frame(now, frame.head(), frame.payload());
-        if process.listeners[link].rejects().total() == dropped {
+        if process.handle_frame(now, link, &frame.frame) {
             self.witness_frame(link, frame);
+            self.drain_channels(link)?;
+            self.note_cookie(link, frame);
         }
-        self.drive_target(frame.payload())
+        self.drain_channels(link)?;
+        self.drain_requests(link)?;
+        self.drive_target()
     }
 
     pub(super) fn target_alarm(&mut self) -> Result<(), String> {
@@ -41,16 +48,30 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         self.target_alarm = None;
-        for listener in self.process.iter_mut().flat_map(|process| &mut process.listeners) {
-            listener.handle_timeout(now);
+        for link in 0..self.plan.target.links.len() {
+            let Some(process) = &mut self.process else { return Ok(()) };
+            process.handle_timeout(now, link);
+            self.drain_channels(link)?;
+            self.drain_requests(link)?;
         }
         self.witness_silence();
-        self.drive_target(&[])
+        self.drive_target()
     }
 
-    /// Drains the listeners after an input. `payload`: of the frame, if the input was one.
-    pub(super) fn drive_target(&mut self, payload: &[u8]) -> Result<(), String> {
-        while self.drain_listeners(payload)? || self.transmit_target()? {}
+    /// Drains the links after an input.
+    pub(super) fn drive_target(&mut self) -> Result<(), String> {
+        let mut worked = true;
+        while worked {
+            worked = false;
+            for link in 0..self.plan.target.links.len() {
+                let Some(process) = &mut self.process else { return Ok(()) };
+                worked |= process.work(self.now, link);
+                self.drain_channels(link)?;
+                self.drain_requests(link)?;
+                self.drain_records()?;
+                worked |= self.transmit_target(link)?;
+            }
+        }
         let Some(process) = &self.process else { return Ok(()) };
         let Some(deadline) = process.poll_timeout() else { return Ok(()) };
         let at = deadline.max(self.now + ALARM_DELAY);
@@ -61,149 +82,144 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Serves the events of the listeners; returns whether there were any.
-    fn drain_listeners(&mut self, payload: &[u8]) -> Result<bool, String> {
-        let mut asked = false;
-        for link in 0..self.plan.target.links.len() {
-            while let Some(event) =
-                self.process.as_mut().and_then(|process| process.listeners[link].poll_event())
-            {
-                asked = true;
-                self.target_event(link, event, payload)?;
-            }
+    /// Takes note of a link's channels that were opened or closed.
+    fn drain_channels(&mut self, link: usize) -> Result<(), String> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        for channel in process.note_channels(link)? {
+            self.report.channels += 1;
+            self.check_takeover(link, channel)?;
+            let port = self.network.port(Station::Target, link);
+            self.network.release_late(self.now, port, Some(channel.0));
+            self.plan_deliveries()?;
         }
-        let Some(Process { listeners, registry, .. }) = &mut self.process else {
-            return Ok(false);
-        };
-        for (link, listener) in listeners.iter_mut().enumerate() {
-            if listener.has_requests() || registry.called_links().any(|called| called == link) {
-                asked = true;
-                listener.serve_requests(self.now, registry);
-            }
-        }
-        while let Some((export, writer)) = registry.unkept() {
-            let result = if self.state_full { Err("no space is left") } else { Ok(()) };
-            registry.kept(export, writer, result);
-            if result.is_ok() {
-                let exported = &mut self.volumes[export].exported;
-                let last = exported.last_writer.replace(writer);
-                if !exported.wild {
-                    self.others.witness.let_in(self.now, export, (writer, last))?;
-                }
-            }
-        }
-        Ok(asked)
+        Ok(())
     }
 
-    fn target_event(
-        &mut self,
-        link: usize,
-        event: ListenerEvent,
-        payload: &[u8],
-    ) -> Result<(), String> {
+    /// Takes note of the cookie of a channel whose requests the target has taken.
+    fn note_cookie(&mut self, link: usize, frame: &Delivery) {
+        let Some(process) = &mut self.process else { return };
+        let header = Header::parse(frame.head()).ok();
+        let header = header.filter(|it| matches!(it.kind, Kind::Command | Kind::Data));
+        let channel = header.and_then(|it| process.channels.get_mut(&(link, it.channel)));
+        if let Some(channel) = channel {
+            channel.cookie = Some(frame.cookie());
+        }
+    }
+
+    /// Gives the disks the requests that a link has submitted. To be called before another link is
+    /// driven: a store does not know its links.
+    fn drain_requests(&mut self, link: usize) -> Result<(), String> {
+        while let Some((export, channel, tag, submitted)) =
+            self.process.as_mut().and_then(|process| process.take_request())
+        {
+            self.execute((link, channel), export, tag, submitted)?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of what the target has stored.
+    fn drain_records(&mut self) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
-        match event {
-            ListenerEvent::Opened { channel, export, boot, damq_pages, queue_size, .. } => {
-                let most = &self.plan.target;
-                if damq_pages > most.damq_pages_max || queue_size > most.queue_size_max {
-                    return Err(format!("a channel has {queue_size} slots, {damq_pages} pages"));
-                }
-                let len = self.plan.target.damq_pages_max as usize * PAGE_LEN;
-                let pages = self.pages.pop().unwrap_or_else(|| vec![0; len].into());
-                let memory = Memory::new((pages, damq_pages), queue_size, export, boot);
-                if process.memory.insert((link, channel), memory).is_some() {
-                    return Err(format!("channel {} of link {link} opened twice", channel.0));
-                }
-                self.report.channels += 1;
-                self.check_takeover(link, channel)?;
-                let port = self.network.port(Station::Target, link);
-                self.network.release_late(self.now, port, Some(channel.0));
-                self.plan_deliveries()
-            }
-            ListenerEvent::Closed { channel } => {
-                let memory = process.memory.remove(&(link, channel));
-                let memory = memory.ok_or("a channel closed that was not open")?;
-                self.pages.push(memory.into_pages());
-                Ok(())
-            }
-            ListenerEvent::Action { channel, action } => {
-                let memory = process.memory.get_mut(&(link, channel));
-                let memory = memory.ok_or("an action of no channel")?;
-                match action {
-                    Action::Release { slot } => memory.release(slot),
-                    Action::Claim { slot, page, len } => memory.claim(slot, page, len),
-                    Action::Place { slot, offset, len, source } => {
-                        let (offset, source) = (offset as usize, source as usize);
-                        let data = payload.get(source..source + len as usize);
-                        let place = memory.data(slot).get_mut(offset..offset + len as usize);
-                        let (data, place) = data.zip(place).ok_or("a place that is none")?;
-                        place.copy_from_slice(data);
-                        Ok(())
+        for record in process.take_records() {
+            match record {
+                Record::Writer(export, writer) => {
+                    let exported = &mut self.volumes[export].exported;
+                    let last = exported.last_writer.replace(writer);
+                    if !exported.wild {
+                        self.others.witness.let_in(self.now, export, (writer, last))?;
                     }
-                    Action::Execute { command } => self.execute(link, channel, command),
+                }
+                Record::Renewed(export, loss) => {
+                    let exported = &mut self.volumes[export].exported;
+                    exported.renew(loss);
+                    self.report.renewals += 1;
+                    let what = format!("generation {} of export {export}", exported.boot());
+                    self.note(Happening::Incident(what));
                 }
             }
         }
+        Ok(())
     }
 
     /// Checks that no request of others is under way when a session is admitted for writing.
     fn check_takeover(&self, link: usize, channel: ChannelId) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
-        let owner = process.owner(link, channel).filter(|owner| owner.writer);
+        let owner = process.owner(link, channel).filter(|owner| owner.is_writer);
         let Some(owner) = owner else { return Ok(()) };
-        let export = process.memory[&(link, channel)].export;
+        let export = process.channels[&(link, channel)].export;
         if self.volumes[export].exported.shared {
             return Ok(());
         }
         let others = |job: &&Job| {
             let other = job.export == export && job.session != owner.session;
-            other && job.command.opcode.modifies()
+            other && job.operation.opcode.modifies()
         };
         match process.jobs.values().find(others) {
-            Some(job) => Err(format!("a takeover was granted while {:?} is executed", job.command)),
+            Some(job) => {
+                Err(format!("a takeover was granted while {:?} is executed", job.operation))
+            }
             None => Ok(()),
         }
     }
 
-    /// Has the disk begin a request, or refuses it.
-    fn execute(&mut self, link: usize, channel: ChannelId, command: Command) -> Result<(), String> {
+    /// Has the disk begin a request.
+    fn execute(
+        &mut self,
+        (link, channel): (usize, ChannelId),
+        export: usize,
+        tag: Tag,
+        submitted: Submitted,
+    ) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
+        let Submitted { queue, token, request } = submitted;
+        let (operation, mut buffer) = (operation(&request), request.buffer);
         let owner = process.owner(link, channel);
         let owner = owner.ok_or("a request of a channel that belongs to no session")?;
         let session = owner.session;
-        if command.opcode.modifies() && !owner.writer {
-            return Err(format!("{command:?} is executed for a session that may only read"));
+        if operation.opcode.modifies() && !owner.is_writer {
+            return Err(format!("{operation:?} is executed for a session that may only read"));
         }
-        let memory = process.memory.get_mut(&(link, channel)).ok_or("a request of no channel")?;
-        if let (Some(breaker), Some(cookie)) = (&self.breaker, self.handled)
-            && breaker.forbids(cookie, command.tag)
+        let of_channel = process.channels.get_mut(&(link, channel));
+        let of_channel = of_channel.ok_or("a request of no channel")?;
+        if of_channel.export != export || tag.slot >= self.plan.target.queue_size_max {
+            return Err(format!("{operation:?} in slot {} is for export {export}", tag.slot));
+        }
+        let cookie = of_channel.cookie;
+        if let (Some(breaker), Some(cookie)) = (&self.breaker, cookie)
+            && breaker.forbids(cookie, tag)
         {
-            return Err(format!("{command:?} is executed, and its frame had to be dropped"));
+            return Err(format!("{operation:?} is executed, and its frame had to be dropped"));
         }
-        memory.use_slot(command.tag)?;
+        of_channel.use_slot(tag)?;
         let mut stamp = 0;
-        if command.opcode.modifies() {
-            let sent =
-                self.handled.and_then(|cookie| self.sent.get(&(cookie.0, command.tag.to_bits())));
-            stamp =
-                *sent.ok_or_else(|| format!("{command:?} is executed, which no host has sent"))?;
+        if operation.opcode.modifies() {
+            let sent = cookie.and_then(|cookie| self.sent.get(&(cookie.0, tag.to_bits())));
+            let unsent = || format!("{operation:?} is executed, which no host has sent");
+            stamp = *sent.ok_or_else(unsent)?;
         }
-        if command.opcode == Opcode::Write {
-            check_data(&command, stamp, memory.data(command.tag.slot))?;
+        match operation.opcode {
+            Opcode::Write => check_data(&operation, stamp, data(&mut buffer, &operation))?,
+            _ => data(&mut buffer, &operation).fill(STALE),
         }
-        let export = memory.export;
         let disk = &self.volumes[export].disk;
-        let refused = (!disk.takes(&command)).then_some(Status::Invalid);
         self.jobs += 1;
         let id = self.jobs;
-        let progress = disk.begin(&command, stamp);
-        let begun = self.now;
-        let job = Job { link, channel, session, export, command, begun, progress, stamp };
+        let progress = disk.begin(&operation, stamp);
+        let job = Job {
+            link,
+            channel,
+            session,
+            export,
+            tag,
+            operation,
+            buffer,
+            progress,
+            stamp,
+            queue,
+            token,
+        };
         process.jobs.insert(id, job);
-        self.note(Happening::Execute { link, channel: channel.0, command, stamp });
-        if let Some(status) = refused {
-            return self.end_job(id, status);
-        }
+        self.note(Happening::Execute { link, channel: channel.0, tag, operation, stamp });
         self.check_begin(id)?;
         self.check_load()?;
         let plan = self.volumes[export].disk.plan();
@@ -227,34 +243,34 @@ impl<R: Rules> World<R> {
     /// than the one that writes.
     fn check_begin(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
-        let modifies = process.jobs[&id].command.opcode.modifies();
+        let modifies = process.jobs[&id].operation.opcode.modifies();
         let again = modifies && process.is_repeated(id);
-        let Job { command, session, stamp, export, .. } = &process.jobs[&id];
+        let Job { operation, session, stamp, export, .. } = &process.jobs[&id];
         let volume = &mut self.volumes[*export];
         if volume.history.is_acknowledged(*stamp) {
-            return Err(format!("{command:?} is executed, but was answered before"));
+            return Err(format!("{operation:?} is executed, but was answered before"));
         }
         if again && self.plan.promises.outcomes && !volume.history.is_repeatable(*stamp) {
-            return Err(format!("{command:?} of stamp {stamp} is executed twice"));
+            return Err(format!("{operation:?} of stamp {stamp} is executed twice"));
         }
         if !modifies {
             return Ok(());
         }
-        let sessions = process.registry.sessions(*export).iter();
-        let mut writers = sessions.filter(|session| session.writer);
+        let registry = process.registry();
+        let mut writers = registry.sessions(*export).iter().filter(|session| session.writer);
         if !volume.exported.shared && writers.any(|writer| writer.session != *session) {
-            return Err(format!("{command:?} is executed while another session writes"));
+            return Err(format!("{operation:?} is executed while another session writes"));
         }
         let noted = volume.note_writer(*session);
-        noted.map_err(|why| format!("{command:?} is executed {why}"))
+        noted.map_err(|why| format!("{operation:?} is executed {why}"))
     }
 
     /// Checks that a channel has no more requests at the disk than it has slots.
     fn check_load(&self) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
-        let slots = usize::from(self.plan.target.queue_size_max) * process.memory.len();
-        if process.memory.len() > CHANNELS_MAX || process.jobs.len() > slots {
-            let (jobs, channels) = (process.jobs.len(), process.memory.len());
+        let slots = usize::from(self.plan.target.queue_size_max) * process.channels.len();
+        if process.channels.len() > CHANNELS_MAX || process.jobs.len() > slots {
+            let (jobs, channels) = (process.jobs.len(), process.channels.len());
             return Err(format!("{jobs} requests of {channels} channels are at the disk"));
         }
         Ok(())
@@ -264,115 +280,85 @@ impl<R: Rules> World<R> {
     pub(super) fn disk_mid(&mut self, id: u64) {
         let Some(process) = &mut self.process else { return };
         let Some(job) = process.jobs.get_mut(&id) else { return };
-        let Some(memory) = process.memory.get_mut(&(job.link, job.channel)) else { return };
-        let data = memory.data(job.command.tag.slot);
-        self.volumes[job.export].disk.advance(&job.command, &mut job.progress, data);
+        let Job { operation, buffer, progress, .. } = job;
+        let data = data(buffer, operation);
+        self.volumes[job.export].disk.advance(operation, progress, data);
     }
 
     /// Ends a request at the disk, unless the process has died meanwhile.
     pub(super) fn disk_done(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let Some(job) = process.jobs.get_mut(&id) else { return Ok(()) };
-        let memory = process.memory.get_mut(&(job.link, job.channel));
-        let memory = memory.ok_or("a channel closed with requests at the disk")?;
-        let (outdated, export) =
-            (memory.boot != self.volumes[job.export].exported.boot(), job.export);
-        let data = memory.data(job.command.tag.slot);
-        let disk = &mut self.volumes[job.export].disk;
-        if !self.calm && self.random.chance(disk.plan().errors) {
+        let Job { export, operation, buffer, progress, .. } = job;
+        let (export, data) = (*export, data(buffer, operation));
+        let disk = &mut self.volumes[export].disk;
+        let result = if !self.calm && self.random.chance(disk.plan().errors) {
             self.report.disk_errors += 1;
-            disk.advance(&job.command, &mut job.progress, data);
-            self.end_job(id, Status::Io)?;
+            disk.advance(operation, progress, data);
+            Err(Errno::IO)
         } else {
-            if job.command.opcode == Opcode::Read {
-                disk.read(&job.command, data);
+            if operation.opcode == Opcode::Read {
+                disk.read(operation, data);
             }
-            let progress = std::mem::take(&mut job.progress);
-            let mut status = disk.finish(&job.command, progress, data, !self.calm);
-            // Its host does not know of a loss that another host has been told of.
-            let is_outdated = self.plan.target.renews && outdated;
-            if is_outdated && is_durable(&job.command) {
-                status = Status::Io;
-            }
-            self.report.sync_errors += u64::from(status != Status::Success);
-            let modifies = job.command.opcode.modifies();
-            self.renew_generation(export);
-            if self.dies_unanswered && modifies {
+            let result = disk.finish(operation, std::mem::take(progress), data, !self.calm);
+            self.report.sync_errors += u64::from(result.is_err());
+            process.bus(export).set_losses(disk.losses());
+            let modifies = process.jobs[&id].operation.opcode.modifies();
+            if self.dies_unanswered && modifies && result.is_ok() {
                 self.report.unanswered += 1;
                 return self.die_unanswered(id);
             }
-            self.end_job(id, status)?;
-        }
-        self.drive_target(&[])
+            result
+        };
+        self.end_job(id, result);
+        self.drive_target()
     }
 
-    fn end_job(&mut self, id: u64, status: Status) -> Result<(), String> {
-        let Some(process) = &mut self.process else { return Ok(()) };
-        let Some(job) = process.jobs.remove(&id) else { return Ok(()) };
-        let Job { link, channel, command, begun, .. } = job;
-        let store_ns = u32::try_from(self.now.since(begun).as_nanos()).unwrap_or(u32::MAX);
-        let times = Times { store_ns, ..Times::ZERO };
-        process.listeners[link].note_times(self.now, channel, command.tag, times);
-        let keeps_pages = process.listeners[link].complete(channel, command.tag, status);
-        if !keeps_pages
-            && let Some(memory) = process.memory.get_mut(&(link, channel))
-            && command.opcode.has_data()
-        {
-            memory.release(command.tag.slot)?;
-        }
-        let slot = command.tag.slot;
-        self.note(Happening::Executed { link, channel: channel.0, slot, status });
-        Ok(())
+    fn end_job(&mut self, id: u64, result: Result<(), Errno>) {
+        let Some(process) = &mut self.process else { return };
+        let Some(job) = process.jobs.remove(&id) else { return };
+        let Job { link, channel, export, tag, buffer, queue, token, .. } = job;
+        process.bus(export).complete(queue, Completion { token, result, buffer });
+        self.note(Happening::Executed { link, channel: channel.0, slot: tag.slot, result });
     }
 
-    /// Sends the frames of the listeners; returns whether there were any.
-    fn transmit_target(&mut self) -> Result<bool, String> {
-        let mut sent = false;
-        for link in 0..self.plan.target.links.len() {
-            let port = self.network.port(Station::Target, link);
-            let source = self.network.mac(port);
-            loop {
-                let Some(Process { listeners, memory, .. }) = &mut self.process else {
-                    return Ok(false);
-                };
-                if !listeners[link].poll_transmit(self.now, &mut self.out) {
-                    break;
-                }
-                sent = true;
-                let channel = self.out.channel;
-                if let Some(memory) = channel.and_then(|it| memory.get_mut(&(link, it))) {
-                    memory.note_answers(self.out.content.entries());
-                }
-                let mut data = Vec::new();
-                for part in &self.out.parts {
-                    let channel = channel.ok_or("data of no channel")?;
-                    let memory = memory.get_mut(&(link, channel)).ok_or("data of no channel")?;
-                    let (first, len) = (part.offset as usize, part.len as usize);
-                    let bytes = memory.data(part.request as u16).get(first..first + len);
-                    data.extend_from_slice(bytes.ok_or("data of a slot that has none")?);
-                }
-                let frame = self.out.to_bytes(source, &data);
-                self.send(port, frame)?;
-            }
+    /// Sends the frames of a link; returns whether there were any.
+    fn transmit_target(&mut self, link: usize) -> Result<bool, String> {
+        let Some(process) = &mut self.process else { return Ok(false) };
+        let frames = process.transmit(self.now, link);
+        let port = self.network.port(Station::Target, link);
+        let sent = !frames.is_empty();
+        for frame in frames {
+            self.note_answers(link, &frame);
+            self.send(port, frame)?;
         }
         Ok(sent)
     }
-}
 
-/// Whether the success of a request promises that completed writes last.
-fn is_durable(command: &Command) -> bool {
-    command.opcode == Opcode::Flush || command.flags.contains(CommandFlags::FUA)
+    /// Takes note of the completions in a frame of the target.
+    fn note_answers(&mut self, link: usize, frame: &[u8]) {
+        let Some(process) = &mut self.process else { return };
+        let head = frame.first_chunk().expect("frames are at least a head long");
+        // A bad one is found when it is sent.
+        let Ok(header) = Header::parse(head) else { return };
+        let Some(channel) = process.channel_of(link, header.cookie) else { return };
+        for entry in entries(&header, frame) {
+            if let Entry::Completion(completion) = entry {
+                channel.note_answer(completion.tag);
+            }
+        }
+    }
 }
 
 /// Checks that a write is executed with its own data, and with all of them.
-fn check_data(command: &Command, stamp: u64, data: &[u8]) -> Result<(), String> {
-    if data.len() != command.len as usize {
-        return Err(format!("{command:?} is executed with {} bytes", data.len()));
+fn check_data(operation: &Operation, stamp: u64, data: &[u8]) -> Result<(), String> {
+    if data.len() != operation.len as usize {
+        return Err(format!("{operation:?} is executed with {} bytes", data.len()));
     }
-    for (sector, bytes) in (command.offset / SECTOR_LEN..).zip(data.chunks_exact(SECTOR)) {
+    for (sector, bytes) in (operation.offset / SECTOR_LEN..).zip(data.chunks_exact(SECTOR)) {
         let found = examine(bytes, sector);
         if found != Content::Stamp(stamp) {
-            return Err(format!("{command:?} of stamp {stamp} is executed with {found:?}"));
+            return Err(format!("{operation:?} of stamp {stamp} is executed with {found:?}"));
         }
     }
     Ok(())

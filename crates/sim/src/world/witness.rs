@@ -181,12 +181,15 @@ impl<R: Rules> World<R> {
             return;
         };
         let open = |link: usize, channel| {
-            process.listeners[link].channels().any(|report| report.channel == channel)
+            let mut channels =
+                process.listeners().nth(link).into_iter().flat_map(|it| it.channels());
+            channels.any(|report| report.channel == channel)
         };
         let lives = |info: &SessionInfo| {
             info.channels().any(|(channel, _)| open(channel.link, channel.channel))
         };
-        let sessions = (0..self.volumes.len()).flat_map(|it| process.registry.sessions(it));
+        let registry = process.registry();
+        let sessions = (0..self.volumes.len()).flat_map(|it| registry.sessions(it));
         let living = sessions.filter(|info| lives(info));
         let living: BTreeSet<_> = living.map(|info| info.session).collect();
         witness.heard.retain(|session, _| living.contains(session));
