@@ -1,5 +1,7 @@
 //! Requests to a disk, and their completions.
 
+use tyche_geometry::Geometry;
+
 use crate::{Errno, Extent};
 
 /// The operation of a request.
@@ -52,6 +54,35 @@ pub struct Request {
     pub buffer: Option<Extent>,
 }
 
+impl Request {
+    /// Checks the request against a disk: alignment, bounds, read-only, buffer.
+    ///
+    /// # Errors
+    /// [`Errno::ROFS`] for a modification of a read-only disk, [`Errno::NOSPC`] for a write past
+    /// the end (as Linux block devices do), [`Errno::INVAL`] for everything else.
+    pub fn check(&self, disk: &Geometry) -> Result<(), Errno> {
+        let Self { operation, offset, len, ref buffer } = *self;
+        if operation.modifies() && disk.read_only {
+            return Err(Errno::ROFS);
+        }
+        if operation == Operation::Flush {
+            return Ok(());
+        }
+        let block = u64::from(disk.block_size);
+        if len == 0 || !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
+            return Err(Errno::INVAL);
+        }
+        if offset.checked_add(u64::from(len)).is_none_or(|end| end > disk.size) {
+            return Err(if operation.modifies() { Errno::NOSPC } else { Errno::INVAL });
+        }
+        let room = buffer.as_ref().map_or(0, |buffer| buffer.len());
+        if operation.has_data() && room < len as usize {
+            return Err(Errno::INVAL);
+        }
+        Ok(())
+    }
+}
+
 /// The completion of a request: its result, and its buffer.
 #[derive(Debug)]
 pub struct Completion {
@@ -61,60 +92,4 @@ pub struct Completion {
     pub result: Result<(), Errno>,
     /// The request's buffer.
     pub buffer: Option<Extent>,
-}
-
-/// The properties of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Size in bytes, a multiple of `block_size`.
-    pub size: u64,
-    /// Logical block size in bytes: 512 or 4096.
-    pub block_size: u32,
-    /// Requests that modify are refused with [`Errno::ROFS`].
-    pub read_only: bool,
-    /// Completed writes may be volatile until the next flush (write-back).
-    pub write_cache: bool,
-    /// Whether discard has an effect.
-    pub discard: bool,
-    /// Whether seeks take time: the disks are rotational.
-    pub rotational: bool,
-}
-
-impl Geometry {
-    /// The geometry of a disk that is not known yet: it accepts no request.
-    pub const UNKNOWN: Self = Self {
-        size: 0,
-        block_size: 512,
-        read_only: true,
-        write_cache: false,
-        discard: false,
-        rotational: false,
-    };
-
-    /// Checks a request against the disk: alignment, bounds, read-only, buffer.
-    ///
-    /// # Errors
-    /// [`Errno::ROFS`] for a modification of a read-only disk, [`Errno::NOSPC`] for a write past
-    /// the end (as Linux block devices do), [`Errno::INVAL`] for everything else.
-    pub fn check(&self, request: &Request) -> Result<(), Errno> {
-        let Request { operation, offset, len, ref buffer } = *request;
-        if operation.modifies() && self.read_only {
-            return Err(Errno::ROFS);
-        }
-        if operation == Operation::Flush {
-            return Ok(());
-        }
-        let block = u64::from(self.block_size);
-        if len == 0 || !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
-            return Err(Errno::INVAL);
-        }
-        if offset.checked_add(u64::from(len)).is_none_or(|end| end > self.size) {
-            return Err(if operation.modifies() { Errno::NOSPC } else { Errno::INVAL });
-        }
-        let room = buffer.as_ref().map_or(0, |buffer| buffer.len());
-        if operation.has_data() && room < len as usize {
-            return Err(Errno::INVAL);
-        }
-        Ok(())
-    }
 }

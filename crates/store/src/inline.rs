@@ -13,7 +13,7 @@ use crate::{Loan, Queue};
 pub(crate) trait Serve: Send + Sync + 'static {
     fn geometry(&self) -> Geometry;
 
-    /// Executes `request`, which has passed [`Geometry::check`].
+    /// Executes `request`, which has passed [`Request::check`].
     fn serve(&self, request: &mut Request);
 
     /// See [`Queue::lend`].
@@ -46,20 +46,13 @@ pub(crate) fn queue<S: Serve>(store: &Arc<S>, depth: usize) -> io::Result<Box<dy
 /// `InvalidInput` if `block_size` is neither 512 nor 4096, or `size` not a multiple of it.
 pub(crate) fn geometry(size: u64, block_size: u32) -> io::Result<Geometry> {
     let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    if block_size != 512 && block_size != 4096 {
+    if !Geometry::is_block_size(block_size) {
         return wrong(format!("block size {block_size}: use 512 or 4096"));
     }
     if size == 0 || !size.is_multiple_of(u64::from(block_size)) {
         return wrong(format!("size {size}: use a multiple of the block size, {block_size}"));
     }
-    Ok(Geometry {
-        size,
-        block_size,
-        read_only: false,
-        write_cache: false,
-        discard: true,
-        rotational: false,
-    })
+    Ok(Geometry { discard: true, ..Geometry::new(size, block_size) })
 }
 
 impl<S: Serve> Queue for InlineQueue<S> {
@@ -69,7 +62,7 @@ impl<S: Serve> Queue for InlineQueue<S> {
 
     fn submit(&mut self, token: u64, mut request: Request) {
         assert!(self.ready.len() < self.depth, "more than {} requests in flight", self.depth);
-        let result: Result<(), Errno> = self.store.geometry().check(&request);
+        let result: Result<(), Errno> = request.check(&self.store.geometry());
         if result.is_ok() {
             self.store.serve(&mut request);
         }

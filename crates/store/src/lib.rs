@@ -74,7 +74,7 @@ pub trait Store: Send + Sync {
 
 /// One thread's access to a store.
 ///
-/// Requests have passed [`Geometry::check`]; a queue completes one that it can't execute with
+/// Requests have passed [`Request::check`]; a queue completes one that it can't execute with
 /// [`tyche_block::Errno::INVAL`] and never panics on it. Dropping a queue waits until the kernel is
 /// done with every buffer.
 pub trait Queue: Send {
@@ -95,7 +95,7 @@ pub trait Queue: Send {
     fn submit(&mut self, token: u64, request: Request);
 
     /// Reads `len` bytes at `offset` without a copy, at once, if the store has its blocks in
-    /// memory. The range has passed [`Geometry::check`]. `None`: the read must be submitted.
+    /// memory. The range has passed [`Request::check`]. `None`: the read must be submitted.
     fn lend(&mut self, offset: u64, len: usize) -> Option<Loan> {
         let _ = (offset, len);
         None

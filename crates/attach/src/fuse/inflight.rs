@@ -127,7 +127,7 @@ impl InFlight {
         request: Request,
         answer: Answer,
     ) {
-        if let Err(errno) = disk.geometry().check(&request) {
+        if let Err(errno) = request.check(&disk.geometry()) {
             return answer.send(Err(errno), &[]);
         }
         match self.slots.insert(answer, &self.closed) {

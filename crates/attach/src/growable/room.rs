@@ -46,7 +46,7 @@ impl Room {
             return Ok(());
         }
         request.offset = request.offset.checked_sub(OFFSET).ok_or(Errno::INVAL)?;
-        self.disk.geometry().check(request)
+        request.check(&self.disk.geometry())
     }
 }
 
@@ -96,14 +96,8 @@ mod tests {
 
     impl Disk for Ones {
         fn geometry(&self) -> Geometry {
-            Geometry {
-                size: self.size.load(Ordering::Relaxed),
-                block_size: 512,
-                read_only: false,
-                write_cache: false,
-                discard: true,
-                rotational: false,
-            }
+            let size = self.size.load(Ordering::Relaxed);
+            Geometry { discard: true, ..Geometry::new(size, 512) }
         }
 
         fn arena(&self) -> &Arena {
@@ -111,7 +105,7 @@ mod tests {
         }
 
         fn submit(&self, mut request: Request, token: u64, sink: &Arc<dyn Sink>) {
-            let result = self.geometry().check(&request);
+            let result = request.check(&self.geometry());
             if let Some(buffer) = &mut request.buffer {
                 buffer.fill(1);
             }
@@ -133,7 +127,7 @@ mod tests {
         let sink: Arc<dyn Sink> = Arc::new(Answers(sender));
         let buffer = operation.has_data().then(|| room.arena().alloc(len as usize).unwrap());
         let request = Request { operation, offset, len, buffer };
-        room.geometry().check(&request)?;
+        request.check(&room.geometry())?;
         room.submit(request, 7, &sink);
         let Completion { token, result, buffer } = answers.try_recv().unwrap();
         assert_eq!(token, 7);

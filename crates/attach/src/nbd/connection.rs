@@ -297,7 +297,7 @@ impl Reader<'_> {
             _ => (header.offset, header.len),
         };
         let request = Request { operation, offset, len, buffer };
-        Ok(self.disk.geometry().check(&request).map(|()| request))
+        Ok(request.check(&self.disk.geometry()).map(|()| request))
     }
 }
 

@@ -259,14 +259,7 @@ mod tests {
         IHAVEOPT\0\0\0\x07\0\0\0\x09\0\0\0\x03vol\0\0";
 
     fn negotiate(input: &[u8]) -> (Result<(), Ending>, Vec<u8>) {
-        let geometry = Geometry {
-            size: 1 << 20,
-            block_size: 512,
-            read_only: false,
-            write_cache: true,
-            discard: true,
-            rotational: false,
-        };
+        let geometry = Geometry { write_cache: true, discard: true, ..Geometry::new(1 << 20, 512) };
         let offer = Offer { name: "vol".into(), geometry, payload_max: 1 << 20 };
         let mut script = Script { input, output: Vec::new() };
         let result = super::negotiate(&mut script, &offer);

@@ -73,14 +73,7 @@ mod tests {
     const IO_MAX: u32 = 1 << 20;
 
     fn geometry() -> Geometry {
-        Geometry {
-            size: 1 << 30,
-            block_size: 512,
-            read_only: false,
-            write_cache: true,
-            discard: true,
-            rotational: false,
-        }
+        Geometry { write_cache: true, discard: true, ..Geometry::new(1 << 30, 512) }
     }
 
     #[test]

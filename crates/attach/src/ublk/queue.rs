@@ -223,7 +223,7 @@ impl Queue {
             buffer = Some(extent);
         }
         let request = Request { operation, offset, len, buffer };
-        self.disk.geometry().check(&request)?;
+        request.check(&self.disk.geometry())?;
         Ok(Some(request))
     }
 

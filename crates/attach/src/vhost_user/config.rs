@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_driver_reads_what_the_disk_is_like() {
-        let mut geometry = Geometry { size: 1 << 30, block_size: 4096, ..Geometry::UNKNOWN };
+        let mut geometry = Geometry { read_only: true, ..Geometry::new(1 << 30, 4096) };
         let space = Space::new(&geometry, 8 << 20, 4);
         let u32_at =
             |offset| u32::from_le_bytes(space.part(offset, 4).unwrap().try_into().unwrap());

@@ -192,7 +192,7 @@ impl Queue {
             }
         }
         let request = Request { operation, offset, len, buffer };
-        match self.disk.geometry().check(&request) {
+        match request.check(&self.disk.geometry()) {
             Ok(()) => Ok(Some(request)),
             Err(errno) => Err(Status::from(Err(errno))),
         }

@@ -47,14 +47,8 @@ impl MemoryDisk {
         pages: usize,
         change: impl FnOnce(&mut Geometry),
     ) -> Self {
-        let mut geometry = Geometry {
-            size: size as u64,
-            block_size,
-            read_only: false,
-            write_cache: true,
-            discard: true,
-            rotational: false,
-        };
+        let mut geometry =
+            Geometry { write_cache: true, discard: true, ..Geometry::new(size as u64, block_size) };
         change(&mut geometry);
         let state = State {
             geometry,

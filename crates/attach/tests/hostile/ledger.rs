@@ -59,14 +59,7 @@ impl Ledger {
 
 impl Disk for Ledger {
     fn geometry(&self) -> Geometry {
-        Geometry {
-            size: SIZE,
-            block_size: BLOCK,
-            read_only: false,
-            write_cache: true,
-            discard: true,
-            rotational: false,
-        }
+        Geometry { write_cache: true, discard: true, ..Geometry::new(SIZE, BLOCK) }
     }
 
     fn arena(&self) -> &Arena {

@@ -243,7 +243,7 @@ impl<R: Rules> Driver<R> {
     /// Takes a request, or gives it back if the limit of requests in progress is reached. Returns
     /// its operation of the session; `None` if it is invalid or the session is over: it has ended.
     pub fn submit(&mut self, now: Instant, job: Job) -> Result<Option<OpId>, Job> {
-        let checked = self.geometry().map_or(Ok(()), |geometry| geometry.check(&job.request));
+        let checked = self.geometry().map_or(Ok(()), |disk| job.request.check(&disk));
         let errno = match checked {
             Err(errno) => errno,
             Ok(()) => match self.begin(now, &job.request) {

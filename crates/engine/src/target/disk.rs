@@ -73,7 +73,7 @@ impl Disk {
             self.exported.failed(request.operation.into(), Errno::IO);
             return Err(Errno::IO);
         }
-        let checked = self.exported.store.geometry().check(request);
+        let checked = request.check(&self.exported.store.geometry());
         checked.map_err(|errno| if errno == Errno::NOSPC { Errno::INVAL } else { errno })
     }
 

@@ -71,7 +71,7 @@ impl FaultQueue {
         if request.operation == Operation::Flush {
             return Ok(undo.flush_begins());
         }
-        if request.operation.modifies() && self.shared.inner.geometry().check(request).is_ok() {
+        if request.operation.modifies() && request.check(&self.shared.inner.geometry()).is_ok() {
             let remembered = undo.remember(request.offset, request.len);
             remembered.map_err(|error| Errno::from_io(&error))?;
         }

@@ -229,7 +229,7 @@ impl Attempt<'_> {
             512
         };
         let block_size = self.options.block_size.unwrap_or(sector);
-        if block_size != 512 && block_size != 4096 {
+        if !Geometry::is_block_size(block_size) {
             return Err(OpenError::BlockSize { path: path(), block_size });
         }
         if block_size < sector {

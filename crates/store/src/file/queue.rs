@@ -294,7 +294,7 @@ impl Queue for RingQueue {
     fn submit(&mut self, token: u64, request: Request) {
         let slot = self.free.pop();
         let slot = slot.unwrap_or_else(|| panic!("over {} requests in flight", self.slots.len()));
-        let job = match self.opened.geometry().check(&request) {
+        let job = match request.check(&self.opened.geometry()) {
             Ok(()) => Job::new(&request, &self.opened.can),
             Err(errno) => Job::refuse(&request, errno),
         };
