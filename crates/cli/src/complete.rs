@@ -39,7 +39,7 @@ pub(crate) fn exports() -> ArgValueCandidates {
             tyche_engine::discover(open_usable(), ETHERTYPE, host, Name::EMPTY, DISCOVER_FOR);
         for found in &found.found {
             for export in &found.offer.exports {
-                let about = format!("{} of {}", bytes(export.size), found.offer.name);
+                let about = format!("{} of {}", bytes(export.geometry.size), found.offer.name);
                 exports.extend(named(export.name.as_str(), &about));
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use tyche_engine::{Foreign, Found};
 use tyche_numa::Placement;
-use tyche_proto::wire::{ExportFlags, ExportInfo, Name};
+use tyche_proto::wire::{ExportInfo, Name};
 use tyche_session::End;
 use uuid::Uuid;
 
@@ -72,8 +72,8 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
             for (found, export) in exports.clone() {
                 table.row([
                     export.name.to_string(),
-                    bytes(export.size),
-                    export.block_size.to_string(),
+                    bytes(export.geometry.size),
+                    export.geometry.block_size.to_string(),
                     state(export),
                     format!("{} {}", found.offer.name, found.mac),
                     found.link.clone(),
@@ -106,12 +106,12 @@ fn report(found: &Found, export: &ExportInfo) -> DiscoveredExport {
     DiscoveredExport {
         export: export.name.to_string(),
         uuid: export.uuid,
-        size: export.size,
-        block_size: export.block_size,
-        read_only: export.flags.contains(ExportFlags::READ_ONLY),
-        write_cache: export.flags.contains(ExportFlags::WRITE_CACHE),
-        shared: export.flags.contains(ExportFlags::SHARED),
-        held: export.flags.contains(ExportFlags::HELD),
+        size: export.geometry.size,
+        block_size: export.geometry.block_size,
+        read_only: export.geometry.read_only,
+        write_cache: export.geometry.write_cache,
+        shared: export.shared,
+        held: export.held,
         target: found.offer.target,
         target_name: found.offer.name.to_string(),
         mac: found.mac.to_string(),
@@ -121,13 +121,13 @@ fn report(found: &Found, export: &ExportInfo) -> DiscoveredExport {
 
 fn state(export: &ExportInfo) -> String {
     let mut words = Vec::new();
-    for (flag, word) in [
-        (ExportFlags::HELD, "in use"),
-        (ExportFlags::READ_ONLY, "read-only"),
-        (ExportFlags::WRITE_CACHE, "write-back"),
-        (ExportFlags::SHARED, "shared"),
+    for (holds, word) in [
+        (export.held, "in use"),
+        (export.geometry.read_only, "read-only"),
+        (export.geometry.write_cache, "write-back"),
+        (export.shared, "shared"),
     ] {
-        if export.flags.contains(flag) {
+        if holds {
             words.push(word);
         }
     }

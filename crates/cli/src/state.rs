@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_attach::fuse::FuseMount;
+use tyche_block::Geometry;
 use tyche_proto::{ExportState, Former};
 use uuid::Uuid;
 
@@ -112,6 +113,18 @@ struct Kept {
     target: Uuid,
     /// UUID of the export.
     uuid: Uuid,
+    /// The disk.
+    #[serde(flatten, with = "KeptGeometry")]
+    geometry: Geometry,
+    /// Generation of the export: completed writes survive while it stays the same.
+    boot: Uuid,
+}
+
+/// The serialized form of a [`Geometry`]. A new flag needs a default: records of earlier versions
+/// do not have it.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Geometry")]
+struct KeptGeometry {
     /// Size in bytes.
     size: u64,
     /// Size of a block in bytes: 512 or 4096.
@@ -124,8 +137,6 @@ struct Kept {
     discard: bool,
     /// Whether the data are on disks that turn.
     rotational: bool,
-    /// Generation of the export: completed writes survive while it stays the same.
-    boot: Uuid,
 }
 
 #[cfg(test)]
@@ -136,6 +147,12 @@ mod tests {
     fn what_was_saved_is_found_and_what_is_torn_is_not() {
         let dir = tempfile::tempdir().unwrap();
         assert!(State::load(dir.path()).is_none());
+        let export = ExportState {
+            target: Uuid::new_v4(),
+            uuid: Uuid::new_v4(),
+            geometry: Geometry { write_cache: true, ..Geometry::new(1 << 30, 4096) },
+            boot: Uuid::new_v4(),
+        };
         let state = State {
             session: Uuid::new_v4(),
             export: "vm1".into(),
@@ -144,13 +161,17 @@ mod tests {
             device: "/dev/ublkb3".into(),
             pid: 7,
             lasting: None,
-            known: None,
+            known: Some(Known(export)),
             sequence: None,
             log: None,
             ended: false,
         };
         state.save(dir.path()).unwrap();
-        assert_eq!(State::load(dir.path()).unwrap().session, state.session);
+        let loaded = State::load(dir.path()).unwrap();
+        assert_eq!(loaded.session, state.session);
+        assert_eq!(loaded.known.map(|known| known.0), Some(export));
+        let text = serde_json::to_value(&state).unwrap();
+        assert_eq!(text["known"]["block_size"], 4096, "the disk has no object of its own");
         fs::write(dir.path().join(FILE), "{\"session\":").unwrap();
         assert!(State::load(dir.path()).is_none());
     }

@@ -1,20 +1,8 @@
-//! Conversions of a host's requests, results and disks between the protocol and [`tyche_block`].
+//! Conversions of a host's requests and results between the protocol and [`tyche_block`].
 
-use tyche_block::{Errno, Geometry, Operation as BlockOperation, Request};
+use tyche_block::{Errno, Operation as BlockOperation, Request};
+use tyche_proto::Operation;
 use tyche_proto::wire::{CommandFlags, Opcode, Status};
-use tyche_proto::{ExportState, Operation};
-
-/// The geometry of an export at its host.
-pub(crate) fn geometry(export: &ExportState) -> Geometry {
-    Geometry {
-        size: export.size,
-        block_size: export.block_size,
-        read_only: export.read_only,
-        write_cache: export.write_cache,
-        discard: export.discard,
-        rotational: export.rotational,
-    }
-}
 
 /// The operation of a host's session for a request.
 pub fn operation(request: &Request) -> Operation {

@@ -93,7 +93,7 @@ impl Registry {
         let channels = self.channels();
         let export = &mut self.exports[index];
         let writer = request.wants_to_write();
-        if writer && export.config.read_only {
+        if writer && export.config.geometry.read_only {
             return Err(refused(Reason::ReadOnly));
         }
         let guarded = writer && !export.config.shared;

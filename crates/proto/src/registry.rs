@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    AcceptFlags, ChannelId, Cookie, Discover, ExportFlags, ExportInfo, Fate, Fence, Mac, Name,
-    Outcome, TAGS_MAX, Text, Uuid,
+    ChannelId, Cookie, Discover, ExportInfo, Fate, Fence, Geometry, Mac, Name, Outcome, TAGS_MAX,
+    Text, Uuid,
 };
 
 use crate::batching::BatchPolicy;
@@ -34,18 +34,8 @@ pub struct ExportConfig {
     pub uuid: Uuid,
     /// Generation of the export: completed writes survive without a flush while it stays the same.
     pub boot: Uuid,
-    /// Bytes.
-    pub size: u64,
-    /// 512 or 4096.
-    pub block_size: u32,
-    /// Writes are refused.
-    pub read_only: bool,
-    /// Completed writes may be volatile until the next flush.
-    pub write_cache: bool,
-    /// Discard is supported.
-    pub discard: bool,
-    /// Seeks take time: the data are on disks that turn.
-    pub rotational: bool,
+    /// The disk.
+    pub geometry: Geometry,
     /// Several hosts may write at once.
     pub shared: bool,
     /// The hosts that may connect; empty: all.
@@ -224,7 +214,7 @@ impl Registry {
 
     /// Changes the size of an export.
     pub fn resize(&mut self, index: usize, size: u64) {
-        self.exports[index].config.size = size;
+        self.exports[index].config.geometry.size = size;
     }
 
     /// The last session that was admitted for writing. The owner keeps it over restarts, so that
@@ -429,26 +419,8 @@ impl Export {
     }
 
     fn info(&self) -> ExportInfo {
-        let ExportConfig { name, uuid, size, block_size, .. } = self.config;
-        let mut flags = ExportFlags::NONE;
-        flags.set(ExportFlags::READ_ONLY, self.config.read_only);
-        flags.set(ExportFlags::WRITE_CACHE, self.config.write_cache);
-        flags.set(ExportFlags::SHARED, self.config.shared);
-        flags.set(ExportFlags::HELD, self.sessions.iter().any(|session| session.writer));
-        ExportInfo { name, uuid, size, block_size, flags }
-    }
-}
-
-impl ExportConfig {
-    /// The flags of an Accept for this export.
-    pub(crate) fn accept_flags(&self, writer: bool, checksum: bool, stages: bool) -> AcceptFlags {
-        let mut flags = AcceptFlags::NONE;
-        flags.set(AcceptFlags::READ_ONLY, !writer);
-        flags.set(AcceptFlags::CHECKSUM, checksum);
-        flags.set(AcceptFlags::STAGES, stages);
-        flags.set(AcceptFlags::WRITE_CACHE, self.write_cache);
-        flags.set(AcceptFlags::DISCARD, self.discard);
-        flags.set(AcceptFlags::ROTATIONAL, self.rotational);
-        flags
+        let ExportConfig { name, uuid, geometry, shared, .. } = self.config;
+        let held = self.sessions.iter().any(|session| session.writer);
+        ExportInfo { name, uuid, geometry, held, shared }
     }
 }

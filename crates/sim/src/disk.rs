@@ -93,8 +93,7 @@ impl Disk {
     /// The disk as its store describes it.
     pub(crate) fn geometry(&self) -> Geometry {
         let DiskPlan { block_size, write_cache, .. } = self.plan;
-        let (read_only, discard, rotational) = (false, true, false);
-        Geometry { size: self.size, block_size, read_only, write_cache, discard, rotational }
+        Geometry { write_cache, discard: true, ..Geometry::new(self.size, block_size) }
     }
 
     /// How often completed writes may have been lost by a flush or a write with FUA that failed.

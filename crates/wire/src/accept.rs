@@ -27,10 +27,10 @@ use uuid::Uuid;
 use crate::body::{Reader, Writer};
 use crate::connect::{check_ring, check_sizes};
 use crate::flags::flags;
-use crate::{ChannelId, Cookie, Reject};
+use crate::{ChannelId, Cookie, Geometry, Reject};
 
 flags! {
-    /// The options that the target grants.
+    /// The flags on the wire: of the disk, and the options that the target grants.
     AcceptFlags(u32):
     /// Writes are refused.
     READ_ONLY = 1,
@@ -46,6 +46,33 @@ flags! {
     ROTATIONAL = 32,
 }
 
+impl AcceptFlags {
+    /// The flags of a disk.
+    fn of(disk: &Geometry) -> Self {
+        // Each field is named, so that none is forgotten.
+        let &Geometry { size: _, block_size: _, read_only, write_cache, discard, rotational } =
+            disk;
+        let mut flags = Self::NONE;
+        flags.set(Self::READ_ONLY, read_only);
+        flags.set(Self::WRITE_CACHE, write_cache);
+        flags.set(Self::DISCARD, discard);
+        flags.set(Self::ROTATIONAL, rotational);
+        flags
+    }
+
+    /// The disk of that size and block size with these flags.
+    pub fn geometry(self, size: u64, block_size: u32) -> Geometry {
+        Geometry {
+            size,
+            block_size,
+            read_only: self.contains(Self::READ_ONLY),
+            write_cache: self.contains(Self::WRITE_CACHE),
+            discard: self.contains(Self::DISCARD),
+            rotational: self.contains(Self::ROTATIONAL),
+        }
+    }
+}
+
 /// The target opened the channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accept {
@@ -58,8 +85,8 @@ pub struct Accept {
     pub boot: Uuid,
     /// Identity of the export.
     pub export: Uuid,
-    /// Size in bytes.
-    pub size: u64,
+    /// The disk, as the session has it: read-only if the session may not write.
+    pub geometry: Geometry,
     /// The cookie for frames to the target's channel.
     pub cookie: Cookie,
     /// The target's index of the channel.
@@ -72,10 +99,10 @@ pub struct Accept {
     pub frame_len: u32,
     /// Pages of the `damq`: at least one request of the largest size.
     pub damq_pages: u32,
-    /// Block size in bytes: 512 or 4096.
-    pub block_size: u32,
-    /// Properties of the export.
-    pub flags: AcceptFlags,
+    /// Whether data sections are covered by the payload checksum.
+    pub checksum: bool,
+    /// Whether completions carry the times of their requests in the target's stages.
+    pub stages: bool,
     /// Milliseconds of silence after which the target drops the channel.
     pub keep_alive_ms: u32,
 }
@@ -83,43 +110,50 @@ pub struct Accept {
 impl Accept {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
-        let this = Self {
-            attempt: fields.u64()?,
-            target: fields.uuid()?,
-            boot: fields.uuid()?,
-            export: fields.uuid()?,
-            size: fields.u64()?,
-            cookie: Cookie(fields.u64()?),
-            channel: ChannelId(fields.u16()?),
-            queue_size: fields.u16()?,
-            rings: [check_ring(fields.u16()?)?, check_ring(fields.u16()?)?],
-            frame_len: fields.u32()?,
-            damq_pages: fields.u32()?,
-            block_size: fields.u32()?,
-            flags: AcceptFlags(fields.u32()?),
-            keep_alive_ms: fields.u32()?,
-        };
+        let (attempt, target) = (fields.u64()?, fields.uuid()?);
+        let (boot, export, size) = (fields.uuid()?, fields.uuid()?, fields.u64()?);
+        let (cookie, channel) = (Cookie(fields.u64()?), ChannelId(fields.u16()?));
+        let queue_size = fields.u16()?;
+        let rings = [check_ring(fields.u16()?)?, check_ring(fields.u16()?)?];
+        let (frame_len, damq_pages) = (fields.u32()?, fields.u32()?);
+        let (block_size, flags) = (fields.u32()?, AcceptFlags(fields.u32()?));
+        let keep_alive_ms = fields.u32()?;
         fields.zeroes::<4>()?;
         fields.end()?;
-        check_sizes(this.queue_size, this.frame_len, this.keep_alive_ms)?;
-        if !(256..=1 << 20).contains(&this.damq_pages)
-            || this.cookie.0 == 0
-            || !matches!(this.block_size, 512 | 4096)
-            || !this.size.is_multiple_of(u64::from(this.block_size))
-        {
+        check_sizes(queue_size, frame_len, keep_alive_ms)?;
+        let geometry = flags.geometry(size, block_size);
+        if !(256..=1 << 20).contains(&damq_pages) || cookie.0 == 0 || !geometry.is_valid() {
             return Err(Reject::Range);
         }
-        if !AcceptFlags::ALL.contains(this.flags) {
+        if !AcceptFlags::ALL.contains(flags) {
             return Err(Reject::Flags);
         }
-        Ok(this)
+        Ok(Self {
+            attempt,
+            target,
+            boot,
+            export,
+            geometry,
+            cookie,
+            channel,
+            queue_size,
+            rings,
+            frame_len,
+            damq_pages,
+            checksum: flags.contains(AcceptFlags::CHECKSUM),
+            stages: flags.contains(AcceptFlags::STAGES),
+            keep_alive_ms,
+        })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
+        let mut flags = AcceptFlags::of(&self.geometry);
+        flags.set(AcceptFlags::CHECKSUM, self.checksum);
+        flags.set(AcceptFlags::STAGES, self.stages);
         fields.u64(self.attempt).uuid(&self.target).uuid(&self.boot).uuid(&self.export);
-        fields.u64(self.size).u64(self.cookie.0).u16(self.channel.0).u16(self.queue_size);
+        fields.u64(self.geometry.size).u64(self.cookie.0).u16(self.channel.0).u16(self.queue_size);
         fields.u16(self.rings[0]).u16(self.rings[1]).u32(self.frame_len).u32(self.damq_pages);
-        fields.u32(self.block_size).u32(self.flags.0).u32(self.keep_alive_ms).zeroes::<4>();
+        fields.u32(self.geometry.block_size).u32(flags.0).u32(self.keep_alive_ms).zeroes::<4>();
     }
 }
 
@@ -130,8 +164,8 @@ impl fmt::Display for Accept {
             "Accept {} of {} ({} B in blocks of {}), {} slots, {} pages, frames of {} B",
             self.export,
             self.target,
-            self.size,
-            self.block_size,
+            self.geometry.size,
+            self.geometry.block_size,
             self.queue_size,
             self.damq_pages,
             self.frame_len

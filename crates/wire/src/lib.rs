@@ -68,6 +68,7 @@ pub use reject::Reject;
 pub use rejection::{Reason, Rejection};
 pub use reset::Reset;
 pub use ticket::Ticket;
+pub use tyche_geometry::Geometry;
 pub use types::{ChannelId, Cookie, Name, PacketNumber, Position, Tag, Text};
 pub use uuid::Uuid;
 

@@ -23,13 +23,13 @@ use uuid::Uuid;
 use crate::body::{Reader, Writer};
 use crate::flags::flags;
 use crate::greeting::{self, Versions};
-use crate::{Name, Reject};
+use crate::{Geometry, Name, Reject};
 
 /// The most records in one offer: as many as fit the smallest frame.
 pub const RECORDS_MAX: usize = 10;
 
 flags! {
-    /// The properties of an export in an offer.
+    /// The flags on the wire: of the disk, and of its use.
     ExportFlags(u32):
     /// Writes are refused.
     READ_ONLY = 1,
@@ -41,6 +41,25 @@ flags! {
     SHARED = 8,
 }
 
+impl ExportFlags {
+    /// The flags of a disk.
+    fn of(disk: &Geometry) -> Self {
+        let mut flags = Self::NONE;
+        flags.set(Self::READ_ONLY, disk.read_only);
+        flags.set(Self::WRITE_CACHE, disk.write_cache);
+        flags
+    }
+
+    /// The disk of that size and block size with these flags.
+    pub fn geometry(self, size: u64, block_size: u32) -> Geometry {
+        Geometry {
+            read_only: self.contains(Self::READ_ONLY),
+            write_cache: self.contains(Self::WRITE_CACHE),
+            ..Geometry::new(size, block_size)
+        }
+    }
+}
+
 /// One export of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportInfo {
@@ -48,12 +67,13 @@ pub struct ExportInfo {
     pub name: Name,
     /// Its identity, stable over restarts of the target.
     pub uuid: Uuid,
-    /// Size in bytes.
-    pub size: u64,
-    /// Block size in bytes: 512 or 4096.
-    pub block_size: u32,
-    /// Its properties.
-    pub flags: ExportFlags,
+    /// The disk, as far as an offer describes it: after parsing, `discard` and `rotational` are
+    /// false, and the size may be no whole number of blocks. An Accept has all of it, checked.
+    pub geometry: Geometry,
+    /// Whether a host holds it for writing.
+    pub held: bool,
+    /// Whether several hosts may write at once.
+    pub shared: bool,
 }
 
 /// A target and up to [`RECORDS_MAX`] of its exports; for the rest the host asks again.
@@ -106,26 +126,31 @@ impl Offer {
 
 impl ExportInfo {
     fn parse(fields: &mut Reader<'_>) -> Result<Self, Reject> {
-        let this = Self {
-            name: fields.text()?,
-            uuid: fields.uuid()?,
-            size: fields.u64()?,
-            block_size: fields.u32()?,
-            flags: ExportFlags(fields.u32()?),
-        };
+        let (name, uuid) = (fields.text()?, fields.uuid()?);
+        let (size, block_size, flags) = (fields.u64()?, fields.u32()?, ExportFlags(fields.u32()?));
         fields.zeroes::<8>()?;
-        if !matches!(this.block_size, 512 | 4096) {
+        if !Geometry::is_block_size(block_size) {
             return Err(Reject::Range);
         }
-        if !ExportFlags::ALL.contains(this.flags) {
+        if !ExportFlags::ALL.contains(flags) {
             return Err(Reject::Flags);
         }
-        Ok(this)
+        Ok(Self {
+            name,
+            uuid,
+            geometry: flags.geometry(size, block_size),
+            held: flags.contains(ExportFlags::HELD),
+            shared: flags.contains(ExportFlags::SHARED),
+        })
     }
 
     fn emit(&self, fields: &mut Writer<'_>) {
-        fields.text(&self.name).uuid(&self.uuid).u64(self.size).u32(self.block_size);
-        fields.u32(self.flags.0).zeroes::<8>();
+        let Geometry { size, block_size, .. } = self.geometry;
+        let mut flags = ExportFlags::of(&self.geometry);
+        flags.set(ExportFlags::HELD, self.held);
+        flags.set(ExportFlags::SHARED, self.shared);
+        fields.text(&self.name).uuid(&self.uuid).u64(size).u32(block_size).u32(flags.0);
+        fields.zeroes::<8>();
     }
 }
 
@@ -133,7 +158,7 @@ impl fmt::Display for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Offer by {} ({}):", self.name, self.target)?;
         for export in &self.exports {
-            write!(f, " {} {} B", export.name, export.size)?;
+            write!(f, " {} {} B", export.name, export.geometry.size)?;
         }
         write!(f, " [{}+{}/{}]", self.first, self.exports.len(), self.total)
     }

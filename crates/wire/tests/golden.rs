@@ -121,16 +121,16 @@ fn offer() -> Control {
     let scratch = ExportInfo {
         name: name("scratch"),
         uuid: SCRATCH,
-        size: 1 << 30,
-        block_size: 512,
-        flags: ExportFlags::WRITE_CACHE | ExportFlags::SHARED,
+        geometry: Geometry { write_cache: true, ..Geometry::new(1 << 30, 512) },
+        held: false,
+        shared: true,
     };
     let donnees = ExportInfo {
         name: name("données"),
         uuid: DONNEES,
-        size: 2 << 40,
-        block_size: 4096,
-        flags: ExportFlags::HELD,
+        geometry: Geometry::new(2 << 40, 4096),
+        held: true,
+        shared: false,
     };
     Control::Offer(Offer {
         nonce: NONCE,
@@ -170,15 +170,15 @@ fn accept() -> Control {
         target: TARGET,
         boot: BOOT,
         export: SCRATCH,
-        size: 1 << 30,
+        geometry: Geometry { write_cache: true, discard: true, ..Geometry::new(1 << 30, 512) },
         cookie: TARGET_COOKIE,
         channel: ChannelId(9),
         queue_size: 64,
         rings: [128, 512],
         frame_len: 9014,
         damq_pages: 2048,
-        block_size: 512,
-        flags: AcceptFlags::CHECKSUM | AcceptFlags::WRITE_CACHE | AcceptFlags::DISCARD,
+        checksum: true,
+        stages: false,
         keep_alive_ms: 5000,
     })
 }

@@ -44,8 +44,11 @@ fn status() -> impl Strategy<Value = Status> {
     proptest::sample::select(Status::ALL)
 }
 
-fn block_size() -> impl Strategy<Value = u32> {
-    prop_oneof![Just(512), Just(4096)]
+/// Disks of any size, a whole number of blocks or not.
+fn geometry() -> impl Strategy<Value = Geometry> {
+    let block_size = prop_oneof![Just(512), Just(4096)];
+    let disk = (any::<u64>(), block_size, any::<u32>());
+    disk.prop_map(|(size, block_size, flags)| AcceptFlags(flags).geometry(size, block_size))
 }
 
 fn rings() -> impl Strategy<Value = [u16; 2]> {
@@ -66,13 +69,10 @@ fn discover() -> impl Strategy<Value = Control> {
 }
 
 fn export_info() -> impl Strategy<Value = ExportInfo> {
-    (text(), uuid(), any::<u64>(), block_size(), 0..16u32).prop_map(
-        |(name, uuid, size, block_size, flags)| ExportInfo {
-            name,
-            uuid,
-            size,
-            block_size,
-            flags: ExportFlags(flags),
+    (text(), uuid(), geometry(), any::<bool>(), any::<bool>()).prop_map(
+        |(name, uuid, geometry, held, shared)| {
+            let geometry = Geometry { discard: false, rotational: false, ..geometry };
+            ExportInfo { name, uuid, geometry, held, shared }
         },
     )
 }
@@ -132,9 +132,10 @@ fn connect() -> impl Strategy<Value = Control> {
 fn accept() -> impl Strategy<Value = Control> {
     let names = (uuid(), uuid(), uuid());
     let addresses = (any::<u64>(), own_cookie(), channel());
-    let disk = (any::<u64>(), block_size(), 0..32u32);
-    (names, addresses, rings(), sizes(), 256..=1u32 << 20, disk).prop_map(
-        |(names, addresses, rings, sizes, damq_pages, (size, block_size, flags))| {
+    let options = (any::<bool>(), any::<bool>());
+    (names, addresses, rings(), sizes(), 256..=1u32 << 20, geometry(), options).prop_map(
+        |(names, addresses, rings, sizes, damq_pages, mut geometry, (checksum, stages))| {
+            geometry.size -= geometry.size % u64::from(geometry.block_size);
             let (target, boot, export) = names;
             let (attempt, cookie, channel) = addresses;
             let (queue_size, frame_len, keep_alive_ms) = sizes;
@@ -143,15 +144,15 @@ fn accept() -> impl Strategy<Value = Control> {
                 target,
                 boot,
                 export,
-                size: size - size % u64::from(block_size),
+                geometry,
                 cookie,
                 channel,
                 queue_size,
                 rings,
                 frame_len,
                 damq_pages,
-                block_size,
-                flags: AcceptFlags(flags),
+                checksum,
+                stages,
                 keep_alive_ms,
             })
         },

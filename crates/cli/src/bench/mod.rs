@@ -16,7 +16,7 @@ use tyche_block::Geometry;
 use tyche_engine::{HostOptions, InlineHost, discover};
 use tyche_numa::Placement;
 use tyche_proto::ExportId;
-use tyche_proto::wire::{ExportFlags, Name};
+use tyche_proto::wire::Name;
 use tyche_session::{End, log_warnings};
 use uuid::Uuid;
 
@@ -234,7 +234,7 @@ fn may_write(args: &BenchArgs) -> Result<()> {
     let (ethertype, host) = (session.link.ethertype, session.host()?);
     let found = discover(links, ethertype, host, name, LOOK).found;
     let mut offered = found.iter().flat_map(|it| &it.offer.exports).filter(|it| wanted.names(it));
-    if offered.any(|it| !it.flags.contains(ExportFlags::SHARED)) {
+    if offered.any(|it| !it.shared) {
         let message = format!(
             "export `{export}` has one writer at a time, and {} jobs would be as many: use \
              --jobs 1 and more --iodepth, or serve it with `shared = true`",

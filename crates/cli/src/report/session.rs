@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tyche_block::Geometry;
 use tyche_engine::{HostReport, LatencyFigures};
 use tyche_proto::{ExportState, PathReport};
 use uuid::Uuid;
@@ -164,16 +165,11 @@ pub struct DiskReport {
 
 impl From<ExportState> for DiskReport {
     fn from(export: ExportState) -> Self {
-        Self {
-            target: export.target,
-            uuid: export.uuid,
-            size: export.size,
-            block_size: export.block_size.into(),
-            read_only: export.read_only,
-            write_cache: export.write_cache,
-            discard: export.discard,
-            rotational: export.rotational,
-        }
+        let ExportState { target, uuid, geometry, boot: _ } = export;
+        // Each field is named, so that none is forgotten.
+        let Geometry { size, block_size, read_only, write_cache, discard, rotational } = geometry;
+        let block_size = block_size.into();
+        Self { target, uuid, size, block_size, read_only, write_cache, discard, rotational }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tyche_conformance::{Mac, Result, Subject};
-use tyche_proto::wire::{Command, Name, Opcode, PAGE_LEN, Status, Uuid};
+use tyche_proto::wire::{Command, Geometry, Name, Opcode, PAGE_LEN, Status, Uuid};
 use tyche_proto::{
     Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing,
     Registry, Rules, TargetConfig,
@@ -41,12 +41,12 @@ fn export(number: u128, name: &str) -> ExportConfig {
         name: Name::new(name).unwrap(),
         uuid: Uuid::from_u128(0xc0f0 + number),
         boot: Uuid::from_u128(1),
-        size: SIZE as u64,
-        block_size: 512,
-        read_only: name == "conf-ro",
-        write_cache: name == "conf-mem",
-        discard: true,
-        rotational: false,
+        geometry: Geometry {
+            read_only: name == "conf-ro",
+            write_cache: name == "conf-mem",
+            discard: true,
+            ..Geometry::new(SIZE as u64, 512)
+        },
         shared: false,
         hosts: if name == "conf-hidden" { vec![Uuid::from_u128(1)] } else { Vec::new() },
     }

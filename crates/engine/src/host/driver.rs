@@ -19,7 +19,7 @@ use super::{
     HostLink, HostOptions, HostReport, LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
 };
 use crate::clock::Clock;
-use crate::conversion::{geometry, operation, result};
+use crate::conversion::{operation, result};
 use crate::placed::{self, LinkNodes, Residence, SessionNodes};
 use crate::port::Port;
 use crate::ports::Ports;
@@ -176,7 +176,7 @@ impl<R: Rules> Driver<R> {
 
     /// The disk, once connected, or if the former session knew it.
     pub(super) fn geometry(&self) -> Option<Geometry> {
-        self.session.export().map(|export| geometry(&export))
+        self.session.export().map(|export| export.geometry)
     }
 
     /// The reason why the last attempt to connect failed.

@@ -85,7 +85,7 @@ impl State {
 mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
-    use tyche_proto::wire::Uuid;
+    use tyche_proto::wire::{Geometry, Uuid};
     use tyche_proto::{ExportState, Failure, Problem};
 
     use super::*;
@@ -95,12 +95,7 @@ mod tests {
         Notice::Connected(ExportState {
             target: uuid,
             uuid,
-            size: 4096,
-            block_size: 512,
-            read_only: false,
-            write_cache: false,
-            discard: false,
-            rotational: false,
+            geometry: Geometry::new(4096, 512),
             boot: uuid,
         })
     }

@@ -54,7 +54,7 @@ impl Admissions {
     /// Gives an export a new generation if it has lost more than the present one accounts for. A
     /// caller that has counted fewer losses than another gets the newest one.
     fn renew(&mut self, export: usize, losses: u64) -> Uuid {
-        let has_cache = self.registry.export(export).write_cache;
+        let has_cache = self.registry.export(export).geometry.write_cache;
         self.renew_after(export, losses, if has_cache { Loss::Cache } else { Loss::Content })
     }
 
@@ -148,7 +148,7 @@ impl Exports {
         let registry = &mut self.lock().registry;
         // Read with the lock held: of two concurrent resizes, hosts are told the larger size last.
         let size = store.geometry().size;
-        if registry.export(export).size != size {
+        if registry.export(export).geometry.size != size {
             registry.resize(export, size);
             notify(Event::Resized(size));
         }
@@ -216,7 +216,7 @@ impl Deref for Locked<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tyche_proto::wire::Name;
+    use tyche_proto::wire::{Geometry, Name};
     use tyche_proto::{BatchPolicy, ExportConfig, TargetConfig};
 
     use super::*;
@@ -235,12 +235,7 @@ mod tests {
             name,
             uuid: Uuid::nil(),
             boot: Uuid::nil(),
-            size: 512,
-            block_size: 512,
-            read_only: false,
-            write_cache: true,
-            discard: false,
-            rotational: false,
+            geometry: Geometry { write_cache: true, ..Geometry::new(512, 512) },
             shared: false,
             hosts: Vec::new(),
         });

@@ -23,7 +23,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tyche_block::Geometry;
 use tyche_link::{Link, Share};
 use tyche_numa::Placement;
 use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
@@ -58,18 +57,11 @@ pub struct TargetExport {
 
 impl TargetExport {
     fn config(&self) -> ExportConfig {
-        let Geometry { size, block_size, read_only, write_cache, discard, rotational } =
-            self.store.geometry();
         ExportConfig {
             name: self.name,
             uuid: self.uuid,
             boot: self.generation,
-            size,
-            block_size,
-            read_only,
-            write_cache,
-            discard,
-            rotational,
+            geometry: self.store.geometry(),
             shared: self.shared,
             hosts: self.hosts.clone(),
         }

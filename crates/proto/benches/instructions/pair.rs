@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use tyche_proto::wire::{
-    ChannelId, CommandFlags, ETHERTYPE, Encoder, HEAD_LEN, Mac, Name, Opcode, PAGE_LEN, Status,
-    Tag, Uuid,
+    ChannelId, CommandFlags, ETHERTYPE, Encoder, Geometry, HEAD_LEN, Mac, Name, Opcode, PAGE_LEN,
+    Status, Tag, Uuid,
 };
 use tyche_proto::{
     Action, BatchPolicy, ChannelChoice, ExportConfig, ExportId, Instant, Listener, ListenerConfig,
@@ -255,12 +255,7 @@ impl Target {
             name: name("disk"),
             uuid: Uuid::from_u128(4),
             boot: Uuid::from_u128(5),
-            size: DISK,
-            block_size: 512,
-            read_only: false,
-            write_cache: false,
-            discard: true,
-            rotational: false,
+            geometry: Geometry { discard: true, ..Geometry::new(DISK, 512) },
             shared: false,
             hosts: Vec::new(),
         });

@@ -226,7 +226,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::time::Duration;
 
-    use tyche_wire::{Accept, AcceptFlags, Body, Cookie, Header, Mac, PacketNumber, Uuid};
+    use tyche_wire::{Accept, Body, Cookie, Geometry, Header, Mac, PacketNumber, Uuid};
 
     use super::*;
     use crate::admission::Grant;
@@ -256,15 +256,15 @@ mod tests {
             target: Uuid::nil(),
             boot: Uuid::nil(),
             export: Uuid::nil(),
-            size: 1 << 20,
+            geometry: Geometry::new(1 << 20, 512),
             cookie: Cookie(1),
             channel,
             queue_size: 8,
             rings: [256; 2],
             frame_len: 1514,
             damq_pages: 256,
-            block_size: 512,
-            flags: AcceptFlags::NONE,
+            checksum: false,
+            stages: false,
             keep_alive_ms: 60_000,
         };
         let grant = Grant { export: 0, writer: true, queue_size: 8, damq_pages: 256 };

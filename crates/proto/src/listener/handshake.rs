@@ -1,8 +1,8 @@
 //! Discovery, probes, Connects and fences: the work of a listener beside its channels.
 
 use tyche_wire::{
-    Accept, ChannelId, Connect, ConnectFlags, Control, Discover, Fence, Fenced, Flags, Header,
-    Hello, Mac, Offer, RECORDS_MAX, Reason, Reject, Rejection, Text, Versions,
+    Accept, ChannelId, Connect, ConnectFlags, Control, Discover, Fence, Fenced, Flags, Geometry,
+    Header, Hello, Mac, Offer, RECORDS_MAX, Reason, Reject, Rejection, Text, Versions,
 };
 
 use super::gate::Question;
@@ -229,15 +229,16 @@ impl<R: Rules> Listener<R> {
             target: self.identity,
             boot: export.boot,
             export: export.uuid,
-            size: export.size,
+            // A session that may only read has a read-only disk, whatever the export is.
+            geometry: Geometry { read_only: !grant.writer, ..export.geometry },
             cookie,
             channel,
             queue_size: grant.queue_size,
             rings: self.config.rings,
             frame_len: connect.frame_len.min(self.config.frame_len_max as u32),
             damq_pages: grant.damq_pages,
-            block_size: export.block_size,
-            flags: export.accept_flags(grant.writer, checksum, stages),
+            checksum,
+            stages,
             keep_alive_ms: connect.keep_alive_ms,
         };
         let config = ChannelConfig {

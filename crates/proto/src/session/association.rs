@@ -129,7 +129,7 @@ impl Association {
             lines,
             known: Mutex::new(Known { export: former, boots, first: 1, lost: None, failure: None }),
             is_lost: AtomicBool::new(false),
-            size: AtomicU64::new(former.map_or(0, |export| export.size)),
+            size: AtomicU64::new(former.map_or(0, |export| export.geometry.size)),
             is_connected: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         })
@@ -216,7 +216,7 @@ impl Seat {
     pub(crate) fn resize(&self, size: u64) -> bool {
         let mut known = self.association.known();
         if let Some(export) = &mut known.export {
-            export.size = size;
+            export.geometry.size = size;
         }
         self.association.size.swap(size, Ordering::AcqRel) != size
     }
@@ -231,7 +231,7 @@ impl Seat {
         let epoch = {
             let mut known = self.association.known();
             known.export = Some(export);
-            self.association.size.store(export.size, Ordering::Release);
+            self.association.size.store(export.geometry.size, Ordering::Release);
             known.epoch(export.boot)
         };
         self.association.is_connected.store(true, Ordering::Release);
@@ -348,6 +348,8 @@ mod models;
 
 #[cfg(test)]
 mod tests {
+    use tyche_wire::Geometry;
+
     use super::*;
 
     const SIZE: u64 = 4096;
@@ -356,12 +358,7 @@ mod tests {
         ExportState {
             target: Uuid::nil(),
             uuid: Uuid::nil(),
-            size: SIZE,
-            block_size: 512,
-            read_only: false,
-            write_cache: true,
-            discard: false,
-            rotational: false,
+            geometry: Geometry { write_cache: true, ..Geometry::new(SIZE, 512) },
             boot: Uuid::from_u128(boot),
         }
     }
@@ -489,6 +486,7 @@ mod tests {
         let [one, other] = queues();
         assert!(one.resize(SIZE * 2));
         assert!(!other.resize(SIZE * 2));
-        assert_eq!((other.size(), other.export().map(|it| it.size)), (SIZE * 2, Some(SIZE * 2)));
+        let known = other.export().map(|export| export.geometry.size);
+        assert_eq!((other.size(), known), (SIZE * 2, Some(SIZE * 2)));
     }
 }

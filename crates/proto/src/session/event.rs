@@ -1,6 +1,6 @@
 //! Events of a session, and its knowledge of the export.
 
-use tyche_wire::{Echo, Mac, Reason, Rejection, Status, Uuid, Versions};
+use tyche_wire::{Echo, Geometry, Mac, Reason, Rejection, Status, Uuid, Versions};
 
 use super::{OfferedBy, Problem};
 use crate::operation::OpId;
@@ -12,18 +12,9 @@ pub struct ExportState {
     pub target: Uuid,
     /// Identity of the export.
     pub uuid: Uuid,
-    /// Bytes.
-    pub size: u64,
-    /// 512 or 4096.
-    pub block_size: u32,
-    /// Writes are refused, by the target or because the session is configured so.
-    pub read_only: bool,
-    /// Completed writes may be volatile until the next flush.
-    pub write_cache: bool,
-    /// Discard is supported.
-    pub discard: bool,
-    /// Seeks take time: the data are on disks that turn.
-    pub rotational: bool,
+    /// The disk, as the session has it: read-only because the export is, or because the session is
+    /// configured so.
+    pub geometry: Geometry,
     /// Generation of the export: completed writes survive without a flush while it stays the same.
     pub boot: Uuid,
 }

@@ -4,7 +4,7 @@
 //! after the target has confirmed the fence. A lost channel is opened again for as long as the
 //! session lives.
 
-use tyche_wire::{Accept, AcceptFlags, Greeting, Mac, Offer, Reason, Reject, Rejection, Tag, Uuid};
+use tyche_wire::{Accept, Greeting, Mac, Offer, Reason, Reject, Rejection, Tag, Uuid};
 
 use super::detector;
 use super::path::Path;
@@ -98,36 +98,31 @@ impl<R: Rules> Session<R> {
                 self.lose(other, Problem::Outdated);
             }
         }
-        let flag = |flag| accept.flags.contains(flag);
         let size_before = self.seat.size();
         let state = ExportState {
             target: accept.target,
             uuid: accept.export,
-            size: accept.size,
-            block_size: accept.block_size,
-            read_only: flag(AcceptFlags::READ_ONLY),
-            write_cache: flag(AcceptFlags::WRITE_CACHE),
-            discard: flag(AcceptFlags::DISCARD),
-            rotational: flag(AcceptFlags::ROTATIONAL),
+            geometry: accept.geometry,
             boot: accept.boot,
         };
+        let disk = state.geometry;
         if let Some(before) = self.export {
-            if before.uuid != state.uuid || before.block_size != state.block_size {
+            if before.uuid != state.uuid || before.geometry.block_size != disk.block_size {
                 return self.fail(Failure::ExportChanged);
             }
             match Loss::between(before.boot, state.boot) {
-                Some(Loss::Cache) if before.write_cache => self.lose_cache(before.boot),
+                Some(Loss::Cache) if before.geometry.write_cache => self.lose_cache(before.boot),
                 // No flush could report the loss.
-                Some(_) if !before.read_only => return self.fail(Failure::WritesLost),
+                Some(_) if !before.geometry.read_only => return self.fail(Failure::WritesLost),
                 _ => {}
             }
-            if size_before != state.size {
-                self.events.push_back(SessionEvent::Resized(state.size));
+            if size_before != disk.size {
+                self.events.push_back(SessionEvent::Resized(disk.size));
             }
         }
         self.export = Some(state);
         self.seat.connect(state);
-        self.quest.settle(state.read_only);
+        self.quest.settle(disk.read_only);
         self.note_former();
         let joined = &self.paths.all()[path];
         self.events.push_back(SessionEvent::Joined(joined.port, joined.peer));

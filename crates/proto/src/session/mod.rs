@@ -49,8 +49,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Body, ChannelId, Checksums, Content, Control, Cookie, Echo, Event, Fate, Flags, Greeting,
-    HEAD_LEN, Header, Kind, Mac, Reject, Status,
+    Body, ChannelId, Checksums, Content, Control, Cookie, Echo, Event, Fate, Flags, Geometry,
+    Greeting, HEAD_LEN, Header, Kind, Mac, Reject, Status,
 };
 
 pub use association::{Association, QUEUES_MAX, Seat};
@@ -166,7 +166,7 @@ impl<R: Rules> Session<R> {
         assert!(config.channels > 0, "a session without channels");
         let export = seat.export();
         let former = export.map(|export| Former { device: config.device, export });
-        let known = export.map(|known| (known.target, known.uuid, known.read_only));
+        let known = export.map(|known| (known.target, known.uuid, known.geometry.read_only));
         Self {
             state: if former.is_some() { State::Lost(now) } else { State::New },
             paths: Paths::new(now, (config.session, seat.queue()), ports, random),
@@ -194,7 +194,9 @@ impl<R: Rules> Session<R> {
 
     /// The export, once connected; from the beginning if the session takes over a device.
     pub fn export(&self) -> Option<ExportState> {
-        self.export.map(|export| ExportState { size: self.seat.size(), ..export })
+        let export = self.export?;
+        let geometry = Geometry { size: self.seat.size(), ..export.geometry };
+        Some(ExportState { geometry, ..export })
     }
 
     /// The state to keep for the next session of the device.

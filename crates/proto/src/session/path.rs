@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, FRAME_LEN_MIN,
-    Flags, Header, Hello, Kind, Mac, PAGE_LEN, REQUEST_LEN_MAX, Reject, Rejection, Reset, Ticket,
-    Uuid,
+    Accept, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, FRAME_LEN_MIN, Flags,
+    Header, Hello, Kind, Mac, PAGE_LEN, REQUEST_LEN_MAX, Reject, Rejection, Reset, Ticket, Uuid,
 };
 
 use super::config::SessionConfig;
@@ -359,13 +358,12 @@ impl<R: Rules> Path<R> {
         session: &SessionConfig,
     ) -> Result<PathEvent, Reject> {
         let State::Connecting { connect, .. } = &self.state else { return Err(Reject::Unexpected) };
-        let stages = accept.flags.contains(AcceptFlags::STAGES);
         let fits = accept.export == connect.export
             && accept.queue_size <= connect.queue_size
             && accept.frame_len <= connect.frame_len
             // A target grants room for at least one request.
             && accept.damq_pages <= connect.damq_pages.max(DAMQ_PAGES_LEAST)
-            && (!stages || connect.flags.contains(ConnectFlags::STAGES));
+            && (!accept.stages || connect.flags.contains(ConnectFlags::STAGES));
         if !fits {
             return Err(Reject::Unexpected);
         }
@@ -377,8 +375,8 @@ impl<R: Rules> Path<R> {
             rx_rings: connect.rings,
             tx_rings: accept.rings,
             keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
-            checksum: accept.flags.contains(AcceptFlags::CHECKSUM),
-            stages,
+            checksum: accept.checksum,
+            stages: accept.stages,
             batch: session.batch,
         };
         let mut initiator = Initiator::new(config, accept.queue_size, accept.damq_pages, now);

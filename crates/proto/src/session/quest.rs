@@ -5,7 +5,7 @@
 //! only for that target and that export.
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Discover, ExportFlags, ExportInfo, Name, Offer, Uuid, Versions};
+use tyche_wire::{Discover, ExportInfo, Name, Offer, Uuid, Versions};
 
 /// The export wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl Quest {
             return Heard::Nothing;
         };
         let by = OfferedBy { target: offer.target, name: offer.name };
-        let read_only = read_only || export.flags.contains(ExportFlags::READ_ONLY);
+        let read_only = read_only || export.geometry.read_only;
         let aim = Aim { target: offer.target, export: export.uuid, read_only };
         if let Some(known) = self.aim {
             return match () {
@@ -198,6 +198,8 @@ impl Quest {
 
 #[cfg(test)]
 mod tests {
+    use tyche_wire::Geometry;
+
     use super::*;
 
     fn name(text: &str) -> Name {
@@ -212,9 +214,9 @@ mod tests {
         let info = |&(text, n): &(&str, u128)| ExportInfo {
             name: name(text),
             uuid: uuid(n),
-            size: 4096,
-            block_size: 512,
-            flags: ExportFlags::NONE,
+            geometry: Geometry::new(4096, 512),
+            held: false,
+            shared: false,
         };
         let exports: ArrayVec<_, _> = exports.iter().map(info).collect();
         Offer {

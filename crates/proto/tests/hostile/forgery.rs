@@ -2,11 +2,11 @@
 
 use tyche_proto::Outgoing;
 use tyche_proto::wire::{
-    Accept, Ack, ChannelId, Command, CommandFlags, Completion, Connect, ConnectFlags, Content,
-    Control, Cookie, Data, Discover, Echo, Entry, Event, ExportFlags, ExportInfo, Fate, Fence,
-    Fenced, Flags, Header, Hello, Kind, Mac, Name, Offer, Opcode, Outcome, PacketNumber, Position,
-    REQUEST_LEN_MAX, Reason, Rejection, Reset, Ring, Status, Tag, Text, Ticket, Times, Uuid,
-    Versions,
+    Accept, AcceptFlags, Ack, ChannelId, Command, CommandFlags, Completion, Connect, ConnectFlags,
+    Content, Control, Cookie, Data, Discover, Echo, Entry, Event, ExportFlags, ExportInfo, Fate,
+    Fence, Fenced, Flags, Header, Hello, Kind, Mac, Name, Offer, Opcode, Outcome, PacketNumber,
+    Position, REQUEST_LEN_MAX, Reason, Rejection, Reset, Ring, Status, Tag, Text, Ticket, Times,
+    Uuid, Versions,
 };
 
 use super::adversary::{Adversary, SLOTS, Way, sources};
@@ -166,12 +166,15 @@ fn to_host(adversary: &Adversary, bytes: &mut Bytes<'_>) -> Option<(Control, boo
 }
 
 fn offer(adversary: &Adversary, bytes: &mut Bytes<'_>) -> Offer {
+    let export = uuid(bytes, EXPORT);
+    let (size, block_size) = (bytes.pick(&[0, 1 << 20, u64::MAX]), bytes.pick(&[512, 4096]));
+    let flags = ExportFlags(bytes.u8().into());
     let export = ExportInfo {
         name: name("disk"),
-        uuid: uuid(bytes, EXPORT),
-        size: bytes.pick(&[0, 1 << 20, u64::MAX]),
-        block_size: bytes.pick(&[512, 4096]),
-        flags: ExportFlags(u32::from(bytes.u8() & 0xf)),
+        uuid: export,
+        geometry: flags.geometry(size, block_size),
+        held: flags.contains(ExportFlags::HELD),
+        shared: flags.contains(ExportFlags::SHARED),
     };
     Offer {
         nonce: adversary.nonce,
@@ -208,11 +211,14 @@ fn accept(heard: Accept, adversary: &Adversary, bytes: &mut Bytes<'_>) -> Accept
         accept.keep_alive_ms = bytes.pick(&[100, 1000, 60_000]);
     }
     if which & 32 != 0 {
-        accept.size = bytes.pick(&[0, 4096, !4095]);
-        accept.block_size = bytes.pick(&[512, 4096]);
+        accept.geometry.size = bytes.pick(&[0, 4096, !4095]);
+        accept.geometry.block_size = bytes.pick(&[512, 4096]);
     }
     if which & 64 != 0 {
-        accept.flags.0 = u32::from(bytes.u8() & 0x3f);
+        let flags = AcceptFlags(bytes.u8().into());
+        accept.geometry = flags.geometry(accept.geometry.size, accept.geometry.block_size);
+        accept.checksum = flags.contains(AcceptFlags::CHECKSUM);
+        accept.stages = flags.contains(AcceptFlags::STAGES);
     }
     if which & 128 != 0 {
         accept.export = uuid(bytes, EXPORT);

@@ -220,7 +220,7 @@ fn gets_through<R: Rules>(world: &mut World<R>, read_only: bool) -> bool {
         if asked.is_none() && world.host.pending() == 0 {
             // Whoever forges an offer can make it a device that only reads.
             let export = world.host.session.export();
-            let read_only = read_only || export.is_some_and(|export| export.read_only);
+            let read_only = read_only || export.is_some_and(|export| export.geometry.read_only);
             let opcode = if read_only { Opcode::Read } else { Opcode::Write };
             let operation = Operation { opcode, flags: CommandFlags::NONE, offset: 0, len: 4096 };
             world.host.submit(world.now, operation, &mut world.ledger);

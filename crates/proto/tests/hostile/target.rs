@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use tyche_proto::wire::{
-    Accept, AcceptFlags, ChannelId, Command, Control, Event, Mac, Name, Opcode, PAGE_LEN,
-    PART_UNIT, Status, Tag, Uuid,
+    Accept, ChannelId, Command, Control, Event, Geometry, Mac, Name, Opcode, PAGE_LEN, PART_UNIT,
+    Status, Tag, Uuid,
 };
 use tyche_proto::{
     Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing,
@@ -95,12 +95,7 @@ impl<R: Rules> Target<R> {
             name: name("disk"),
             uuid: EXPORT,
             boot: Uuid::from_u128(5),
-            size: content::DISK,
-            block_size: 512,
-            read_only: false,
-            write_cache,
-            discard: true,
-            rotational: false,
+            geometry: Geometry { write_cache, discard: true, ..Geometry::new(content::DISK, 512) },
             shared,
             hosts: Vec::new(),
         });
@@ -193,7 +188,7 @@ impl<R: Rules> Target<R> {
                     let new = Channel {
                         slots: (0..queue_size).map(|_| Slot::default()).collect(),
                         owners: vec![None; damq_pages as usize],
-                        writer: !accept.flags.contains(AcceptFlags::READ_ONLY),
+                        writer: !accept.geometry.read_only,
                         is_good: ledger.attempts.contains(&accept.attempt),
                     };
                     let before = self.channels.insert((link, channel), new);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use tyche_proto::wire::{Entry, Header, Mac, Name, Uuid};
+use tyche_proto::wire::{Entry, Geometry, Header, Mac, Name, Uuid};
 use tyche_proto::{
     BatchPolicy, ChannelChoice, ExportConfig, ExportId, Instant, Listener, ListenerConfig,
     Outgoing, PortConfig, Registry, Session, SessionConfig, TargetConfig, TargetId,
@@ -71,12 +71,7 @@ pub fn registry_of(shared: bool) -> Registry {
         name: name("disk"),
         uuid: Uuid::from_u128(4),
         boot: Uuid::nil(),
-        size: 1 << 20,
-        block_size: 512,
-        read_only: false,
-        write_cache: false,
-        discard: false,
-        rotational: true,
+        geometry: Geometry { rotational: true, ..Geometry::new(1 << 20, 512) },
         shared,
         hosts: Vec::new(),
     });

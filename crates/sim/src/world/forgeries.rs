@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tyche_proto::{Outgoing, Rules};
 use tyche_wire::{
-    Accept, AcceptFlags, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Discover,
-    Fence, Flags, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reason, Rejection, Reset, Tag, Text,
+    Accept, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Discover, Fence, Flags,
+    Geometry, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reason, Rejection, Reset, Tag, Text,
     Ticket, Versions,
 };
 
@@ -329,15 +329,15 @@ fn accept(connect: &Connect, attempt: u64, random: u64) -> Accept {
         target: connect.target,
         boot: uuid(9, random),
         export: connect.export,
-        size: 1 << 20,
+        geometry: Geometry::new(1 << 20, 512),
         cookie: Cookie(random),
         channel: ChannelId(random as u16 & 3),
         queue_size: connect.queue_size,
         rings: connect.rings,
         frame_len: connect.frame_len,
         damq_pages: connect.damq_pages.max(256),
-        block_size: 512,
-        flags: AcceptFlags::NONE,
+        checksum: false,
+        stages: false,
         keep_alive_ms: connect.keep_alive_ms,
     }
 }

@@ -216,7 +216,7 @@ impl<R: Rules> World<R> {
             return Ok(false);
         }
         let Some(export) = running.session.export() else { return Ok(false) };
-        let (size, block) = (export.size, u64::from(export.block_size));
+        let (size, block) = (export.geometry.size, u64::from(export.geometry.block_size));
         let operation = host.draw(size, block);
         self.allowance -= 1;
         self.submit(index, operation)?;

@@ -12,7 +12,7 @@ use tyche_proto::{
     PortConfig, Registry, Rules, Session, SessionConfig, SessionEvent, TargetConfig, TargetId,
 };
 use tyche_wire::{
-    AcceptFlags, Body, ChannelId, Checksums, CommandFlags, ConnectFlags, Control, HEAD_LEN, Header,
+    Body, ChannelId, Checksums, CommandFlags, ConnectFlags, Control, Geometry, HEAD_LEN, Header,
     Kind, Mac, Name, Opcode, Status, Uuid,
 };
 
@@ -40,14 +40,6 @@ const RINGS: [u16; 2] = [64, 64];
 /// Flags of a Connect, except RESUME.
 const CONNECT_FLAGS: [ConnectFlags; 3] =
     [ConnectFlags::READ_ONLY, ConnectFlags::CHECKSUM, ConnectFlags::STAGES];
-/// Flags of an Accept, except READ_ONLY.
-const ACCEPT_FLAGS: [AcceptFlags; 5] = [
-    AcceptFlags::CHECKSUM,
-    AcceptFlags::WRITE_CACHE,
-    AcceptFlags::DISCARD,
-    AcceptFlags::STAGES,
-    AcceptFlags::ROTATIONAL,
-];
 
 /// An event of the stranger and its guest.
 #[derive(Clone, Copy, Debug)]
@@ -105,12 +97,7 @@ impl<R: Rules> Stranger<R> {
             name: if plan.namesake { export_name(0) } else { name("another") },
             uuid: EXPORT,
             boot: uuid(5, 0),
-            size: DISK_LEN,
-            block_size: 512,
-            read_only: false,
-            write_cache: false,
-            discard: false,
-            rotational: false,
+            geometry: Geometry::new(DISK_LEN, 512),
             shared: false,
             hosts: Vec::new(),
         });
@@ -375,8 +362,7 @@ pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, u64)> {
         return None;
     };
     let attempt = accept.attempt;
-    let others = ACCEPT_FLAGS.into_iter().filter(|flag| accept.flags.contains(*flag));
-    accept.flags = others.fold(AcceptFlags::NONE, |flags, flag| flags | flag);
+    accept.geometry.read_only = false;
     Some((Delivery { to: *to, frame: again(frame, header, Control::Accept(accept)) }, attempt))
 }
 

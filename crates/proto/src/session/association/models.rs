@@ -147,7 +147,7 @@ fn the_size_is_the_same_wherever_it_is_asked_for() {
                 one.resize(8192);
             },
             |other| other.connect(export(2)),
-            |one, _| assert_eq!(one.export().map(|export| export.size), Some(one.size())),
+            |one, _| assert_eq!(one.export().map(|export| export.geometry.size), Some(one.size())),
         );
     });
 }

@@ -1,4 +1,4 @@
-use tyche_wire::{Accept, AcceptFlags, Connect, ConnectFlags, Content, Flags, Kind, Name};
+use tyche_wire::{Accept, Connect, ConnectFlags, Content, Flags, Geometry, Kind, Name};
 
 use super::*;
 use crate::batching::BatchPolicy;
@@ -111,15 +111,15 @@ fn accept(connect: &Connect) -> Accept {
         target: TARGET,
         boot: Uuid::nil(),
         export: connect.export,
-        size: 1 << 20,
+        geometry: Geometry::new(1 << 20, 512),
         cookie: connect.cookie,
         channel: connect.channel,
         queue_size: connect.queue_size,
         rings: connect.rings,
         frame_len: connect.frame_len,
         damq_pages: connect.damq_pages,
-        block_size: 512,
-        flags: AcceptFlags::NONE,
+        checksum: false,
+        stages: false,
         keep_alive_ms: connect.keep_alive_ms,
     }
 }
