@@ -18,7 +18,7 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::time::Duration;
 
-use tyche_block::{Completion, Errno, Extent, Operation, Request};
+use tyche_block::{Completion, Errno, Extent, Geometry, Operation, Request};
 
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Refused, Why};
@@ -190,15 +190,10 @@ pub unsafe extern "C" fn tyche_get_geometry(
     if geometry.is_null() {
         return -libc::EINVAL;
     }
-    let it = handle.volume.geometry();
-    let answer = tyche_geometry {
-        size: it.size,
-        block_size: it.block_size,
-        read_only: it.read_only,
-        write_cache: it.write_cache,
-        discard: it.discard,
-        rotational: it.rotational,
-    };
+    // Each field is named, so that none is forgotten.
+    let Geometry { size, block_size, read_only, write_cache, discard, rotational } =
+        handle.volume.geometry();
+    let answer = tyche_geometry { size, block_size, read_only, write_cache, discard, rotational };
     // SAFETY: not null, and writable as the header demands.
     unsafe { geometry.write(answer) };
     0
