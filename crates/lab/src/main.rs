@@ -2,22 +2,24 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod demo;
 mod fault;
 mod floor;
 mod handover;
 mod sim;
+mod stages;
 mod wrapped;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing::Level;
-use tyche_cli::bench::BenchArgs;
 use tyche_cli::{ConnectArgs, DiscoverArgs, ServeArgs};
 use tyche_console::error::Result;
 use tyche_console::output::Format;
 
+use crate::bench::StagedBenchArgs;
 use crate::wrapped::Wrapped;
 
 /// The laboratory of Tyche: the protocol in a simulated world, all of it on this machine alone, the
@@ -41,7 +43,7 @@ enum Command {
     Serve(Wrapped<ServeArgs>),
     Connect(Wrapped<ConnectArgs>),
     Discover(Wrapped<DiscoverArgs>),
-    Bench(Wrapped<BenchArgs>),
+    Bench(Wrapped<StagedBenchArgs>),
 }
 
 impl Command {

@@ -48,11 +48,14 @@ fn a_canary_is_caught_and_an_unknown_one_is_an_error() {
 
 #[test]
 fn commands_with_links_have_the_options_of_wrappers_besides_their_own() {
-    for (command, about) in [("serve", "Export disks"), ("bench", "Measure an export")] {
+    let bench: &[&str] = &["--iodepth", "--stages", "--stages-svg"];
+    for (command, about, more) in
+        [("serve", "Export disks", &[][..]), ("bench", "Measure an export", bench)]
+    {
         let help = lab(&[command, "--help"]);
         let said = &help.stdout;
         assert!(said.starts_with(about), "{said}");
-        for option in ["--link", "--fault", "--hand-over"] {
+        for option in ["--link", "--fault", "--hand-over"].iter().chain(more) {
             assert!(said.contains(option), "{option}: {said}");
         }
     }

@@ -9,7 +9,6 @@ use tyche_block::{Completion, Extent, Operation, Request};
 use tyche_engine::{Histogram, InlineHost, Notice};
 use tyche_proto::NodeCounts;
 
-use super::stages::Breakdown;
 use crate::connect::SessionArgs;
 use crate::error::{Code, Error, Result};
 use crate::report::frames;
@@ -51,8 +50,6 @@ pub struct Shape {
     pub depth: u16,
     /// Reads in 100 requests.
     pub reads_of_100: u64,
-    /// Whether to measure the stages of requests.
-    pub(super) stages: bool,
 }
 
 impl Shape {
@@ -62,7 +59,7 @@ impl Shape {
             Pattern::Write | Pattern::Randwrite => 0,
             Pattern::Randrw => rwmix,
         };
-        Self { pattern, len, depth, reads_of_100, stages: false }
+        Self { pattern, len, depth, reads_of_100 }
     }
 }
 
@@ -86,8 +83,6 @@ impl Shared {
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) latencies_ns: Histogram,
-    /// Latency by stage, if the session measures it.
-    pub(super) stages: Option<Breakdown>,
     pub(super) elapsed: Duration,
     /// CPU time of the job's thread, which does everything itself.
     pub(super) cpu: Duration,
@@ -134,7 +129,6 @@ pub(super) struct Load<'a> {
     idle: Vec<(u64, Extent)>,
     done: Vec<Completion>,
     latencies_ns: Histogram,
-    stages: Option<Breakdown>,
     shared: &'a Shared,
 }
 
@@ -172,7 +166,6 @@ impl<'a> Load<'a> {
             idle,
             done: Vec::with_capacity(shape.depth.into()),
             latencies_ns: Histogram::new(),
-            stages: shape.stages.then(Breakdown::new),
             shared,
         })
     }
@@ -200,24 +193,24 @@ impl<'a> Load<'a> {
     }
 
     /// Warms up for `warm_up`, measures for `time`, and waits for the requests still in flight.
+    /// While it measures, `look` is called after each wait for answers.
     pub(super) fn measure(
         &mut self,
         host: &mut InlineHost,
         warm_up: Duration,
         time: Duration,
+        look: impl FnMut(&mut InlineHost),
     ) -> Result<Tally> {
         for (token, buffer) in std::mem::take(&mut self.idle) {
             self.submit(host, token, buffer)?;
         }
-        self.keep_going(host, warm_up)?;
+        self.keep_going(host, warm_up, |_| {})?;
         self.latencies_ns = Histogram::new();
-        self.stages = self.stages.as_ref().map(|_| Breakdown::new());
         let (before, cpu) = (host.report(), cpu_time());
-        let elapsed = self.keep_going(host, time)?;
+        let elapsed = self.keep_going(host, time, look)?;
         let (after, cpu) = (host.report(), cpu_time() - cpu);
         let tally = Tally {
             latencies_ns: self.latencies_ns.clone(),
-            stages: self.stages.clone(),
             elapsed,
             cpu,
             frames: frames(&after) - frames(&before),
@@ -232,14 +225,17 @@ impl<'a> Load<'a> {
     }
 
     /// Keeps `depth` requests in flight for `time`; returns how long it really was.
-    fn keep_going(&mut self, host: &mut InlineHost, time: Duration) -> Result<Duration> {
+    fn keep_going(
+        &mut self,
+        host: &mut InlineHost,
+        time: Duration,
+        mut look: impl FnMut(&mut InlineHost),
+    ) -> Result<Duration> {
         let start = Instant::now();
         let (mut now, mut heard) = (start, start);
         while now.duration_since(start) < time && !self.shared.is_stopped() {
             now = self.collect(host, &mut heard)?;
-            if let Some(stages) = &mut self.stages {
-                host.stage_times().for_each(|times| stages.add(&times));
-            }
+            look(host);
             let answered = self.done.len() as u64;
             // The vector is reused: nothing is allocated for requests.
             let mut done = std::mem::take(&mut self.done);

@@ -4,19 +4,15 @@ mod job;
 mod load;
 mod progress;
 mod result;
-mod stages;
 
-use std::fs::File;
-use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tyche_block::Geometry;
 use tyche_engine::{HostOptions, InlineHost, discover};
 use tyche_numa::Placement;
-use tyche_proto::ExportId;
 use tyche_proto::wire::Name;
+use tyche_proto::{ExportId, SessionConfig};
 use tyche_session::{End, log_warnings};
 use uuid::Uuid;
 
@@ -26,7 +22,7 @@ pub use self::load::{Pattern, Random, Shape, Shared, check_notices};
 use self::progress::Progress;
 pub use self::result::Measurement;
 use crate::connect::SessionArgs;
-use crate::error::{Code, Context, Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::output::{Format, bytes, show};
 use crate::report::Output;
 use crate::seconds::positive;
@@ -76,15 +72,6 @@ pub struct BenchArgs {
         value_parser = clap::value_parser!(u64).range(0..=100))]
     rwmix: u64,
 
-    /// Say in which stages the requests spend their time, at the host, on the wire and at the
-    /// target. Looking at the clock at every step costs a little itself.
-    #[arg(long)]
-    stages: bool,
-
-    /// Draw the stages as a bar into this file (SVG).
-    #[arg(long, value_name = "FILE", requires = "stages")]
-    stages_svg: Option<PathBuf>,
-
     /// How to print.
     #[arg(short, long, default_value_t)]
     pub output: Format,
@@ -98,10 +85,9 @@ fn size(text: &str) -> Result<u32, String> {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let mut bench = Bench::start(args)?;
-    let result = bench.load()?;
+    let result = Bench::start(args, |_| {})?.load()?;
     show(args.output, || Output::Bench(result.report()), || result.text());
-    bench.draw(&result)
+    Ok(())
 }
 
 /// Jobs that are connected to an export.
@@ -109,25 +95,15 @@ pub struct Bench {
     jobs: Jobs,
     shape: Shape,
     time: Duration,
-    /// The picture of the stages, if it is wanted: its title, where it goes, and the file.
-    picture: Option<(String, PathBuf, File)>,
 }
 
 impl Bench {
-    /// Connects the jobs.
+    /// Connects the jobs; `change` adjusts the configuration of each session.
     ///
     /// # Errors
     /// The arguments do not fit the export, or a job does not get to it.
-    pub fn start(args: &BenchArgs) -> Result<Self> {
-        // Created before the measurement, which a failure here would waste.
-        let create = |path: &PathBuf| {
-            let file = File::create(path);
-            let file = file.context(Code::Usage, format_args!("--stages-svg {}", path.display()));
-            file.map(|file| (args.title(), path.clone(), file))
-        };
-        let picture = args.stages_svg.as_ref().map(create).transpose()?;
-        let shape =
-            Shape { stages: args.stages, ..Shape::new(args.rw, args.bs, args.iodepth, args.rwmix) };
+    pub fn start(args: &BenchArgs, change: impl Fn(&mut SessionConfig)) -> Result<Self> {
+        let shape = Shape::new(args.rw, args.bs, args.iodepth, args.rwmix);
         let session = SessionArgs {
             queue_size: args.iodepth.max(args.session.queue_size),
             read_only: args.session.read_only || !args.rw.writes(),
@@ -140,7 +116,7 @@ impl Bench {
         let options = |_| {
             let (mut options, warnings) = session.options(Uuid::new_v4())?;
             log_warnings(&warnings);
-            options.session.stages = args.stages;
+            change(&mut options.session);
             // The same number of whole requests on each node.
             let nodes = options.placement.buffer_nodes().len().max(1);
             let arena_pages = pages * usize::from(args.iodepth).next_multiple_of(nodes);
@@ -150,7 +126,7 @@ impl Bench {
         let mut jobs = Jobs::start(&session, options)?;
         let geometries = jobs.each(jobs.count(), |host, _, _| Ok(host.geometry()), None)?;
         geometries.into_iter().try_for_each(|geometry| check_geometry(args, geometry))?;
-        Ok(Self { jobs, shape, time: Duration::from_secs_f64(args.runtime), picture })
+        Ok(Self { jobs, shape, time: Duration::from_secs_f64(args.runtime) })
     }
 
     /// The load of each job.
@@ -173,26 +149,29 @@ impl Bench {
     /// # Errors
     /// The target is lost, or a request fails.
     pub fn load(&mut self) -> Result<Measurement> {
-        let (shape, time, count) = (self.shape, self.time, self.jobs.count());
-        let load = move |host: &mut InlineHost, shared: &Shared, index| {
-            Load::new(host, shape, (index, count as u64), shared)?.measure(host, WARM_UP, time)
-        };
-        let mut progress = Progress::new(shape.len, WARM_UP + time);
-        let tallies = self.jobs.each(count, load, Some(&mut progress))?;
-        Ok(Measurement { shape, tallies })
+        Ok(self.load_with(|_, ()| {})?.0)
     }
 
-    /// Draws the stages of requests, if that was asked for.
+    /// As [`load`](Self::load). While a job measures, `look` is called after each wait for answers,
+    /// with the job's session; returns what it has made of each job's `T`, too.
     ///
     /// # Errors
-    /// The file can't be written.
-    pub fn draw(&mut self, result: &Measurement) -> Result<()> {
-        let (Some((title, path, file)), Some(stages)) = (&mut self.picture, result.stages()) else {
-            return Ok(());
+    /// The target is lost, or a request fails.
+    pub fn load_with<T: Default + Send + 'static>(
+        &mut self,
+        look: impl Fn(&mut InlineHost, &mut T) + Clone + Send + 'static,
+    ) -> Result<(Measurement, Vec<T>)> {
+        let (shape, time, count) = (self.shape, self.time, self.jobs.count());
+        let load = move |host: &mut InlineHost, shared: &Shared, index| {
+            let (mut load, mut seen) =
+                (Load::new(host, shape, (index, count as u64), shared)?, T::default());
+            let tally = load.measure(host, WARM_UP, time, |host| look(host, &mut seen))?;
+            Ok((tally, seen))
         };
-        let svg = stages::svg(title, &stages);
-        let doing = format_args!("cannot write {}", path.display());
-        file.write_all(svg.as_bytes()).context(Code::Other, doing)
+        let mut progress = Progress::new(shape.len, WARM_UP + time);
+        let results = self.jobs.each(count, load, Some(&mut progress))?;
+        let (tallies, seen) = results.into_iter().unzip();
+        Ok((Measurement { shape, tallies }, seen))
     }
 
     /// Has the first `count` jobs do other work with their sessions, at the same time.
@@ -205,14 +184,6 @@ impl Bench {
         work: impl Fn(&mut InlineHost, &Shared) -> Result<T> + Clone + Send + 'static,
     ) -> Result<Vec<T>> {
         self.jobs.each(count, move |host, shared, _| work(host, shared), None)
-    }
-}
-
-impl BenchArgs {
-    /// The title of the picture: the load.
-    fn title(&self) -> String {
-        let pattern = self.rw.to_possible_value().map_or(String::new(), |it| it.get_name().into());
-        format!("{pattern}, {} bytes, depth {}", self.bs, self.iodepth)
     }
 }
 

@@ -5,7 +5,6 @@ use tyche_engine::Histogram;
 use tyche_proto::NodeCounts;
 
 use super::load::{Shape, Tally};
-use super::stages::Breakdown;
 use crate::report::{BenchReport, TailFigures};
 
 /// The measurements of all jobs.
@@ -58,14 +57,6 @@ impl Measurement {
         }
     }
 
-    /// Latency by stage over all jobs' requests, if it was measured.
-    pub(super) fn stages(&self) -> Option<Breakdown> {
-        let mut all = self.tallies.iter().filter_map(|tally| tally.stages.as_ref());
-        let mut stages = all.next()?.clone();
-        all.for_each(|other| stages.merge(other));
-        Some(stages)
-    }
-
     /// The result of all jobs, for JSON output.
     pub fn report(&self) -> BenchReport {
         let (shape, latency, nodes) = (self.shape, self.latency(), self.nodes());
@@ -89,7 +80,6 @@ impl Measurement {
             requests_crossed: nodes.crossed,
             runtime_s: self.tallies.iter().map(|it| it.elapsed.as_secs_f64()).fold(0.0, f64::max),
             jobs: self.tallies.len() as u64,
-            stages: self.stages().map(|stages| stages.report()),
         }
     }
 
@@ -115,7 +105,7 @@ impl Measurement {
             text +=
                 &format!("placement: {stayed} requests stayed on their node, {crossed} crossed\n");
         }
-        text + &self.stages().as_ref().map_or(String::new(), Breakdown::text)
+        text
     }
 }
 
@@ -131,7 +121,6 @@ mod tests {
         (0..count).for_each(|_| latencies_ns.add(latency_ns));
         Tally {
             latencies_ns,
-            stages: None,
             elapsed: Duration::from_secs(2),
             cpu: Duration::from_secs(1),
             frames: 3 * count,

@@ -32,8 +32,6 @@ pub struct BenchReport {
     pub runtime_s: f64,
     /// Threads that sent requests: one for each queue of each job.
     pub jobs: u64,
-    /// Latency by stage; null without `--stages`.
-    pub stages: Option<BenchStages>,
 }
 
 /// Latency of requests in nanoseconds; quantiles to 3 %.
@@ -47,30 +45,4 @@ pub struct TailFigures {
     pub p99: u64,
     /// 99.9th percentile.
     pub p999: u64,
-}
-
-/// Latency of requests by stage.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct BenchStages {
-    /// Requests whose stages were measured; 0 if the target does not report its own.
-    pub requests: u64,
-    /// Mean of all stages together, in nanoseconds.
-    pub mean: f64,
-    /// The stages in their order.
-    pub rows: Vec<StageRow>,
-}
-
-/// One stage of all requests.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct StageRow {
-    /// Name of the stage.
-    pub stage: String,
-    /// Mean in nanoseconds.
-    pub mean: f64,
-    /// Median in nanoseconds.
-    pub p50: u64,
-    /// 99th percentile in nanoseconds.
-    pub p99: u64,
-    /// Share of the whole, 0 to 1.
-    pub share: f64,
 }

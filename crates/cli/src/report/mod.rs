@@ -10,7 +10,7 @@ mod output;
 mod session;
 mod target;
 
-pub use self::bench::{BenchReport, BenchStages, StageRow, TailFigures};
+pub use self::bench::{BenchReport, TailFigures};
 pub(crate) use self::link::Counters;
 pub use self::link::{LinkNuma, PortCounters, ProtocolCounters};
 pub use self::output::{

@@ -1,4 +1,4 @@
-//! `tyche bench --stages`: the stages add up to the whole time, and without the option nothing is
+//! `tyche-lab bench --stages`: the stages add up to the whole time, and without the option nothing is
 //! requested or reported.
 
 use std::fs;
@@ -20,6 +20,7 @@ fn measure(rig: &Rig, args: &[&str]) -> Value {
     let link = rig.cable.link(Side::Host);
     let fixed = ["bench", DISK, "--link", link, "--runtime", "0.5", "--stages"];
     let result = rig.ask(&[&fixed, args].concat());
+    assert_eq!(result["schema"], "tyche.stages/1");
     let rows = result["stages"]["rows"].as_array().unwrap();
     let sum: f64 = rows.iter().map(|row| row["mean"].as_f64().unwrap()).sum();
     let measured = result["lat_ns"]["mean"].as_f64().unwrap();

@@ -34,13 +34,13 @@ impl FloorArgs {
 }
 
 pub(crate) fn run(args: &FloorArgs) -> Result<()> {
-    let mut bench = Bench::start(&args.bench)?;
+    let mut bench = Bench::start(&args.bench, |_| {})?;
     let result = bench.load()?;
     let floor = Floor::find(&mut bench)?;
     let reached = Reached::by(&result);
     let output = || Output { bench: result.report(), floor: floor.report(reached) };
     show(args.output(), output, || result.text() + &floor.text(reached));
-    bench.draw(&result)
+    Ok(())
 }
 
 /// The rates of requests, to be held against the floor.

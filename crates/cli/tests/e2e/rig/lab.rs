@@ -11,7 +11,9 @@ use super::finish;
 /// Time limit for building it.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// Commands, and options of commands, that only the laboratory has.
-const ONLY_HERE: [&str; 3] = ["floor", "--fault", "--hand-over"];
+const ONLY_HERE: [&str; 4] = ["floor", "--fault", "--hand-over", "--stages"];
+/// Those of them whose output is the laboratory's own.
+const OWN_OUTPUT: [&str; 2] = ["floor", "--stages"];
 
 /// `tyche-lab`.
 pub(crate) static LAB: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -30,4 +32,9 @@ pub(crate) static LAB: LazyLock<PathBuf> = LazyLock::new(|| {
 pub(super) fn program(args: &[&str]) -> &'static Path {
     let is_only_here = |arg: &&str| ONLY_HERE.contains(&arg.split('=').next().unwrap_or(arg));
     if args.iter().any(is_only_here) { &LAB } else { Path::new(env!("CARGO_BIN_EXE_tyche")) }
+}
+
+/// Whether the output of a command with these arguments is in the published schema.
+pub(super) fn is_published(args: &[&str]) -> bool {
+    !args.iter().any(|arg| OWN_OUTPUT.contains(arg))
 }

@@ -179,8 +179,7 @@ impl Rig {
 
     pub(crate) fn ask_at(&self, side: Side, args: &[&str]) -> Value {
         let text = run(&mut self.tyche(side, &[args, &["-o", "json"]].concat()));
-        // The floor is the laboratory's, and not published.
-        if args.contains(&"floor") { serde_json::from_str(&text).unwrap() } else { parsed(&text) }
+        if lab::is_published(args) { parsed(&text) } else { serde_json::from_str(&text).unwrap() }
     }
 
     /// The counters of the only session, and of the only target.

@@ -15,7 +15,7 @@ const BAR_HEIGHT: f64 = 56.0;
 const LINE: f64 = 22.0;
 
 /// The whole file. `title` is plain text.
-pub(in super::super) fn svg(title: &str, breakdown: &Breakdown) -> String {
+pub(crate) fn svg(title: &str, breakdown: &Breakdown) -> String {
     let legend_y = BAR_Y + BAR_HEIGHT + 28.0;
     let height = legend_y + LINE * Stage::ALL.len() as f64 + MARGIN;
     let mut svg = format!(
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_bar_is_as_wide_as_the_picture_and_without_gaps() {
-        let mut breakdown = Breakdown::new();
+        let mut breakdown = Breakdown::default();
         breakdown.add(&StageTimes::from_nanoseconds([1, 20, 300, 4, 50, 600, 7, 80, 900, 10, 28]));
         let svg = svg("a < b & c", &breakdown);
         let (xs, widths) = (of_bar(&svg, "x"), of_bar(&svg, "width"));
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn nothing_is_an_empty_bar() {
-        let svg = svg("nothing", &Breakdown::new());
+        let svg = svg("nothing", &Breakdown::default());
         assert!(of_bar(&svg, "width").iter().all(|&width| width == 0.0), "{svg}");
         assert!(!svg.contains("NaN"));
     }

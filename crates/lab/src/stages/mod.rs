@@ -1,20 +1,31 @@
-//! `--stages`: requests' latency by stage, as a table, as JSON, and as a bar.
+//! Requests' latency by stage, as a table, as JSON, and as a bar.
 
 mod plot;
 
+use serde::{Serialize, Serializer};
+use tyche_console::output::Table;
 use tyche_engine::{Histogram, Stage, StageTimes};
 
-pub(super) use self::plot::svg;
-use crate::output::Table;
-use crate::report::{BenchStages, StageRow};
+pub(crate) use self::plot::svg;
 
 /// Times of requests by stage.
-#[derive(Clone, Debug)]
-pub(super) struct Breakdown(Box<[Histogram]>);
+#[derive(Debug)]
+pub(crate) struct Breakdown(Box<[Histogram]>);
+
+/// The stages for JSON output, in their order; times in nanoseconds.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    /// Requests whose stages were measured; 0 if the target does not report its own.
+    requests: u64,
+    /// Mean of all stages together.
+    mean: f64,
+    rows: Vec<Row>,
+}
 
 /// One stage of all requests; times in nanoseconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 struct Row {
+    #[serde(serialize_with = "name")]
     stage: Stage,
     mean: f64,
     p50: u64,
@@ -23,20 +34,26 @@ struct Row {
     share: f64,
 }
 
-impl Breakdown {
-    pub(super) fn new() -> Self {
+fn name<S: Serializer>(stage: &Stage, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(stage.name())
+}
+
+impl Default for Breakdown {
+    fn default() -> Self {
         Self(Stage::ALL.iter().map(|_| Histogram::new()).collect())
     }
+}
 
+impl Breakdown {
     /// Adds the times of one request.
-    pub(super) fn add(&mut self, times: &StageTimes) {
+    pub(crate) fn add(&mut self, times: &StageTimes) {
         for (stage, histogram) in Stage::ALL.into_iter().zip(&mut self.0) {
             histogram.add(times.nanoseconds(stage));
         }
     }
 
     /// Adds all requests that another breakdown has counted.
-    pub(super) fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         for (histogram, other) in self.0.iter_mut().zip(&other.0) {
             histogram.merge(other);
         }
@@ -64,21 +81,12 @@ impl Breakdown {
         })
     }
 
-    /// The stages for JSON output, in their order.
-    pub(super) fn report(&self) -> BenchStages {
-        let row = |Row { stage, mean, p50, p99, share }| StageRow {
-            stage: stage.name().to_owned(),
-            mean,
-            p50,
-            p99,
-            share,
-        };
-        let rows = self.rows().map(row).collect();
-        BenchStages { requests: self.0[0].count(), mean: self.mean(), rows }
+    pub(crate) fn report(&self) -> Report {
+        Report { requests: self.0[0].count(), mean: self.mean(), rows: self.rows().collect() }
     }
 
     /// The stages as text.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         if self.is_empty() {
             return "stages: the target does not tell where the time goes\n".to_owned();
         }
@@ -117,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_target_that_tells_nothing_is_named() {
-        let breakdown = Breakdown::new();
+        let breakdown = Breakdown::default();
         assert!(breakdown.text().contains("does not tell"));
         assert_eq!(breakdown.report().requests, 0);
         assert!(breakdown.rows().all(|row| row.share == 0.0));
@@ -125,9 +133,9 @@ mod tests {
 
     #[test]
     fn there_is_a_row_for_each_stage_and_one_for_all() {
-        let mut breakdown = Breakdown::new();
+        let mut breakdown = Breakdown::default();
         breakdown.add(&StageTimes::default());
-        let mut other = Breakdown::new();
+        let mut other = Breakdown::default();
         other.add(&StageTimes::default());
         breakdown.merge(&other);
         assert_eq!(breakdown.report().requests, 2);
