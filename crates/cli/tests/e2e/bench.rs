@@ -62,7 +62,7 @@ fn check_floor(result: &Value) {
 
 #[test]
 fn every_pattern_is_measured_and_the_floor_beside_it() {
-    let rig = rig!(9000);
+    let rig = rig!(alone, 9000);
     let _target = serve(&rig, false);
     for rw in ["read", "write", "randread", "randwrite", "randrw"] {
         let args = ["--rw", rw, "--iodepth", "8"];
@@ -106,7 +106,7 @@ fn the_floor_of_tcp_and_of_short_frames() {
 
 #[test]
 fn jobs_share_what_may_be_shared() {
-    let rig = rig!(9000);
+    let rig = rig!(alone, 9000);
     let target = serve(&rig, false);
     let jobs = ["--jobs", "3", "--iodepth", "4"];
     let reading = [&jobs[..], &SHORT].concat();
@@ -170,7 +170,7 @@ fn what_cannot_be_measured_is_named() {
     refused(&rig, Side::Host, &args, 2, &["--bs 512", DISK, "blocks of 4096"]);
     let args = ["bench", "small", "--link", link, "--bs", "1M"];
     refused(&rig, Side::Host, &args, 2, &["--bs 1048576", "small", "512.0 KiB"]);
-    let args = ["bench", "nothing", "--link", link];
+    let args = ["bench", "nothing", "--link", link, "--timeout", "1"];
     refused(&rig, Side::Host, &args, 3, &["nothing", DISK, "small"]);
     target.kill();
     let args = bench(&rig, &["--timeout", "1", "--jobs", "2"]);

@@ -30,22 +30,26 @@ fn demo(tree: &Path, args: &[&str]) -> Command {
 /// Remains of a demo with that process ID.
 fn leftovers(pid: u32) -> Vec<String> {
     let tag = format!("tyche-demo-{pid}");
+    // Not that of another demo, whose process ID begins with the same digits.
+    let is_its = |text: &str| {
+        text.split(&tag).skip(1).any(|rest| !rest.starts_with(|it: char| it.is_ascii_digit()))
+    };
     let mut left = Vec::new();
     for dir in ["/run/netns", "/var/tmp"] {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            left.extend(name.starts_with(&tag).then(|| format!("{dir}/{name}")));
+            left.extend(is_its(&name).then(|| format!("{dir}/{name}")));
         }
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    left.extend(mounts.lines().filter(|line| line.contains(&tag)).map(str::to_owned));
+    left.extend(mounts.lines().filter(|line| is_its(line)).map(str::to_owned));
     for entry in fs::read_dir("/sys/block").unwrap().flatten() {
         let bound = fs::read_to_string(entry.path().join("loop/backing_file"));
-        left.extend(bound.ok().filter(|file| file.contains(&tag)));
+        left.extend(bound.ok().filter(|file| is_its(file)));
     }
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if String::from_utf8_lossy(&environment).contains(&tag) {
+        if is_its(&String::from_utf8_lossy(&environment)) {
             left.push(entry.path().display().to_string());
         }
     }

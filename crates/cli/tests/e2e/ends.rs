@@ -38,11 +38,6 @@ fn assert_nothing_left(rig: &Rig) {
     assert_eq!(fs::read_dir(rig.path("run/sessions")).unwrap().count(), 0);
 }
 
-fn bound(device: &Path) -> bool {
-    let name = device.file_name().unwrap();
-    Path::new("/sys/block").join(name).join("loop/backing_file").exists()
-}
-
 fn make_file_system(device: &Path) {
     run(Command::new("mkfs.ext4").arg("-q").arg(device));
 }
@@ -61,7 +56,7 @@ fn a_killed_daemon_is_listed_with_its_log_until_it_is_cleared() {
             assert!(log.contains(session.value["session"].as_str().unwrap()), "{log}");
         }
         clear_as_told(&rig);
-        wait_until("the device is gone", || kind != "loop" || !bound(&session.device));
+        wait_until("the device is gone", || kind != "loop" || !rig.is_bound(&session.device));
         assert!(rig.path("run/log/disk.log").exists());
     }
 }
@@ -84,7 +79,7 @@ fn a_dead_device_is_listed_for_as_long_as_it_is_mounted() {
     assert!(states.contains(&"live".into()) && states.contains(&"dead".into()), "{states:?}");
     run(&mut rig.tyche(Side::Host, &["disconnect", DISK]));
     clear_as_told(&rig);
-    wait_until("the device is gone", || !bound(&session.device));
+    wait_until("the device is gone", || !rig.is_bound(&session.device));
 }
 
 #[test]
@@ -97,7 +92,7 @@ fn what_force_leaves_mounted_is_listed_until_it_is_unmounted() {
     let done = finish(&mut rig.tyche(Side::Host, &["disconnect", DISK, "--force"]), PATIENCE);
     assert!(done.success() && done.stderr.contains("still in use"), "{}", done.stderr);
     assert!(done.stderr.contains("umount"), "{}", done.stderr);
-    assert!(bound(&session.device));
+    assert!(rig.is_bound(&session.device));
     let left = list(&rig)[0].clone();
     assert_eq!((&left["state"], &left["ended"]), (&"dead".into(), &true.into()), "{left}");
     // The session was ended already: this does not affect it.
@@ -107,7 +102,7 @@ fn what_force_leaves_mounted_is_listed_until_it_is_unmounted() {
 
 #[test]
 fn a_copy_of_the_mounts_in_another_namespace_keeps_no_session() {
-    let rig = rig!(1500);
+    let rig = rig!(alone, 1500);
     let _target = rig.serve_file(SIZE);
     for kind in ["loop", "fuse"] {
         for force in [false, true] {
@@ -124,7 +119,7 @@ fn a_copy_of_the_mounts_in_another_namespace_keeps_no_session() {
 
 #[test]
 fn a_file_system_that_is_mounted_in_another_namespace_is_named() {
-    let rig = rig!(1500);
+    let rig = rig!(alone, 1500);
     let _target = rig.serve_file(SIZE);
     let session = rig.connect(&[]);
     make_file_system(&session.device);

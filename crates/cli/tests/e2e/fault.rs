@@ -20,7 +20,7 @@ fn bench(rig: &Rig, args: &[&str]) -> Value {
 /// link.
 #[test]
 fn delayed_frames_are_on_time_on_an_idle_link() {
-    let rig = rig!(9000);
+    let rig = rig!(alone, 9000);
     let with = |fault: &'static str| [&EXPORT[..], &["--fault", fault]].concat();
     for (target, host) in [
         ("delay=0ms", "delay=5ms"),

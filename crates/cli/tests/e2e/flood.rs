@@ -237,7 +237,7 @@ fn discovered(rig: &Rig) -> (Uuid, Vec<Uuid>) {
 fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     let seconds = std::env::var(SECONDS).map_or(5, |text| text.parse().unwrap());
     let time = Duration::from_secs(seconds);
-    let rig = rig!();
+    let rig = rig!(alone);
     let ends = [(Side::Target, "tye-t"), (Side::Host, "tye-h"), (Side::Host, "tye-s")];
     rig.cable.lay_hub("hub", &ends);
     let exports = ["--export", "disk=mem:16M", "--export", "free=mem:16M"];

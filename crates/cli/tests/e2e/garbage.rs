@@ -166,7 +166,7 @@ fn mac(text: &Value) -> Mac {
 
 #[test]
 fn garbage_is_counted_and_changes_nothing() {
-    let rig = rig!(9000);
+    let rig = rig!(alone, 9000);
     let mut target = rig.serve_file(1 << 30);
     let session = rig.connect(&[]);
     let (host_stats, target_stats) = rig.stats();

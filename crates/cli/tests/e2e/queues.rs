@@ -64,7 +64,7 @@ fn files_survive_a_target_that_is_killed_ten_times() {
 #[test]
 fn a_load_runs_on_all_queues() {
     let rig = rig!(9000);
-    let _target = rig.serve_file(SIZE);
+    let _target = rig.serve(&["--export", "disk=mem:64M"]);
     let link = rig.cable.link(Side::Host);
     let load = ["--queues", "3", "--iodepth", "4", "--rw", "randwrite", "--runtime", "1"];
     let result = rig.ask(&[&["bench", "disk", "--link", link], &load[..]].concat());

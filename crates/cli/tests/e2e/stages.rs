@@ -33,7 +33,7 @@ fn measure(rig: &Rig, args: &[&str]) -> Value {
 
 #[test]
 fn the_stages_of_a_request_are_all_of_its_time() {
-    let rig = rig!(9000);
+    let rig = rig!(alone, 9000);
     let _target = rig.serve(&["--export", &format!("{DISK}=mem:64M")]);
     for (rw, depth) in [("randread", "1"), ("randread", "32"), ("randwrite", "32")] {
         let result = measure(&rig, &["--rw", rw, "--iodepth", depth]);
@@ -69,7 +69,7 @@ fn a_link_that_cannot_tell_when_frames_arrive_is_named() {
 
 #[test]
 fn the_bar_is_drawn_or_refused_before_anything_is_measured() {
-    let rig = rig!(1500);
+    let rig = rig!(alone, 1500);
     let _target = rig.serve(&["--export", &format!("{DISK}=mem:64M")]);
     let svg = rig.path("stages.svg");
     measure(&rig, &["--stages-svg", svg.to_str().unwrap()]);

@@ -123,7 +123,7 @@ impl<'a> Host<'a> {
     /// Waits until the kernel has released a device.
     pub(super) fn wait_free(&self, device: &Path) -> Result<(), Failure> {
         let deadline = Instant::now() + DEVICE_LIMIT;
-        while backing_file(device).exists() {
+        while bound_to(device, &self.stage.dir).is_some() {
             if Instant::now() > deadline {
                 return Err(Failure::Failed(format!("{} is still bound", device.display())));
             }
@@ -137,10 +137,14 @@ fn parse(text: &str) -> Result<Value, Failure> {
     serde_json::from_str(text).doing(format_args!("parse {text:?}"))
 }
 
-/// The kernel's file that names the backing file of a loop device.
-fn backing_file(device: &Path) -> PathBuf {
+/// The file that a loop device is bound to, if that is the demo's: another program may have taken
+/// the device meanwhile.
+fn bound_to(device: &Path, dir: &Path) -> Option<PathBuf> {
     let name = device.file_name().unwrap_or_default();
-    Path::new("/sys/block").join(name).join("loop/backing_file")
+    let file = Path::new("/sys/block").join(name).join("loop/backing_file");
+    let file = PathBuf::from(fs::read_to_string(file).ok()?.trim_end());
+    // When the file's mount is gone, its path is cut at the mount.
+    (file.starts_with(dir) || !file.exists()).then_some(file)
 }
 
 /// Ends every session of a run-time directory: orderly, and then by force.
@@ -167,13 +171,9 @@ fn end_sessions(force: &mut Command, runtime_dir: &Path) -> Result<(), String> {
 /// Releases a loop device, if it is still bound to the demo's file.
 fn release(device: &Path, dir: &Path) -> Result<(), String> {
     let deadline = Instant::now() + DEVICE_LIMIT;
-    while let Ok(bound) = fs::read_to_string(backing_file(device)) {
-        // When the file's mount is gone, its path is cut at the mount.
-        if !bound.starts_with(&*dir.to_string_lossy()) && Path::new(bound.trim()).exists() {
-            return Ok(()); // Somebody else's by now.
-        }
+    while let Some(file) = bound_to(device, dir) {
         if Instant::now() > deadline {
-            return Err(format!("{} is still bound to {}", device.display(), bound.trim()));
+            return Err(format!("{} is still bound to {}", device.display(), file.display()));
         }
         let _ = undo(Command::new("losetup").arg("-d").arg(device), LIMIT);
         std::thread::sleep(POLL);

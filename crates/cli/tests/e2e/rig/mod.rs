@@ -2,7 +2,8 @@
 //! and mounts. All of it is removed when the test ends, however it ends.
 //!
 //! The daemons are the real program, found by their run-time directory, which is the test's own.
-//! One test runs at a time, also across programs: several measure time or load the machine.
+//! Two tests run at a time, because most of them wait for timers and kills. A test that measures
+//! time, loads the machine, or copies its mounts says `rig!(alone, ..)`, and none runs beside it.
 
 mod inline;
 mod lab;
@@ -20,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 use tyche_cli::report::Output;
-use tyche_testkit::alone;
+use tyche_testkit::alone::{Place, Places};
 
 pub(crate) use inline::{await_done, submit};
 pub(crate) use lab::LAB;
@@ -28,6 +29,12 @@ pub(crate) use stranger::{Stranger, forged};
 pub(crate) use tyche_testkit::process::{Done, Running, finish, run};
 pub(crate) use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
 pub(crate) use wire::Cable;
+
+/// The tests that run at a time.
+pub(crate) static MACHINE: Places = Places::new("tyche-e2e", 2);
+
+/// Where each test has a directory: on a disk, for direct I/O and sparse files.
+const PARENT: &str = "/var/tmp";
 
 /// The export's name, unless a test sets another.
 pub(crate) const DISK: &str = "disk";
@@ -39,18 +46,24 @@ pub(crate) enum Side {
     Host,
 }
 
-/// Makes the rig of a test, with a cable of the given MTU, or without any. On a machine where the
-/// test cannot run, prints why and ends the test.
+/// Makes the rig of a test, with a cable of the given MTU, or without any; after `alone` no other
+/// test runs meanwhile. On a machine where the test cannot run, prints why and ends the test.
 macro_rules! rig {
-    (@ $mtu:expr) => {{
+    (@ $places:ident, $mtu:expr) => {{
         tyche_testkit::need_root!("/dev/fuse", "/dev/loop-control");
-        $crate::rig::Rig::new($mtu)
+        $crate::rig::Rig::new($crate::rig::MACHINE.$places(), $mtu)
     }};
+    (alone) => {
+        rig!(@ all, None)
+    };
+    (alone, $mtu:expr) => {
+        rig!(@ all, Some($mtu))
+    };
     () => {
-        rig!(@ None)
+        rig!(@ one, None)
     };
     ($mtu:expr) => {
-        rig!(@ Some($mtu))
+        rig!(@ one, Some($mtu))
     };
 }
 pub(crate) use rig;
@@ -71,23 +84,21 @@ pub(crate) struct Rig {
     daemons: Daemons,
     pub(crate) cable: Cable,
     dir: tempfile::TempDir,
-    _alone: File,
+    _place: Place<'static>,
 }
 
 /// The processes and mounts that belong to a directory.
 struct Daemons(PathBuf);
 
 impl Rig {
-    pub(crate) fn new(mtu: Option<u32>) -> Self {
+    pub(crate) fn new(place: Place<'static>, mtu: Option<u32>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let tag = format!("tyche-e2e-{}-{number}", std::process::id());
-        let alone = alone::on_machine("tyche-e2e");
-        // On a disk: the tests use direct I/O and sparse files.
-        let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
+        let dir = tempfile::Builder::new().prefix(&tag).tempdir_in(PARENT).unwrap();
         let daemons = Daemons(dir.path().to_owned());
         let cable = mtu.map_or_else(|| Cable::none(&tag), |mtu| Cable::lay(&tag, mtu));
-        Self { daemons, cable, dir, _alone: alone }
+        Self { daemons, cable, dir, _place: place }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -218,6 +229,17 @@ impl Rig {
     /// Ends all sessions in an orderly way.
     pub(crate) fn disconnect_all(&self) {
         run(&mut self.tyche(Side::Host, &["disconnect", "--all"]));
+    }
+
+    /// Whether a loop device is bound to a file of this test. Another test may have taken a device
+    /// that this one has released; when the mount of a file is gone, the kernel cuts its path there.
+    pub(crate) fn is_bound(&self, device: &Path) -> bool {
+        let name = device.file_name().unwrap();
+        let file = Path::new("/sys/block").join(name).join("loop/backing_file");
+        fs::read_to_string(file).is_ok_and(|file| {
+            let file = Path::new(&file);
+            file.starts_with(self.dir.path()) || !file.starts_with(PARENT)
+        })
     }
 
     /// The processes of the test's daemons and their helpers.
@@ -352,8 +374,6 @@ impl Session<'_> {
     }
 
     fn await_device_gone(&self) {
-        let name = self.device.file_name().unwrap().to_str().unwrap();
-        let bound = PathBuf::from(format!("/sys/block/{name}/loop/backing_file"));
-        wait_until("the device is free", || !bound.exists());
+        wait_until("the device is free", || !self.rig.is_bound(&self.device));
     }
 }
