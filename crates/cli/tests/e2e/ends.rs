@@ -56,7 +56,7 @@ fn a_killed_daemon_is_listed_with_its_log_until_it_is_cleared() {
             assert!(log.contains(session.value["session"].as_str().unwrap()), "{log}");
         }
         clear_as_told(&rig);
-        wait_until("the device is gone", || kind != "loop" || !rig.is_bound(&session.device));
+        wait_until("the device is gone", || !session.is_bound());
         assert!(rig.path("run/log/disk.log").exists());
     }
 }
@@ -79,7 +79,7 @@ fn a_dead_device_is_listed_for_as_long_as_it_is_mounted() {
     assert!(states.contains(&"live".into()) && states.contains(&"dead".into()), "{states:?}");
     run(&mut rig.tyche(Side::Host, &["disconnect", DISK]));
     clear_as_told(&rig);
-    wait_until("the device is gone", || !rig.is_bound(&session.device));
+    wait_until("the device is gone", || !session.is_bound());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn what_force_leaves_mounted_is_listed_until_it_is_unmounted() {
     let done = finish(&mut rig.tyche(Side::Host, &["disconnect", DISK, "--force"]), PATIENCE);
     assert!(done.success() && done.stderr.contains("still in use"), "{}", done.stderr);
     assert!(done.stderr.contains("umount"), "{}", done.stderr);
-    assert!(rig.is_bound(&session.device));
+    assert!(session.is_bound());
     let left = list(&rig)[0].clone();
     assert_eq!((&left["state"], &left["ended"]), (&"dead".into(), &true.into()), "{left}");
     // The session was ended already: this does not affect it.
@@ -136,16 +136,23 @@ fn a_file_system_that_is_mounted_in_another_namespace_is_named() {
     clear_as_told(&rig);
 }
 
-#[test]
-fn force_ends_a_daemon_that_is_stuck() {
+fn force_ends_a_stuck_daemon(kind: &str) {
     let rig = rig!(1500);
     let _target = rig.serve_file(SIZE);
-    for kind in ["loop", "fuse"] {
-        let session = rig.connect_as(kind, &[]);
-        session.signal(Signal::STOP);
-        session.disconnect_by_force();
-        assert_nothing_left(&rig);
-    }
+    let session = rig.connect_as(kind, &[]);
+    session.signal(Signal::STOP);
+    session.disconnect_by_force();
+    assert_nothing_left(&rig);
+}
+
+#[test]
+fn force_ends_a_daemon_that_is_stuck_with_a_loop_device() {
+    force_ends_a_stuck_daemon("loop");
+}
+
+#[test]
+fn force_ends_a_daemon_that_is_stuck_with_a_file() {
+    force_ends_a_stuck_daemon("fuse");
 }
 
 #[test]

@@ -18,7 +18,6 @@ mod filesystem;
 mod flood;
 mod foreground;
 mod forged;
-mod garbage;
 mod handover;
 mod hung;
 mod idle;

@@ -34,25 +34,57 @@ pub(super) struct Wish {
     pub(super) ctrl_loss_tmo: Option<i64>,
 }
 
+/// A loop device of the demo.
+struct LoopDevice {
+    path: PathBuf,
+    /// The kernel's number for it, which changes whenever it is bound.
+    sequence: Option<String>,
+}
+
+impl LoopDevice {
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), sequence: attribute(path, "diskseq") }
+    }
+
+    /// The file that it is bound to, if it is still the demo's: another program may have taken it
+    /// since it was released.
+    fn file(&self) -> Option<String> {
+        let file = attribute(&self.path, "loop/backing_file")?;
+        (attribute(&self.path, "diskseq") == self.sequence).then_some(file)
+    }
+}
+
+/// What the kernel says about a block device.
+fn attribute(device: &Path, name: &str) -> Option<String> {
+    let directory = Path::new("/sys/block").join(device.file_name()?);
+    Some(fs::read_to_string(directory.join(name)).ok()?.trim_end().to_owned())
+}
+
 /// The loop devices of the demo, to be released in the end.
-pub(super) struct Devices(Arc<Mutex<Vec<PathBuf>>>);
+pub(super) struct Devices(Arc<Mutex<Vec<LoopDevice>>>);
 
 impl Devices {
     /// Registers the release. Call it before anything is mounted, so that it runs after the
     /// unmount.
     pub(super) fn watch(stage: &Stage) -> Result<Self, Failure> {
-        let devices = Arc::new(Mutex::new(Vec::<PathBuf>::new()));
+        let devices = Arc::new(Mutex::new(Vec::<LoopDevice>::new()));
         let doomed = Arc::clone(&devices);
-        let dir = stage.dir.clone();
         stage.undo.push("loop devices; losetup -d", move || {
             let devices = doomed.lock().unwrap_or_else(PoisonError::into_inner);
-            devices.iter().try_for_each(|device| release(device, &dir))
+            devices.iter().try_for_each(release)
         })?;
         Ok(Self(devices))
     }
 
     fn add(&self, device: &Path) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(device.to_owned());
+        let device = LoopDevice::new(device);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(device);
+    }
+
+    /// Whether the kernel has not released all of them.
+    fn are_bound(&self) -> bool {
+        let devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.iter().any(|device| device.file().is_some())
     }
 }
 
@@ -123,7 +155,7 @@ impl<'a> Host<'a> {
     /// Waits until the kernel has released a device.
     pub(super) fn wait_free(&self, device: &Path) -> Result<(), Failure> {
         let deadline = Instant::now() + DEVICE_LIMIT;
-        while bound_to(device, &self.stage.dir).is_some() {
+        while self.devices.are_bound() {
             if Instant::now() > deadline {
                 return Err(Failure::Failed(format!("{} is still bound", device.display())));
             }
@@ -135,16 +167,6 @@ impl<'a> Host<'a> {
 
 fn parse(text: &str) -> Result<Value, Failure> {
     serde_json::from_str(text).doing(format_args!("parse {text:?}"))
-}
-
-/// The file that a loop device is bound to, if that is the demo's: another program may have taken
-/// the device meanwhile.
-fn bound_to(device: &Path, dir: &Path) -> Option<PathBuf> {
-    let name = device.file_name().unwrap_or_default();
-    let file = Path::new("/sys/block").join(name).join("loop/backing_file");
-    let file = PathBuf::from(fs::read_to_string(file).ok()?.trim_end());
-    // When the file's mount is gone, its path is cut at the mount.
-    (file.starts_with(dir) || !file.exists()).then_some(file)
 }
 
 /// Ends every session of a run-time directory: orderly, and then by force.
@@ -169,13 +191,13 @@ fn end_sessions(force: &mut Command, runtime_dir: &Path) -> Result<(), String> {
 }
 
 /// Releases a loop device, if it is still bound to the demo's file.
-fn release(device: &Path, dir: &Path) -> Result<(), String> {
+fn release(device: &LoopDevice) -> Result<(), String> {
     let deadline = Instant::now() + DEVICE_LIMIT;
-    while let Some(file) = bound_to(device, dir) {
+    while let Some(file) = device.file() {
         if Instant::now() > deadline {
-            return Err(format!("{} is still bound to {}", device.display(), file.display()));
+            return Err(format!("{} is still bound to {file}", device.path.display()));
         }
-        let _ = undo(Command::new("losetup").arg("-d").arg(device), LIMIT);
+        let _ = undo(Command::new("losetup").arg("-d").arg(&device.path), LIMIT);
         std::thread::sleep(POLL);
     }
     Ok(())

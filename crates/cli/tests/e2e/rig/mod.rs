@@ -33,9 +33,6 @@ pub(crate) use wire::Cable;
 /// The tests that run at a time.
 pub(crate) static MACHINE: Places = Places::new("tyche-e2e", 2);
 
-/// Where each test has a directory: on a disk, for direct I/O and sparse files.
-const PARENT: &str = "/var/tmp";
-
 /// The export's name, unless a test sets another.
 pub(crate) const DISK: &str = "disk";
 
@@ -95,7 +92,8 @@ impl Rig {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let tag = format!("tyche-e2e-{}-{number}", std::process::id());
-        let dir = tempfile::Builder::new().prefix(&tag).tempdir_in(PARENT).unwrap();
+        // On a disk: the tests use direct I/O and sparse files.
+        let dir = tempfile::Builder::new().prefix(&tag).tempdir_in("/var/tmp").unwrap();
         let daemons = Daemons(dir.path().to_owned());
         let cable = mtu.map_or_else(|| Cable::none(&tag), |mtu| Cable::lay(&tag, mtu));
         Self { daemons, cable, dir, _place: place }
@@ -180,7 +178,11 @@ impl Rig {
         assert!(done.success(), "connect: {}\n{}", done.stderr, self.logs());
         let value = parsed(&done.stdout);
         let device = PathBuf::from(value["device"].as_str().unwrap());
-        Session { rig: self, device, value, warnings: done.stderr }
+        // A thread of the daemon writes its log, at its leisure.
+        let session = value["session"].as_str().unwrap();
+        wait_until("the log names the session", || self.logs().contains(session));
+        let sequence = sequence(&device);
+        Session { rig: self, device, sequence, value, warnings: done.stderr }
     }
 
     /// The JSON output of one of our commands at the host.
@@ -229,17 +231,6 @@ impl Rig {
     /// Ends all sessions in an orderly way.
     pub(crate) fn disconnect_all(&self) {
         run(&mut self.tyche(Side::Host, &["disconnect", "--all"]));
-    }
-
-    /// Whether a loop device is bound to a file of this test. Another test may have taken a device
-    /// that this one has released; when the mount of a file is gone, the kernel cuts its path there.
-    pub(crate) fn is_bound(&self, device: &Path) -> bool {
-        let name = device.file_name().unwrap();
-        let file = Path::new("/sys/block").join(name).join("loop/backing_file");
-        fs::read_to_string(file).is_ok_and(|file| {
-            let file = Path::new(&file);
-            file.starts_with(self.dir.path()) || !file.starts_with(PARENT)
-        })
     }
 
     /// The processes of the test's daemons and their helpers.
@@ -335,13 +326,28 @@ impl Target {
 pub(crate) struct Session<'a> {
     rig: &'a Rig,
     pub(crate) device: PathBuf,
+    sequence: Option<String>,
     /// The output of `connect`.
     pub(crate) value: Value,
     /// The warnings of `connect`.
     pub(crate) warnings: String,
 }
 
+/// The number that the kernel gives to a block device, and another whenever a loop device is bound.
+fn sequence(device: &Path) -> Option<String> {
+    let name = device.file_name().unwrap();
+    fs::read_to_string(Path::new("/sys/block").join(name).join("diskseq")).ok()
+}
+
 impl Session<'_> {
+    /// Whether the loop device is bound to the session's file. Another test may take it once it is
+    /// released.
+    pub(crate) fn is_bound(&self) -> bool {
+        let name = self.device.file_name().unwrap();
+        let is_bound = Path::new("/sys/block").join(name).join("loop/backing_file").exists();
+        is_bound && sequence(&self.device) == self.sequence
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         u32::try_from(self.value["pid"].as_u64().unwrap()).unwrap()
     }
@@ -374,6 +380,6 @@ impl Session<'_> {
     }
 
     fn await_device_gone(&self) {
-        wait_until("the device is free", || !self.rig.is_bound(&self.device));
+        wait_until("the device is free", || !self.is_bound());
     }
 }
