@@ -1,5 +1,5 @@
-//! `tyche-lab bench --stages`: the stages add up to the whole time, and without the option nothing is
-//! requested or reported.
+//! `tyche-lab bench --stages`: the stages add up to the whole time, and without the option nothing
+//! is requested or reported.
 
 use std::fs;
 
