@@ -39,7 +39,7 @@ mod wrap;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use tracing::Level;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tyche_console::{output, size};
 
@@ -146,7 +146,7 @@ pub fn main() -> ExitCode {
     complete::answer_shell(Cli::command);
     let Cli { command } = Cli::parse();
     let runs_long = matches!(command, Command::Serve(_) | Command::Connect(_));
-    let level = if runs_long { Level::INFO } else { Level::WARN };
+    let level = if runs_long { LevelFilter::INFO } else { LevelFilter::WARN };
     run("tyche", level, command.output(), || command.run())
 }
 
@@ -154,12 +154,12 @@ pub fn main() -> ExitCode {
 /// otherwise, and its error is printed.
 pub fn run(
     program: &str,
-    level: Level,
+    level: LevelFilter,
     output: Format,
     command: impl FnOnce() -> Result<()>,
 ) -> ExitCode {
     let filter = EnvFilter::try_from_default_env();
-    let filter = filter.unwrap_or_else(|_| EnvFilter::new(level.as_str()));
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new(level.to_string()));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     log.with_ansi(false).with_timer(log::Clock).with_writer(log::Log).init();
     let result = command();

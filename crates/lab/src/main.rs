@@ -14,7 +14,7 @@ mod wrapped;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing::Level;
+use tracing::level_filters::LevelFilter;
 use tyche_cli::{ConnectArgs, DiscoverArgs, ServeArgs};
 use tyche_console::error::Result;
 use tyche_console::output::Format;
@@ -76,10 +76,10 @@ fn main() -> ExitCode {
     tyche_cli::serve_claims();
     let Cli { mut command } = Cli::parse();
     let level = match command {
-        Command::Serve(_) | Command::Connect(_) => Level::INFO,
-        // Simulated links fail on purpose, all the time.
-        Command::Sim(_) => Level::ERROR,
-        _ => Level::WARN,
+        Command::Serve(_) | Command::Connect(_) => LevelFilter::INFO,
+        // Simulated links and disks fail on purpose, all the time.
+        Command::Sim(_) => LevelFilter::OFF,
+        _ => LevelFilter::WARN,
     };
     tyche_cli::run("tyche-lab", level, command.output(), || command.run())
 }
