@@ -12,6 +12,7 @@ use tyche_wire::{
 use super::World;
 use super::recorder::{Flow, Recorded};
 use crate::host::uuid;
+use crate::random::Random;
 
 /// Age at which a ticket is out of date.
 const STALE: Duration = Duration::from_secs(5);
@@ -86,6 +87,12 @@ fn own(segment: usize) -> Mac {
 
 fn route(recorded: &Recorded) -> Route {
     (Mac::destination(recorded.head()), Mac::source(recorded.head()))
+}
+
+/// Inverts `bits` in one byte of a ticket. A host may have taken a spoiled ticket from a forged Hello
+/// for its Connect: forged Connects invert other bits than Hellos do, or they would mend it.
+fn spoil(ticket: &mut Ticket, random: &mut Random, bits: u8) {
+    ticket.0[random.below(Ticket::LEN as u64) as usize] ^= bits;
 }
 
 /// The header of the next frame of a channel, outside of its rings.
@@ -227,7 +234,7 @@ impl<R: Rules> World<R> {
                 let (there, mac) = place.filter(|&place| place != (segment, destination))?;
                 (segment, destination) = (there, mac);
             }
-            2 => connect.ticket.0[random.below(Ticket::LEN as u64) as usize] ^= 1,
+            2 => spoil(&mut connect.ticket, random, 2),
             _ if is_stale => {}
             _ => return None,
         }
@@ -281,7 +288,7 @@ impl<R: Rules> World<R> {
         let nonce = if random.chance(0.5) { hello.nonce } else { random.next() };
         let mut ticket = hello.ticket;
         if is_answer {
-            ticket.0[random.below(Ticket::LEN as u64) as usize] ^= 1;
+            spoil(&mut ticket, random, 1);
         } else if random.chance(0.5) {
             source = own(segment);
         }
