@@ -22,9 +22,10 @@ impl Namespace {
         namespace
     }
 
-    /// Runs `ip` in it; returns the output.
+    /// Runs `ip` in it; returns the output. `ip -n` would have a copy of all mounts meanwhile: file
+    /// systems that another test unmounts stay in use.
     pub fn ip(&self, args: &[&str]) -> String {
-        run(Command::new("ip").args(["-n", &self.0]).args(args))
+        run(self.command("ip").args(args))
     }
 
     /// A command in it; its other namespaces are the machine's.

@@ -43,13 +43,13 @@ impl Cables {
     }
 
     fn lay_one(&self, stage: &Stage, ends: (&str, &str), mtu: &str) -> Result<(), Failure> {
-        let mut add = Command::new("ip");
-        add.args(["-n", &self.target, "link", "add", ends.0, "mtu", mtu, "type", "veth"]);
+        let mut add = self.at_target("ip");
+        add.args(["link", "add", ends.0, "mtu", mtu, "type", "veth"]);
         add.args(["peer", "name", ends.1, "mtu", mtu, "netns", &self.host]);
         run(&mut add, LIMIT, &stage.stop)?;
         for (name, link) in [(&self.target, ends.0), (&self.host, ends.1)] {
-            let mut up = Command::new("ip");
-            run(up.args(["-n", name, "link", "set", link, "up"]), LIMIT, &stage.stop)?;
+            let mut up = inside(name, "ip");
+            run(up.args(["link", "set", link, "up"]), LIMIT, &stage.stop)?;
         }
         Ok(())
     }
@@ -59,8 +59,8 @@ impl Cables {
     fn await_running(&self, stage: &Stage) -> Result<(), Failure> {
         let deadline = Instant::now() + LIMIT;
         for name in [&self.target, &self.host] {
-            let mut show = Command::new("ip");
-            show.args(["-n", name, "-brief", "link", "show", "up"]);
+            let mut show = inside(name, "ip");
+            show.args(["-brief", "link", "show", "up"]);
             let is_waiting = |text: &str| text.lines().any(|line| !line.contains(" UP "));
             while is_waiting(&run(&mut show, LIMIT, &stage.stop)?) {
                 if Instant::now() > deadline {

@@ -30,9 +30,8 @@ pub(crate) use tyche_testkit::process::{Done, Running, finish, run};
 pub(crate) use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
 pub(crate) use wire::Cable;
 
-/// The tests that run at a time. With two, a program that one test has started with `ip netns exec`
-/// keeps a copy of the other's mounts, and so a file system that the other has unmounted.
-pub(crate) static MACHINE: Places = Places::new("tyche-e2e", 1);
+/// The tests that run at a time.
+pub(crate) static MACHINE: Places = Places::new("tyche-e2e", 2);
 
 /// The export's name, unless a test sets another.
 pub(crate) const DISK: &str = "disk";
