@@ -380,9 +380,14 @@ impl<R: Rules> Channel<R> {
     }
 
     fn arm_retransmit(&mut self, now: Instant) {
-        let waiting = self.tx.iter().any(|ring| !ring.is_empty());
+        let waiting = !self.is_acked();
         let timeout_ns = self.rtt.timeout_ns(self.expiries);
         self.retransmit_at = waiting.then(|| now.plus_ns(timeout_ns) + ACK_DELAY);
+    }
+
+    /// Whether the peer has all frames of both rings.
+    pub(crate) fn is_acked(&self) -> bool {
+        self.tx.iter().all(TxRing::is_empty)
     }
 
     fn in_flight(&self) -> u32 {

@@ -371,7 +371,7 @@ impl Registry {
     }
 
     /// Removes a closed channel, which has no requests at the disk. `outcomes`: those of its
-    /// requests, unless there are none or the host has said farewell and knows them.
+    /// requests, unless the host knows them all: they would only displace those of others.
     pub(crate) fn closed(
         &mut self,
         export: usize,

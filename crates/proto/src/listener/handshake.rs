@@ -92,9 +92,8 @@ impl<R: Rules> Listener<R> {
         let (link, events) = (self.config.link, &mut self.events);
         self.channels.reap(|open| {
             let channel = open.id();
-            // The outcomes of a channel without requests would only displace those of others.
             let target = open.target.as_ref().filter(|_| !open.is_done);
-            let outcomes = target.map(TargetChannel::outcomes);
+            let outcomes = target.and_then(TargetChannel::outcomes);
             registry.closed(open.grant.export, ChannelRef { link, channel }, outcomes);
             if open.target.is_some() {
                 events.push_back(ListenerEvent::Closed { channel });
