@@ -146,6 +146,7 @@ impl Registry {
             }
             return;
         }
+        export.takeovers.note(connect, issued);
         export.sessions.push(SessionInfo {
             session,
             device,
@@ -201,6 +202,9 @@ impl Export {
     /// device, was connected; and that no other host writes now.
     fn check_followed<R: Rules>(&self, request: Request<'_>, guarded: bool) -> Verdict {
         let connect = request.connect;
+        if R::CHECK_ORDER && self.takeovers.is_late(connect, request.issued) {
+            return Err(Admission::Stale);
+        }
         if R::CLOSE_FORMER && self.is_outlived(request) {
             return Err(refused(Reason::SessionLost));
         }

@@ -43,6 +43,7 @@ mod session;
 mod stages;
 mod stats;
 mod sync;
+mod takeovers;
 mod target;
 mod ticket;
 mod time;

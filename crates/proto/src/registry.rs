@@ -16,6 +16,7 @@ use tyche_wire::{
 use crate::batching::BatchPolicy;
 use crate::contest::Contest;
 use crate::rules::Rules;
+use crate::takeovers::Takeovers;
 use crate::target::Outcomes;
 use crate::time::Instant;
 
@@ -164,6 +165,7 @@ pub(crate) struct Export {
     /// A session that could not be recorded, and why.
     pub(crate) not_kept: Option<(Writer, Text<128>)>,
     closed: VecDeque<Closed>,
+    pub(crate) takeovers: Takeovers,
 }
 
 /// See the module.
@@ -193,6 +195,7 @@ impl Registry {
             unkept: None,
             not_kept: None,
             closed: VecDeque::new(),
+            takeovers: Takeovers::default(),
         });
         self.exports.len() - 1
     }

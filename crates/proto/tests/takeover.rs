@@ -5,6 +5,8 @@
 mod door;
 mod pair;
 
+use std::time::Duration;
+
 use tyche_proto::Writer;
 use tyche_proto::wire::{Reason, Uuid};
 
@@ -51,6 +53,22 @@ fn a_former_session_that_lives_is_shut_out() {
         assert_eq!(door.ask(100, session(100), flags | RESUME), Err(Reason::SessionLost));
         assert_eq!(door.sessions(), [session(101)], "shared {shared}, {flags:?}");
         assert_eq!(door.ask(101, session(100), flags | RESUME), Ok(()), "the later one is not");
+    }
+}
+
+#[test]
+fn a_late_connect_of_a_former_session_shuts_nobody_out() {
+    for (shared, flags) in [(false, WRITER), (false, READER), (true, WRITER)] {
+        let mut door = Door::new(shared);
+        assert_eq!(door.ask(100, session(100), flags), Ok(()));
+        let late = door.connect(100, session(100), READER | RESUME);
+        assert_eq!(door.ask(101, session(100), flags), Ok(()));
+        door.wait(Duration::from_secs(2));
+        assert!(door.sessions().is_empty(), "half-open channels do not live longer");
+        assert!(door.insist(&late).is_none(), "its ticket is older than the takeover");
+        assert!(door.sessions().is_empty());
+        assert_eq!(door.ask(101, session(100), flags | RESUME), Ok(()));
+        assert_eq!(door.sessions(), [session(101)], "shared {shared}, {flags:?}");
     }
 }
 

@@ -89,8 +89,8 @@ fn route(recorded: &Recorded) -> Route {
     (Mac::destination(recorded.head()), Mac::source(recorded.head()))
 }
 
-/// Inverts `bits` in one byte of a ticket. A host may have taken a spoiled ticket from a forged Hello
-/// for its Connect: forged Connects invert other bits than Hellos do, or they would mend it.
+/// Inverts `bits` in one byte of a ticket. A host may have taken such a ticket from a forged Hello
+/// for its Connect: forged Connects invert other bits than Hellos do, or they would restore it.
 fn spoil(ticket: &mut Ticket, random: &mut Random, bits: u8) {
     ticket.0[random.below(Ticket::LEN as u64) as usize] ^= bits;
 }
