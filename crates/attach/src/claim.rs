@@ -5,14 +5,14 @@
 //! all processes.
 //!
 //! Opening and closing such a device can wait for I/O that this very process answers, and a thread
-//! that waits for that can't be killed. So another [process](serve_claims) does it, the same
-//! program once more: if this one is killed meanwhile, nothing of it stays. A thread would keep its
-//! memory alive, and with it the ublk driver's mapping: from Linux 6.15 on the driver would take
-//! the server for alive.
+//! that waits for that can't be killed. So a [helper process](serve_claims), the same program
+//! started again, opens and closes the device. If this process is killed meanwhile, nothing of it
+//! stays. A waiting thread would keep its memory alive, and with it the ublk driver's mapping: from
+//! Linux 6.15 on the driver would take the server for alive.
 //!
-//! Programs that can't start themselves as this helper use threads with [file descriptors of their
-//! own](crate::descriptors), which do nothing else, least of all logging. That is enough for all
-//! but ublk.
+//! A program that can't start itself as this helper uses a thread with [file descriptors of its
+//! own](crate::descriptors), which does nothing else and, in particular, does not log. That is
+//! enough for all but ublk.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -41,8 +41,8 @@ pub(crate) const BUSY_RETRY: Duration = Duration::from_millis(20);
 /// The longest wait for the kernel to write out its cache.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The name of the helper process. For its `@` systemd leaves it alone in a shutdown, like the
-/// daemon.
+/// The name of the helper process. Because of the `@`, systemd does not kill it in a shutdown, like
+/// the daemon.
 const HELPER: &str = "@tyche-claim";
 
 /// Whether this program can be started as the helper.
@@ -83,8 +83,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Claims the device and writes out the kernel's cache of it. `None` if it is in use, for
-    /// [`BUSY_GRACE`] unless it is mounted.
+    /// Claims the device and writes out the kernel's cache of it. `None` if it is mounted, or stays
+    /// in use for [`BUSY_GRACE`].
     pub(crate) fn take(device: &Path) -> Result<Option<Self>, Error> {
         let explain = |error| Error::new(format!("claim {}", device.display()), error);
         let (sender, claimed) = mpsc::sync_channel(1);
@@ -102,7 +102,7 @@ impl Claim {
         }
     }
 
-    /// Releases the claim, once the device is closed.
+    /// Releases the claim, and waits until the device is closed.
     pub(crate) fn release(self) {
         drop(self.release);
         if self.holder.join().is_err() {
@@ -124,20 +124,20 @@ fn hold(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver
         Ok(file) => (Some(file), Ok(())),
         Err(error) => (None, Err(error)),
     };
-    announce(result, claimed, released);
+    report_and_wait(result, claimed, released);
 }
 
-/// The same, in a helper process.
+/// Claims a device as [`hold`] does, in a helper process.
 fn hold_by_process(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
     let mut helper = Command::new("/proc/self/exe");
-    // In a process group of its own: Ctrl-C is not for it.
+    // In a process group of its own, where Ctrl-C does not reach it.
     helper.arg0(HELPER).arg(device).process_group(0);
     helper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut helper = match helper.spawn() {
         Ok(helper) => helper,
         Err(error) => {
             let error = io::Error::other(format!("start {HELPER}: {error}"));
-            return announce(Err(error), claimed, released);
+            return report_and_wait(Err(error), claimed, released);
         }
     };
     let (mut said, stdout) = (String::new(), helper.stdout.take().expect("it is a pipe"));
@@ -147,13 +147,17 @@ fn hold_by_process(device: &Path, claimed: &SyncSender<io::Result<()>>, released
             Ok(code) => Err(io::Error::from_raw_os_error(code)),
             Err(_) => Err(io::Error::other(format!("{HELPER} died"))),
         });
-    announce(result, claimed, released);
+    report_and_wait(result, claimed, released);
     drop(helper.stdin.take());
     let _ = helper.wait();
 }
 
 /// Reports the result of a claim, and waits for the release.
-fn announce(result: io::Result<()>, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
+fn report_and_wait(
+    result: io::Result<()>,
+    claimed: &SyncSender<io::Result<()>>,
+    released: &Receiver<()>,
+) {
     // The receiver may have given up waiting; then there is nothing to hold.
     if claimed.send(result).is_ok() {
         // Nothing is ever sent: the call ends when the other side is dropped.
@@ -193,8 +197,8 @@ fn claim(device: &Path, server: u32) -> io::Result<File> {
     }
 }
 
-/// Whether a device is mounted, claimed or opened by others. This process must either not serve it
-/// or answer its every request.
+/// Whether a device is mounted, claimed or opened by others. The open may wait for the disk, so
+/// this process must either not serve the device or answer its every request.
 pub(crate) fn is_in_use(device: &Path) -> io::Result<bool> {
     match open(device, libc::O_EXCL) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(true),
@@ -207,7 +211,7 @@ fn open(device: &Path, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(device)
 }
 
-/// Opens a device in a thread started for nothing else.
+/// Opens a device. Must be called in a thread that was started for nothing else.
 pub(crate) fn open_privately(device: &Path, flags: i32) -> io::Result<File> {
     // SAFETY: such threads own nothing but channels and a path, and use only files that they open
     // themselves afterwards.
@@ -215,8 +219,8 @@ pub(crate) fn open_privately(device: &Path, flags: i32) -> io::Result<File> {
     open(device, flags)
 }
 
-/// Whether a file system on the device is mounted here: then no release is to be expected soon. Not
-/// all file systems name their device.
+/// Whether a file system on the device is mounted in this mount namespace; the device is then not
+/// expected to be released soon. False for file systems that do not name their device.
 pub(crate) fn is_mounted(device: &File) -> bool {
     let Ok(number) = device.metadata().map(|it| it.rdev()) else { return false };
     let number = format!("{}:{}", libc::major(number), libc::minor(number));
@@ -267,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_has_can_be_claimed_and_what_is_not_there_cannot() {
+    fn an_unused_device_can_be_claimed_and_a_missing_one_cannot() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(!is_in_use(file.path()).unwrap());
         Claim::take(file.path()).unwrap().expect("a file is nobody's device").release();

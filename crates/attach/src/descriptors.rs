@@ -25,7 +25,7 @@ const AFTER_STREAMS: c_uint = 3;
 /// The calling thread owns no descriptor now, and never uses one that another thread owns: in this
 /// table their numbers mean nothing, or another file. That includes the files of a logger.
 pub(crate) unsafe fn make_private() -> io::Result<()> {
-    // SAFETY: the caller vouches for this thread; the tables of other threads do not change.
+    // SAFETY: the caller guarantees it for this thread; the tables of other threads do not change.
     unsafe { close_range(0, libc::CLOSE_RANGE_UNSHARE)? };
     // The lowest numbers are given out first. Without this, a later file could get the number of a
     // standard stream, and printed text would be written to it.
@@ -40,7 +40,7 @@ pub(crate) unsafe fn make_private() -> io::Result<()> {
 /// # Safety
 /// The process has one thread, which owns no descriptor.
 pub(crate) unsafe fn close_inherited() -> io::Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: as required of the caller.
     unsafe { close_range(AFTER_STREAMS, 0) }
 }
 
@@ -50,14 +50,15 @@ pub(crate) unsafe fn close_inherited() -> io::Result<()> {
 /// # Errors
 /// On kernels before 5.11.
 pub fn keep_from_children() -> io::Result<()> {
-    // SAFETY: nothing is closed here and now.
+    // SAFETY: no descriptor of this process is closed.
     unsafe { close_range(AFTER_STREAMS, libc::CLOSE_RANGE_CLOEXEC) }
 }
 
 /// # Safety
 /// Nobody owns the closed descriptors: those from `first` on, in the table chosen by `flags`.
 unsafe fn close_range(first: c_uint, flags: c_uint) -> io::Result<()> {
-    // SAFETY: the system call takes only numbers; the caller vouches for what it closes.
+    // SAFETY: the system call takes only numbers; the caller guarantees that it closes no
+    // descriptor in use.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, flags) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

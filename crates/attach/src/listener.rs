@@ -1,4 +1,4 @@
-//! A listening Unix socket, and its place in the file system.
+//! A listening Unix socket, and its path in the file system.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};

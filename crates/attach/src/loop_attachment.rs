@@ -16,8 +16,8 @@ use crate::{Attachment, Error, Stopped};
 /// The file system below it is mounted without a path, so nobody else can use it, copy it to
 /// another mount namespace, or find it after this process.
 ///
-/// Parts are removed after their users: without force the file system stays until the device is
-/// gone. With force it is aborted first, so that nothing can wait for it.
+/// Without force, the file system stays until the device is gone. With force, it is aborted in any
+/// case, after an attempt to release the device, so that nothing can wait for it.
 #[derive(Debug)]
 pub struct LoopAttachment {
     device_path: PathBuf,
@@ -38,7 +38,8 @@ impl LoopAttachment {
         let geometry = disk.geometry();
         // If no device can be bound, dropping the session aborts all pending requests.
         let (fuse, mount) = FuseSession::start(disk, name)?;
-        // A path, for a thread opens it that shares no descriptors with this one.
+        // A path rather than a descriptor: the thread that opens it shares no descriptors with this
+        // one.
         let file = PathBuf::from(format!("/proc/self/fd/{}/{name}", mount.as_raw_fd()));
         let device = LoopDevice::attach(&file, &geometry)?;
         let device_path = device.path().to_owned();
@@ -48,18 +49,18 @@ impl LoopAttachment {
     fn force_stop(&mut self) -> Result<Stopped, Error> {
         let mut in_use = Stopped::Gone;
         if let Some(mut device) = self.device.take() {
-            // An idle device is released in good order, its cache written. One that is in use, or
+            // An idle device is released after its cache is written out. One that is in use, or
             // whose disk does not answer, needs the abort.
             match device.detach(true) {
                 Ok(stopped) => in_use = stopped,
                 Err(error) => {
-                    warn!(%error, "forced");
+                    warn!(%error, "loop device not released: its I/O is aborted");
                     in_use = Stopped::InUse;
                 }
             }
             let ended = self.fuse.end();
             if !device.abandon() {
-                warn!(device = %self.device_path.display(), "still waits for I/O");
+                warn!(device = %self.device_path.display(), "loop device still waits for I/O");
             }
             ended?;
         }

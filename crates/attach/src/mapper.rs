@@ -1,5 +1,5 @@
-//! Device-mapper devices that map a part of one other device. `dmsetup` makes them, for it works
-//! together with udev.
+//! Device-mapper devices that map a part of one other device. `dmsetup` makes them, because it
+//! cooperates with udev.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -19,7 +19,7 @@ use crate::{Error, SECTOR, module};
 const DEVICES: &str = "/sys/block";
 /// Exists if the driver is loaded.
 const DRIVER: &str = "/sys/class/misc/device-mapper";
-/// The longest run of a command. The longest one is a change of table, which waits for requests in
+/// The time limit of a command. The slowest one is a change of table, which waits for requests in
 /// flight. If the target is lost just then, the table stays as it is.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest wait for the end of a killed command.
@@ -165,15 +165,15 @@ pub(crate) fn attribute(device: &str, name: &str) -> Option<String> {
 fn dmsetup(args: &[&str]) -> Result<(), Error> {
     let action = || format!("dmsetup {}", args.join(" "));
     let mut command = Command::new("dmsetup");
-    // udev may be late, or stuck: no waiting for it here.
+    // udev may be slow or stuck, so the command does not wait for it.
     command.args(args).arg("--noudevsync");
-    // Ctrl-C is for us, not for the command. But if we die, our successor must not find it still
-    // running.
+    // Ctrl-C must not reach the command. But the command must die with this process: the next one
+    // must not find it still running.
     command.process_group(0);
     let us = getpid();
     let die_with_us = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // We may have died before.
+        // The parent may have died before the call.
         if getppid() == Some(us) { Ok(()) } else { Err(ErrorKind::Interrupted.into()) }
     };
     // SAFETY: it makes two system calls, and nothing else.

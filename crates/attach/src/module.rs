@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// Tries to load a module; whether its driver opens shows the success.
+/// Tries to load a module. Callers find out about success when they open the driver.
 pub(crate) fn load(name: &str) {
     let mut modprobe = Command::new("modprobe");
     modprobe.args(["--quiet", name]).stdin(Stdio::null()).stdout(Stdio::null());

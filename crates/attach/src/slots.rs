@@ -1,9 +1,9 @@
 //! Requests in flight: a table of fixed size, and the waits for a slot or for memory.
 //!
 //! An attachment stops reading from its client while the table is full or the arena has no pages;
-//! that is its back-pressure. Both free up as the disk answers, and the disk answers everything
-//! within its own limits (`--ctrl-loss-tmo`), so the waits are bounded. They also end at once when
-//! the [`Closed`] flag is raised.
+//! that is its back-pressure. Slots and pages are freed as the disk answers, and the disk answers
+//! everything within its own limits (`--ctrl-loss-tmo`), so the waits are bounded. They also end
+//! when the [`Closed`] flag is raised.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tyche_block::{Arena, Extent, PAGE};
 
-/// The interval at which a waiting thread checks [`Closed`]. The flag is rarely raised during a
-/// wait, and this delay of a teardown does no harm.
+/// The interval at which a waiting thread checks [`Closed`], and so the longest delay that the
+/// check adds to a teardown. The flag is rarely raised during a wait.
 const CLOSED_CHECK: Duration = Duration::from_millis(50);
 
 /// A flag raised once, at the end of an attachment or a connection: all waits end.
@@ -48,12 +48,10 @@ pub(crate) fn alloc(arena: &Arena, len: usize, closed: &Closed) -> Option<Extent
     }
 }
 
-/// The longest read or write of attachments, in bytes: a power of two that leaves room for several
-/// in the arena, `limit` at most. Zero if the arena is too small for one page.
+/// The longest read or write of an attachment, in bytes: a power of two, at most `limit` and at
+/// most a quarter of the arena, so that several fit. Zero if a quarter is less than a page.
 pub(crate) fn io_max(arena: &Arena, limit: u32) -> u32 {
-    /// The divisor for the part of the arena that one request may take.
-    const SHARE: usize = 4;
-    match u32::try_from(arena.pages() / SHARE * PAGE) {
+    match u32::try_from(arena.pages() / 4 * PAGE) {
         Ok(0) => 0,
         Ok(bytes) => (1 << bytes.ilog2()).min(limit),
         Err(_) => limit,
@@ -71,7 +69,7 @@ pub(crate) struct Slots<T> {
 #[derive(Debug)]
 struct Table<T> {
     entries: Box<[Option<T>]>,
-    /// Unused indices. A slot whose entry was taken but not freed is in neither list.
+    /// Free indices. A slot whose entry was taken and not freed yet has no entry and is not here.
     free: Vec<usize>,
     waiting: usize,
 }

@@ -552,7 +552,8 @@ fn a_grown_disk_is_seen_by_the_next_client() {
     let mut old = served.client();
     served.disk.grow(2 << 20);
     served.server.resized().unwrap();
-    // The kernel learns of the growth by other means and uses it at once; so may this client.
+    // The kernel learns of the growth by other means than the handshake, and uses it at once. So a
+    // client that is connected already may use it as well.
     assert_eq!(old.read(1 << 20, 512).unwrap(), [0; 512]);
     assert_eq!(old.read(2 << 20, 512), Err(22));
     assert_eq!(served.client().read((2 << 20) - 512, 512).unwrap(), [0; 512]);

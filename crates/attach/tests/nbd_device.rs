@@ -285,7 +285,7 @@ fn what_a_dead_process_has_left_can_be_taken_away() {
     // Waits for the kernel's partition scan, which needs answers.
     drop(open(&dead.device, 0));
     dead.tell("hold");
-    // Another process: this one is not checked for use of the device.
+    // Another process opens the device: the files of this process do not count as its users.
     let mut reader = Command::new("dd");
     reader.arg(format!("if={}", dead.device.display()));
     reader.args(["of=/dev/null", "bs=8M", "count=1", "iflag=direct", "status=none"]);

@@ -163,7 +163,7 @@ fn a_hostile_guest_harms_itself_only() {
 }
 
 #[test]
-fn what_was_in_flight_is_served_by_whoever_comes_next() {
+fn requests_in_flight_are_served_by_the_next_process() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.sock");
     let dead = MemoryDisk::new(MIB, 512);
@@ -175,7 +175,7 @@ fn what_was_in_flight_is_served_by_whoever_comes_next() {
     dead.wait_held(1);
     let second = guest.submit_write(0, 64, &pattern(7, 8192));
     dead.wait_held(2);
-    // This request is answered before the others, and must not be asked again.
+    // These requests are answered by this process, and must not be executed again by the next.
     dead.release();
     assert_eq!(guest.await_read(first, 4096).0, OK);
     assert_eq!(guest.await_status(second), OK);
@@ -198,7 +198,7 @@ fn what_was_in_flight_is_served_by_whoever_comes_next() {
     }
     assert_eq!(guest.await_status(written), OK);
     assert!(disk.read(640 * 512..640 * 512 + 4096) == pattern(9, 4096));
-    assert_eq!(disk.take_log().len(), 4, "each is asked once");
+    assert_eq!(disk.take_log().len(), 4, "each is executed once");
     dead.release();
     dead.wait_all_buffers_back();
 }

@@ -9,8 +9,8 @@
 //! start), [`Arena::claim`] takes given pages (the target's `damq`, whose pages the *host* hands
 //! out: PROTOCOL.md, "Slots, tags and placement").
 //!
-//! An arena may be [spread](Arena::spread) over NUMA nodes: each node has a part of it, and an
-//! extent comes from the caller's node, as long as that has one.
+//! An arena may be [spread](Arena::spread) over NUMA nodes: each node holds an equal part of the
+//! pages. An extent comes from the calling thread's node while that has free pages.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -41,13 +41,13 @@ struct Memory {
     returned: Condvar,
 }
 
-/// The spread of the pages over nodes: the first part is the first node's, and so on.
+/// The division of the pages into equal parts, one for each NUMA node, in the order of `nodes`.
 struct Parts {
     /// Pages of each part.
     pages: usize,
     /// The nodes by part; empty if the pages are not placed.
     nodes: Box<[Node]>,
-    /// The part of each CPU's node.
+    /// By CPU: the part of its node.
     of_cpu: Box<[usize]>,
 }
 
@@ -58,7 +58,7 @@ impl Parts {
     }
 }
 
-/// The part of each CPU's node; the first part for CPUs whose node has none.
+/// Maps each CPU to the part of its node. CPUs of a node without a part get the first part.
 fn parts_of_cpus(nodes: &[Node], placement: &Placement) -> Box<[usize]> {
     let mut of_cpu = Vec::new();
     for (part, node) in nodes.iter().enumerate() {
@@ -70,7 +70,7 @@ fn parts_of_cpus(nodes: &[Node], placement: &Placement) -> Box<[usize]> {
     of_cpu.into()
 }
 
-/// The lent pages: one bit per page.
+/// The bitmap of lent pages.
 struct Lent {
     words: Box<[u64]>,
     /// The start of the next search in each part, so that pages are lent in order as long as they
@@ -98,13 +98,13 @@ impl Lent {
         }
     }
 
-    /// Finds free pages, in the part `near` if it has any, else in another.
+    /// Finds a run of free pages: in the part `near` if that has one, otherwise in another part.
     fn find(&mut self, pages: usize, near: usize, parts: &Parts) -> Option<usize> {
         let others = (0..self.next.len()).filter(|part| *part != near);
         [near].into_iter().chain(others).find_map(|part| self.find_in(pages, part, parts.pages))
     }
 
-    /// Next fit: from the last position onwards, then once from the start.
+    /// Searches one part by next fit: from the last position onwards, then once from the start.
     fn find_in(&mut self, pages: usize, part: usize, part_pages: usize) -> Option<usize> {
         let (start, end) = (part * part_pages, (part + 1) * part_pages);
         let mut first = self.next[part];
@@ -132,8 +132,8 @@ impl Lent {
 }
 
 impl Arena {
-    /// Allocates `pages` zeroed pages, for the calling thread to touch first. Aborts, as every
-    /// allocation does, if there is no memory.
+    /// Allocates `pages` zeroed pages. The calling thread touches all of them, so by default they
+    /// are on its NUMA node. Aborts, as every allocation does, if there is no memory.
     ///
     /// # Panics
     /// If `pages` is zero or exceeds a `u32`.
@@ -141,8 +141,8 @@ impl Arena {
         Self::whole(Self::map(pages), Box::default())
     }
 
-    /// As [`new`](Self::new), but each page is allocated at its first use: for memory of which
-    /// only a part is used.
+    /// As [`new`](Self::new), but each page is allocated at its first use. Meant for arenas of
+    /// which only a part is used.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -151,7 +151,7 @@ impl Arena {
         Self::of(Self::map(pages), parts, 1)
     }
 
-    /// As [`new`](Self::new), on a node.
+    /// As [`new`](Self::new), placed on one NUMA node.
     ///
     /// # Errors
     /// If the kernel refuses to place memory there.
@@ -165,8 +165,8 @@ impl Arena {
         Ok(Self::whole(mapping, [node].into()))
     }
 
-    /// As [`new`](Self::new), with `pages` pages on each node of the placement's request buffers;
-    /// without such nodes, `pages` in all, not placed.
+    /// As [`new`](Self::new), with `pages` pages on each NUMA node that the placement names for
+    /// request buffers. If it names none, the arena has `pages` pages in all and is not placed.
     ///
     /// # Errors
     /// If the kernel refuses to place memory.
@@ -199,7 +199,7 @@ impl Arena {
     }
 
     fn with_parts(mut mapping: Mapping, parts: Parts, count: usize) -> Self {
-        // Now rather than during a request.
+        // The page faults happen here rather than during a request.
         mapping.touch();
         Self::of(mapping, parts, count)
     }
@@ -222,24 +222,24 @@ impl Arena {
         self.memory.mapping.part(0, self.memory.pages * PAGE)
     }
 
-    /// The nodes of its memory, according to the kernel, by a sample of its pages; empty if
-    /// unknown.
+    /// The NUMA nodes that hold the memory, as the kernel reports them for a sample of the pages;
+    /// empty if unknown.
     pub fn memory_nodes(&self) -> Vec<Node> {
         let (start, len) = self.region();
         tyche_numa::nodes_of(start, len)
     }
 
-    /// The nodes that it was placed on; empty if it was not.
+    /// The NUMA nodes that the arena was placed on; empty if it was not placed.
     pub fn nodes(&self) -> &[Node] {
         &self.memory.parts.nodes
     }
 
-    /// A run of free pages that holds `len` bytes, or `None` if there is none now.
+    /// Lends a run of free pages that holds `len` bytes; `None` if there is none now.
     pub fn alloc(&self, len: usize) -> Option<Extent> {
         self.alloc_in(self.memory.parts.near(), len)
     }
 
-    /// As [`alloc`](Self::alloc), from the part of a node as long as that has pages.
+    /// As [`alloc`](Self::alloc), but prefers the pages on `node` to those on other nodes.
     pub fn alloc_near(&self, node: Node, len: usize) -> Option<Extent> {
         let part = self.nodes().iter().position(|other| *other == node);
         self.alloc_in(part.unwrap_or(0), len)
@@ -276,8 +276,8 @@ impl Arena {
         }
     }
 
-    /// The pages from `first` on that hold `len` bytes, or `None` if one of them is already lent or
-    /// does not exist.
+    /// Lends the pages from `first` on that hold `len` bytes; `None` if one of them is already lent
+    /// or does not exist.
     pub fn claim(&self, first: usize, len: usize) -> Option<Extent> {
         let pages = len.div_ceil(PAGE).max(1);
         if first.checked_add(pages)? > self.memory.pages {
@@ -327,7 +327,8 @@ impl Extent {
         Arc::ptr_eq(&self.memory, &arena.memory)
     }
 
-    /// Its node, if its arena was placed on one or [spread](Arena::spread) over several.
+    /// The NUMA node of the extent, if its arena was placed on one or [spread](Arena::spread) over
+    /// several.
     pub fn node(&self) -> Option<Node> {
         let parts = &self.memory.parts;
         parts.nodes.get(self.first / parts.pages).copied()
@@ -342,7 +343,7 @@ impl Deref for Extent {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the pages are initialised (zeroed at first) and lent to `self` alone.
+        // SAFETY: the pages are initialised (the kernel zeroes them) and lent to `self` alone.
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_arena_lends_from_the_node_that_is_asked_for_while_it_can() {
+    fn a_spread_arena_lends_from_the_requested_node_first() {
         let arena = of_two_nodes();
         let a = arena.alloc_near(Node(3), 5 * PAGE).unwrap();
         let b = arena.alloc_near(Node(3), 3 * PAGE).unwrap();
@@ -532,7 +533,7 @@ mod models {
     }
 
     #[test]
-    fn what_is_claimed_is_not_allocated_as_well() {
+    fn a_claimed_page_is_not_allocated_as_well() {
         loom::model(|| {
             let arena = Arena::new(1);
             let claim = thread::spawn({

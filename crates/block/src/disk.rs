@@ -17,20 +17,20 @@ pub trait Disk: Send + Sync {
     /// does not interpret `token`.
     fn submit(&self, request: Request, token: u64, sink: &Arc<dyn Sink>);
 
-    /// The queues of the disk, each a disk with memory of its own that a thread of its own serves:
-    /// requests of different queues share nothing. Empty: the disk has only itself.
+    /// The queues of the disk. Each is a disk with its own memory, served by its own thread, so
+    /// requests of different queues share nothing. Empty if the disk itself is its only queue.
     fn queues(&self) -> Vec<Arc<dyn Disk>> {
         Vec::new()
     }
 }
 
-/// The queues of a disk: the disk itself if it has no others. There is one at least.
+/// The queues of a disk, at least one: a disk that names none is its own only queue.
 pub fn queues(disk: &Arc<dyn Disk>) -> Vec<Arc<dyn Disk>> {
     let queues = disk.queues();
     if queues.is_empty() { vec![Arc::clone(disk)] } else { queues }
 }
 
-/// The recipient of answers. Called on the data path's own thread: it must not wait.
+/// The receiver of completions. It is called on the data path's own thread, so it must not wait.
 pub trait Sink: Send + Sync {
     /// Takes the completion of one request.
     fn complete(&self, completion: Completion);

@@ -9,7 +9,7 @@ pub struct Errno(pub i32);
 impl Errno {
     /// Operation not permitted.
     pub const PERM: Self = Self(1);
-    /// Input/output error: the answer for all failures without a number of their own.
+    /// Input/output error: any failure that has no error number of its own.
     pub const IO: Self = Self(5);
     /// Out of memory.
     pub const NOMEM: Self = Self(12);

@@ -1,9 +1,9 @@
 //! The common types of all block code: requests ([`Operation`], [`Request`]), the properties of a
 //! disk ([`Geometry`]), results ([`Completion`], [`Errno`]), and the memory for data ([`Arena`],
-//! [`Extent`]). Threads that serve a disk are kept from waiting for it ([`avoid_reclaim_io`]).
+//! [`Extent`]). [`avoid_reclaim_io`] keeps a thread that serves a disk from waiting for that disk.
 //!
-//! A request *owns* its buffer, and its completion returns it. So no part ever reads memory that
-//! another part may be writing, without a lock and without `unsafe` outside of [`arena`](Arena).
+//! A request *owns* its buffer, and its completion returns it. So no component reads memory that
+//! another may be writing. That needs no lock, and no `unsafe` outside of [`arena`](Arena).
 
 mod arena;
 mod disk;

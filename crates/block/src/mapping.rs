@@ -1,4 +1,5 @@
-//! Memory mapped from the kernel and unmapped again, never from an allocator's free list.
+//! Memory mapped directly from the kernel, and unmapped when dropped: it does not pass through an
+//! allocator's free list.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -42,7 +43,7 @@ impl Mapping {
         unsafe { self.base.write_bytes(0, self.len) }
     }
 
-    /// The address of the `len` bytes at `offset`.
+    /// The address and length of the `len` bytes at `offset`.
     ///
     /// # Panics
     /// If the range is out of bounds.
@@ -57,6 +58,6 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping's own memory; everything that points into it keeps its owner alive.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
     }
 }

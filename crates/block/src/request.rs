@@ -50,7 +50,7 @@ pub struct Request {
     pub offset: u64,
     /// Length of the range. For reads and writes at most the buffer's length.
     pub len: u32,
-    /// The data of a write, the place for the data of a read; `None` for all other operations.
+    /// The data of a write, or the memory to read into; `None` for all other operations.
     pub buffer: Option<Extent>,
 }
 

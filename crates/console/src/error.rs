@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::output::{Format, show};
 
-/// The result of what a program does.
+/// The result of a program, or of a step of it.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The kind of an error; the exit code. Documented in `tyche --help`.
@@ -52,7 +52,7 @@ impl Error {
         Self { code, message: message.into() }
     }
 
-    /// The error as JSON output has it.
+    /// The error as the object of JSON output.
     pub fn report(&self) -> ErrorReport {
         let Self { code, message } = self;
         ErrorReport { schema: ErrorSchema::default(), error: message.clone(), code: *code }
@@ -118,7 +118,7 @@ impl From<std::io::Error> for Error {
 /// Prints a program's error, if it ends with one; returns its exit code.
 pub fn finish(program: &str, result: &Result<()>, format: Format) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    // Without a message: the process that waits for it has it already.
+    // An empty message means that the error has been reported already.
     if !error.message.is_empty() {
         show(format, || error.report(), String::new);
         eprintln!("{program}: {error}");

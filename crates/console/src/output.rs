@@ -12,7 +12,7 @@ pub enum Format {
     /// For people.
     #[default]
     Text,
-    /// One JSON object with a `schema` field, also when there is nothing, and on errors.
+    /// One JSON object with a `schema` field, also for an empty result and for an error.
     Json,
 }
 
@@ -28,20 +28,20 @@ impl fmt::Display for Format {
 /// Prints a result in the wanted format.
 ///
 /// # Panics
-/// The result is nothing that JSON can express.
+/// If JSON cannot express the result.
 pub fn show<T: Serialize>(format: Format, json: impl FnOnce() -> T, text: impl FnOnce() -> String) {
     let text = match format {
         Format::Json => line(&json()),
         Format::Text => text(),
     };
-    // The reader has closed the pipe: no error.
+    // It fails if the reader has closed the pipe, which is no error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
 /// A result as one line of JSON.
 ///
 /// # Panics
-/// The result is nothing that JSON can express.
+/// If JSON cannot express the result.
 pub fn line(result: &impl Serialize) -> String {
     serde_json::to_string(result).expect("keys are strings, and paths UTF-8") + "\n"
 }

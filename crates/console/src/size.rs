@@ -6,7 +6,7 @@ use bytesize::ByteSize;
 /// `qemu-img`: 1G is 1 GiB.
 ///
 /// # Errors
-/// The text is no size.
+/// If the text is not a size.
 pub fn parse(text: &str) -> Result<u64, String> {
     let units = ['k', 'K', 'm', 'M', 'g', 'G', 't', 'T'];
     let size = match text.trim_end_matches(['b', 'B']).strip_suffix(units) {

@@ -5,8 +5,8 @@
 pub enum BackingError {
     /// The file was deleted: it has no name, and its blocks live as long as it is open.
     #[error(
-        "its file was deleted: it works until the target stops, and is gone then; copy the disk \
-         before"
+        "its file was deleted: the disk works until the target stops, and is lost then; copy it \
+         before that"
     )]
     Deleted,
     /// The device was removed.
@@ -14,8 +14,7 @@ pub enum BackingError {
     Removed,
     /// The file or device was truncated.
     #[error(
-        "it has shrunk to {now} bytes: of its {size}, those beyond that fail; make it as large \
-         as it was"
+        "it has shrunk to {now} bytes: requests beyond that fail; enlarge it to its former {size}"
     )]
     Shrunk {
         /// Bytes that are left.

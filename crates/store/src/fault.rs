@@ -16,9 +16,9 @@
 //! ```
 //!
 //! A store made [`with_volatile_cache`](FaultStore::with_volatile_cache) also keeps the previous
-//! content of each block that is written and not yet flushed. [`Faults::crash`] brings that back,
-//! as a loss of power would. Keeping it costs a read before each write, for which the submitting
-//! thread waits; do not measure with it.
+//! content of each block that is written and not yet flushed. [`Faults::crash`] restores it, as a
+//! loss of power would. This costs a read before each write, and the submitting thread waits for
+//! it: do not measure with such a store.
 
 mod alarm;
 mod queue;
@@ -67,7 +67,7 @@ impl Shared {
         Some(self.undo.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a failure by a rule: a durable step that fails may lose the content of the cache.
+    /// Counts a loss if a rule has failed a durable step, which may lose the content of the cache.
     fn note_failure(&self, operation: Operation) {
         let cached = self.inner.geometry().write_cache || self.undo.is_some();
         let loses = match operation {
@@ -86,7 +86,7 @@ impl Shared {
 }
 
 impl FaultStore {
-    /// Wraps `inner`, without any fault as yet.
+    /// Wraps `inner`, without faults at first.
     pub fn new(inner: impl Store + 'static) -> Self {
         Self::wrap(Box::new(inner), None)
     }
@@ -154,9 +154,9 @@ impl Faults {
         self.shared.rules().clear();
     }
 
-    /// Loses power: every block written and not flushed since is again as it was before. Requests
-    /// that the wrapped store has not finished end with `EIO`; their writes may or may not be on
-    /// the disk.
+    /// Simulates a loss of power: every block with unflushed writes gets the content from before
+    /// them. Requests that the wrapped store has not finished end with `EIO`; their writes may or
+    /// may not be on the disk.
     ///
     /// # Errors
     /// The error of the wrapped store when the blocks are put back.
@@ -167,8 +167,8 @@ impl Faults {
         self.crash_keeping(|_| false)
     }
 
-    /// As [`crash`](Self::crash), but blocks for which `keep`, called with their number, is true
-    /// reached the disk in time: a disk writes its cache in any order.
+    /// As [`crash`](Self::crash), but keeps the new content of each block for whose number `keep`
+    /// returns true: a disk may write its cache out in any order.
     ///
     /// # Errors
     /// The error of the wrapped store when the blocks are put back.

@@ -5,21 +5,21 @@
 //! lock and does the I/O, and a request in flight keeps it alive. So the lock is not released
 //! before the last write is out, even by `kill -9`.
 //!
-//! **Direct I/O** (`O_DIRECT`) is used where every request is aligned enough for it: blocks are no
-//! smaller than the file demands, and memory is always whole pages. Otherwise all requests use the
-//! page cache.
+//! **Direct I/O** (`O_DIRECT`) is used if every request is aligned as the file demands: its blocks
+//! must be large enough, and its memory is always whole pages. Otherwise all requests use the page
+//! cache.
 //!
 //! **Durability.** Write-through, the default: a completed write is on stable storage. Write-back:
 //! only FUA requests are, and a flush makes everything durable that completed before it. Direct
 //! writes carry `RWF_DSYNC`; writes through the page cache, and zeroing, end with `fdatasync`.
 //!
 //! **Loss.** The kernel reports a failed write-back once for each open file description, to the
-//! first sync or `RWF_DSYNC` write. So every queue syncs with a description of its own that does
-//! nothing else, one sync at a time, and a sync answers all requests that wait for it: no request
-//! can take a loss away from another. After a failed sync, and where there is a cache after a
-//! failed FUA write, any write that had completed may be lost: [`losses`](crate::Store::losses)
-//! counts it. Without a cache a failed write concerns only itself, for all that had completed
-//! before was durable.
+//! first sync or `RWF_DSYNC` write. One request could so consume the report of a loss that concerns
+//! others. Therefore each queue has a file description for syncs alone, runs one sync at a time,
+//! and lets a sync answer all requests that wait for it. After a failed sync, or a failed FUA write
+//! where there is a cache, any completed write may be lost: [`losses`](crate::Store::losses) counts
+//! that. Without a cache a failed write concerns only itself, because all writes that completed
+//! before it were durable.
 //!
 //! **Sleeping.** [`wait_fd`](crate::Queue::wait_fd) is the ring's own descriptor: readable exactly
 //! while completions wait, level-triggered, and without the counter of an `eventfd`. Requests that
@@ -104,8 +104,9 @@ impl FileStore {
         Ok(Self { opened: Arc::new(Opened::new(path.as_ref(), options)?) })
     }
 
-    /// The disk's own identity, unique and stable over restarts, reboots and other paths to it: a
-    /// serial number, a file's place in its file system. `None` for a device that has none.
+    /// The disk's own identity: a serial number, or a file's inode and time of birth. It is unique,
+    /// and stable over restarts, reboots and other paths to the disk. `None` for a device without
+    /// one.
     pub fn identity(&self) -> Option<&str> {
         self.opened.identity.as_deref()
     }
@@ -125,8 +126,9 @@ impl Store for FileStore {
         Ok(Box::new(RingQueue::new(&self.opened, depth)?))
     }
 
-    /// Enlarges a file. A device has a fixed size: it may only be measured again. A store that has
-    /// shrunk keeps its size here, fails beyond its end with `EIO`, and is not resized.
+    /// Enlarges a file. A device is only measured again, because its size cannot be set here. If
+    /// the file or device has shrunk, the exported size stays, requests beyond the present end fail
+    /// with `EIO`, and a resize is refused.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         self.opened.resize(size)
     }

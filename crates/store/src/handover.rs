@@ -1,9 +1,9 @@
 //! A store whose requests are executed by a worker thread.
 //!
-//! This is the completion path of the first Tyche (MSST 2014, section II.C): the thread that
-//! receives hands a request to the disk's side, and a work queue hands the completion back. MSST
-//! 2015 gave that up, and so have we: each hand-over wakes a thread. The wrapper keeps it
-//! measurable, and slower.
+//! This is the completion path of the first Tyche (MSST 2014, section II.C): the receiving thread
+//! hands a request to a disk thread, and a work queue hands the completion back. MSST 2015 gave
+//! that up, and so does this Tyche, because each hand-over wakes a thread. The wrapper brings the
+//! slower path back, to measure its cost.
 //!
 //! ```text
 //! submitting thread                           worker, one for each queue
@@ -11,8 +11,8 @@
 //! reap ◄──────────── [ done ] ◄──eventfd──── reap ◄────────── inner queue
 //! ```
 //!
-//! Both sides spin before they sleep, as the loops of the engine do. Requests that were kicked are
-//! executed, also if the queue is dropped next; others are not.
+//! Both sides spin before they sleep, as the loops of the engine do. Kicked requests are executed
+//! even if the queue is dropped right after the kick; requests not yet kicked are dropped.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -70,16 +70,16 @@ impl Store for HandOverStore {
 struct Shared {
     orders: Inbox<(u64, Request)>,
     done: Inbox<Completion>,
-    /// Under a lock, not in the order of requests, for it is rare: no request uses memory of these
-    /// arenas yet, or any more.
+    /// Arenas to register or unregister. They need no order with the requests, none of which uses
+    /// their memory yet, or any more. They are rare, so a lock does no harm.
     registrations: Mutex<Vec<Registration>>,
     /// Whether there are registrations.
     registers: AtomicBool,
-    /// The queue is gone.
+    /// Set when the queue is dropped.
     closed: AtomicBool,
-    /// The worker is gone.
+    /// Set when the worker ends.
     ended: AtomicBool,
-    /// The error of the inner queue when it last could not submit.
+    /// The error of the inner queue's last failed kick.
     failure: Mutex<Option<io::Error>>,
     /// Whether there is a failure that has not been reported.
     failed: AtomicBool,
@@ -124,7 +124,7 @@ impl HandOverQueue {
         Ok(Self { shared, submitted, depth, in_flight: 0, worker: Some(worker) })
     }
 
-    fn enlist(&self, registration: Registration) {
+    fn queue_registration(&self, registration: Registration) {
         let mut list = self.shared.registrations.lock().unwrap_or_else(PoisonError::into_inner);
         list.push(registration);
         self.shared.registers.store(true, Ordering::Release);
@@ -133,11 +133,11 @@ impl HandOverQueue {
 
 impl Queue for HandOverQueue {
     fn register(&mut self, arena: &Arena) {
-        self.enlist(Registration::Register(arena.clone()));
+        self.queue_registration(Registration::Register(arena.clone()));
     }
 
     fn unregister(&mut self, arena: &Arena) {
-        self.enlist(Registration::Unregister(arena.clone()));
+        self.queue_registration(Registration::Unregister(arena.clone()));
         // The worker keeps the memory until it has unregistered it.
         self.shared.orders.ring();
     }
@@ -197,7 +197,7 @@ impl Drop for HandOverQueue {
         self.shared.closed.store(true, Ordering::SeqCst);
         self.shared.orders.ring();
         if let Some(worker) = self.worker.take() {
-            // The panic message has been printed.
+            // A panic of the worker has been printed already.
             let _ = worker.join();
         }
     }
@@ -213,8 +213,8 @@ struct Worker {
 
 impl Worker {
     fn run(mut self) {
-        while !self.is_over() {
-            if self.turn() {
+        while !self.should_end() {
+            if self.run_once() {
                 self.spin.worked();
             } else if self.spin.again(now_ns()) {
                 // The submitting thread may need the core.
@@ -225,13 +225,13 @@ impl Worker {
         }
     }
 
-    /// Whether to end: the queue is closed, and all requests before that are submitted.
-    fn is_over(&self) -> bool {
+    /// Whether to end: the queue is dropped, and all its kicked requests are submitted.
+    fn should_end(&self) -> bool {
         self.shared.closed.load(Ordering::SeqCst) && self.shared.orders.is_empty()
     }
 
     /// Runs one round; false if there was nothing to do.
-    fn turn(&mut self) -> bool {
+    fn run_once(&mut self) -> bool {
         self.register();
         let mut worked = false;
         while let Some((token, request)) = self.shared.orders.pop() {
@@ -242,7 +242,7 @@ impl Worker {
             return worked;
         }
         if let Err(error) = self.inner.kick() {
-            // Requests not submitted stay in the queue; the round after a sleep tries again.
+            // Requests not submitted stay in the inner queue; the round after a sleep tries again.
             worked = false;
             self.fail(error);
         }
@@ -285,10 +285,10 @@ impl Worker {
     fn sleep(&mut self) {
         self.spin.sleeps();
         let orders = self.shared.orders.wait_fd();
-        // A later close or registration rings; an earlier one is seen here.
-        let has_news = self.shared.closed.load(Ordering::SeqCst)
+        // A close or registration after `wait_fd` rings the bell; an earlier one is seen here.
+        let has_work = self.shared.closed.load(Ordering::SeqCst)
             || self.shared.registers.load(Ordering::SeqCst);
-        if !has_news {
+        if !has_work {
             sleep([orders].into_iter().chain(self.inner.wait_fd()), Some(SLEEP_MAX));
         }
         self.shared.orders.awake();
@@ -297,7 +297,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Wakes whoever sleeps on a worker that has panicked.
+        // Wakes the submitting thread, which may sleep when the worker panics.
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.done.ring();
     }

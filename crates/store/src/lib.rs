@@ -3,12 +3,12 @@
 //! A [`Store`] is one exported disk: it is opened once, holds the exclusive lock, and knows the
 //! geometry. Each thread that works on it has a [`Queue`] of its own, so nothing on the data path
 //! is shared. A queue takes requests that own their buffers, and returns the buffers with the
-//! completions, in whatever order they finish.
+//! completions, in the order in which they finish.
 //!
 //! | store | what it is |
 //! |---|---|
-//! | [`memory`] | memory, gone with the process |
-//! | [`null`] | swallows writes, reads zeroes: for measuring everything else |
+//! | [`memory`] | memory, lost when the process ends |
+//! | [`null`] | discards writes and reads zeroes, to measure everything else |
 //! | [`mod@file`] | a regular file or a block device through io_uring |
 //! | [`fault`] | a wrapper that fails and delays requests on demand |
 //! | [`handover`] | a wrapper that executes requests in a thread of its own, for comparison |
@@ -36,25 +36,25 @@ pub trait Store: Send + Sync {
     /// The current geometry of the disk.
     fn geometry(&self) -> Geometry;
 
-    /// A queue for one thread, with room for `depth` requests at once. It keeps the parts of the
-    /// store that it needs alive, the lock included.
+    /// Makes a queue for one thread, with room for `depth` requests in flight. The queue keeps the
+    /// parts of the store that it needs alive, the lock included.
     ///
     /// # Errors
     /// `InvalidInput` for a depth of zero or beyond the kernel's limit; otherwise the kernel's
     /// error when it refuses the resources.
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>>;
 
-    /// Enlarges the disk to `size` bytes; the new ones read as zeroes. `None`: to the size that its
-    /// file or device has by now. The disk never shrinks.
+    /// Enlarges the disk to `size` bytes; the new bytes read as zeroes. With `None`, the disk takes
+    /// the present size of its file or device. The disk never shrinks.
     ///
-    /// Returns the size; one that was asked for survives a crash of the machine from then on.
-    /// Existing queues take requests for all of it.
+    /// Returns the new size, to which existing queues take requests from then on. A size that was
+    /// asked for is durable: it survives a crash of the machine.
     ///
     /// # Errors
     /// See [`ResizeError`]; the size has not changed then.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError>;
 
-    /// Checks that the backing file or device is still there, and as large as the disk. Never waits
+    /// Checks that the backing file or device still exists and is as large as the disk. Never waits
     /// for a medium.
     ///
     /// # Errors
@@ -63,10 +63,10 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// How often completed writes may have been lost since the store was opened, by a durable step
-    /// (a flush, a sync, a FUA write) that failed. A failure is counted before its completion can
-    /// be reaped. Once the count changes, a flush proves nothing about writes that completed
-    /// before: the kernel and the disk report a loss once, to the first that asks.
+    /// The number of failed durable steps (flushes, syncs, FUA writes) since the store was opened,
+    /// each of which may have lost completed writes. A failure is counted before its completion can
+    /// be reaped. Once the count has changed, a successful flush proves nothing about writes that
+    /// completed before: the kernel and the disk report a loss only to the first request that asks.
     fn losses(&self) -> u64 {
         0
     }
@@ -79,13 +79,11 @@ pub trait Store: Send + Sync {
 /// done with every buffer.
 pub trait Queue: Send {
     /// Announces `arena` as memory of future buffers, so that the queue can register it with the
-    /// kernel. Optional, for speed; several arenas may be added and later removed.
-    ///
-    /// # Errors
-    /// None to handle: where registration is refused (locked-memory limits), plain I/O is used.
+    /// kernel. Optional, for speed; several arenas may be added and later removed. If the kernel
+    /// refuses the registration (locked-memory limits), the queue uses plain I/O.
     fn register(&mut self, arena: &Arena);
 
-    /// Undoes [`register`](Self::register). No request with memory of `arena` is in flight.
+    /// Undoes [`register`](Self::register). No request in flight may use memory of `arena`.
     fn unregister(&mut self, arena: &Arena);
 
     /// Takes a request. `token` comes back with the completion.
@@ -101,7 +99,7 @@ pub trait Queue: Send {
         None
     }
 
-    /// Submits all requests since the last call to the kernel, in one system call.
+    /// Passes all requests submitted since the last call to the kernel, in one system call.
     ///
     /// # Errors
     /// The error of io_uring if the ring itself is broken; single requests fail through their
@@ -117,7 +115,7 @@ pub trait Queue: Send {
     /// A descriptor for `poll`: readable (`POLLIN`) while completions wait, and cleared only by
     /// [`reap`]; there is nothing to read from it. `None` for stores that finish within
     /// [`submit`](Self::submit). Call [`kick`](Self::kick) before sleeping on it, and ask for it
-    /// before every sleep: the call tells a queue that somebody sleeps.
+    /// before every sleep: the call tells the queue that its thread is about to sleep.
     ///
     /// [`reap`]: Self::reap
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;

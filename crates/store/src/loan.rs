@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A range of a disk as it was when lent, read in place, for as long as this lives. Later writes go
-/// elsewhere.
+/// A range of a disk, read in place, with its content at the time of the loan. Writes to the range
+/// during the loan go to other memory.
 pub struct Loan {
     lender: Arc<dyn Lender>,
     start: NonNull<u8>,
@@ -18,8 +18,8 @@ pub(crate) trait Lender: Send + Sync {
     fn give_back(&self, start: NonNull<u8>, len: usize);
 }
 
-// SAFETY: shared memory that is not written while it is lent, whatever thread reads it; the lender
-// may be used by all threads.
+// SAFETY: the memory is not written while it is lent, so any thread may read it; the lender is
+// `Send` and `Sync`.
 unsafe impl Send for Loan {}
 // SAFETY: as above.
 unsafe impl Sync for Loan {}
@@ -36,7 +36,7 @@ impl Deref for Loan {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the lender keeps the bytes unchanged, and itself lives while this does.
+        // SAFETY: the loan keeps the lender alive, and the lender keeps the bytes unchanged.
         unsafe { NonNull::slice_from_raw_parts(self.start, self.len).as_ref() }
     }
 }

@@ -1,4 +1,4 @@
-//! Resizing: its errors and its checks.
+//! Errors and checks of a resize.
 
 use std::io;
 
@@ -31,7 +31,7 @@ pub enum ResizeError {
     /// The disk is exported read-only.
     #[error("it is exported read-only; enlarge its file by other means, then leave the size out")]
     ReadOnly,
-    /// The block device is smaller than that.
+    /// The block device does not have the size asked for.
     #[error("its device has {now} bytes; enlarge that first (lvextend), then leave the size out")]
     Device {
         /// The size of the device in bytes.

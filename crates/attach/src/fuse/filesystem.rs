@@ -19,26 +19,26 @@ use crate::slots;
 
 const FILE: INodeNo = INodeNo(2);
 
-/// Zero, so that the kernel asks for attributes each time and sees a disk that has grown. Reads and
-/// writes don't need them.
+/// The lifetime of attributes in the kernel's cache: zero, so that the kernel asks each time and
+/// sees a disk that has grown. Reads and writes need no attributes.
 const ATTRIBUTES_VALID: Duration = Duration::ZERO;
 
-/// The name always means the same file.
+/// The lifetime of the file's name in the kernel's cache: the name always means the same file.
 const ENTRY_VALID: Duration = Duration::from_secs(3600);
 
 /// Asynchronous requests that the kernel keeps in flight: as many as a loop device has.
 const MAX_BACKGROUND: u16 = 128;
 
-/// Bytes of a range that one request to the disk covers.
+/// The longest range of one request to the disk, in bytes.
 const PIECE: u32 = 1 << 30;
 
 /// The file system's answers to the kernel. Never waits for the disk, except for room (see
 /// [`slots`]).
 pub(super) struct DiskFile {
     disk: Arc<dyn Disk>,
-    /// Its queues: requests take turns.
+    /// The disk's queues, used round robin.
     queues: Vec<Arc<dyn Disk>>,
-    turn: AtomicUsize,
+    next_queue: AtomicUsize,
     /// The name of the only file.
     name: String,
     in_flight: Arc<InFlight>,
@@ -56,13 +56,13 @@ impl DiskFile {
     ) -> Self {
         let sink = Arc::clone(&in_flight) as _;
         let queues = tyche_block::queues(&disk);
-        let (name, turn) = (name.to_owned(), AtomicUsize::new(0));
-        Self { disk, queues, turn, name, in_flight, sink, io_max }
+        let (name, next_queue) = (name.to_owned(), AtomicUsize::new(0));
+        Self { disk, queues, next_queue, name, in_flight, sink, io_max }
     }
 
     /// The queue for the next request.
     fn queue(&self) -> &dyn Disk {
-        &*self.queues[self.turn.fetch_add(1, Ordering::Relaxed) % self.queues.len()]
+        &*self.queues[self.next_queue.fetch_add(1, Ordering::Relaxed) % self.queues.len()]
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
@@ -98,7 +98,7 @@ impl DiskFile {
         self.submit_to(self.queue(), request, answer);
     }
 
-    /// Submits a request to a queue, whose memory it has.
+    /// Submits a request to the queue that its buffer is from.
     fn submit_to(&self, queue: &dyn Disk, request: Request, answer: Answer) {
         self.in_flight.submit(queue, &self.sink, request, answer);
     }
@@ -147,7 +147,7 @@ impl Filesystem for DiskFile {
         }
     }
 
-    /// Allows changes without effect: setting times, and the present size.
+    /// Accepts changes that have no effect: times, and the present size.
     fn setattr(
         &self,
         _: &fuser::Request,
@@ -267,9 +267,9 @@ impl Filesystem for DiskFile {
     }
 
     /// A loop device turns discards into punched holes, and zeroing too unless the blocks are to
-    /// stay allocated. Callers of either expect zeroes, hence `WriteZeroes`: a `Discard` would
-    /// promise less. On a disk without discard a hole would cost as much as writing; the refusal
-    /// makes the loop device stop offering it.
+    /// stay allocated. Callers of both expect zeroes, which `WriteZeroes` guarantees and `Discard`
+    /// does not. On a disk without discard a hole would cost as much as writing; the refusal makes
+    /// the loop device stop offering discards.
     fn fallocate(
         &self,
         _: &fuser::Request,
@@ -297,7 +297,7 @@ impl Filesystem for DiskFile {
         self.zero(offset, len, may_unmap, reply);
     }
 
-    /// The block size is a loop device's discard granularity.
+    /// Reports the block size, which a loop device takes as its discard granularity.
     fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
         let Geometry { size, block_size, .. } = self.disk.geometry();
         let blocks = size / u64::from(block_size);
@@ -332,7 +332,7 @@ impl Filesystem for DiskFile {
         reply.ok();
     }
 
-    // The kernel asks for the following once; refused, it never asks again.
+    // The kernel calls each of the following once: after the refusal, it never calls it again.
 
     fn flush(
         &self,

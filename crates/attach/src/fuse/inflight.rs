@@ -12,16 +12,16 @@ use crate::slots::{Closed, Slots};
 /// ones in flight; the rest is for synchronous ones, which it does not limit.
 const IN_FLIGHT_MAX: usize = 256;
 
-/// The answer for the program that waits.
+/// The answer to the waiting program.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// With the first bytes of the buffer.
+    /// Has this many bytes of the buffer.
     Read(ReplyData, usize),
-    /// With the number of bytes written.
+    /// Has the number of bytes written.
     Write(ReplyWrite, u32),
-    /// With the result alone.
+    /// Has the result alone.
     Empty(ReplyEmpty),
-    /// When the last piece of the range is done.
+    /// Has the result of the range; sent when the last piece is done.
     Piece(Arc<Range>),
 }
 
@@ -40,9 +40,9 @@ impl Answer {
     }
 }
 
-/// Converts an error. Two are never passed on. The kernel drops an answer with a number of 512 or
-/// more, so the program would wait for ever. And after `ENOSYS` it never asks again: every later
-/// `fsync` would succeed without a flush.
+/// Converts an error. `ENOSYS` and numbers outside 1 to 511 become `EIO`. The kernel drops an
+/// answer with a number of 512 or more, so the program would wait for ever. After `ENOSYS` it never
+/// asks again, so every later `fsync` would succeed without a flush.
 fn to_fuse(errno: Errno) -> FuseErrno {
     match errno.0 {
         libc::ENOSYS => FuseErrno::EIO,
@@ -89,7 +89,7 @@ impl Range {
     }
 }
 
-/// Requests in progress of one file system's users.
+/// Requests in flight of one file system.
 #[derive(Debug)]
 pub(super) struct InFlight {
     slots: Slots<Answer>,
@@ -114,12 +114,12 @@ impl InFlight {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether any program has the file open, in whatever mount namespace.
+    /// Whether a program has the file open, in any mount namespace.
     pub(super) fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
     }
 
-    /// Submits `request` to the disk, waiting for room; `answer` is sent when it is done.
+    /// Submits `request` to the disk, waiting for a free slot; `answer` is sent when it is done.
     pub(super) fn submit(
         &self,
         disk: &dyn Disk,

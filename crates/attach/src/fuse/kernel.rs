@@ -63,7 +63,7 @@ impl Abort {
         Ok(Self(openat(&control, format!("{number}/abort"), flags, Mode::empty())?.into()))
     }
 
-    /// Aborts the connection: all its users get errors. One that is gone already is fine.
+    /// Aborts the connection: all its users get errors. Has no effect if it has ended already.
     pub(super) fn abort(&self) -> io::Result<()> {
         (&self.0).write_all(b"1")
     }

@@ -4,13 +4,13 @@
 //! - All I/O is direct, in either direction up to 1 MiB a request (less with a small arena), up to
 //!   128 asynchronous requests at once. Offset and length must be multiples of the disk's block
 //!   size; others get `EINVAL`. Buffers of 1 MiB and more must be aligned likewise, as with
-//!   `O_DIRECT`, or the kernel cuts their I/O within a block. Reads end with the disk.
+//!   `O_DIRECT`, or the kernel cuts their I/O within a block. Reads stop at the end of the disk.
 //! - `fsync` is a flush. `O_DSYNC` writes are FUA. Punched holes and zeroed ranges read as zeroes.
 //!   Any other `fallocate`, and changing the size, is refused.
 //! - The session's threads only submit. The thread on which the disk answers sends the answer.
 //! - Only root has access.
 //!
-//! # Waiting and dying
+//! # Death of this process
 //! A program in an I/O request waits uninterruptibly until this process answers or *closes
 //! `/dev/fuse`*, which the kernel does when the process dies. So no program hangs for ever, with
 //! one exception, explained in `descriptors.rs`: threads of this very process. No thread that
@@ -45,7 +45,7 @@ const SUBTYPE: &str = "tyche";
 /// The name of the file below the mountpoint.
 const FILE_NAME: &str = "disk";
 
-/// The time for which a busy mount is tried again: closing a file takes effect a little later.
+/// The time for which a busy unmount is retried: closing a file takes effect a little later.
 const BUSY_GRACE: Duration = Duration::from_secs(1);
 
 /// The interval between two tries.
@@ -105,8 +105,8 @@ impl FuseMount {
         Ok(true)
     }
 
-    /// Unmounts; false if it stays in use for a while. The user may be a program in another mount
-    /// namespace, which has a mount of its own.
+    /// Unmounts the file system; false if it stays in use for [`BUSY_GRACE`]. The user may be a
+    /// program in another mount namespace, which has a mount of its own.
     fn unmount_idle(&self) -> Result<bool, Error> {
         let deadline = Instant::now() + BUSY_GRACE;
         loop {
@@ -148,7 +148,7 @@ impl Attachment for FuseMount {
         if force {
             match mountpoint::detach(&self.mountpoint) {
                 Err(error) if error.kind() != ErrorKind::InvalidInput => {
-                    warn!(error = %self.explain_unmount(error), "forced");
+                    warn!(error = %self.explain_unmount(error), "FUSE mount not detached");
                 }
                 _ => {}
             }
@@ -157,7 +157,7 @@ impl Attachment for FuseMount {
         }
         self.session.end()?;
         if self.created {
-            // It may hold files of others.
+            // Fails if others have put files there.
             let _ = fs::remove_dir(&self.mountpoint);
         }
         Ok(Stopped::Gone)
@@ -182,7 +182,7 @@ fn prepare(path: &Path) -> Result<(PathBuf, bool), Error> {
         Err(error) => return Err(explain(error)),
     };
     if FuseMount::clean_stale(path)? {
-        debug!(mountpoint = %path.display(), "took away the mount of a dead process");
+        debug!(mountpoint = %path.display(), "removed the mount of a dead process");
     }
     let path = mountpoint::absolute(path).map_err(explain)?;
     match mountpoint::find(&path).map_err(explain)? {

@@ -47,8 +47,8 @@ pub(super) fn is_ours(path: &Path) -> io::Result<bool> {
     Ok(fs_type_at(&mounts, path).is_some_and(is_our_type))
 }
 
-/// The absolute path of a mountpoint. Its last component is not accessed, for that fails on a stale
-/// mount.
+/// The absolute path of a mountpoint. Its last component is not accessed, because that fails on a
+/// stale mount.
 pub(super) fn absolute(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
     let parent = match path.parent() {

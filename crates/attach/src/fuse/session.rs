@@ -36,8 +36,8 @@ pub(crate) struct FuseSession {
 }
 
 impl FuseSession {
-    /// Serves `disk` as the only file, `name`, of a file system. Also returns that file system,
-    /// mounted without a path: it ends when that is closed and the file is not in use.
+    /// Serves `disk` as the only file, `name`, of a file system. Also returns its mount, which has
+    /// no path: the session ends when the mount is closed and the file is not in use.
     ///
     /// # Errors
     /// Without root, or without FUSE in the kernel.
@@ -51,7 +51,7 @@ impl FuseSession {
         let device = device.map_err(explain_open)?;
         let mount = kernel::mount(&device, io_max).map_err(explain_mount)?;
         let abort = Abort::of(&mount).inspect_err(|error| {
-            debug!(%error, "no fusectl: what holds the mount elsewhere can hold up the end");
+            debug!(%error, "no fusectl: another mount of the file system can delay its end");
         });
         let in_flight = InFlight::new();
         let file = DiskFile::new(disk, name, Arc::clone(&in_flight), io_max);
@@ -68,8 +68,8 @@ impl FuseSession {
         self.ended.is_none()
     }
 
-    /// Ends the session, wherever the file system is still mounted, and waits until its threads are
-    /// gone. Users of the file get errors.
+    /// Ends the session, even if the file system is still mounted elsewhere, and waits until its
+    /// threads are gone. Users of the file get errors.
     ///
     /// # Errors
     /// If the kernel does not end it.
@@ -77,7 +77,7 @@ impl FuseSession {
         let Some(ended) = &self.ended else { return Ok(()) };
         self.in_flight.closed.raise();
         if let Some(Err(error)) = self.abort.as_ref().map(Abort::abort) {
-            warn!(%error, "abort through fusectl");
+            warn!(%error, "abort through fusectl failed");
         }
         match ended.recv_timeout(END_TIMEOUT) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
@@ -87,7 +87,7 @@ impl FuseSession {
                      its `abort` file in a file system of type fusectl",
                 ));
             }
-            Ok(Err(error)) => warn!(%error, "FUSE session"),
+            Ok(Err(error)) => warn!(%error, "FUSE session ended with an error"),
             Ok(Ok(())) | Err(mpsc::RecvTimeoutError::Disconnected) => {}
         }
         self.ended = None;

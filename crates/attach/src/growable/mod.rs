@@ -8,12 +8,13 @@
 //!               Room -> Disk
 //! ```
 //!
-//! The ublk device is larger than any disk, and the device mapper's maps the part of it that is the
-//! disk. It grows by a new table, as a logical volume does. The price is one more driver on the
-//! path of each request, and that the kernel scans no partitions on such devices (`kpartx` does).
+//! The ublk device is larger than any disk. The device-mapper device maps the part of it that is
+//! the disk, and grows by a new table, as a logical volume does. The price is one more driver on
+//! the path of each request, and that the kernel scans no partitions on such devices (`kpartx`
+//! does).
 //!
-//! Like the device below, it outlives this process, and is found again by its UUID. The udev rules
-//! recognize the device below by its size, and keep everybody else from it.
+//! Like the ublk device, the device-mapper device outlives this process, and is found again by its
+//! UUID. The udev rules recognize the ublk device by its size, and keep all other programs from it.
 
 mod room;
 
@@ -42,13 +43,14 @@ pub struct GrowableUblk {
     below: UblkDevice,
     room: Arc<Room>,
     disk: Arc<dyn Disk>,
-    /// Whether it was neither removed nor left to another process.
+    /// False once the device is removed, or left to another process.
     running: bool,
 }
 
 impl GrowableUblk {
-    /// Makes `disk` a block device, shown as `name` if no other has that name, and found by
-    /// `identity`. There are no partitions, whatever `options` say.
+    /// Makes `disk` a block device. It is shown as `name`, or a longer name if another device has
+    /// that one, and found again by `identity`. The kernel scans no partitions, whatever `options`
+    /// say.
     ///
     /// # Errors
     /// As [`UblkDevice::start`]; without the device mapper.
@@ -70,8 +72,8 @@ impl GrowableUblk {
         match table(&disk, &below, None).and_then(|it| Map::create(&name, &uuid, &it)) {
             Ok(map) => Ok(Self { map, below, room, disk, running: true }),
             Err(error) => {
-                // Its process may have been killed.
-                if let Err(error) = take_away(Map::find(&uuid).as_ref(), &mut below) {
+                // A `dmsetup` that timed out may have made the device before it was killed.
+                if let Err(error) = remove_by_force(Map::find(&uuid).as_ref(), &mut below) {
                     tracing::warn!(%error, "device left behind");
                 }
                 Err(error)
@@ -160,7 +162,7 @@ impl Attachment for GrowableUblk {
         }
         if force {
             let in_use = self.map.is_there() && is_in_use(&self.map).unwrap_or(true);
-            take_away(Some(&self.map), &mut self.below)?;
+            remove_by_force(Some(&self.map), &mut self.below)?;
             self.running = false;
             return Ok(if in_use { Stopped::InUse } else { Stopped::Gone });
         }
@@ -176,7 +178,7 @@ impl Attachment for GrowableUblk {
                 Ok(()) | Err(_) => {}
             }
         }
-        take_away(None, &mut self.below)?;
+        remove_by_force(None, &mut self.below)?;
         self.running = false;
         Ok(Stopped::Gone)
     }
@@ -190,9 +192,9 @@ impl Drop for GrowableUblk {
     }
 }
 
-/// Removes devices, even in use. The one below goes first: then all I/O fails, and the device
-/// mapper has nothing to wait for.
-fn take_away(map: Option<&Map>, below: &mut UblkDevice) -> Result<(), Error> {
+/// Removes both devices, even in use. The ublk device below is stopped first: then all I/O fails,
+/// and the device mapper has nothing to wait for.
+fn remove_by_force(map: Option<&Map>, below: &mut UblkDevice) -> Result<(), Error> {
     let halted = below.halt();
     let abandoned = map.map_or(Ok(()), Map::abandon);
     halted.and_then(|()| below.delete()).and(abandoned)
@@ -202,7 +204,7 @@ fn uuid(identity: &str) -> String {
     format!("{UUID}{identity}")
 }
 
-/// The table for the whole present disk, which replaces the current one of `map`.
+/// The table for the whole present disk, to replace the current one of `map`, if any.
 fn table(disk: &Arc<dyn Disk>, below: &UblkDevice, map: Option<&Map>) -> Result<Table, Error> {
     let node = format!("ublkb{}", below.number());
     let device = attribute(&node, "dev");

@@ -24,7 +24,7 @@ impl Room {
         Arc::new(Self { disk, shown })
     }
 
-    /// Shows all of the present disk.
+    /// Makes all of the present disk accessible.
     pub(super) fn grow(&self) {
         self.shown.fetch_max(self.disk.geometry().size, Ordering::Relaxed);
     }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_where_it_is_and_zeroes_are_around_it() {
+    fn the_disk_is_at_its_offset_with_zeroes_around_it() {
         let disk = Arc::new(Ones { arena: Arena::new(16), size: AtomicU64::new(SIZE) });
         let room = Room::new(Arc::clone(&disk) as _);
         assert_eq!(room.geometry().size, ROOM);

@@ -1,12 +1,13 @@
 //! The keeper: the thread that holds a loop device open.
 //!
-//! The kernel unbinds a loop device marked `AUTOCLEAR` with its last close. So it is held open
-//! here: the device exists while this process lives, and when the process dies, however it dies,
-//! the device goes too, or as soon as its last user is done.
+//! The kernel unbinds a loop device marked `AUTOCLEAR` at its last close. So the keeper holds it
+//! open. The device exists while this process lives; when the process ends, however it ends, the
+//! device is unbound as soon as its last user has closed it.
 //!
 //! Opening and closing the device and its file waits for I/O that *this process* answers. That
-//! takes a thread with [file descriptors of its own](crate::descriptors). It does nothing else,
-//! least of all logging: the number of a log file's descriptor might be the loop device's here.
+//! takes a thread with [file descriptors of its own](crate::descriptors). The thread does nothing
+//! else and, in particular, does not log: a log file's descriptor might have the loop device's
+//! number here.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -20,12 +21,12 @@ use super::sys::{self, Backing};
 use crate::claim::{BUSY_RETRY, is_mounted};
 use crate::{Error, Stopped, descriptors};
 
-/// Other processes may take a free loop device just found.
+/// The most attempts to bind a device: other processes may take the free one just found.
 const ATTEMPTS_MAX: usize = 64;
 
 /// Commands to the keeper. It answers each.
 pub(super) enum Command {
-    /// Take over the size of the file.
+    /// Give the device the present size of the file.
     Resize(SyncSender<Result<(), Error>>),
     /// Release the device, unless others have it open for longer than `patience`.
     Release { patience: Duration, answer: SyncSender<Result<Stopped, Error>> },
@@ -54,8 +55,8 @@ pub(super) fn run(
     bound: &SyncSender<Result<PathBuf, Error>>,
     commands: &Receiver<Command>,
 ) {
-    // SAFETY: this thread was started for nothing but this. It has only channels and paths; it runs
-    // the code below, and uses only files that it opens itself.
+    // SAFETY: this thread was started for this function alone. It has only channels and paths, and
+    // uses only files that it opens itself below.
     let private = unsafe { descriptors::make_private() };
     let held = private
         .map_err(|error| {
@@ -65,7 +66,7 @@ pub(super) fn run(
     let mut held = match held {
         Ok(held) => held,
         Err(error) => {
-            // The starter of the keeper may have given up waiting, here and below.
+            // Here and below, the receiver may have stopped waiting.
             let _ = bound.send(Err(error));
             return;
         }
@@ -99,8 +100,7 @@ pub(super) fn run(
 /// A loop device that is bound and open.
 struct Held {
     path: PathBuf,
-    /// Open for reading, for the sake of kernels that allow no other writers beside a mounted file
-    /// system.
+    /// Open for reading only: some kernels allow no other writers beside a mounted file system.
     device: File,
     backing: Backing,
 }
@@ -140,8 +140,8 @@ impl Held {
         sys::update_capacity(&self.device).map_err(explain)
     }
 
-    /// Closes the device, and opens it again if it is still bound, because others use it. The
-    /// device's cache is written out before, as with every last close.
+    /// Closes the device, and opens it again if others use it, so that it is still bound. The
+    /// device's cache is written out before, as at every last close.
     fn release(self, patience: Duration) -> Result<Option<Self>, Error> {
         let Self { path, device, backing } = self;
         let patience = if is_mounted(&device) { Duration::ZERO } else { patience };
@@ -177,8 +177,8 @@ impl Held {
 /// not at a block, and refused as misaligned.
 const REQUEST_KIB: u32 = 512;
 
-/// Sets queue attributes that the block layer can't know of a file. Where `/sys` is read-only (in
-/// some containers), direct I/O with odd buffers of 1 MiB and more may fail.
+/// Sets queue attributes that the block layer can't derive from a file. Where `/sys` is read-only
+/// (in some containers), direct I/O with odd buffers of 1 MiB and more may fail.
 fn tune(number: u32, rotational: bool) {
     let queue = PathBuf::from(format!("/sys/block/loop{number}/queue"));
     let _ = fs::write(queue.join("max_sectors_kb"), REQUEST_KIB.to_string());

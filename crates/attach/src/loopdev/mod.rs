@@ -36,7 +36,7 @@ const RESIZE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest wait for a release. The kernel writes its cache out, so the disk must answer.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same with force: only a chance for a disk that does answer.
+/// As [`DETACH_TIMEOUT`], with force: long enough for a disk that does answer.
 const FORCED_DETACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest wait for the keeper's end after the device's file fails all I/O.
@@ -55,7 +55,8 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Binds a free loop device to `file`, which has the properties of `disk` but for the size.
+    /// Binds a free loop device to `file`. The device gets the properties of `disk`, and the size
+    /// of the file.
     ///
     /// # Errors
     /// Without root, loop devices, or a free one; if the file must be writable and can't be opened

@@ -1,4 +1,4 @@
-//! One client, from its first byte to its last.
+//! The service of one client, from the handshake to the end of its connection.
 //!
 //! Two threads serve it. The *reader* speaks the handshake, then takes requests off the socket,
 //! payloads straight into the arena, and submits them; it stops reading while [`IN_FLIGHT_MAX`]
@@ -21,28 +21,28 @@ use super::outbox::{Outbox, Pushed, Reply};
 use super::wire::{Command, RequestHeader, command_flag, simple_reply};
 use crate::slots::{self, Closed, Slots};
 
-/// The most requests of one connection in progress or with replies not sent yet.
+/// The most requests of one connection that are in progress or wait for their replies to be sent.
 const IN_FLIGHT_MAX: usize = 128;
 
 /// The longest silence within a message, and the longest time that a client may take no replies:
 /// such a client holds memory that others may be waiting for. Between requests it may be silent.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same during the handshake, which needs nothing but the client.
+/// As [`STALL_TIMEOUT`], during the handshake, which depends on the client alone.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time for which the last requests of a client that has disconnected are kept alive.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes read ahead: enough for several requests at once, too few for the payload of a write, which
-/// then is read in place instead of being copied.
+/// Bytes read ahead: enough for several requests at once, but few enough that most of a write's
+/// payload is read in place instead of being copied.
 const READ_AHEAD: usize = 16 * RequestHeader::LEN;
 
 /// A payload too long to be accepted is read and discarded up to this size, so that the client gets
 /// a proper error. It is also the size that clients may assume a server to take.
 const SKIP_MAX: u32 = 32 << 20;
 
-/// The socket, as the handle to end the connection with.
+/// The handle that ends a connection: its socket, and the flag that its waits check.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: UnixStream,
@@ -88,7 +88,7 @@ impl Sink for Connection {
         }
         let (data, data_len) = match result {
             Ok(()) if pending.data_len > 0 => (buffer, pending.data_len),
-            // Others can use a write's buffer while the reply is on its way.
+            // A write's buffer is free for other requests before its reply is sent.
             _ => (None, 0),
         };
         let header = simple_reply(pending.cookie, result);
@@ -180,8 +180,8 @@ impl Connection {
 
 /// The state of the reader thread.
 ///
-/// If [`Peer::hang_up`] was called, it reports [`Ending::HungUp`]; the caller of that knows the
-/// true reason.
+/// After [`Peer::hang_up`] it reports [`Ending::HungUp`]; the caller of `hang_up` knows the true
+/// reason.
 struct Reader<'a> {
     connection: &'a Connection,
     sink: &'a Arc<dyn Sink>,
@@ -274,8 +274,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Allocates a buffer, reads the payload, and checks the request against the present disk: a
-    /// client that has learnt of its growth may use it.
+    /// Allocates a buffer, reads the payload, and checks the request against the disk's present
+    /// size: a client that has learnt of a disk's growth may use it at once.
     fn receive(
         &self,
         stream: &mut impl Read,

@@ -20,12 +20,12 @@ pub enum Ending {
     BadMagic,
     /// The client's handshake flags are not ones that this server offered.
     BadFlags,
-    /// An option was longer than any of a well-meaning client.
+    /// An option was longer than a well-meaning client would send.
     OptionTooLong,
-    /// A handshake had more options than a well-meaning client needs.
+    /// A handshake had more options than a well-meaning client would send.
     TooManyOptions,
-    /// The export asked for by `NBD_OPT_EXPORT_NAME` does not exist; there is no other answer to
-    /// that.
+    /// The export asked for by `NBD_OPT_EXPORT_NAME` does not exist; the protocol has no error
+    /// reply to that option.
     UnknownExport,
     /// A write was too long to be skipped.
     WriteTooLong,

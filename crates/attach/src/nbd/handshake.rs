@@ -1,7 +1,7 @@
 //! The fixed newstyle handshake: client and server agree on an export, then transmission starts.
 //!
-//! The peer may be anything. So options are few and short, and each is answered or ends the
-//! connection; everything read has a limit; and the caller's socket has a timeout.
+//! The client is not trusted. So the number and the length of its options are limited, each option
+//! is answered or ends the connection, and the caller's socket has a timeout.
 
 use std::io::{self, Read, Write};
 
@@ -78,7 +78,7 @@ pub(super) fn transmission_flags(geometry: &Geometry) -> u16 {
     }
 }
 
-/// Speaks the handshake until transmission may start; otherwise returns why it ended.
+/// Runs the handshake until transmission may start; otherwise returns why it ended.
 pub(super) fn negotiate(stream: &mut (impl Read + Write), offer: &Offer) -> Result<(), Ending> {
     let mut greeting = [0; 18];
     greeting[..8].copy_from_slice(&MAGIC.to_be_bytes());
@@ -140,7 +140,7 @@ fn answer_option(
 }
 
 fn refuse_long(stream: &mut (impl Read + Write), header: OptionHeader) -> Result<(), Ending> {
-    // An export name can't be refused, and an option this long can't be one.
+    // `EXPORT_NAME` has no error reply, and a name this long is invalid.
     if header.len > OPTION_SKIP_MAX || header.option == option::EXPORT_NAME {
         return Err(Ending::OptionTooLong);
     }
@@ -175,7 +175,7 @@ fn describe(
         return answer(stream, option, reply::ERR_UNKNOWN, &[]).map(|()| false);
     }
     answer(stream, option, reply::INFO, &offer.export_info())?;
-    // Sent also without being asked for: a client that ignores it loses nothing.
+    // Sent even if not asked for: it does a client that ignores it no harm.
     answer(stream, option, reply::INFO, &offer.block_size_info())?;
     if request.wants(info::NAME) {
         let name = [&info::NAME.to_be_bytes()[..], offer.name.as_bytes()].concat();

@@ -17,14 +17,14 @@ use tyche_block::Extent;
 
 use super::wire::SIMPLE_REPLY_LEN;
 
-/// The most data in bytes of a reply that the thread which made it sends itself. Copying more into
-/// a socket takes longer than waking the writer (some microseconds).
+/// The most data of a reply, in bytes, that the data path's own thread sends. Copying more into a
+/// socket takes longer than waking the writer (some microseconds).
 const INLINE_MAX: usize = 16 << 10;
 
 /// The most replies sent with one system call.
 const BATCH: usize = 32;
 
-/// One reply, and how much of it was sent.
+/// One reply, and the number of its bytes sent so far.
 #[derive(Debug)]
 pub(super) struct Reply {
     /// The slot of the request, freed when the reply is out.
@@ -56,12 +56,12 @@ impl Reply {
 /// The queue between the disk and one client.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    state: Mutex<State>,
+    state: Mutex<OutboxState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct OutboxState {
     queue: VecDeque<Reply>,
     /// Whether a thread writes to the socket, without holding the lock.
     sending: bool,
@@ -71,11 +71,11 @@ struct State {
 /// The outcome of [`Outbox::push`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
-    /// It was sent, or the outbox is closed; its slot is free.
+    /// Sent, or dropped because the outbox is closed. The caller must free the slot.
     Done,
-    /// It is queued for the writer.
+    /// Queued for the writer, which frees the slot.
     Queued,
-    /// The socket is broken and the reply lost; its slot is free.
+    /// Lost, because the socket is broken. The caller must free the slot.
     Broken,
 }
 
@@ -83,7 +83,7 @@ impl Outbox {
     /// A queue for at most `limit` replies at once.
     pub(super) fn new(limit: usize) -> Self {
         let queue = VecDeque::with_capacity(limit);
-        let state = Mutex::new(State { queue, sending: false, closed: false });
+        let state = Mutex::new(OutboxState { queue, sending: false, closed: false });
         Self { state, changed: Condvar::new() }
     }
 
@@ -162,7 +162,7 @@ impl Outbox {
         state.queue.drain(..).map(|reply| reply.token).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OutboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -183,7 +183,7 @@ fn send_all(stream: &UnixStream, replies: &mut [Reply]) -> io::Result<()> {
     Ok(())
 }
 
-/// One `sendmsg`, accounted to the replies in order.
+/// Makes one `sendmsg` call, and records in each reply how much of it was sent.
 fn send(stream: &UnixStream, replies: &mut [Reply], flags: SendFlags) -> Result<(), Errno> {
     let mut slices = [IoSlice::new(&[]); BATCH * 2];
     let mut count = 0;

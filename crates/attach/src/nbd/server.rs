@@ -8,7 +8,7 @@
 //!   power of two, and 32 MiB at most.
 //! - Replies come in the order in which requests finish. `CAN_MULTI_CONN` is announced: a flush on
 //!   one connection covers completed writes of all, for they share one session.
-//! - The size shown to a client is the one at its connect. A disk that grew is seen by the next.
+//! - A client sees the disk's size at the time of its connect. The next client sees a grown disk.
 //! - A client's error ends its connection with an [`Ending`] that is logged and counted.
 //!
 //! The socket is accessible by its owner only.
@@ -169,7 +169,7 @@ impl Drop for NbdServer {
 /// The thread that accepts connections, and starts a thread for each.
 struct Acceptor {
     listener: OwnedFd,
-    /// The queues of the disk: connections take turns.
+    /// The queues of the disk, which the connections use round robin.
     disks: Vec<Arc<dyn Disk>>,
     name: String,
     payload_max: u32,
@@ -237,7 +237,7 @@ impl Acceptor {
     }
 }
 
-/// Records the end of a connection.
+/// Hangs up a connection, logs its end and counts it.
 fn end(shared: &Shared, peer: &Arc<Peer>, ending: Ending) {
     peer.hang_up();
     let stopping = shared.stopping.load(Ordering::Acquire);

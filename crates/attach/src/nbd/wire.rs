@@ -151,7 +151,7 @@ pub(super) fn simple_reply(cookie: u64, result: Result<(), Errno>) -> [u8; SIMPL
     bytes
 }
 
-/// NBD has nine errors; every other becomes the nearest of them.
+/// Converts an errno to the nearest of NBD's nine errors.
 fn error_number(errno: Errno) -> u32 {
     const EPERM: u32 = 1;
     const EIO: u32 = 5;
@@ -211,7 +211,7 @@ impl<'a> InfoRequest<'a> {
     }
 }
 
-/// Takes integers off the front of bytes whose length is known.
+/// Takes integers off the front of a header of known length.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

@@ -31,9 +31,9 @@ const fn io_command(number: u32) -> u32 {
 pub(super) const IO_FETCH_REQ: u32 = io_command(0x20);
 pub(super) const IO_COMMIT_AND_FETCH_REQ: u32 = io_command(0x21);
 
-/// Another process may take over when the daemon dies.
+/// Another process may take the device over when its server dies.
 pub(super) const F_USER_RECOVERY: u64 = 1 << 3;
-/// Requests in flight at that time are issued again.
+/// Requests in flight when the server dies are issued again.
 pub(super) const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
 /// Control commands are encoded as above.
 pub(super) const F_CMD_IOCTL_ENCODE: u64 = 1 << 6;
@@ -44,8 +44,9 @@ pub(super) const F_UPDATE_SIZE: u64 = 1 << 10;
 
 pub(super) const STATE_DEAD: u16 = 0;
 
-/// No particular device, or queue.
+/// The device number of a command that concerns no particular device.
 pub(super) const ANY_DEVICE: u32 = u32::MAX;
+/// The queue number of a command that concerns no queue.
 pub(super) const NO_QUEUE: u16 = u16::MAX;
 
 /// `struct ublksrv_ctrl_cmd`.

@@ -1,5 +1,5 @@
-//! Control commands: devices are made, started, taken over, stopped and removed through
-//! `/dev/ublk-control`, by commands in a ring.
+//! Control commands, which make, start, take over, stop and remove devices. They go to
+//! `/dev/ublk-control` through a ring.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -30,7 +30,7 @@ type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// The connection to the driver.
 pub(super) struct Control {
-    /// `None` once a command timed out: it may still run and use its memory.
+    /// `None` once a command has timed out: it may still run and use the memory of the ring.
     ring: Option<Ring>,
     file: File,
 }
@@ -133,12 +133,12 @@ impl Control {
         self.command(CMD_UPDATE_SIZE, device, sectors)
     }
 
-    /// A command with a number.
+    /// Executes a command whose argument is a number.
     fn command(&mut self, command: u32, device: u32, data: u64) -> io::Result<()> {
         self.submit(command, ControlCommand { device, queue: NO_QUEUE, data, ..Default::default() })
     }
 
-    /// A command with a structure that the kernel reads, writes, or both.
+    /// Executes a command whose argument is a structure that the kernel reads, writes, or both.
     fn exchange<T>(&mut self, command: u32, device: u32, value: &mut T) -> io::Result<()>
     where
         T: IntoBytes + FromBytes + Immutable,
@@ -161,7 +161,7 @@ impl Control {
             // The kernel may write there at any time: the memory is leaked.
             return result;
         }
-        // SAFETY: it was made above, and the kernel has answered: it is done with it.
+        // SAFETY: the box was made above, and the kernel, which has answered, is done with it.
         let payload = unsafe { Box::from_raw(payload) };
         *value = T::read_from_bytes(&payload.as_bytes()[..len]).expect("as long as it was");
         result

@@ -47,6 +47,6 @@ impl Drop for IoDescriptors {
     fn drop(&mut self) {
         // SAFETY: mapped in `map`, and no reference into it is left.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
     }
 }

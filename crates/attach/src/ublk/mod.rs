@@ -10,9 +10,10 @@
 //!                             Disk: the session's threads
 //! ```
 //!
-//! If the disk has as many queues, each queue of the device is polled by the thread that serves the
-//! disk's, so a request goes from the block layer to the network without a hand-over. More queues
-//! have threads of their own, which copy data at the same time.
+//! If the disk has at least as many queues as the device, each queue of the device is polled by the
+//! thread that serves a queue of the disk, so a request goes from the block layer to the network
+//! without a hand-over. Otherwise each queue of the device has a thread of its own, and the threads
+//! copy data in parallel.
 //!
 //! The device outlives this process: if the process dies, requests wait until another one [takes
 //! over](UblkDevice::recover), and those in flight are issued again. The devices of a program are
@@ -84,7 +85,7 @@ pub struct UblkDevice {
     features: u64,
     disk: Arc<dyn Disk>,
     service: Service,
-    /// Whether it was not stopped yet.
+    /// False once the device is stopped, or left to another process.
     running: bool,
 }
 
@@ -146,8 +147,8 @@ impl UblkDevice {
         started.map(|()| this)
     }
 
-    /// Takes over the device of that mark, whose server has died. Its unanswered requests come
-    /// again. The size stays: see [`resized`](Attachment::resized).
+    /// Takes over the device of that mark, whose server has died. The kernel issues its unanswered
+    /// requests again. The size stays: see [`resized`](Attachment::resized).
     ///
     /// # Errors
     /// `NotFound` if there is no such device; if its server lives; if the disk does not match the

@@ -12,8 +12,8 @@ use crate::{Error, Stopped, claim};
 /// The driver's list of devices, as `ublkcN`.
 const DEVICES: &str = "/sys/class/ublk-char";
 
-/// A device without a server, see the module. If it was started and not stopped, its requests
-/// wait: for a server that [takes it over](super::UblkDevice::recover), or for its removal.
+/// A device whose server has died. If it was started and not stopped, its requests wait: for a
+/// server that [takes it over](super::UblkDevice::recover), or for its removal.
 pub struct Orphan {
     pub(super) info: DeviceInfo,
     pub(super) path: PathBuf,
@@ -58,7 +58,7 @@ impl Orphan {
         Ok(Stopped::Gone)
     }
 
-    /// Removes its block device: all I/O fails from now on.
+    /// Removes the block device: all I/O fails from now on.
     pub(crate) fn stop(&mut self) -> Result<(), Error> {
         if self.waits() {
             self.control.stop(self.info.device).map_err(|error| self.explain(error))?;

@@ -29,7 +29,7 @@ pub(super) fn params(geometry: &Geometry, io_max: u32) -> Params {
         basic: BasicParams {
             attributes,
             logical_block_shift: shift,
-            // The page of the network and of the store.
+            // The page size of the protocol and of stores.
             physical_block_shift: PAGE_SHIFT,
             io_opt_shift: io_max.trailing_zeros() as u8,
             io_min_shift: PAGE_SHIFT,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_goes_on_with_a_disk_that_is_like_it_or_larger() {
+    fn a_device_continues_with_a_disk_of_the_same_kind_and_at_least_its_size() {
         let device = params(&geometry(), IO_MAX);
         let check = |disk: Geometry| check_params(&device, &params(&disk, IO_MAX));
         assert!(check(geometry()).is_ok());

@@ -137,7 +137,7 @@ impl Queue {
 
     /// Submits the new entries, and waits for requests and answers.
     fn wait(&mut self) -> io::Result<()> {
-        // Announces the sleep; an answer that waits already rings at once.
+        // Announces the sleep to the bell, which an answer that waits already rings at once.
         self.answers.0.wait_fd();
         let result = if self.starved.is_empty() {
             self.ring.submit_and_wait(1)
@@ -337,7 +337,8 @@ fn operation(descriptor: &IoDescriptor) -> Option<Operation> {
     })
 }
 
-/// Checks a copy: one for a request that the kernel has taken back meanwhile fails.
+/// Checks that all bytes were copied. The copy fails if the kernel has taken the request back
+/// meanwhile.
 fn check_copied(copied: rustix::io::Result<usize>, len: usize) -> Result<(), Errno> {
     match copied {
         Ok(count) if count == len => Ok(()),
@@ -360,11 +361,11 @@ mod tests {
         let zeroes = |fua, may_unmap| Some(Operation::WriteZeroes { fua, may_unmap });
         assert_eq!(of(u32::from(OP_WRITE_ZEROES)), zeroes(false, true));
         assert_eq!(of(u32::from(OP_WRITE_ZEROES) | IO_F_NOUNMAP), zeroes(false, false));
-        assert_eq!(of(13), None, "zones are for others");
+        assert_eq!(of(13), None, "zone operations are not supported");
     }
 
     #[test]
-    fn a_length_that_nobody_can_hold_is_no_length() {
+    fn a_length_that_overflows_is_refused() {
         let of =
             |sectors| bytes(&IoDescriptor { op_flags: 0, sectors, start_sector: 0, address: 0 });
         assert_eq!([of(0), of(8), of(u32::MAX)], [Some(0), Some(4096), None]);

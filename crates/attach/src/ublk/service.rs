@@ -1,5 +1,5 @@
-//! The service of a device's queues: by the threads that serve the disk's queues if there are as
-//! many, or else by a thread for each.
+//! The service of a device's queues: by the threads that serve the disk's queues if the disk has
+//! enough of them, otherwise by a thread of its own for each queue.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -28,13 +28,13 @@ pub(crate) type Adopt<'a> = &'a dyn Fn(usize, MakePoller);
 
 /// The served queues of a device.
 pub(super) struct Service {
-    /// Disconnected once no queue is served any more.
+    /// Disconnected when the last queue is no longer served.
     ended: Receiver<()>,
 }
 
 impl Service {
-    /// Begins to serve; returns when each queue is set up. `partitions` matters for a device that
-    /// is started next, not later.
+    /// Starts to serve all queues, and returns when each is set up. `partitions` has an effect only
+    /// if the device is started next, not if it is taken over.
     pub(super) fn start(
         info: &DeviceInfo,
         disk: &Arc<dyn Disk>,
@@ -48,10 +48,10 @@ impl Service {
         // Nothing is ever sent: the channel is disconnected when the last sender is dropped.
         let (alive, ended) = sync_channel(0);
         let disks = tyche_block::queues(disk);
-        let have_threads = usize::from(info.queues) <= disks.len();
+        let disk_has_enough = usize::from(info.queues) <= disks.len();
         for index in 0..info.queues {
             let queue = usize::from(index) % disks.len();
-            let seat = Seat {
+            let setup = QueueSetup {
                 device: Arc::clone(&device),
                 disk: Arc::clone(&disks[queue]),
                 index,
@@ -60,12 +60,12 @@ impl Service {
                 ready: ready.clone(),
                 _alive: alive.clone(),
             };
-            if have_threads {
-                adopt(queue, Box::new(move || seat.poller()));
+            if disk_has_enough {
+                adopt(queue, Box::new(move || setup.poller()));
             } else {
                 thread::Builder::new()
                     .name(format!("ublk-{index}"))
-                    .spawn(move || seat.serve())
+                    .spawn(move || setup.serve())
                     .map_err(explain)?;
             }
         }
@@ -87,20 +87,20 @@ impl Service {
     }
 }
 
-/// The parts of a queue, for the thread that serves it. The kernel identifies a queue by that
+/// The parameters of a queue, for the thread that serves it. The kernel identifies a queue by that
 /// thread, so the queue is made there.
-struct Seat {
+struct QueueSetup {
     device: Arc<File>,
     disk: Arc<dyn Disk>,
     index: u16,
     depth: u16,
     partitions: bool,
     ready: SyncSender<io::Result<()>>,
-    /// Dropped last: signals that the queue is not served any more.
+    /// Dropped last: signals that the queue is no longer served.
     _alive: SyncSender<()>,
 }
 
-impl Seat {
+impl QueueSetup {
     /// Sets the queue up, and reports the result.
     fn queue(&self) -> Option<Queue> {
         let queue = Queue::new(&self.device, &self.disk, self.index, self.depth);
@@ -134,14 +134,14 @@ impl Seat {
     /// Returns the queue as a poller of the calling thread.
     fn poller(self) -> Option<Box<dyn Poller>> {
         let queue = self.queue()?;
-        Some(Box::new(Polling { queue, _seat: self }))
+        Some(Box::new(Polling { queue, _setup: self }))
     }
 }
 
 /// A polled queue. Dropping it ends its service.
 struct Polling {
     queue: Queue,
-    _seat: Seat,
+    _setup: QueueSetup,
 }
 
 impl Poller for Polling {
@@ -162,20 +162,20 @@ impl Poller for Polling {
     }
 }
 
-/// Runs `something` without the privilege of system administration, which the thread regains
-/// afterwards. Without it, the driver does not trust a device enough to scan for partitions.
-fn unprivileged(something: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Runs `act` without `CAP_SYS_ADMIN`, which the thread gets back afterwards. The driver does not
+/// trust a device of a thread without it, and then does not scan for partitions.
+fn unprivileged(act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let all = capabilities(None)?;
     let mut fewer = all;
     fewer.effective.remove(CapabilitySet::SYS_ADMIN);
     set_capabilities(None, fewer)?;
-    let result = something();
+    let result = act();
     set_capabilities(None, all)?;
     result
 }
 
-/// Ends the process after a ring broke: the kernel keeps all requests for the next server, and
-/// takes none while this process lives.
+/// Aborts the process after a ring broke: the kernel keeps all requests for the next server, and
+/// accepts no other server while this process lives.
 fn give_up(error: &io::Error) -> ! {
     tracing::error!(%error, "ublk queue broken");
     std::process::abort();

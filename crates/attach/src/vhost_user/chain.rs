@@ -1,7 +1,7 @@
-//! Chains of descriptors: the places of a request in the guest's memory.
+//! Descriptor chains: the buffers of a request in the guest's memory.
 //!
-//! A chain is read once, when it is taken off the ring, and checked on the way: later writes of the
-//! guest to the tables change nothing. Addresses are checked when they are used.
+//! A chain is read once, when it is taken off the ring, and checked at the same time: later writes
+//! of the guest to the tables change nothing. Addresses are checked when they are used.
 //!
 //! The guest is not trusted. A chain that is longer than the offered limit, leads out of its table,
 //! nests indirect tables, or has a readable descriptor after a writable one is [`Broken`]; so is
@@ -17,7 +17,7 @@ pub(super) type Memory = GuestMemoryMmap<()>;
 /// The most data segments that the guest is told to use.
 pub(super) const DATA_SEGMENTS_MAX: usize = 126;
 
-/// The same with a header and a status.
+/// The most segments of a chain: the data segments, a header and a status.
 const SEGMENTS_MAX: usize = DATA_SEGMENTS_MAX + 2;
 
 /// Bytes of a descriptor.
@@ -91,7 +91,7 @@ impl Segments {
     }
 }
 
-/// A request's memory.
+/// A request's buffers in the guest's memory.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     /// Segments that the device reads.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_what_is_read_and_what_is_written() {
+    fn a_chain_has_readable_and_writable_segments() {
         let direct = [(0x2000, 16, NEXT, 2), (0x5000, 1, WRITE, 0), (0x3000, 512, NEXT | WRITE, 1)];
         let inner = [(0x2000, 16, NEXT, 1), (0x3000, 513, WRITE, 0)];
         for chain in [walk(&direct, &[]), walk(&[(0x1000, 32, INDIRECT, 0)], &inner)] {
@@ -185,17 +185,17 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
-        let nonsense: [(&str, &[_], &[_]); 7] = [
+    fn invalid_chains_are_refused() {
+        let invalid: [(&str, &[_], &[_]); 7] = [
             ("a loop", &[(0, 1, NEXT, 1), (0, 1, NEXT, 0)], &[]),
             ("out of the table", &[(0, 1, NEXT, 7)], &[]),
             ("nested tables", &[(0x1000, 16, INDIRECT, 0)], &[(0x1000, 16, INDIRECT, 0)]),
             ("an empty table", &[(0x1000, 0, INDIRECT, 0)], &[]),
-            ("a crooked table", &[(0x1000, 17, INDIRECT, 0)], &[(0, 1, 0, 0)]),
+            ("a table of a fractional length", &[(0x1000, 17, INDIRECT, 0)], &[(0, 1, 0, 0)]),
             ("a table nowhere", &[(u64::MAX - 3, 32, INDIRECT, 0)], &[]),
             ("read after write", &[(0, 1, NEXT | WRITE, 1), (0, 1, 0, 0)], &[]),
         ];
-        for (what, table, indirect) in nonsense {
+        for (what, table, indirect) in invalid {
             assert!(walk(table, indirect).is_none(), "{what}");
         }
     }

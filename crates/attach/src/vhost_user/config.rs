@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_reads_what_the_disk_is_like() {
+    fn a_driver_reads_the_properties_of_the_disk() {
         let mut geometry = Geometry { read_only: true, ..Geometry::new(1 << 30, 4096) };
         let space = Space::new(&geometry, 8 << 20, 4);
         let u32_at =

@@ -1,8 +1,9 @@
 //! One front end's device: its messages on the socket, and the queues that they set up.
 //!
-//! A queue runs while its memory, tables and kick are known and it is enabled. When one of them
-//! changes it is paused, and all requests taken off its ring are answered before anything else
-//! happens: from then on the front end may rely on the guest's memory being left alone.
+//! A queue runs while its memory, tables and kick are known and it is enabled. When its kick
+//! changes or it is disabled, it is paused: it takes no more requests. Before a reset, a new memory
+//! table or the return of a ring's position, the requests already taken are answered as well: from
+//! then on, the device leaves the guest's memory alone.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -29,11 +30,11 @@ use super::request::{IDENTITY_LEN, Terms};
 use super::ring::{Ring, SIZE_MAX, Start};
 use crate::slots::Closed;
 
-/// The parameters that all front ends' devices share.
+/// The parameters common to the devices of all front ends.
 #[derive(Clone)]
 pub(super) struct Template {
     pub(super) disk: Arc<dyn Disk>,
-    /// Its queues: those of the machine take turns.
+    /// The queues of the disk, which those of the virtual machine use round robin.
     pub(super) disk_queues: Vec<Arc<dyn Disk>>,
     /// The longest read or write, in bytes.
     pub(super) payload_max: u32,
@@ -44,7 +45,7 @@ pub(super) struct Template {
     pub(super) given_up: Arc<Closed>,
 }
 
-/// A piece of the front end's own address space.
+/// A region of the guest's memory in the front end's own address space.
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     user_address: u64,
@@ -52,10 +53,10 @@ struct Mapping {
     guest_address: u64,
 }
 
-/// The state of a queue.
-struct Line {
-    /// `None` until it has run.
-    served: Option<Served>,
+/// A virtqueue as set up by the front end's messages.
+struct Vring {
+    /// `None` until the queue runs for the first time.
+    threads: Option<QueueThreads>,
     size: u16,
     tables: Option<[GuestAddress; 3]>,
     base: u16,
@@ -65,14 +66,14 @@ struct Line {
 }
 
 /// A queue and its threads.
-struct Served {
+struct QueueThreads {
     queue: Arc<Queue>,
     finisher: Finisher,
-    /// `None` while it is paused.
+    /// `None` while the queue is paused.
     taker: Option<Taker>,
 }
 
-impl Served {
+impl QueueThreads {
     fn new(template: &Template, number: usize) -> io::Result<Self> {
         let Template { disk_queues, identity, counters, .. } = template;
         let disk = Arc::clone(&disk_queues[number % disk_queues.len()]);
@@ -81,9 +82,9 @@ impl Served {
     }
 }
 
-impl Line {
+impl Vring {
     const UNKNOWN: Self = Self {
-        served: None,
+        threads: None,
         size: SIZE_MAX,
         tables: None,
         base: 0,
@@ -94,16 +95,16 @@ impl Line {
 
     /// Stops taking requests. Those already taken are still answered.
     fn pause(&mut self) {
-        if let Some(served) = &mut self.served {
-            served.taker = None;
+        if let Some(threads) = &mut self.threads {
+            threads.taker = None;
         }
     }
 
     /// Stops taking requests, waits until those already taken are answered, and records the
     /// position in the ring.
-    fn settle(&mut self, given_up: &Closed) {
+    fn quiesce(&mut self, given_up: &Closed) {
         self.pause();
-        let Some(Served { queue, .. }) = &self.served else { return };
+        let Some(QueueThreads { queue, .. }) = &self.threads else { return };
         queue.drain(given_up);
         if let Some(ring) = queue.ring().take() {
             self.base = ring.base();
@@ -118,31 +119,31 @@ pub(super) struct Device {
     memory: Option<Arc<Memory>>,
     mappings: Vec<Mapping>,
     in_flight: Option<Area>,
-    lines: Vec<Line>,
+    vrings: Vec<Vring>,
 }
 
 impl Device {
     pub(super) fn new(template: Template) -> Self {
-        let lines = (0..template.queues).map(|_| Line::UNKNOWN).collect();
+        let vrings = (0..template.queues).map(|_| Vring::UNKNOWN).collect();
         let mappings = Vec::new();
-        Self { template, features: 0, memory: None, mappings, in_flight: None, lines }
+        Self { template, features: 0, memory: None, mappings, in_flight: None, vrings }
     }
 
-    /// Releases the guest's memory at once, then waits until the disk has answered: requests of the
-    /// next front end must not be overtaken by those of this one.
+    /// Releases the guest's memory at once, then waits until the disk has answered: a request of
+    /// this front end must not be executed after those of the next one.
     pub(super) fn end(&mut self) {
-        let served: Vec<_> = self.lines.drain(..).filter_map(|line| line.served).collect();
-        for Served { queue, .. } in &served {
+        let threads: Vec<_> = self.vrings.drain(..).filter_map(|vring| vring.threads).collect();
+        for QueueThreads { queue, .. } in &threads {
             queue.close();
         }
-        for Served { queue, finisher, taker } in served {
+        for QueueThreads { queue, finisher, taker } in threads {
             drop((taker, finisher));
             queue.drain(&self.template.given_up);
         }
     }
 
-    fn line(&mut self, index: impl Into<u32>) -> Result<&mut Line> {
-        self.lines.get_mut(index.into() as usize).ok_or(Error::InvalidParam)
+    fn vring(&mut self, index: impl Into<u32>) -> Result<&mut Vring> {
+        self.vrings.get_mut(index.into() as usize).ok_or(Error::InvalidParam)
     }
 
     fn guest_address(&self, user_address: u64) -> Result<GuestAddress> {
@@ -163,53 +164,53 @@ impl Device {
         }
     }
 
-    /// Runs a queue if all its parameters are known.
+    /// Runs a queue if it is enabled and all its parameters are known.
     fn run(&mut self, index: usize) -> Result<()> {
         let (terms, features) = (self.terms(), self.features);
         let in_flight = self.in_flight.as_ref().and_then(|area| area.rings().nth(index));
-        let line = &mut self.lines[index];
-        let (Some(memory), Some(tables), Some(kick)) = (&self.memory, line.tables, &line.kick)
+        let vring = &mut self.vrings[index];
+        let (Some(memory), Some(tables), Some(kick)) = (&self.memory, vring.tables, &vring.kick)
         else {
             return Ok(());
         };
-        if !line.enabled {
+        if !vring.enabled {
             return Ok(());
         }
-        let served = match line.served.take() {
-            Some(served) => served,
-            None => Served::new(&self.template, index).map_err(Error::ReqHandlerError)?,
+        let threads = match vring.threads.take() {
+            Some(threads) => threads,
+            None => QueueThreads::new(&self.template, index).map_err(Error::ReqHandlerError)?,
         };
-        let served = line.served.insert(served);
-        if served.taker.is_some() {
+        let threads = vring.threads.insert(threads);
+        if threads.taker.is_some() {
             return Ok(());
         }
         {
-            let mut ring = served.queue.ring();
+            let mut ring = threads.queue.ring();
             if ring.is_none() {
                 let start = Start {
                     memory: Arc::clone(memory),
-                    size: line.size,
+                    size: vring.size,
                     tables,
-                    base: line.base,
+                    base: vring.base,
                     event_idx: has(features, VIRTIO_RING_F_EVENT_IDX),
                     in_flight,
                 };
-                let started = Ring::start(start, line.call.clone());
+                let started = Ring::start(start, vring.call.clone());
                 *ring = Some(started.map_err(|_| Error::InvalidParam)?);
             }
         }
-        let taker = Taker::start(Arc::clone(&served.queue), Arc::clone(kick), terms);
-        served.taker = Some(taker.map_err(Error::ReqHandlerError)?);
+        let taker = Taker::start(Arc::clone(&threads.queue), Arc::clone(kick), terms);
+        threads.taker = Some(taker.map_err(Error::ReqHandlerError)?);
         Ok(())
     }
 
     fn run_all(&mut self) -> Result<()> {
-        (0..self.lines.len()).try_for_each(|index| self.run(index))
+        (0..self.vrings.len()).try_for_each(|index| self.run(index))
     }
 
-    fn settle_all(&mut self) {
-        for line in &mut self.lines {
-            line.settle(&self.template.given_up);
+    fn quiesce_all(&mut self) {
+        for vring in &mut self.vrings {
+            vring.quiesce(&self.template.given_up);
         }
     }
 }
@@ -230,9 +231,9 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn reset_device(&mut self) -> Result<()> {
-        self.settle_all();
-        for line in &mut self.lines {
-            line.enabled = false;
+        self.quiesce_all();
+        for vring in &mut self.vrings {
+            vring.enabled = false;
         }
         self.features = 0;
         Ok(())
@@ -249,8 +250,8 @@ impl VhostUserBackendReqHandlerMut for Device {
         self.features = wanted;
         if wanted & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
             // Without that feature queues are never enabled by message.
-            for line in &mut self.lines {
-                line.enabled = true;
+            for vring in &mut self.vrings {
+                vring.enabled = true;
             }
         }
         Ok(())
@@ -262,7 +263,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         files: Vec<File>,
         _postcopy_listening: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
-        self.settle_all();
+        self.quiesce_all();
         let mut mapped = Vec::with_capacity(regions.len());
         let mut mappings = Vec::with_capacity(regions.len());
         for (region, file) in regions.iter().zip(files) {
@@ -291,7 +292,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let size = u16::try_from(num).ok().filter(|size| (1..=SIZE_MAX).contains(size));
-        self.line(index)?.size = size.ok_or(Error::InvalidParam)?;
+        self.vring(index)?.size = size.ok_or(Error::InvalidParam)?;
         Ok(())
     }
 
@@ -307,44 +308,44 @@ impl VhostUserBackendReqHandlerMut for Device {
         let table = self.guest_address(descriptor)?;
         let available = self.guest_address(available)?;
         let used = self.guest_address(used)?;
-        self.line(index)?.tables = Some([table, available, used]);
+        self.vring(index)?.tables = Some([table, available, used]);
         Ok(())
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
-        self.line(index)?.base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        self.vring(index)?.base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
         Ok(())
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let given_up = Arc::clone(&self.template.given_up);
-        let line = self.line(index)?;
-        line.settle(&given_up);
-        (line.kick, line.call) = (None, None);
-        Ok(VhostUserVringState::new(index, u32::from(line.base)))
+        let vring = self.vring(index)?;
+        vring.quiesce(&given_up);
+        (vring.kick, vring.call) = (None, None);
+        Ok(VhostUserVringState::new(index, u32::from(vring.base)))
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let line = self.line(index)?;
-        line.pause();
-        line.kick = fd.map(Arc::new);
+        let vring = self.vring(index)?;
+        vring.pause();
+        vring.kick = fd.map(Arc::new);
         self.run(index.into())
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let line = self.line(index)?;
-        line.call = fd.map(Arc::new);
-        if let Some(Served { queue, .. }) = &line.served
+        let vring = self.vring(index)?;
+        vring.call = fd.map(Arc::new);
+        if let Some(QueueThreads { queue, .. }) = &vring.threads
             && let Some(ring) = queue.ring().as_mut()
         {
-            ring.set_call(line.call.clone());
+            ring.set_call(vring.call.clone());
         }
         Ok(())
     }
 
     /// Ignored: a broken queue is only logged.
     fn set_vring_err(&mut self, index: u8, _fd: Option<File>) -> Result<()> {
-        self.line(index).map(|_| ())
+        self.vring(index).map(|_| ())
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
@@ -360,10 +361,10 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
-        let line = self.line(index)?;
-        line.enabled = enable;
+        let vring = self.vring(index)?;
+        vring.enabled = enable;
         if !enable {
-            line.pause();
+            vring.pause();
         }
         self.run(index as usize)
     }

@@ -34,14 +34,14 @@ pub struct Virtqueue {
     pub in_flight: Option<(File, u16)>,
 }
 
-/// The outcome.
+/// The outcome of [`serve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Requests taken off the ring.
     pub requests: u64,
     /// Requests answered with an error.
     pub errors: u64,
-    /// Whether the ring was invalid and given up.
+    /// Whether the queue ended because its ring was invalid.
     pub broken: bool,
     /// How often the queue's loop ran: once for each request, and once for each further check of
     /// the ring.

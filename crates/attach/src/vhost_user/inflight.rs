@@ -1,4 +1,4 @@
-//! The in-flight memory: requests of a ring in progress, recorded where they outlive this process.
+//! The in-flight memory: a record of the requests in progress, which outlives this process.
 //!
 //! The front end keeps this memory, and hands it to the process that serves it next. Each ring has
 //! a header and an entry for each descriptor in it, as the vhost-user specification describes for
@@ -156,7 +156,7 @@ impl InFlight {
         }
     }
 
-    /// Must be called after it has moved.
+    /// Must be called after the used ring has moved on for this request.
     pub(super) fn ended(&self, head: u16, used_idx: u16) {
         if head < self.entries {
             self.put(self.entry(head), 0_u8);
@@ -168,7 +168,7 @@ impl InFlight {
         HEADER_LEN + ENTRY_LEN * usize::from(head)
     }
 
-    /// A store with release ordering: others see it only after those before it.
+    /// Stores a value in order: others see it only after the stores before it.
     fn put<T: vm_memory::AtomicAccess>(&self, offset: usize, value: T) {
         let memory = self.memory.as_volatile_slice();
         memory.store(value, self.start + offset, Ordering::SeqCst).expect("the ring's own memory");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_answered_is_found_in_order() {
+    fn unanswered_requests_are_recovered_in_order() {
         let file = create(2, 8).unwrap();
         let mut ring = second_ring(&file);
         assert_eq!(ring.recover(0).unwrap(), [0_u16; 0]);

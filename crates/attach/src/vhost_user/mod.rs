@@ -5,13 +5,13 @@
 //! through it. The threads of a queue (`queue`) move a request from the guest's chain of buffers
 //! (`chain`) to the disk's arena, and back when it has been answered.
 //!
-//! - One front end is served at a time; the next one waits. It may disconnect and come back, and so
-//!   may we: requests in flight are recorded in memory that the front end keeps (`inflight`), and
-//!   the next process serves them (again). A front end without that memory guesses from the used
-//!   ring, and may lose requests that were overtaken by others.
+//! - One front end is served at a time; the next one waits. A front end may disconnect and connect
+//!   again, and this process may be restarted: requests in flight are recorded in memory that the
+//!   front end keeps (`inflight`), and the next process serves them (again). A front end without
+//!   that memory guesses from the used ring, and may lose requests that were overtaken by others.
 //! - A guest that does not use flushes gets durable writes.
 //! - The guest is not trusted: an invalid request ends with an error status, and an invalid ring
-//!   ends its queue. The front end is trusted with its memory: truncating it kills us.
+//!   ends its queue. The front end is trusted with its memory: truncating it kills this process.
 //! - The size is read when the guest's driver starts. Notifying a guest of a disk that has grown
 //!   takes a message that the vhost crate can't send yet; the guest sees the new size when it
 //!   restarts.
@@ -154,7 +154,7 @@ impl VhostUserBlk {
         self.shared.given_up.raise();
         self.socket.shut_down();
         if let Some(stream) = self.shared.front_end().as_ref() {
-            // Fails if the front end has hung up already, which is fine.
+            // Fails if the front end has disconnected already, which is fine.
             let _ = stream.shutdown(Shutdown::Both);
         }
         if acceptor.join().is_err() {
@@ -208,7 +208,7 @@ fn accept_all(listener: &OwnedFd, template: &Template, shared: &Shared) {
     }
 }
 
-/// Serves one front end to its end.
+/// Serves one front end until it disconnects.
 fn serve(stream: UnixStream, template: &Template, shared: &Shared) -> io::Result<()> {
     let handle = stream.try_clone()?;
     let device = Arc::new(Mutex::new(Device::new(template.clone())));
@@ -220,17 +220,17 @@ fn serve(stream: UnixStream, template: &Template, shared: &Shared) -> io::Result
             Ok(()) => {}
             Err(ProtocolError::Disconnected | ProtocolError::SocketBroken(_)) => break,
             Err(error) => {
-                warn!(%error, "a virtual machine's monitor asks for what can't be done");
+                warn!(%error, "a virtual machine's monitor sent an invalid message");
                 break;
             }
         }
     }
-    // The front end must see the end now, not when the disk has answered.
+    // The front end must see the disconnect now, not only when the disk has answered.
     drop(requests);
     if let Some(stream) = shared.front_end().take() {
         let _ = stream.shutdown(Shutdown::Both);
     }
     device.lock().unwrap_or_else(PoisonError::into_inner).end();
-    info!("a virtual machine has gone");
+    info!("a virtual machine has disconnected");
     Ok(())
 }

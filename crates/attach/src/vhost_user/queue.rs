@@ -32,7 +32,7 @@ const IN_FLIGHT_MAX: usize = 128;
 pub(super) const INLINE_MAX: u32 = 16 << 10;
 
 /// The interval between warnings about a disk that delays the end of a queue.
-const DRAIN_COMPLAINT: Duration = Duration::from_secs(60);
+const DRAIN_WARNING: Duration = Duration::from_secs(60);
 
 /// Counters of all queues of an attachment.
 #[derive(Debug, Default)]
@@ -94,10 +94,10 @@ impl Queue {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the queue: from here on the guest's memory is left alone, and all waits end.
+    /// Closes the queue: ends all waits, and after it returns, the guest's memory is left alone.
     pub(super) fn close(&self) {
         self.closed.raise();
-        // The lock's holder has checked before; nobody else will touch the ring again.
+        // A thread that has passed the check of `closed` finds no ring after this.
         *self.ring() = None;
         drop(self.done());
         self.done_changed.notify_all();
@@ -105,7 +105,7 @@ impl Queue {
 
     /// Waits until the disk has answered all requests, or until `given_up` is raised.
     pub(super) fn drain(&self, given_up: &Closed) {
-        while !self.slots.wait_idle(DRAIN_COMPLAINT, given_up) && !given_up.is_raised() {
+        while !self.slots.wait_idle(DRAIN_WARNING, given_up) && !given_up.is_raised() {
             warn!("a virtual machine waits for a disk that does not answer");
         }
     }
@@ -114,7 +114,7 @@ impl Queue {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes requests until there are none, or until `paused`: a guest may never stop asking.
+    /// Takes requests until there are none, or until `paused`: a guest may never stop sending them.
     pub(super) fn take_all(
         &self,
         sink: &Arc<dyn Sink>,
@@ -154,7 +154,7 @@ impl Queue {
     fn serve(&self, taken: Taken, sink: &Arc<dyn Sink>, terms: Terms) {
         let Ok(chain) = Chain::walk(&taken.memory, taken.table, taken.size, taken.head) else {
             self.counters.malformed.fetch_add(1, Ordering::Relaxed);
-            // The place of the status is unknown.
+            // The address of the status is unknown.
             return self.answer(taken.head, 0);
         };
         match parse(&chain, &taken.memory, terms) {
@@ -206,7 +206,7 @@ impl Queue {
         }
     }
 
-    /// Completes a request of the disk to the guest.
+    /// Answers the guest after the disk has completed its request.
     fn finish(&self, answer: Answer) {
         let Completion { token, result, buffer } = answer.completion;
         let Pending { taken, writable, data_len } = answer.pending;
@@ -280,7 +280,7 @@ impl Sink for Queue {
         }
         let mut done = self.done();
         if self.closed.is_raised() {
-            // The other thread may have ended.
+            // The second thread may have ended.
             drop(done);
             return self.finish(answer);
         }
@@ -370,7 +370,7 @@ fn run(
     while !paused.is_raised() {
         if queue.take_all(sink, terms, || paused.is_raised()).is_err() {
             queue.counters.malformed.fetch_add(1, Ordering::Relaxed);
-            warn!("a virtual machine's queue is broken: its rings make no sense");
+            warn!("a virtual machine's queue is broken: its rings are invalid");
             return;
         }
         if paused.is_raised() {

@@ -34,7 +34,7 @@ pub(super) struct Ring {
     queue: SplitQueue,
     memory: Arc<Memory>,
     in_flight: Option<InFlight>,
-    /// Requests left by the previous process, the last first.
+    /// Requests left by the previous process, in reverse order: the next one is the last.
     left: Vec<u16>,
     call: Option<Arc<File>>,
 }
@@ -72,7 +72,7 @@ impl Ring {
         let mut ring = Self { queue, memory, in_flight, left: Vec::new(), call };
         if let Some(in_flight) = &mut ring.in_flight {
             let mut left = in_flight.recover(used_idx).map_err(|_| Broken)?;
-            // Each entry taken off the available ring is either used by now or left.
+            // Each entry that was taken off the available ring is in the used ring by now, or left.
             ring.queue.set_next_avail(used_idx.wrapping_add(left.len() as u16));
             left.reverse();
             ring.left = left;
@@ -91,7 +91,7 @@ impl Ring {
                     return Ok(None);
                 }
                 let mut entries = self.queue.iter(&*self.memory).map_err(|_| Broken)?;
-                // An unreadable entry would otherwise be found again and again.
+                // Without the error, an unreadable entry would be found again and again.
                 entries.next().ok_or(Broken)?.head_index()
             }
         };

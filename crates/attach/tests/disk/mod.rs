@@ -19,11 +19,11 @@ pub(crate) struct MemoryDisk {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     changed: Condvar,
 }
 
-struct State {
+struct DiskState {
     geometry: Geometry,
     bytes: Vec<u8>,
     queue: VecDeque<(Request, u64, Arc<dyn Sink>)>,
@@ -50,7 +50,7 @@ impl MemoryDisk {
         let mut geometry =
             Geometry { write_cache: true, discard: true, ..Geometry::new(size as u64, block_size) };
         change(&mut geometry);
-        let state = State {
+        let state = DiskState {
             geometry,
             bytes: vec![0; size],
             queue: VecDeque::new(),
@@ -154,11 +154,11 @@ impl Disk for MemoryDisk {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap()
     }
 
-    fn wait(&self, mut condition: impl FnMut(&mut State) -> bool) {
+    fn wait(&self, mut condition: impl FnMut(&mut DiskState) -> bool) {
         let (_state, timeout) = self
             .changed
             .wait_timeout_while(self.lock(), PATIENCE, |state| !condition(state))
@@ -180,7 +180,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl DiskState {
     fn execute(&mut self, request: &mut Request) -> Result<(), Errno> {
         let Request { operation, offset, len, ref mut buffer } = *request;
         self.log.push((operation, offset, len));

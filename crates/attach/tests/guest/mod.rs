@@ -96,7 +96,7 @@ struct Ring {
     used: u16,
     /// The next request's first descriptor: each has four, round robin.
     next: u16,
-    /// Answered requests that were not asked for yet.
+    /// Answered requests that the test has not waited for yet.
     answered: Vec<u16>,
 }
 
@@ -203,8 +203,8 @@ impl Guest {
         }
     }
 
-    /// Restarts a queue whose used ring lies in its available ring: each time the device asks to be
-    /// kicked, it makes a request available. Returns once it has done so.
+    /// Restarts a queue with its used ring inside its available ring: each time the device enables
+    /// kicks, it makes a request available to itself. Returns after the first time.
     pub(crate) fn feed_from_itself(&mut self, queue: usize) {
         const SHIFTED: u64 = AVAILABLE + 2;
         self.stop(queue);
@@ -319,7 +319,7 @@ impl Guest {
         self.wait(Token { queue, head, slot: 0 });
     }
 
-    /// Claims available entries that never existed.
+    /// Advances the available index over entries that were never written.
     pub(crate) fn skip_available(&mut self, queue: usize, count: u16) {
         self.rings[queue].available += count;
         self.publish(queue);

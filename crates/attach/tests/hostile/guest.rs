@@ -126,7 +126,7 @@ pub(crate) fn check(input: &[u8]) -> Option<Outcome> {
         assert!(before == after, "written without a queue");
         return Some(None);
     };
-    // Each check of the ring but the first finds a request, unless the answers are in the ring.
+    // At most two steps take no request, unless the used ring overlaps the available ring.
     let [_, available, used] = tables;
     let rings_meet =
         available < used + 6 + u64::from(size) * 8 && used < available + 6 + u64::from(size) * 2;
@@ -202,8 +202,8 @@ impl Granted {
         room
     }
 
-    /// Panics if anything else was written, or an answer is not to one of these chains. For a guest
-    /// that has its tables or its used ring overwritten, any result is valid.
+    /// Panics if other memory was written, or if an answer is not to one of these chains. If the
+    /// device may overwrite the guest's tables or used ring, any result is valid.
     fn check(&self, before: &[u8], after: &[u8], served: &Served) {
         let mut written = self.data.clone();
         written[self.used_ring.clone()].fill(true);

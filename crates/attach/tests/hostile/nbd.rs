@@ -20,7 +20,7 @@ use tyche_testkit::{allocations, alone};
 use super::Bytes;
 use super::ledger::{self, Entry, Ledger};
 
-/// The most bytes of an input: a socket takes that many without a reader.
+/// The most bytes of an input: a socket's buffer holds that many.
 const INPUT_MAX: usize = 64 << 10;
 
 /// Pages of the disk's arena. A quarter of it is the longest read or write.
@@ -30,7 +30,8 @@ const PAYLOAD_MAX: u32 = 32 << 10;
 /// The most bytes that a connection allocates for any input: threads, tables and queues.
 const ALLOCATED_MAX: usize = 48 << 10;
 
-/// The most bytes that each byte of input may add: an option is short, its answers less so.
+/// The most bytes that each byte of input may add: the answers to an option are longer than the
+/// option.
 const ALLOCATED_PER_BYTE: usize = 8;
 
 const EXPORT: &[u8] = b"vol";
@@ -77,7 +78,7 @@ impl Server {
             let Ok(len) = send(&stream, rest, SendFlags::NOSIGNAL) else { break };
             rest = &rest[len..];
         }
-        // Fails likewise.
+        // Fails if the server has hung up already.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         match stream.read_to_end(received) {
             Ok(_) => {}

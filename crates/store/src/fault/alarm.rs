@@ -1,4 +1,4 @@
-//! A descriptor that is readable when another one is, or when a time has come.
+//! A descriptor that is readable when another one is, or when a timer has expired.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ impl Alarm {
         Ok(Self { epoll, timer, armed: None })
     }
 
-    /// Goes off at `due`, at once if that has passed; `None` turns it off.
+    /// Sets the timer to `due`; if that has passed, it expires at once. `None` disarms it.
     pub(super) fn set(&mut self, due: Option<Instant>) -> io::Result<()> {
         if due == self.armed {
             return Ok(());
@@ -41,7 +41,7 @@ impl Alarm {
             let left = due.saturating_duration_since(Instant::now());
             Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                // Zero would turn the timer off.
+                // Zero would disarm the timer.
                 tv_nsec: i64::from(left.subsec_nanos().max(1)),
             }
         });

@@ -18,26 +18,26 @@ pub(super) struct FaultQueue {
     shared: Arc<Shared>,
     inner: Box<dyn Queue>,
     alarm: Alarm,
-    /// Requests that the wrapped store has, by index.
-    slots: Box<[Option<Passed>]>,
+    /// Requests in the wrapped store; the index is their token there.
+    slots: Box<[Option<Forwarded>]>,
     free: Vec<usize>,
-    /// Finished requests, by the time they are due, then by the order in which they finished.
+    /// Completions held back, by due time, then by the order in which they finished.
     finished: BTreeMap<(Instant, u64), Completion>,
-    /// Completions finished so far.
+    /// Requests finished so far.
     sequence: u64,
     /// Completions of the wrapped store on their way to `finished`.
     reaped: Vec<Completion>,
 }
 
-/// A request that was passed on to the wrapped store.
-struct Passed {
+/// A request in the wrapped store.
+struct Forwarded {
     token: u64,
     operation: Operation,
     offset: u64,
     len: u32,
     due: Instant,
-    /// Crashes before it was submitted.
-    life: u64,
+    /// The number of crashes before its submission.
+    crashes: u64,
     /// The number of the flush, if it is one.
     epoch: u64,
 }
@@ -65,8 +65,9 @@ impl FaultQueue {
         self.sequence += 1;
     }
 
-    /// Saves the blocks that a modification will overwrite; returns the number of a flush.
-    fn prepare(&self, request: &Request) -> Result<u64, Errno> {
+    /// Prepares the undo log: saves the blocks that a modification overwrites, or begins a flush
+    /// and returns its number.
+    fn prepare_undo(&self, request: &Request) -> Result<u64, Errno> {
         let Some(mut undo) = self.shared.undo() else { return Ok(0) };
         if request.operation == Operation::Flush {
             return Ok(undo.flush_begins());
@@ -84,30 +85,31 @@ impl FaultQueue {
         self.inner.reap(&mut reaped);
         for completion in reaped.drain(..) {
             let slot = usize::try_from(completion.token).expect("the token is a slot's index");
-            let passed = self.slots[slot].take().expect("a slot in use");
+            let request = self.slots[slot].take().expect("a slot in use");
             self.free.push(slot);
-            let result = self.settle(&passed, completion.result);
-            let Passed { token, due, .. } = passed;
+            let result = self.update_undo(&request, completion.result);
+            let Forwarded { token, due, .. } = request;
             self.finish(due, Completion { token, result, ..completion });
         }
         self.reaped = reaped;
     }
 
-    /// Updates the undo log after a request; its result, or `EIO` if there was a crash meanwhile.
-    fn settle(&self, passed: &Passed, result: Result<(), Errno>) -> Result<(), Errno> {
+    /// Updates the undo log after a request. Returns its result, or `EIO` if there was a crash
+    /// meanwhile.
+    fn update_undo(&self, request: &Forwarded, result: Result<(), Errno>) -> Result<(), Errno> {
         let Some(mut undo) = self.shared.undo() else { return result };
-        if passed.life != self.shared.crashes() {
+        if request.crashes != self.shared.crashes() {
             return Err(Errno::IO);
         }
         result?;
         let fua = matches!(
-            passed.operation,
+            request.operation,
             Operation::Write { fua: true } | Operation::WriteZeroes { fua: true, .. }
         );
-        if passed.operation == Operation::Flush {
-            undo.flushed(passed.epoch);
-        } else if passed.operation.modifies() {
-            undo.written(passed.offset, passed.len, fua);
+        if request.operation == Operation::Flush {
+            undo.flushed(request.epoch);
+        } else if request.operation.modifies() {
+            undo.written(request.offset, request.len, fua);
         }
         Ok(())
     }
@@ -139,7 +141,7 @@ impl Queue for FaultQueue {
                 }
                 Err(end)
             }
-            None => self.prepare(&request).map_err(Err),
+            None => self.prepare_undo(&request).map_err(Err),
         };
         let epoch = match prepared {
             Ok(epoch) => epoch,
@@ -149,9 +151,9 @@ impl Queue for FaultQueue {
             }
         };
         let Request { operation, offset, len, .. } = request;
-        let life = self.shared.crashes();
+        let crashes = self.shared.crashes();
         let slot = self.free.pop().expect("as many slots as requests");
-        self.slots[slot] = Some(Passed { token, operation, offset, len, due, life, epoch });
+        self.slots[slot] = Some(Forwarded { token, operation, offset, len, due, crashes, epoch });
         self.inner.submit(slot as u64, request);
     }
 
@@ -181,7 +183,7 @@ impl Queue for FaultQueue {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        // The same descriptor as ever; the call tells the queue that somebody sleeps.
+        // The alarm watches this descriptor already. The call tells the wrapped queue of the sleep.
         self.inner.wait_fd();
         Some(self.alarm.fd())
     }

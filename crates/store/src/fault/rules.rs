@@ -29,14 +29,14 @@ impl Kind {
     }
 }
 
-/// The fate of a request.
+/// The effect of a rule on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The request fails, and nothing is done.
+    /// The request fails and is not executed.
     Fail(Errno),
-    /// Success, and nothing is done: the disk lies. A read leaves its buffer as it was.
+    /// The request succeeds and is not executed: the disk lies. A read leaves its buffer unchanged.
     Swallow,
-    /// The request is done at once, and its completion held back for this long.
+    /// The request is executed at once, and its completion is held back for this long.
     Delay(Duration),
 }
 
@@ -60,7 +60,7 @@ impl Rule {
         Self::new(Fault::Fail(errno))
     }
 
-    /// A rule that completes requests with success without doing them.
+    /// A rule that completes requests with success and does not execute them.
     pub fn swallow() -> Self {
         Self::new(Fault::Swallow)
     }
@@ -88,7 +88,7 @@ impl Rule {
         Self { times, ..self }
     }
 
-    fn is_about(&self, request: &Request) -> bool {
+    fn matches(&self, request: &Request) -> bool {
         let end = request.offset.saturating_add(u64::from(request.len));
         self.kind.is_none_or(|kind| kind == Kind::of(request.operation))
             && self
@@ -140,12 +140,13 @@ impl Rules {
         self.entries.clear();
     }
 
-    /// Judges a request. The first rule to end it uses up one of its times, the others do not.
+    /// Applies the rules to a request. Each matching delay counts a strike. Of the rules that fail
+    /// or swallow the request, only the first one does.
     pub(super) fn judge(&mut self, request: &Request) -> Verdict {
         let mut verdict = Verdict::default();
         for entry in &mut self.entries {
             let Entry { rule, struck, .. } = entry;
-            if *struck >= rule.times || !rule.is_about(request) {
+            if *struck >= rule.times || !rule.matches(request) {
                 continue;
             }
             let end = match rule.fault {
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_strike_what_they_are_about_as_often_as_they_say() {
+    fn rules_strike_matching_requests_up_to_their_limit() {
         let mut rules = Rules::default();
         let id = rules.add(Rule::fail(Errno::IO).on(Kind::Read).within(512..1024).times(2));
         let mut end = |operation, offset| rules.judge(&request(operation, offset, 512)).end;

@@ -1,8 +1,8 @@
 //! The undo log: the blocks of the disk as they were before their unflushed writes.
 //!
-//! A block enters the log with its content before the first write to it since the last flush is
-//! submitted. It leaves when a flush that began after such a write had completed has succeeded, or
-//! when a write with FUA has. A crash writes the log back.
+//! Before the first write to a block since the last flush is submitted, the block enters the log
+//! with its content. It leaves the log when a flush succeeds that began after such a write had
+//! completed, or when a FUA write to the block succeeds. A crash writes the log back.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -32,7 +32,7 @@ pub(super) struct UndoLog {
 /// The content of a block before its unflushed writes.
 struct Before {
     content: Box<[u8]>,
-    /// The epoch in which the first of the writes completed; `None` before that.
+    /// The epoch in which the first of the writes completed; `None` until then.
     written: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ impl UndoLog {
         Ok(())
     }
 
-    /// Marks the blocks of a range as modified.
+    /// Records a completed write to a range: with FUA its blocks are durable, otherwise volatile.
     pub(super) fn written(&mut self, offset: u64, len: u32, fua: bool) {
         let first = offset / self.block_size;
         for number in first..first + u64::from(len) / self.block_size {

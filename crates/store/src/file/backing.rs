@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, SeekFrom, StatxFlags, seek, statx};
 use crate::BackingError;
 
 /// Compares a file or device with the exported `size`. If the kernel gives no answer, it counts as
-/// healthy: requests will tell.
+/// healthy: requests will fail if it is not.
 pub(super) fn check(file: BorrowedFd<'_>, is_device: bool, size: u64) -> Result<(), BackingError> {
     let found = if is_device { device(file) } else { regular(file) };
     match found? {
@@ -24,7 +24,7 @@ fn device(device: BorrowedFd<'_>) -> Result<Option<u64>, BackingError> {
     }
 }
 
-/// The size of a file, as the kernel has it cached: a file server that hangs is not waited for.
+/// The size of a file, from the kernel's cache: a file server that hangs is not waited for.
 fn regular(file: BorrowedFd<'_>) -> Result<Option<u64>, BackingError> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let Ok(found) = statx(file, "", flags, StatxFlags::SIZE | StatxFlags::NLINK) else {

@@ -15,17 +15,17 @@ const ENTRY_MAX: usize = 1 << 30;
 
 /// The table of registered memory, by index.
 pub(super) struct Buffers {
-    /// As long as the most entries ever in use at once, to keep a search short.
+    /// Grows to the most entries ever in use at once, which keeps a search short.
     entries: Vec<Option<Registered>>,
-    /// The most entries: none where the kernel has no sparse tables.
+    /// The limit of entries; zero if the kernel has no sparse tables.
     entries_max: usize,
 }
 
 struct Registered {
     start: usize,
     len: usize,
-    /// Keeps the memory from being given back while the kernel has its pages under this address:
-    /// new memory at the same address would not be what the kernel writes to.
+    /// Keeps the memory mapped while its pages are registered. After an unmap, new memory at the
+    /// same address would have other pages, and the kernel would still write to the old ones.
     arena: Arena,
 }
 
@@ -91,7 +91,8 @@ impl Registered {
     }
 }
 
-/// Puts `len` bytes from address `start` into the table, or nothing for an address of zero.
+/// Sets an entry of the table to the `len` bytes at `start`, or clears it if both are zero. Returns
+/// whether the kernel has done so.
 fn update(submitter: &Submitter<'_>, index: usize, start: usize, len: usize) -> bool {
     let iovec = libc::iovec { iov_base: start as *mut libc::c_void, iov_len: len };
     let index = u32::try_from(index).expect("the table is small");

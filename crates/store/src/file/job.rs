@@ -2,22 +2,22 @@
 //!
 //! Most requests are one step. A transfer that the kernel cuts short takes several. Zeroing has a
 //! chain of methods, from the cheapest to the one that always works, and a sync at the end where
-//! the zeroes must be durable. A job is pure: it returns the next step and digests the answer, so
-//! all of this is tested without a kernel.
+//! the zeroes must be durable. A job does no I/O: it returns the next step and evaluates the
+//! kernel's answer, so it is tested without a kernel.
 //!
 //! ```text
 //! read, write      Transfer* ─────────────────────────▶ [Sync] ▶ done
 //! flush            Sync ──────────────────────────────────────▶ done
 //! discard          [DiscardDevice] ─▶ Punch ──────────────────▶ done
 //! write zeroes     [Punch] ─▶ ZeroRange ─▶ ZeroWrite* ─▶ [Sync] ▶ done
-//!                  (an arrow between ways is taken where a way is not supported)
+//!                  (*: repeated; from one method to the next where the first is not supported)
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tyche_block::{Errno, Operation, Request};
 
-/// The most retries of a step without progress; after them the errno is the answer.
+/// The most attempts at a step without progress; then its errno is the result of the request.
 const ATTEMPTS_MAX: u32 = 100;
 
 /// Bytes of zeroes that one [`Step::ZeroWrite`] writes at most.
@@ -118,9 +118,9 @@ impl Job {
         }
     }
 
-    /// Whether the transfer itself asks for durability. One through the page cache does not: the
-    /// kernel might report to it the loss of pages that another request wrote, and nothing to the
-    /// other.
+    /// Whether the transfer itself is durable (`RWF_DSYNC`). Only direct writes are. With the page
+    /// cache, the kernel might report the loss of another request's pages to this request, and then
+    /// not to the other.
     pub(super) fn durable_transfer(&self, can: &Abilities) -> bool {
         can.direct && self.step == Step::Transfer && self.durable(can)
     }
@@ -130,7 +130,7 @@ impl Job {
         self.step == Step::Sync || (can.write_back && self.durable_transfer(can))
     }
 
-    /// Digests the kernel's answer to `step`: bytes or zero, or a negative errno.
+    /// Evaluates the kernel's answer to `step`: a number of bytes, zero, or a negative errno.
     pub(super) fn advance(&mut self, answer: i32, can: &Abilities) -> Next {
         if let Step::Refuse(errno) = self.step {
             return Next::Done(Err(errno));
@@ -160,7 +160,7 @@ impl Job {
         }
     }
 
-    /// Ends the transfer, with a sync if the bytes must be durable and are not.
+    /// Ends the transfer, with a sync if the bytes must be durable and are not yet.
     fn finish(&mut self, can: &Abilities) -> Next {
         if self.durable(can) && !self.durable_transfer(can) {
             self.step = Step::Sync;
@@ -178,7 +178,7 @@ impl Job {
         if !matches!(errno.0, libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL) {
             return Next::Done(Err(errno));
         }
-        // `EINVAL` may concern this range only; the others hold for good.
+        // `EINVAL` may concern this range only; the other errors concern the whole file.
         let forget = |ability: &AtomicBool| {
             if errno.0 != libc::EINVAL {
                 ability.store(false, Ordering::Relaxed);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_refused_once_is_no_verdict_on_the_file() {
+    fn an_ability_survives_the_refusal_of_one_range() {
         let can = abilities(true, 1);
         let mut zero = job(ZERO, 4096, &can);
         assert_eq!(zero.advance(-libc::EINVAL, &can), Next::Again);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn discard_says_so_when_nothing_can_do_it() {
+    fn discard_fails_where_no_method_is_supported() {
         let can = abilities(false, 1);
         let mut discard = job(Operation::Discard, 4096, &can);
         assert_eq!(discard.step, Step::DiscardDevice);

@@ -34,8 +34,8 @@ pub(super) struct Opened {
     geometry: Geometry,
     /// The current size; the one in `geometry` is the initial size.
     size: AtomicU64,
-    /// Held while the size is measured and changed: otherwise a file that another process extends
-    /// meanwhile would be cut.
+    /// Held while the size is measured and changed: of two resizes at the same time, the one to the
+    /// smaller size could otherwise truncate the file.
     resizing: Mutex<()>,
     zeroes: OnceLock<Extent>,
 }
@@ -97,7 +97,7 @@ impl Opened {
         let failed = |call, errno: Errno| ResizeError::System { call, source: errno.into() };
         // Extending a truncated file would turn the lost bytes into zeroes.
         self.check_backing()?;
-        // Others may have changed the size: cutting that off would lose blocks.
+        // Another process may have extended the file: a smaller size would lose those blocks.
         let found = seek(&self.file, SeekFrom::End(0)).map_err(|errno| failed("lseek", errno))?;
         let whole = found - found % u64::from(self.geometry.block_size);
         let now = self.size.fetch_max(whole, Ordering::Relaxed).max(whole);
@@ -114,8 +114,8 @@ impl Opened {
         Ok(self.size.fetch_max(size, Ordering::Relaxed).max(size))
     }
 
-    /// Another open file description, for syncs: the kernel reports lost writes to it as it does to
-    /// the first one. It needs no lock, for it writes nothing.
+    /// Opens another file description, for syncs: the kernel reports lost writes to it as it does
+    /// to the first one. It needs no lock, because it writes nothing.
     pub(super) fn reopen(&self) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
@@ -150,7 +150,8 @@ impl Attempt<'_> {
         let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         flags |= if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         if is_device(&before) && !read_only {
-            // For devices: fails while the kernel uses it (a mount, a RAID), and keeps it off.
+            // The open of a device fails while the kernel uses the device (a mount, a RAID); after
+            // it, the kernel cannot begin to.
             flags |= OFlags::EXCL;
         }
         let file =
@@ -246,8 +247,8 @@ impl Attempt<'_> {
         Ok((size - odd, block_size))
     }
 
-    /// Switches to direct I/O if it is wanted and possible for all requests; returns the alignment
-    /// of transfers.
+    /// Switches to direct I/O if it is wanted, and possible for all requests. Returns the alignment
+    /// of transfers; `None` if the page cache is used.
     fn go_direct(&self, file: &OwnedFd, block_size: u32) -> Result<Option<u32>, OpenError> {
         if self.options.direct == Direct::Off {
             return Ok(None);
@@ -279,7 +280,7 @@ fn try_direct(file: &OwnedFd, block_size: u32) -> Result<u32, String> {
     let flags = fcntl_getfl(file).map_err(|errno| format!("fcntl(F_GETFL): {errno}"))?;
     fcntl_setfl(file, flags | OFlags::DIRECT)
         .map_err(|errno| format!("the filesystem does not offer it: fcntl(F_SETFL): {errno}"))?;
-    // Filesystems that do not state their demands are tried. Not all refuse the flag itself.
+    // A read tests filesystems that do not state their demands: not all refuse the flag itself.
     let align = demands.map_or(block_size, |(_, offset)| offset);
     let arena = Arena::new(1);
     let mut block = arena.alloc(block_size as usize).expect("a block fits a page");
@@ -292,14 +293,14 @@ fn try_direct(file: &OwnedFd, block_size: u32) -> Result<u32, String> {
     }
 }
 
-/// Whether holes can be punched; tried beyond the end, where it changes nothing.
+/// Whether holes can be punched in a file. Tries it beyond the end, where it changes nothing.
 fn file_discards(file: &OwnedFd, size: u64) -> bool {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let beyond = size.next_multiple_of(PAGE as u64) + PAGE as u64;
     fallocate(file, hole, beyond, PAGE as u64).is_ok()
 }
 
-/// Whether a device is write-protected: the kernel lets it be opened for writing, and fails writes.
+/// Whether a device is write-protected: the kernel allows to open it for writing, and fails writes.
 fn is_write_protected(stat: &Stat) -> bool {
     identity::attribute(&identity::sysfs(stat.st_rdev), "ro").is_some_and(|flag| flag == "1")
 }

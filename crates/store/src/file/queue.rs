@@ -28,14 +28,15 @@ use crate::Queue;
 const DEPTH_MAX: usize = 32768;
 /// The file's index in the ring's file table.
 const FILE: types::Fixed = types::Fixed(0);
-/// The index of the description that syncs.
+/// The index of the file description for syncs.
 const SYNC_FILE: types::Fixed = types::Fixed(1);
 /// The user data of the sync in flight; slots have lower numbers.
 const SYNC: u64 = u64::MAX;
 /// `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)`: discard on a block device, since Linux 6.12.
 const DISCARD_COMMAND: u32 = 0x1200;
 
-/// See the [module](self). The field order is the drop order: the ring before what it refers to.
+/// See the [module](self). The fields are dropped in this order: the ring before the files and the
+/// memory that it refers to.
 pub(super) struct RingQueue {
     ring: IoUring,
     slots: Box<[Option<InFlight>]>,
@@ -54,7 +55,7 @@ pub(super) struct RingQueue {
 struct Syncs {
     /// Slots that the sync answers.
     current: Vec<u32>,
-    /// Slots that came while it was in flight: it may not cover the writes completed before them.
+    /// Slots that came during the sync in flight, which may not cover writes completed before them.
     next: Vec<u32>,
     /// An empty list, whose memory the next `current` reuses.
     spare: Vec<u32>,
@@ -115,7 +116,7 @@ impl RingQueue {
         self.enqueue(&entry);
     }
 
-    /// Begins a sync for all slots that wait, unless one is in flight: that one began earlier.
+    /// Begins a sync for all slots that wait, unless one is in flight: they wait for the next then.
     fn begin_sync(&mut self) {
         if self.syncs.current.is_empty() && !self.syncs.next.is_empty() {
             mem::swap(&mut self.syncs.current, &mut self.syncs.next);
@@ -146,12 +147,13 @@ impl RingQueue {
         Some(Answer::Slot(slot, entry.result()))
     }
 
-    /// Digests an answer of the kernel.
-    fn digest(&mut self, answer: Answer, out: &mut Vec<Completion>) {
+    /// Handles an answer of the kernel.
+    fn handle(&mut self, answer: Answer, out: &mut Vec<Completion>) {
         match answer {
             Answer::Slot(slot, answer) => out.extend(self.advance(slot, answer)),
             Answer::Sync(answer) => {
-                // The disk may have reported a loss that is also ours to another request meanwhile.
+                // The disk may have reported a loss, which concerns these requests as well, to
+                // another request meanwhile.
                 let lost = self.syncs.losses != self.opened.losses.load(Ordering::Acquire);
                 let spare = mem::take(&mut self.syncs.spare);
                 let mut waited = mem::replace(&mut self.syncs.current, spare);
@@ -195,7 +197,7 @@ impl RingQueue {
         entered.map(drop)
     }
 
-    /// Entries that the kernel has seen and not answered, or whose answers wait in the ring.
+    /// Entries submitted to the kernel whose answers have not been taken out of the ring.
     fn in_kernel(&mut self) -> usize {
         self.unanswered - self.ring.submission().len()
     }
@@ -326,9 +328,9 @@ impl Queue for RingQueue {
             let _ = self.enter(0);
         }
         while let Some(answer) = self.pop() {
-            self.digest(answer, out);
+            self.handle(answer, out);
         }
-        // Submits what continues after a short transfer or a fallback. If it fails, so will the
+        // Submits the next steps of short transfers and fallbacks. If it fails, so will the
         // caller's next kick.
         let _ = self.kick();
     }
@@ -396,12 +398,12 @@ mod tests {
     /// The results after an answer, by token.
     fn results(queue: &mut RingQueue, answer: Answer) -> Vec<(u64, Result<(), Errno>)> {
         let mut done = Vec::new();
-        queue.digest(answer, &mut done);
+        queue.handle(answer, &mut done);
         done.into_iter().map(|completion| (completion.token, completion.result)).collect()
     }
 
     #[test]
-    fn a_failed_sync_is_counted_and_fails_whoever_waits_for_it() {
+    fn a_failed_sync_is_counted_and_fails_all_its_requests() {
         let (_file, opened) = opened(4096);
         let mut queue = RingQueue::new(&opened, 4).unwrap();
         queue.submit(1, flush());

@@ -1,7 +1,8 @@
-//! Which frame each page is in, and which frames are lent: the numbers without the memory.
+//! The table of a disk's frames: the frame of each page, and the loans of each frame. It works with
+//! their numbers alone and does not touch the memory.
 //!
-//! Until a page is first written while lent, it is in the frame of its own number. Then it moves to
-//! a free frame, and the one that it leaves is free when its last loan ends.
+//! Each page is at first in the frame of its own number. A write to a lent page moves the page to a
+//! free frame; the old frame becomes free when its last loan ends.
 
 use std::io;
 use std::ops::Range;
@@ -9,38 +10,41 @@ use std::sync::PoisonError;
 
 use super::sync::{AtomicUsize, Counters, Mutex, MutexGuard, Ordering};
 
-/// Flag in a frame's count of loans: its page has moved, so the frame is free when given back.
+/// Flag in a frame's loan count: its page has moved away, so the frame is free after its last loan.
 const LEFT: u32 = 1 << 31;
 
-/// See the module.
+/// See the [module](self).
 pub(super) struct FrameTable {
-    /// By page, under its region's lock: its frame, counted from 1; 0 for its own.
+    /// By page: the number of its frame plus 1; 0 for the frame of the page's own number. Guarded
+    /// by the lock of the page's region.
     frame_of: Counters,
-    /// By frame: its loans, and [`LEFT`]. Grows only under the lock of the region whose page is in
-    /// the frame.
+    /// By frame: the number of its loans, and [`LEFT`]. A count grows only under the lock of the
+    /// region whose page is in the frame.
     loans: Counters,
-    /// Pages lent, and the most at once.
+    /// Pages lent now.
     lent: AtomicUsize,
+    /// The most pages lent at once.
     lent_max: usize,
     free: Mutex<Free>,
 }
 
 /// Frames without a page.
 struct Free {
-    /// Never used so far.
+    /// Frames that have never been used.
     unused: Range<usize>,
+    /// Frames that have been used before.
     used: Vec<usize>,
 }
 
 impl FrameTable {
-    /// The table of `pages` pages, of which `lent_max` are lent at most, and which so many locks
-    /// protect.
+    /// A table for `pages` pages, guarded by `locks` locks. At most `lent_max` pages are lent at
+    /// once.
     ///
     /// # Errors
     /// The error of `mmap` if the address space has no room for it.
     pub(super) fn new(pages: usize, lent_max: usize, locks: usize) -> io::Result<Self> {
-        // One for each page that is lent, and one for each whose loan ends while the holder of a
-        // lock takes another for it.
+        // Besides the frames of the pages: one for each lent page, and one for each lock, whose
+        // holder may take a frame for a page while the last loan of the page ends.
         let frames = pages + lent_max + locks;
         Ok(Self {
             frame_of: Counters::new(pages)?,
@@ -64,8 +68,8 @@ impl FrameTable {
         }
     }
 
-    /// Whether the frame of a page is lent; under the lock of the page's region. If it is not, what
-    /// was read from it has been read.
+    /// Whether the frame of a page is lent; under the lock of the page's region. If it is not, all
+    /// reads through earlier loans have happened.
     pub(super) fn is_lent(&self, frame: usize) -> bool {
         self.loans[frame].load(Ordering::Acquire) != 0
     }
@@ -86,7 +90,7 @@ impl FrameTable {
     }
 
     /// Moves a page from a frame that was lent to one that was [taken](Self::take), under the lock
-    /// of its region. Nothing is read from the old one after this, other than through its loans.
+    /// of its region. After this, the old frame is read through its loans only.
     pub(super) fn move_page(&self, page: usize, from: usize, to: usize) {
         self.frame_of[page].store(to as u32 + 1, Ordering::Relaxed);
         if self.loans[from].fetch_or(LEFT, Ordering::AcqRel) == 0 {
@@ -103,7 +107,7 @@ impl FrameTable {
                 self.vacate(frame);
             }
         }
-        // Last, so that loans never take more frames than there are.
+        // Last, so that the loans never need more frames than there are.
         self.lent.fetch_sub(pages, Ordering::AcqRel);
     }
 
@@ -150,8 +154,8 @@ mod models {
 
     use super::*;
 
-    /// A disk whose regions are a page each: their locks, and frames that report whoever writes
-    /// what is being read.
+    /// A disk with one page in each region. Its frames are loom's cells, which report a write
+    /// during a read.
     struct Disk {
         table: FrameTable,
         locks: Vec<Mutex<()>>,
@@ -193,7 +197,7 @@ mod models {
             }
         }
 
-        /// All frames but those of the pages are free, none twice.
+        /// Checks that each frame has a page or is free, and that none is listed twice.
         fn check(&self) {
             let (pages, frames) = (self.locks.len(), self.table.frames());
             assert_eq!(self.table.lent(), 0);
@@ -205,7 +209,7 @@ mod models {
         }
     }
 
-    /// What threads do at the same time, on a disk of so many pages.
+    /// Runs `threads` at the same time, on a disk of `pages` pages.
     fn at_once(pages: usize, lent_max: usize, threads: &'static [fn(&Disk)]) {
         loom::model(move || {
             let disk = Disk::new(pages, lent_max);
@@ -236,7 +240,7 @@ mod models {
     }
 
     #[test]
-    fn what_is_lent_is_not_written() {
+    fn a_lent_frame_is_not_written() {
         fn read_twice(disk: &Disk) {
             read(disk);
             read(disk);

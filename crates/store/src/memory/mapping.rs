@@ -11,12 +11,12 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// An anonymous mapping with room for a number of `T`.
 pub(super) struct Mapping<T> {
     base: NonNull<u8>,
-    /// In bytes.
+    /// Length in bytes.
     len: usize,
     content: PhantomData<T>,
 }
 
-// SAFETY: plain memory; the owner decides who touches it when.
+// SAFETY: plain memory; the owner synchronizes all access to it.
 unsafe impl<T> Send for Mapping<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Mapping<T> {}

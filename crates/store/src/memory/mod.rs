@@ -1,9 +1,9 @@
-//! A disk in memory, gone with the process.
+//! A disk in memory, lost when the process ends.
 //!
-//! One anonymous mapping, whose pages the kernel allocates at the first write, or beforehand by
-//! [`MemoryStore::populate`]: a first write that waits for its page takes 20 to 100 times as long
-//! on a virtual machine. Discarded regions give their pages back either way. Reads may do without a
-//! copy ([`Queue::lend`]).
+//! The disk is one anonymous mapping. The kernel allocates its pages at the first write, or all of
+//! them in [`MemoryStore::populate`]: on a virtual machine, a first write that waits for its page
+//! takes 20 to 100 times as long. Discarded regions give their pages back in either case. Reads can
+//! do without a copy ([`Queue::lend`]).
 
 mod frame_table;
 mod mapping;
@@ -32,7 +32,7 @@ impl MemoryStore {
     /// `FileTooLarge` for 16 TiB and more; the error of `mmap` if the address space has no such
     /// room.
     pub fn new(size: u64, block_size: u32) -> io::Result<Self> {
-        // Completed writes vanish with the process, so hosts must not assume them durable.
+        // The end of the process loses completed writes, so hosts must not assume them durable.
         let geometry = Geometry { write_cache: true, ..inline::geometry(size, block_size)? };
         let pages = Arc::new(Pages::new(usize::try_from(size).map_err(io::Error::other)?)?);
         Ok(Self { disk: Arc::new(MemoryDisk { geometry, pages }) })
@@ -55,8 +55,8 @@ impl MemoryStore {
     /// Allocates all memory now rather than at the first writes.
     ///
     /// # Errors
-    /// The error of `madvise`; `OutOfMemory` if less is available by the kernel's estimate: it
-    /// would kill a process, likely this one, once it is out of memory.
+    /// The error of `madvise`; `OutOfMemory` if less is available by the kernel's estimate. Without
+    /// that check the kernel would run out of memory and kill a process, likely this one.
     pub fn populate(&self) -> io::Result<()> {
         let pages = &self.disk.pages;
         if let Some(available) = available()
@@ -87,8 +87,8 @@ impl Store for MemoryStore {
         inline::queue(&self.disk, depth)
     }
 
-    /// Accepts only the current size: the spare frames' place depends on the number of pages, and
-    /// loans of them may be out.
+    /// Accepts only the current size: the position of the spare frames depends on the number of
+    /// pages, and some of them may be lent.
     fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
         let now = self.disk.geometry.size;
         if size.is_none_or(|size| size == now) { Ok(now) } else { Err(ResizeError::Memory) }

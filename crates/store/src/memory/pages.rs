@@ -5,11 +5,12 @@
 //! within a region, and a request that spans regions is one copy per region. Locks are striped:
 //! region `n` uses lock `n % STRIPES`, each lock on cache lines of its own.
 //!
-//! Why a lock and not a bare copy: two hosts, or a careless one, may write what another thread
-//! reads, and a data race is undefined behaviour however harmless the bytes. Per-word atomics would
-//! avoid the lock, at the price of a copy loop several times slower than `memcpy`; an uncontended
-//! lock costs some 20 ns against the 100 ns of copying 4 KiB. The region is large enough for usual
-//! requests to take one lock, and small enough for a waiter to wait only microseconds.
+//! Why a lock and not a bare copy: two hosts, or a careless one, may write a block while another
+//! thread reads it, and a data race is undefined behaviour however harmless the bytes. Per-word
+//! atomics would avoid the lock, at the price of a copy loop several times slower than `memcpy`; an
+//! uncontended lock costs some 20 ns against the 100 ns of copying 4 KiB. The region is large
+//! enough for usual requests to take one lock, and small enough for a waiter to wait only
+//! microseconds.
 //!
 //! # Loans
 //! Pages can be lent: read in place, without the lock. A write to a lent page goes to another
@@ -21,9 +22,10 @@
 //!  table: page 3 ───────────┘ (lent, then written: now) ────────┘
 //! ```
 //!
-//! Free frames never run out. A page needs another frame while its own is lent, no more than
-//! `SPARE` are lent, and there are at most as many frames whose loans end meanwhile as locks. A
-//! loan is one piece of memory, so pages in frames that are not adjacent are not lent together.
+//! Free frames never run out. A page needs another frame only while its own is lent, and at most
+//! `SPARE` pages are lent. One more frame for each lock serves the pages whose last loan ends while
+//! the lock's holder takes a frame. A loan is one contiguous piece of memory, so pages in frames
+//! that are not adjacent are not lent together.
 
 use std::io;
 use std::ops::Range;
@@ -46,16 +48,16 @@ const STRIPES: usize = 1024;
 /// The most pages lent at once: 64 MiB, allocated only as pages are written meanwhile.
 const SPARE: usize = 16 * 1024;
 
-/// The longest loan, in bytes, that is prefetched: its reader is about to serve other requests
-/// first. In longer ones the processor's own prefetcher does it.
+/// The longest loan, in bytes, that is prefetched, which pays because its reader serves other
+/// requests first. Longer loans are left to the processor's own prefetcher.
 const PREFETCH_MAX: usize = 16 * 1024;
 
-/// A lock that shares its cache lines (two, as they are prefetched in pairs) with nothing.
+/// A lock with two cache lines to itself, because processors prefetch them in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Stripe(Mutex<()>);
 
-/// See the module.
+/// See the [module](self).
 pub(super) struct Pages {
     frames: Mapping<u8>,
     /// Bytes of all pages.
@@ -67,10 +69,10 @@ pub(super) struct Pages {
 /// The part of an access that lies within a page.
 struct Piece {
     page: usize,
-    /// Its offset in the page.
+    /// The offset of the piece in the page.
     start: usize,
     len: usize,
-    /// Its offset in the access.
+    /// The offset of the piece in the access.
     at: usize,
 }
 
@@ -110,7 +112,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Writes a byte of each page without changing it.
+    /// Makes the kernel allocate each page, by writing a byte of it without changing it.
     pub(super) fn touch(&self) {
         self.modify(0, self.len, |bytes, _| {
             // The black box keeps the write from being optimized away.
@@ -147,7 +149,7 @@ impl Pages {
         self.modify(offset, len, |bytes, _| bytes.fill(0));
     }
 
-    /// Fills with zeroes; whole regions and pages give their memory back where possible.
+    /// Fills with zeroes. Gives the memory of whole regions and pages back where possible.
     pub(super) fn discard(&self, offset: u64, len: usize) {
         self.visit(offset, len, |pieces| {
             if !self.release_region(&pieces) {
@@ -183,7 +185,8 @@ impl Pages {
         piece.len == PAGE && !self.table.is_lent(self.table.frame_of(piece.page))
     }
 
-    /// Gives the memory of frames that are not lent back, under the lock of their pages' region.
+    /// Gives the memory of frames back to the kernel. They must not be lent, and the caller must
+    /// hold the lock of their pages' region.
     fn release(&self, frames: Range<usize>) -> bool {
         let (start, len) = (self.frame(frames.start), frames.len() * PAGE);
         // SAFETY: whole pages of a private anonymous mapping that nobody reads: they are not lent,
@@ -191,8 +194,8 @@ impl Pages {
         unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }.is_ok()
     }
 
-    /// Lends the current content in place; `None` if it is not one piece of memory, or too much is
-    /// lent.
+    /// Lends the current content in place; `None` if its frames are not adjacent, or if too many
+    /// pages are lent.
     pub(super) fn lend(self: &Arc<Self>, offset: u64, len: usize) -> Option<Loan> {
         let mut lent: Option<Range<usize>> = None;
         let mut refused = false;
@@ -220,7 +223,8 @@ impl Pages {
         Some(loan)
     }
 
-    /// Calls `visit` with the pieces of each region of `len` bytes at `offset`, under its lock.
+    /// Calls `visit` for each region of the `len` bytes at `offset`, with the region's pieces and
+    /// under its lock.
     fn visit(&self, offset: u64, len: usize, mut visit: impl FnMut(Pieces)) {
         let start = usize::try_from(offset).expect("the disk's size is a usize");
         assert!(len <= self.len && start <= self.len - len, "checked by the queue");
@@ -344,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn all_memory_is_taken_and_what_is_written_stays() {
+    fn all_memory_is_allocated_and_written_data_stay() {
         let ways: [fn(&Pages); 2] = [|pages| pages.populate().unwrap(), Pages::touch];
         for populate in ways {
             let pages = pages();

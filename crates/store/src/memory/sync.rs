@@ -14,7 +14,7 @@ pub(super) use {
     stand_in::Counters,
 };
 
-/// Counters, zero at first, that take memory as they are used.
+/// Counters that start at zero. The kernel allocates their memory at the first use.
 #[cfg(not(all(test, loom)))]
 pub(super) type Counters = super::mapping::Mapping<AtomicU32>;
 

@@ -110,7 +110,7 @@ fn a_block_device_has_one_user() {
     let error = device.open(&at_once()).expect_err("one writer");
     assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
     drop(store);
-    // Claimed without a lock, as a mount does.
+    // An exclusive claim without a lock, as a mount has it.
     let claim = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let claimed = rustix::fs::open(&device.device, claim, Mode::empty()).unwrap();
     let error = device.open(&at_once()).expect_err("claimed");
@@ -132,7 +132,7 @@ fn a_write_protected_device_can_be_exported_read_only() {
 }
 
 #[test]
-fn a_disk_that_turns_says_so() {
+fn a_rotational_disk_is_reported_as_such() {
     let file = image();
     let Some(device) = Loop::attach(file.path(), &[]) else { return };
     let name = device.device.file_name().unwrap();
@@ -260,14 +260,14 @@ fn a_failed_fua_write_takes_no_loss_away_from_a_flush() {
     println!("writing back: {written_back:?}");
     written_back.unwrap_err();
     assert_eq!(store.losses(), 0, "nobody has asked");
-    // To a place with room.
+    // This write has room; the sync after it finds the loss.
     other.write(WRITE_FUA, 0, &[2; 4096]).unwrap_err();
     assert_eq!(store.losses(), 1);
     one.flush().unwrap_err();
 }
 
 #[test]
-fn a_device_is_as_large_as_it_is() {
+fn a_device_is_only_measured_again() {
     let file = image();
     let Some(device) = Loop::attach(file.path(), &[]) else { return };
     let store = device.open(&FileOptions::default()).unwrap();

@@ -29,7 +29,7 @@ fn wrapped(inner: impl Store + 'static) -> HandOverStore {
 }
 
 #[test]
-fn it_is_a_disk() {
+fn a_hand_over_store_is_a_disk() {
     for (seed, spin) in [(7, Duration::ZERO), (8, SPIN)] {
         model::run(&HandOverStore::new(Arc::new(memory()), spin), seed, false, 100);
         let file = temporary(MIB as u64);
@@ -42,7 +42,7 @@ fn it_is_a_disk() {
 }
 
 #[test]
-fn what_is_said_of_the_disk_is_said_by_the_disk() {
+fn geometry_losses_and_errors_are_those_of_the_inner_store() {
     let inner = Arc::new(memory());
     let store = HandOverStore::new(Arc::clone(&inner) as Arc<dyn Store>, SPIN);
     assert_eq!(store.geometry(), inner.geometry());
@@ -71,7 +71,7 @@ fn the_descriptor_is_readable_exactly_while_completions_wait() {
 }
 
 #[test]
-fn a_slow_disk_does_not_hold_up_who_submits() {
+fn a_slow_disk_does_not_hold_up_the_submitting_thread() {
     let inner = FaultStore::new(memory());
     let faults = inner.faults();
     faults.add(Rule::delay(Duration::from_millis(30)).on(Kind::Read).times(1));
@@ -97,7 +97,7 @@ fn a_queue_keeps_to_its_depth() {
 }
 
 #[test]
-fn what_was_kicked_happens_and_the_rest_does_not_and_all_memory_comes_back() {
+fn a_drop_executes_kicked_requests_alone_and_returns_all_memory() {
     const DEPTH: u64 = 64;
     for spin in [Duration::ZERO, SPIN] {
         let inner = Arc::new(memory());
@@ -119,7 +119,7 @@ fn what_was_kicked_happens_and_the_rest_does_not_and_all_memory_comes_back() {
         assert!(disk[..half].iter().all(|&byte| byte == 0x22));
         assert!(disk[half..].iter().all(|&byte| byte == 0));
         drop(store);
-        // The worker holds the disk for as long as it runs, and it has been waited for.
+        // The worker keeps the disk alive, and the drop of the queue has waited for its end.
         assert_eq!(Arc::strong_count(&inner), 1);
     }
 }
@@ -195,7 +195,7 @@ fn a_failed_kick_is_told_and_tried_again() {
 
 #[test]
 #[should_panic(expected = "the store's worker has panicked")]
-fn a_panic_of_the_worker_goes_on_in_who_waits_for_it() {
+fn a_panic_of_the_worker_reaches_the_submitting_thread() {
     let mut driver = Driver::new(&wrapped(Broken { panics: true }), 1);
     driver.submit(1, Operation::Read, 0, 512);
     driver.finish();

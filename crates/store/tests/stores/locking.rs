@@ -89,7 +89,7 @@ fn start_holder(path: &Path) -> Child {
 }
 
 #[test]
-fn a_killed_writer_is_named_while_it_lives_and_followed_when_its_writes_are_out() {
+fn a_killed_writer_holds_the_lock_until_its_writes_are_out() {
     let file = temporary(8 << 20);
     for round in 0..3 {
         let mut child = start_holder(file.path());

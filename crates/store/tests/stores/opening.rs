@@ -19,7 +19,7 @@ fn refused(path: &Path, options: &FileOptions) -> OpenError {
 }
 
 #[test]
-fn what_is_not_a_disk_is_refused_by_name() {
+fn paths_that_are_not_disks_are_refused_by_kind() {
     let options = FileOptions::default();
     let dir = TempDir::new().unwrap();
     let missing = dir.path().join("missing");

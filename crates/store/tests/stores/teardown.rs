@@ -100,7 +100,7 @@ fn requests_of_a_thread_that_has_ended_still_finish() {
 }
 
 #[test]
-fn what_was_never_kicked_never_happens() {
+fn requests_never_kicked_are_never_executed() {
     for (file, store) in stores(0x11) {
         let mut driver = Driver::new(&store, DEPTH);
         let arena = driver.arena.clone();

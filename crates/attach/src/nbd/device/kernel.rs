@@ -19,7 +19,7 @@ use crate::nbd::ending::Counters;
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) ours: UnixStream,
-    /// The kernel's end; the kernel then holds it, too.
+    /// The kernel's end. A configured device holds it open as well.
     pub(super) kernel: OwnedFd,
 }
 
@@ -30,7 +30,7 @@ impl Ends {
         Ok(Self { ours: ours.into(), kernel })
     }
 
-    /// Our end, if the kernel has kept its own.
+    /// Returns our end, if the kernel has kept its own.
     pub(super) fn if_taken(self) -> Option<UnixStream> {
         drop(self.kernel);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -44,7 +44,7 @@ impl Ends {
 
 /// Serves the kernel on any number of connections. Dropping it hangs up.
 pub(super) struct Server {
-    /// The queues of the disk: connections take turns.
+    /// The queues of the disk, which the connections use round robin.
     disks: Vec<Arc<dyn Disk>>,
     /// In bytes.
     request_max: u32,
@@ -81,7 +81,7 @@ impl Server {
                 if stopping.load(Ordering::Acquire) {
                     debug!(%ending, "connection with the kernel ended");
                 } else {
-                    warn!(%ending, "the kernel has let go of a connection");
+                    warn!(%ending, "the kernel has closed a connection");
                 }
             })?
         };

@@ -118,7 +118,7 @@ impl NbdDevice {
         Driver::open().map(drop)
     }
 
-    /// Makes `disk` a free device, loading the driver if need be.
+    /// Makes `disk` a block device on a free nbd device, loading the driver if need be.
     ///
     /// # Errors
     /// Without root or the driver; if the arena is too small for a request; the kernel's error when
@@ -237,7 +237,7 @@ impl NbdDevice {
         Self { number, path, identity, disk, driver, server: Some(server) }
     }
 
-    /// Sets the attributes that netlink can't.
+    /// Sets the attributes that netlink can't set.
     fn tune(&self, options: &NbdDeviceOptions) {
         if options.timeout_s() != 0 {
             return;
@@ -250,11 +250,11 @@ impl NbdDevice {
 
     /// Removes the device in any state. The sockets go first: otherwise the kernel would wait at
     /// the disconnect for a disk that does not answer.
-    fn let_go(&mut self, server: Server) -> Result<(), Error> {
+    fn release(&mut self, server: Server) -> Result<(), Error> {
         server.hang_up();
         let disconnected = disconnect(&self.driver, self.number);
         drop(server);
-        debug!(device = %self.path.display(), "let go");
+        debug!(device = %self.path.display(), "nbd device released");
         disconnected
     }
 }
@@ -287,13 +287,13 @@ impl Attachment for NbdDevice {
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
         let Some(server) = self.server.take() else { return Ok(Stopped::Gone) };
         if force {
-            self.let_go(server)?;
+            self.release(server)?;
             let in_use = sysfs::has_disk(self.number);
             return Ok(if in_use { Stopped::InUse } else { Stopped::Gone });
         }
         match Claim::take(&self.path) {
             Ok(Some(claim)) => {
-                self.let_go(server)?;
+                self.release(server)?;
                 claim.release();
                 Ok(Stopped::Gone)
             }
@@ -312,7 +312,7 @@ impl Attachment for NbdDevice {
 impl Drop for NbdDevice {
     fn drop(&mut self) {
         if let Err(error) = self.stop(true) {
-            warn!(device = %self.path.display(), %error, "left behind");
+            warn!(device = %self.path.display(), %error, "nbd device left behind");
         }
     }
 }
@@ -346,7 +346,7 @@ fn configuration<'a>(
     }
 }
 
-/// Makes the kernel read the partition table, by opening a device with a new disk.
+/// Opens the device, at which the kernel reads the partition table of a new disk.
 fn scan_partitions(device: &Path) {
     let path = device.to_owned();
     let scan = move || drop(claim::open_privately(&path, 0));

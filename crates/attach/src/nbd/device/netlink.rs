@@ -1,8 +1,8 @@
 //! Commands and queries to the kernel's nbd driver: the generic netlink family `nbd`, as in
 //! `linux/nbd-netlink.h`.
 //!
-//! One command, one answer. The kernel executes a command before `send` returns, so the timeout of
-//! the answer is never reached; it exists because every wait has one.
+//! Each command has one answer. The kernel executes a command before `send` returns, so the timeout
+//! of the answer is never reached; it exists because every wait has one.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -114,7 +114,7 @@ impl Driver {
         number.ok_or_else(|| io::Error::other("the kernel does not say which device it took"))
     }
 
-    /// Gives a device sockets in place of dead ones. If none is dead, the kernel does nothing and
+    /// Replaces a device's dead sockets by new ones. If none is dead, the kernel does nothing and
     /// closes the new ones.
     pub(super) fn reconnect(
         &self,
@@ -157,7 +157,8 @@ impl Driver {
     }
 }
 
-/// Sends a message and waits for the kernel's acknowledgement. Returns the message before that.
+/// Sends a message and waits for the kernel's acknowledgement. Returns the kernel's last message
+/// before it, if any.
 fn exchange<F>(socket: &Socket, message: GenlMessage<F>) -> io::Result<Option<F>>
 where
     F: GenlFamily + Emitable + ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug + Clone,
