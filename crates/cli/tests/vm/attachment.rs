@@ -47,7 +47,7 @@ pub(crate) enum Attachment {
     Loop,
     Nbd,
     Ublk,
-    /// ublk with two queues, each served by a thread of the session.
+    /// ublk with four queues, each served by a thread of the session.
     Queues,
     /// ublk, with a growable device on top.
     Growable,
@@ -70,9 +70,14 @@ impl Attachment {
     pub(crate) fn option(self) -> &'static str {
         match self {
             Self::Growable => "--growable",
-            Self::Queues => "--queues=2",
+            Self::Queues => "--queues=4",
             Self::Loop | Self::Nbd | Self::Ublk | Self::Ublk7 => "",
         }
+    }
+
+    /// Queues of the device and of the session.
+    pub(crate) fn queues(self) -> u16 {
+        if self == Self::Queues { 4 } else { 1 }
     }
 
     /// The kernel for its tests.

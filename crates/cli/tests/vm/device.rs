@@ -13,14 +13,16 @@ const SIZE: u64 = 128 * MIB;
 pub(crate) fn smoke(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let session = Session::connect(&guest, attachment, "");
+    let queues = attachment.queues();
     session.run(&format!(
         "head -c 8M /dev/urandom >/tmp/wanted\n\
          dd if=/tmp/wanted of=$D bs=1M oflag=direct conv=fsync status=none\n\
          dd if=$D bs=1M count=8 iflag=direct status=none | cmp - /tmp/wanted\n\
          [ $(blockdev --getsize64 $D) = {SIZE} ]\n\
-         [ $(blockdev --getro $D) = 0 ]"
+         [ $(blockdev --getro $D) = 0 ]\n\
+         [ {queues} = 1 ] || [ $(ls /sys/block/${{D#/dev/}}/mq | wc -l) = {queues} ]"
     ));
     session.disconnect();
 }
@@ -29,7 +31,7 @@ pub(crate) fn smoke(attachment: Attachment) {
 pub(crate) fn auto(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     if attachment == Attachment::Loop {
         // Hides the other modules: the kernel has nothing better then.
         guest.run("modprobe --all fuse loop; umount /lib/modules");
@@ -45,7 +47,7 @@ pub(crate) fn auto(attachment: Attachment) {
 pub(crate) fn discard(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let session = Session::connect(&guest, attachment, "");
     let fill = "head -c 32M /dev/urandom >/tmp/random\n\
         dd if=/tmp/random of=$D bs=1M oflag=direct conv=fsync status=none\n\
@@ -68,7 +70,7 @@ pub(crate) fn rotational(attachment: Attachment) {
     let rig = Rig::new();
     File::create_new(rig.disk()).unwrap().set_len(SIZE).unwrap();
     let disk = LoopDevice::new(&rig.disk());
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let can = attachment.why_never_turning().is_none();
     for turns in [false, true] {
         disk.set_rotational(turns);
@@ -109,7 +111,7 @@ impl Drop for LoopDevice {
 pub(crate) fn read_only(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let session = Session::connect(&guest, attachment, "--read-only");
     session.run(
         "[ $(blockdev --getro $D) = 1 ]\n\
@@ -126,7 +128,7 @@ pub(crate) fn partitions(attachment: Attachment) {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/udev");
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     for file in ["59-tyche.rules", "60-tyche.rules"] {
         guest.put(&rules.join(file), file);
     }

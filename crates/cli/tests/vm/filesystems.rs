@@ -28,7 +28,7 @@ pub(crate) fn btrfs(attachment: Attachment) {
 fn tree(attachment: Attachment, make: &str, check: &str) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let session = Session::connect(&guest, attachment, "");
     session.run_within(
         LIMIT,
@@ -60,7 +60,7 @@ fn tree(attachment: Attachment, make: &str, check: &str) {
 pub(crate) fn resize(attachment: Attachment) {
     let rig = Rig::new();
     let target = rig.serve_new(64 * MIB);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let mut session = Session::connect(&guest, attachment, "");
     session.run(
         "mkfs.ext4 -q $D; mount $D /mnt\n\
@@ -97,7 +97,7 @@ pub(crate) fn resize(attachment: Attachment) {
 pub(crate) fn memory_pressure(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(5 << 30);
-    let shape = Shape { memory_mib: 512, ..Shape::from(attachment.kernel()) };
+    let shape = Shape { memory_mib: 512, ..Shape::from(attachment) };
     let guest = rig.boot(0, &shape);
     let session = Session::connect(&guest, attachment, "");
     // First through the page cache, then through mapped pages, which are not throttled.

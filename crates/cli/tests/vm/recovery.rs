@@ -45,7 +45,7 @@ pub(crate) fn daemon_killed(attachment: Attachment) {
     }
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let mut session = Session::connect(&guest, attachment, "");
     let load = Load::start(&session);
     for _ in 0..3 {
@@ -62,7 +62,7 @@ pub(crate) fn daemon_killed(attachment: Attachment) {
 pub(crate) fn given_up(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let session = Session::connect(&guest, attachment, "");
     let reader = session.start("while dd if=$D of=/dev/null bs=64k iflag=direct; do :; done");
     session.await_requests(100);
@@ -101,7 +101,7 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
     }
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let args = connect_once(&guest, attachment);
     let rounds = guest.start(&format!(
         "set +e; {LEFT}\n\
@@ -125,7 +125,7 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
 pub(crate) fn unanswered(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let args = connect_once(&guest, attachment);
     rig.starve(0);
     let force = format!("timeout 20 tyche disconnect {DISK} --force");
@@ -161,7 +161,7 @@ pub(crate) fn unanswered(attachment: Attachment) {
 pub(crate) fn killed_at_end(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let args = connect_once(&guest, attachment);
     let rounds = guest.start(&format!(
         "set +e; {LEFT}\n\
@@ -182,7 +182,7 @@ pub(crate) fn killed_at_end(attachment: Attachment) {
 pub(crate) fn target_killed(attachment: Attachment) {
     let rig = Rig::new();
     let mut target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1");
     let load = Load::start(&session);
     for _ in 0..2 {
@@ -200,7 +200,7 @@ pub(crate) fn target_killed(attachment: Attachment) {
 pub(crate) fn link_cut(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo 5");
     let reader = session.start("while dd if=$D of=/dev/null bs=64k iflag=direct; do :; done");
     let writer = session
@@ -224,7 +224,7 @@ pub(crate) fn link_cut(attachment: Attachment) {
 pub(crate) fn forced(attachment: Attachment) {
     let rig = Rig::new();
     let target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo -1");
     // A dirty page besides, which the kernel tries to write when it can.
     session.run("dd if=/dev/zero of=$D bs=64k count=16 seek=16 status=none");
@@ -239,7 +239,7 @@ pub(crate) fn forced(attachment: Attachment) {
 pub(crate) fn link_cut_mounted(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment.kernel()));
+    let guest = rig.boot(0, &Shape::from(attachment));
     let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo 5");
     session.run("mkfs.ext4 -q $D; mount $D /mnt");
     let writer =

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::segment::{MTU, cable};
 use super::{Rig, Running, console, wait_until};
-use crate::attachment::Kernel;
+use crate::attachment::{Attachment, Kernel};
 
 /// Time limit for anything that is neither stuck nor a lot of work, in an emulated machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -29,6 +29,7 @@ const LOOK: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) kernel: Kernel,
+    pub(crate) processors: u16,
     pub(crate) memory_mib: u32,
     /// Network interfaces, `eth0` and so on: on the guest's own cable, and on the next ones.
     pub(crate) interfaces: u8,
@@ -36,7 +37,15 @@ pub(crate) struct Shape {
 
 impl From<Kernel> for Shape {
     fn from(kernel: Kernel) -> Self {
-        Self { kernel, memory_mib: 1024, interfaces: 1 }
+        Self { kernel, processors: 2, memory_mib: 1024, interfaces: 1 }
+    }
+}
+
+impl From<Attachment> for Shape {
+    /// As many processors as the device has queues: the kernel makes no more queues than these.
+    fn from(attachment: Attachment) -> Self {
+        let shape = Self::from(attachment.kernel());
+        Self { processors: shape.processors.max(attachment.queues()), ..shape }
     }
 }
 
@@ -255,7 +264,7 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     let modules = fs::canonicalize(image.join("modules")).unwrap();
     qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     qemu.args(["-machine", "q35", "-accel", shape.kernel.accelerator(), "-cpu", "max"]);
-    qemu.args(["-smp", "2"]);
+    qemu.args(["-smp", &shape.processors.to_string()]);
     qemu.args(["-m", &format!("{}M", shape.memory_mib)]);
     qemu.args(["-serial", &format!("file:{}", dir.join("console").display())]);
     qemu.args(["-serial", &format!("unix:{},server=on,wait=off", dir.join("line").display())]);
