@@ -35,7 +35,7 @@ use crate::{block_device, leftovers, sessions};
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// Pause before a device that could not grow tries again.
 const GROW_RETRY: Duration = Duration::from_secs(5);
-/// How long the farewell to the target may take.
+/// Time limit for the target to confirm the end of the session.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// An event that the daemon waits for.
@@ -120,16 +120,16 @@ struct Session {
     why: Arc<Mutex<Why>>,
     args: SessionArgs,
     dir: RuntimeDir,
-    /// The lock of the export: no other daemon of this host has it meanwhile.
+    /// Lock of the export, which excludes other daemons of this host.
     _only: File,
 }
 
-/// The preconditions, before anything is connected.
+/// The result of the checks before anything is connected.
 struct Outset {
     only: File,
-    /// The dead daemon whose device waits.
+    /// The predecessor, if there is one: a dead daemon whose device waits.
     former: Option<Former>,
-    /// The kind of attachment, and why it is not the best.
+    /// The kind of attachment, and in `compromise` why it is not the best.
     kind: Kind,
     compromise: Option<String>,
 }
@@ -200,7 +200,8 @@ impl Session {
                 std::mem::forget(host);
                 return Err(error);
             }
-            // A signal explains the failure better.
+            // If a signal has come, the error is the interruption, not the failure that it has
+            // caused.
             made => signals.made().and(made)?,
         };
         let device = attachment.device_path().to_owned();
@@ -355,7 +356,7 @@ impl Session {
                 tracing::warn!(link, %peer, "a target speaks {versions} of the protocol only");
             }
             Notice::Resized(size) => {
-                tracing::info!(size, "the export has another size");
+                tracing::info!(size, "the size of the export has changed");
                 self.grow();
             }
             Notice::CacheLost => {
@@ -369,7 +370,7 @@ impl Session {
                 self.state.known = Some((*former).into());
                 if let Err(error) = self.state.save(self.dir.path()) {
                     // The saved state is older, which is safe: at worst another flush fails.
-                    tracing::warn!(%error, "the next daemon will know less");
+                    tracing::warn!(%error, "the record was not saved: the next daemon uses an older one");
                 }
             }
             Notice::Closed => self.closed = true,
@@ -404,7 +405,7 @@ impl Session {
         }
     }
 
-    /// Has `tyche list` show the device for as long as others use it.
+    /// Keeps the device in `tyche list` while other programs use it.
     fn leave_device(&mut self) -> Result<()> {
         let State { device, .. } = &self.state;
         tracing::warn!(device = %device.display(), "still in use: all I/O to it fails");
@@ -429,8 +430,7 @@ impl Session {
     }
 }
 
-/// The place of the session's log, or why there is none. A missing log does not prevent the
-/// session.
+/// Opens the session's log. Returns its place, or else a warning: the session works without a log.
 fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
     match crate::log::open(export, session) {
         Ok(log) => (Some(log), None),
@@ -492,8 +492,8 @@ fn stay_in_memory() {
     }
 }
 
-/// Waits until the session is live. Returns the state of the export, which the target sends if it
-/// differs from what was `known`.
+/// Waits until the session is live. Returns the state of the export: the one that was `known`,
+/// unless the target sends another.
 fn await_connection(
     host: &Host,
     inputs: &Receiver<Input>,
@@ -537,7 +537,7 @@ fn await_connection(
     }
 }
 
-/// `NoOffer` if no link has heard of a target so far.
+/// `NoOffer` if no link has received a target's offer so far.
 fn unheard(host: &Host) -> Option<Problem> {
     let links = host.control().report()?.links;
     links.iter().all(|link| link.channels.is_empty()).then_some(Problem::NoOffer)

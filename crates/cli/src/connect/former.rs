@@ -32,7 +32,7 @@ impl Former {
             }
             let Some(known) = state.known else { continue };
             let Some(lock) = runtime::lock(&dir)? else {
-                let message = format!("another `tyche connect` takes {export} over just now");
+                let message = format!("another `tyche connect` is taking {export} over");
                 return Err(Error::new(Code::Other, message));
             };
             return Ok(Some(Self { dir, _lock: lock, lasting, known }));
@@ -55,8 +55,8 @@ impl Former {
         Err(Error::new(Code::Usage, message))
     }
 
-    /// Removes the records of the predecessor, and of earlier daemons of the device: it has a new
-    /// one.
+    /// Removes the records of the predecessor and of the device's earlier daemons, once the new
+    /// daemon serves the device.
     pub(super) fn succeeded(self) {
         let is_it = |lasting: Lasting| lasting.identity == self.lasting.identity;
         for (dir, state) in State::all().unwrap_or_default() {
