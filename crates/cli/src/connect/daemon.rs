@@ -370,7 +370,7 @@ impl Session {
                 self.state.known = Some((*former).into());
                 if let Err(error) = self.state.save(self.dir.path()) {
                     // The saved state is older, which is safe: at worst another flush fails.
-                    tracing::warn!(%error, "the record was not saved: the next daemon uses an older one");
+                    tracing::warn!(%error, "record not saved: the next daemon uses an older one");
                 }
             }
             Notice::Closed => self.closed = true,
