@@ -5,8 +5,8 @@
 
 mod daemon;
 mod entry;
-mod former;
 mod orders;
+mod predecessor;
 mod retry;
 mod session;
 mod signals;

@@ -12,7 +12,7 @@ use crate::runtime;
 use crate::state::{Known, State};
 
 /// See the module. Holds the lock: nobody else takes the device over meanwhile.
-pub(super) struct Former {
+pub(super) struct Predecessor {
     dir: PathBuf,
     _lock: File,
     /// The predecessor's device.
@@ -21,7 +21,7 @@ pub(super) struct Former {
     pub(super) known: Known,
 }
 
-impl Former {
+impl Predecessor {
     /// Finds the predecessor for an export and a host, if there is one.
     pub(super) fn find(export: &str, host: Uuid) -> Result<Option<Self>> {
         let is_it = |state: &State| state.export == export && state.host == host;
