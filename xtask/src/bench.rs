@@ -22,7 +22,7 @@ const NEEDS: &[packages::Need] = &[
     ("tc", "iproute2"),
 ];
 
-/// Options that measure nothing.
+/// Options with which the comparison measures nothing.
 const IDLE: [&str; 3] = ["--help", "-h", "--redraw"];
 
 /// Builds and runs the comparison with `args`; returns only on failure.

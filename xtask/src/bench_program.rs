@@ -1,4 +1,4 @@
-//! Programs that are counted: benches that other commands run and watch.
+//! Bench programs that other commands run under observation, to count their events.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ fn executable(messages: &str) -> Option<PathBuf> {
     paths.filter_map(|(_, rest)| rest.split('"').next()).next_back().map(PathBuf::from)
 }
 
-/// The output of a command; the error of a failed one shows its complaints.
+/// The output of a command; on failure, the error has its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;

@@ -1,5 +1,6 @@
-//! `cargo xtask counts`: what a request of 4 KiB costs in what threads share, compared with the
-//! checked-in counts. Needs root, for a network namespace.
+//! `cargo xtask counts`: the cost of a 4 KiB request in shared resources (atomic instructions,
+//! cache lines, wake-ups, context switches), compared with the checked-in counts. Needs root, for a
+//! network namespace.
 //!
 //! Each case (`crates/libtyche/benches/counts.rs`) is run twice. Under valgrind's lackey every
 //! instruction and every access to memory is in a trace, and which thread runs: from this come
@@ -36,12 +37,13 @@ const SPINNING: [&str; 2] = ["1", "2000"];
 /// Runs the rest of its arguments beside a veth pair, in a network namespace that ends with it.
 const IN_NAMESPACE: &str = "ip link add counts0 mtu 9000 type veth peer name counts1 mtu 9000 && \
     ip link set counts0 up && ip link set counts1 up && exec \"$@\"";
-/// Growth that is noise, such as a frame sent again; one more instruction for each request is not.
+/// Maximum growth that counts as noise, such as a frame sent again: less than one instruction for
+/// each request.
 const GROWTH_MAX: f64 = 0.9;
-/// The same for the atomic instructions of threads that sleep in the trace, as often as it happens.
+/// The same for atomic instructions if the threads sleep in the trace: how often they sleep varies.
 const GROWTH_MAX_ASLEEP: f64 = 5.0;
 
-/// The columns: in the trace, and voluntary context switches.
+/// The columns: three counts from the trace, and voluntary context switches.
 const COLUMNS: [&str; 4] = ["atomics", "lines", "wakes", "switches"];
 
 /// Counts and compares, or rewrites the snapshot; false if a count has grown.
@@ -128,8 +130,7 @@ fn count(program: &Path, name: &str) -> Result<([f64; 4], String)> {
             let _ = writeln!(places, "  {:>5.1} {what}: {place}", count as f64 / requests);
         }
     }
-    // What happens in less than a quarter of the requests is of timers, not of requests.
-    // What happens in less than a quarter of the requests is of timers, not of requests.
+    // Events in less than a quarter of the requests come from timers, not from requests.
     let total = |found: &BTreeMap<u64, u64>| {
         let each = found.values().map(|count| *count as f64 / requests);
         each.filter(|count| *count >= 0.25).fold(0.0, |sum, count| sum + count)

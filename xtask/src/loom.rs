@@ -1,4 +1,4 @@
-//! `cargo xtask loom`: what threads share, in all orders in which they can touch it.
+//! `cargo xtask loom`: checks models of shared state in all orders in which threads can access it.
 //!
 //! The models are tests of modules named `models`, compiled only with `--cfg loom`: with it, a
 //! crate's `sync` module has the locks and atomics of the crate `loom`, which runs a test once for
@@ -15,7 +15,7 @@ const PACKAGES: [&str; 4] = ["tyche-block", "tyche-proto", "tyche-store", "tyche
 /// of runs grows exponentially with it.
 const PREEMPTIONS_MAX: &str = "3";
 
-/// What the profile optimizes. Here that takes longer than it saves.
+/// Packages that the profile optimizes. For these tests, optimizing takes longer than it saves.
 const OPTIMIZED: [&str; 5] =
     ["", "package.\"*\".", "package.crc-fast.", "package.tyche-proto.", "package.tyche-wire."];
 

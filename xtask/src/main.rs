@@ -44,21 +44,21 @@ usage: cargo xtask COMMAND
   counts [--bless]
                   count locks, shared cache lines, wake-ups and context switches of a request (as
                   root), and compare with the counts that are checked in; or check them in anew
-  loom            check what threads share in all orders in which they can touch it
+  loom            check shared state in all orders in which threads can access it
   install-lib --prefix DIR
                   build the library for C, and install it with header and pkg-config file
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
-  soak [ARGS..]   look for what must never happen, for as long as you like: seeds of the simulator
-                  from random starts, and faults on real interfaces (as root; `.. soak --help`)
+  soak [ARGS..]   look for violations, for as long as you like: seeds of the simulator from random
+                  starts, and faults on real interfaces (as root; `.. soak --help`)
   numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
   deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
                   and remove it in a clean Debian 12 (as root)
-  vm [FILTER]     prove what a block device has to do on Debian's kernels, in virtual machines (as
+  vm [FILTER]     test block devices on Debian's kernels, in virtual machines (as
                   root); FILTER is a part of the names of tests, such as `ublk::` or `smoke`
   vm peers        compare with other network block devices within one of these machines
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
-Programs of Debian that are missing are installed with apt-get; which ones is said before.";
+Programs of Debian that are missing are installed with apt-get; their names are printed first.";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);

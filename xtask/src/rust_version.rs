@@ -1,5 +1,5 @@
-//! The stated `rust-version` is not below what the dependencies state. What our own code uses of
-//! the standard library is compared with it by clippy (`incompatible_msrv`).
+//! Checks that the stated `rust-version` is not below those of the dependencies. Clippy compares
+//! our own use of the standard library with it (`incompatible_msrv`).
 
 use std::fs;
 
@@ -19,7 +19,7 @@ pub(crate) fn check() -> Result<Vec<String>> {
     if !metadata.status.success() {
         return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&metadata.stderr)));
     }
-    // No dependency writes down `"rust_version":` but as this key.
+    // Only this key is written `"rust_version":`.
     let needed = all(&String::from_utf8_lossy(&metadata.stdout), "\"rust_version\":").max();
     Ok(compare(stated, needed).into_iter().collect())
 }

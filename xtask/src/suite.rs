@@ -1,9 +1,9 @@
 //! All tests of the workspace, the end-to-end tests in `crates/cli/tests` among them.
 //!
 //! A test that cannot run on this machine prints a line that begins with `SKIPPED`. The test
-//! framework shows the output of passing tests only with `--show-output`; so that is set, those
-//! lines are collected, and the rest of that output is not shown. The list of skips comes at the
-//! end, and the last line is `N passed, N failed`.
+//! framework shows the output of passing tests only with `--show-output`; so this command sets it,
+//! collects those lines, and hides the rest of that output. The list of skips comes at the end, and
+//! the last line is `N passed, N failed`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -62,7 +62,8 @@ impl Kind {
         matches!(self, Self::Ublk | Self::Nbd | Self::Loop)
     }
 
-    /// Resolves `auto` to a kind of this kernel; also says why it is not the best, if so.
+    /// Resolves `auto` to the best kind that this kernel has. The text explains why there is no
+    /// better one.
     pub(crate) fn resolve(self) -> (Self, Option<String>) {
         if self != Self::Auto {
             return (self, None);
@@ -80,7 +81,7 @@ impl Kind {
     }
 }
 
-/// The attachment that is wanted for a disk.
+/// The requested attachment of a disk.
 pub(crate) struct Wish<'a> {
     /// Not `Auto`.
     pub(crate) kind: Kind,
@@ -158,7 +159,8 @@ pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>
         }
         Kind::VhostUser => {
             let socket = wish.socket.map_or_else(|| default_socket(export), Path::to_owned);
-            // Other commands look for it from any directory once its daemon is dead.
+            // Absolute: once the daemon is dead, other commands look for the socket from any
+            // directory.
             let socket = std::path::absolute(socket)?;
             if let Some(parent) = socket.parent().filter(|_| wish.socket.is_none()) {
                 runtime::create(parent)?;
@@ -182,9 +184,9 @@ fn remove_ublk(identity: Uuid, force: bool) -> std::result::Result<Stopped, tych
     GrowableUblk::remove_orphan(&identity.to_string(), mark(identity), force)
 }
 
-/// Removes the attachment that a killed daemon has left below `dir`, and the device of that
-/// identity: nobody can take it over, or nobody was ever told of it. Returns whether all of it is
-/// gone.
+/// Removes the attachment that a killed daemon has left below `dir`, and the device with that
+/// identity, which cannot be taken over or was never announced. Returns whether all of it is
+/// removed.
 pub(crate) fn clean_stale(dir: &Path, identity: Uuid) -> bool {
     let cleaned = [
         FuseMount::clean_stale(&dir.join("fuse")).map(drop),
@@ -229,13 +231,15 @@ impl Lasting {
         self.kind == Kind::Ublk && name.is_some_and(|name| name.starts_with("dm-"))
     }
 
-    /// Tells a user who wants it to be growable why it is not, if so.
+    /// Explains why the device cannot grow in use; `None` if it can.
     pub(crate) fn why_not_growable(&self) -> Option<String> {
         let grows = self.kind != Kind::Ublk || self.is_growable();
         let can_grow = grows || UblkDevice::grows().unwrap_or(true);
         let device = self.device.display();
         (!can_grow).then(|| {
-            format!("{device} goes on as it was made, and can't grow in use: disconnect it first")
+            format!(
+                "{device} was made without --growable, and can't grow in use: disconnect it first"
+            )
         })
     }
 

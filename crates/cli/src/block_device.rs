@@ -12,7 +12,7 @@ pub(crate) fn sequence(device: &Path) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The kernel's directory for a block device, if it is a path of one.
+/// The sysfs directory of the block device at that path, if it is below `/dev`.
 pub(crate) fn directory(device: &Path) -> Option<PathBuf> {
     let name = device.strip_prefix("/dev").ok()?;
     Some(Path::new("/sys/block").join(name))

@@ -96,8 +96,8 @@ fn session_names() -> Vec<CompletionCandidate> {
     names.flatten().collect()
 }
 
-/// A candidate; `None` if the shell would take the name for more than a name: it may come from the
-/// network.
+/// A completion candidate. `None` if the name has characters that a shell may interpret: it may
+/// come from the network.
 fn named(name: &str, about: &str) -> Option<CompletionCandidate> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+:@/".contains(&byte);
     let is_name = !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain);

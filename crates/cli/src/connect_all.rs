@@ -16,8 +16,8 @@ use crate::tab::{self, Line, Tab};
 
 /// Connect all exports that tychetab lists and that are not connected yet.
 ///
-/// Prints the name and the device of each. Lines with `noauto` are left out. One that fails keeps
-/// no other from being connected; the exit code is that of the first that failed. Where systemd
+/// Prints the name and the device of each. Lines with `noauto` are left out. A failure does not
+/// keep the others from being connected; the exit code is that of the first failure. Where systemd
 /// runs, it connects them by itself at boot (tyche@.service).
 #[derive(Args, Debug)]
 pub(crate) struct ConnectAllArgs {
@@ -71,7 +71,7 @@ fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
             .map(|line| (line.export.clone(), scope.spawn(move || connect_one(line))))
             .collect();
         let ended = started.into_iter().map(|(export, thread)| {
-            let died = || Error::new(Code::Other, "connecting it broke down: see above");
+            let died = || Error::new(Code::Other, "connecting it panicked: see above");
             thread.join().unwrap_or_else(|_| Outcome { export, result: Err(died()) })
         });
         ended.collect()

@@ -63,7 +63,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// The answer that is not one of those above: the error.
+    /// The answer to a request that has failed.
     pub(crate) fn refused(code: Code, message: &str) -> Self {
         Self::Refused(Error::new(code, message).report())
     }
@@ -75,7 +75,7 @@ impl From<Result<Self>> for Answer {
     }
 }
 
-/// What asks for no more than that something is done.
+/// The answer to a request that has no result.
 #[derive(Deserialize)]
 pub(crate) struct Done {}
 
@@ -100,7 +100,7 @@ pub(crate) fn ask<T: DeserializeOwned>(
     Ok(parse_answer(&answer)?)
 }
 
-/// Parses what a daemon has said, which may be an error.
+/// Parses a daemon's answer, which may be an error.
 pub(crate) fn parse_answer<T: DeserializeOwned>(line: &str) -> serde_json::Result<Result<T>> {
     match serde_json::from_str::<ErrorReport>(line) {
         Ok(refusal) => Ok(Err(refusal.into())),

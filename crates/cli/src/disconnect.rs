@@ -34,7 +34,7 @@ pub(crate) struct DisconnectArgs {
     #[arg(long, conflicts_with = "name")]
     all: bool,
 
-    /// Though it is in use or its target lost: everything in progress fails with EIO.
+    /// Even if the device is in use or the target lost: requests in progress fail with EIO.
     #[arg(long)]
     force: bool,
 

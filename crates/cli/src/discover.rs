@@ -30,7 +30,7 @@ pub struct DiscoverArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = positive)]
     timeout: f64,
 
-    /// Ask as this host rather than as this machine.
+    /// UUID of the host to ask as, instead of this machine's.
     #[arg(long, value_name = "UUID", value_parser = identity::parse_host)]
     host_id: Option<Uuid>,
 

@@ -35,9 +35,9 @@ enum Action {
 
 /// Make an export larger. Hosts that are connected see the new size at once.
 ///
-/// A file is lengthened to SIZE. A block device is as large as it is: enlarge it (lvextend), then
-/// leave SIZE out. Exports never shrink. Disks in memory keep their size. What is on the disk is
-/// not touched: grow the file system on the host (resize2fs, xfs_growfs).
+/// A file is lengthened to SIZE. Enlarge a block device first (lvextend), then leave SIZE out.
+/// Exports never shrink. Disks in memory keep their size. What is on the disk is not touched: grow
+/// the file system on the host (resize2fs, xfs_growfs).
 #[derive(Args, Debug)]
 struct Resize {
     /// The export.

@@ -18,8 +18,7 @@ pub(crate) fn errors(by_kind: &BTreeMap<String, Counters>) -> Option<String> {
 /// takes longer; one that spins does not.
 const WAITS_AFTER_S: f64 = 2.0;
 
-/// Describes what a living session waits for, if one of its requests has waited for long: the
-/// target, and the requests that it has not answered.
+/// Describes the unanswered requests of a live session, if one of them has waited for long.
 fn waits(report: &SessionReport) -> Option<String> {
     let SessionState::Live(figures) = &report.state else { return None };
     let Figures { operations, waiting, .. } = &**figures;

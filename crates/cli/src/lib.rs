@@ -75,7 +75,7 @@ Exit codes:
   5  the interface cannot be used (down, MTU too small), or the TCP port (taken)
   6  the target does not answer
   7  the target refused (held by another host, denied)
-  8  the configuration file is wrong, or a disk is not the one that it was
+  8  the configuration file is wrong, or a disk was replaced
   9  the disk, or the device that presents it, cannot be used
 
 Environment:
@@ -150,8 +150,7 @@ pub fn main() -> ExitCode {
     run("tyche", level, command.output(), || command.run())
 }
 
-/// Runs a command of a program: it may log from this level on, unless the environment says
-/// otherwise, and its error is printed.
+/// Runs a command of a program, and prints its error. `RUST_LOG` overrides the log level.
 pub fn run(
     program: &str,
     level: LevelFilter,

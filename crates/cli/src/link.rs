@@ -24,8 +24,8 @@ pub(crate) struct LinkCommand {
 enum Action {
     /// Use another interface, too. Channels open as soon as the target is heard on it.
     Add(Place),
-    /// Stop using an interface. What was on its way there goes over the others; the last link
-    /// stays.
+    /// Stop using an interface. Its requests in flight move to the other links. The last link can't
+    /// be removed.
     Del(Place),
 }
 

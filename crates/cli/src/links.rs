@@ -42,12 +42,12 @@ pub(crate) struct LinkArgs {
 /// How requests or answers share frames.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Batch {
-    /// Each has a frame of its own: what batching is measured against.
+    /// Each has a frame of its own: the baseline to measure batching against.
     None,
-    /// What is ready at the same time goes together; nothing waits.
+    /// Those that are ready at the same time share a frame; none waits.
     Natural,
-    /// A frame waits up to 50 microseconds for as many as gave the best throughput lately, an
-    /// eighth of what is in progress at most; so nothing waits below depth 16.
+    /// A frame waits up to 50 microseconds for the number that gave the best throughput lately, at
+    /// most an eighth of those in progress; so none waits below depth 16.
     #[default]
     Adaptive,
 }

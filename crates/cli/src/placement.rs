@@ -9,8 +9,8 @@ use crate::error::{CodedResult, Result};
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct PlacementArgs {
-    /// What is kept on the NUMA node of the network interface that it belongs to. Does nothing on a
-    /// machine with one node.
+    /// Parts to keep on the NUMA node of their network interface. Does nothing on a machine with
+    /// one node.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     affinity: Near,
 }
@@ -23,7 +23,7 @@ enum Near {
     None,
     /// The thread that serves a link, the ring of its socket, and the memory of its channels.
     KmemNic,
-    /// Besides, request buffers: a host's are spread over the nodes, and each request travels over
+    /// Request buffers as well: a host's are spread over the nodes, and each request travels over
     /// an interface of its buffer's node.
     FullMem,
 }

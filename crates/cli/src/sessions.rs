@@ -53,13 +53,13 @@ impl Session {
         if let Some(report) = living {
             return Some(Self { dir, report, left: None });
         }
-        // If the lock can't be taken, the daemon is starting or ending: not there yet, or no more.
+        // If the lock can't be taken, the daemon is starting or ending.
         let _lock = leftovers::lock_dead(&dir)?;
         let Some(record) = State::load(&dir) else {
             if State::exists(&dir) {
                 // Of another version of this program. Its device stays listed.
                 let dir = dir.display();
-                tracing::warn!(%dir, "what a daemon has written down can't be read");
+                tracing::warn!(%dir, "the record of a daemon can't be read");
             } else {
                 // The daemon died during its start: nobody was told of its device.
                 leftovers::clear(&dir, None);

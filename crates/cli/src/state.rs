@@ -135,7 +135,7 @@ struct KeptGeometry {
     write_cache: bool,
     /// Whether discard is supported.
     discard: bool,
-    /// Whether the data are on disks that turn.
+    /// Whether the data are on rotational disks.
     rotational: bool,
 }
 

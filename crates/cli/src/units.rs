@@ -27,10 +27,10 @@ pub(crate) struct GenerateUnitsArgs {
     /// Where units of ordinary priority go.
     normal: PathBuf,
 
-    /// Where units go that outdo the administrator's; none do.
+    /// Where units go that override the administrator's; unused.
     _early: Option<PathBuf>,
 
-    /// Where units go that everything else outdoes; none do.
+    /// Where units go that everything else overrides; unused.
     _late: Option<PathBuf>,
 
     /// The file that lists the exports.

@@ -21,8 +21,8 @@ pub(crate) struct StagedBenchArgs {
     #[command(flatten)]
     bench: BenchArgs,
 
-    /// Say in which stages the requests spend their time, at the host, on the wire and at the
-    /// target. Looking at the clock at every step costs a little itself.
+    /// Print in which stages the requests spend their time, at the host, on the wire and at the
+    /// target. Reading the clock at every step costs a little time itself.
     #[arg(long)]
     stages: bool,
 

@@ -149,7 +149,7 @@ fn wrap_one(
     if !any {
         return Ok(link);
     }
-    tracing::warn!(link = name, "--fault: this link does wrong on purpose");
+    tracing::warn!(link = name, "--fault: this link injects faults");
     // Links with the same seed must not lose the same frames.
     Ok(Box::new(FaultLink::new(link, seed.wrapping_add(number), side, plan)?))
 }

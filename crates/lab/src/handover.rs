@@ -12,9 +12,9 @@ use tyche_store::handover::HandOverStore;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HandOverArgs {
-    /// Hand work from thread to thread, as the first Tyche did: slower than one thread for all, and
-    /// there to measure by how much. The parts of the work that get a thread of their own, with
-    /// commas between them; without any, receive, store and complete. Ethernet only.
+    /// Parts of the work that get a thread of their own, separated by commas; without a value,
+    /// receive, store and complete. The first Tyche handed work from thread to thread like this. It
+    /// is slower than one thread for all; this option measures by how much. Ethernet only.
     #[arg(long = "hand-over", value_name = "PARTS", num_args = 0..=1, require_equals = true,
         value_delimiter = ',', default_missing_value = "receive,store,complete")]
     parts: Vec<HandOver>,

@@ -1,4 +1,5 @@
-//! The `tyche-lab` command: what has no user, but shows, checks and measures what `tyche` does.
+//! The `tyche-lab` command: shows, checks and measures what `tyche` does. For its developers, not
+//! for its users.
 
 #![forbid(unsafe_code)]
 
@@ -22,9 +23,9 @@ use tyche_console::output::Format;
 use crate::bench::StagedBenchArgs;
 use crate::wrapped::Wrapped;
 
-/// The laboratory of Tyche: the protocol in a simulated world, all of it on this machine alone, the
-/// floor under a load, and the commands that use links with wrappers: links that lose frames, or
-/// threads that hand work over.
+/// The laboratory of Tyche: a simulator of the protocol, a demo on this machine alone, the floor
+/// under a load, and the commands that use links, with faults injected or with threads that hand
+/// work over to each other.
 ///
 /// Nothing here is needed to use Tyche; that is the program `tyche`. Exit codes are those of
 /// `tyche`.

@@ -19,7 +19,7 @@ use tyche_sim::{Options, Profile, Report, Violation, canaries, hunt, run as run_
 /// on one switch, of different speeds, MTUs and quality; links flap, lose frames in one direction,
 /// or are cut just when one of them is fenced, and targets die, freeze, or move to other addresses.
 /// On some segments are strangers: another target with a host of its own, a clone of a host, frames
-/// from before a restart, and somebody who repeats and forges what needs no key.
+/// from before a restart, and an attacker who replays frames and forges those that need no key.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     /// How many seeds to run.
@@ -34,7 +34,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
 
-    /// Only worlds with several links and many incidents of links.
+    /// Only worlds with several links and many link failures.
     #[arg(long)]
     multi_link: bool,
 
@@ -42,7 +42,8 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = Options::default().operations)]
     ops: u32,
 
-    /// Run a build that is broken on purpose instead, or `all` of them, until it is caught.
+    /// Instead, break the protocol on purpose in the way of this name, or in `all` ways, until a
+    /// check catches it.
     #[arg(long, value_name = "NAME")]
     canary: Option<String>,
 

@@ -37,10 +37,10 @@ impl<C: LinkCommand> Wrapped<C> {
 
 #[derive(Args, Clone, Debug)]
 struct WrapperArgs {
-    /// Faults made on purpose, such as eth1:delay=5ms,drop=0.5%; without an interface, those of all
-    /// links. There are drop, duplicate, reorder and corrupt (percent of the frames), delay (us, ms
-    /// or s), side (send, receive or both; default: both), and the seed of the random numbers.
-    /// May be repeated: what is said last holds.
+    /// Faults to inject, such as eth1:delay=5ms,drop=0.5%; without an interface, on all links.
+    /// There are drop, duplicate, reorder and corrupt (percent of the frames), delay (us, ms or s),
+    /// side (send, receive or both; default: both), and the seed of the random numbers. May be
+    /// repeated: the last setting for a link holds.
     #[arg(long = "fault", value_name = "[INTERFACE:]FAULT=..,..", value_parser = Fault::parse)]
     faults: Vec<Fault>,
 

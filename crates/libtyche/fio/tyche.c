@@ -9,9 +9,9 @@
  * with this file under MIT. None of fio's code is part of Tyche.
  *
  * One job is one session with one export, or one queue of a session that several jobs share. It is
- * opened in the job's own process or thread (init), never in fio's parent: what the parent wants to
- * know, the size, it gets from a session of its own, which is closed again. fio's buffers are one registered buffer of the volume, so
- * with block sizes of whole pages data are sent from and land where fio looks for them.
+ * opened in the job's own process or thread (init), never in fio's parent. The parent needs the
+ * size of the export: it gets it from a session of its own, which is closed again. fio's buffers
+ * are one registered buffer of the volume, so with block sizes of whole pages no data are copied.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@
 
 #include "tyche.h"
 
-/* How long one wait for completions lasts before fio is asked whether it wants to end. */
+/* Longest wait for completions between two checks whether fio wants to end. */
 #define WAIT_MS 1000
 /* Characters of a message from the library. */
 #define MESSAGE_MAX 512
@@ -189,7 +189,7 @@ struct session {
 	tyche_volume *volume;
 	/* fio's buffers, once allocated. */
 	void *memory;
-	/* What the last getevents found. */
+	/* The completions of the last getevents. */
 	tyche_completion *done;
 };
 
@@ -221,8 +221,8 @@ static const char *export_of(struct thread_data *td)
 }
 
 /*
- * Opens a session with so many queues, and the rest as the job's options say. Returns 0, or 1 after
- * telling fio.
+ * Opens a session with that number of queues and the job's options. Returns 0, or 1 after reporting
+ * the error to fio.
  */
 static int open_volume(struct thread_data *td, unsigned int queues, tyche_volume **volume)
 {
@@ -279,7 +279,7 @@ struct shared {
 static struct shared *all_shared;
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Opens a queue of a session of other jobs, or a new session. Returns 0, or 1 after telling fio. */
+/* Opens a queue of a session of other jobs, or a new session. Returns 0, or 1 after an error. */
 static int open_queue(struct thread_data *td, tyche_volume **volume)
 {
 	struct tyche_fio_options *eo = td->eo;
@@ -317,7 +317,7 @@ static int open_queue(struct thread_data *td, tyche_volume **volume)
 	return ret;
 }
 
-/* No further job joins a session by a volume that is being closed. */
+/* Keeps further jobs from joining a session through a volume that is being closed. */
 static void close_queue(tyche_volume *volume)
 {
 	struct shared *it;
@@ -389,7 +389,7 @@ static int tyche_iomem_alloc(struct thread_data *td, size_t len)
 	return s->memory ? 0 : 1;
 }
 
-/* Runs after cleanup on some of fio's ways out; then the buffer went with the volume. */
+/* On some error paths, fio calls this after cleanup; then the buffer was freed with the volume. */
 static void tyche_iomem_free(struct thread_data *td)
 {
 	struct session *s = td->io_ops_data;
@@ -435,9 +435,9 @@ static enum fio_q_status tyche_queue(struct thread_data *td, struct io_u *io_u)
 }
 
 /*
- * fio commits every request by itself. They travel with the next getevents instead, which comes as
- * soon as fio has no more to submit: so those that are ready together share frames. Only a job
- * that pauses in between would keep them waiting.
+ * Sends requests only for a job that pauses between them. fio commits every request by itself;
+ * those of other jobs are sent by the next getevents, which fio calls as soon as it has no more to
+ * submit, so that requests that are ready at the same time share frames.
  */
 static int tyche_commit(struct thread_data *td)
 {

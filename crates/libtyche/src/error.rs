@@ -27,7 +27,7 @@ pub enum OpenError {
     /// The target refuses.
     #[error("the target refuses the export: {reason}{}", detail(.1), reason = .0)]
     Refused(Reason, String),
-    /// The session is over before it began.
+    /// The session has failed before it was connected.
     #[error("the session failed: {0}")]
     Failed(String),
     /// The target does not answer in time.
@@ -93,11 +93,11 @@ impl From<ConnectError> for OpenError {
     }
 }
 
-/// Reasons why a call on a volume did nothing.
+/// Reasons why a call on a volume had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Why {
     /// The limit of requests in progress is reached: poll, then try again.
-    #[error("as many requests are in progress as there may be")]
+    #[error("the limit of requests in progress is reached")]
     Full,
     /// Another thread is in a call on the same volume, which is in inline mode.
     #[error("another thread drives this volume, which is in inline mode")]

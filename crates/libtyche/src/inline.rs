@@ -1,7 +1,7 @@
 //! Inline mode: the caller's thread drives the session.
 //!
-//! A lock that is never waited for guards the session, so that a second thread gets an error
-//! instead of waiting: sharing takes queue mode.
+//! The session is behind a lock that is only tried, never waited for: a second thread gets an error
+//! at once. Threads that share a volume need queue mode.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub(crate) struct Inline {
     /// Requests taken whose completions have not been returned. Changes only while `state` is
     /// locked, hence by loads and stores, which cost less than one instruction for both.
     in_flight: AtomicUsize,
-    /// A copy, which is available at any time.
+    /// A copy of the session's geometry, readable while another thread holds `state`.
     geometry: Mutex<Geometry>,
     arena: Arena,
     association: Arc<Association>,
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Inline {
-    /// The first of so many queues.
+    /// Connects a session with `queues` queues; returns the first.
     pub(crate) fn connect(
         options: HostOptions,
         queues: usize,
@@ -44,7 +44,7 @@ impl Inline {
         Self::new(InlineHost::with_queues(options, queues), timeout)
     }
 
-    /// A further queue.
+    /// Connects a further queue of a session.
     pub(crate) fn join(
         options: HostOptions,
         seat: Seat,
@@ -62,7 +62,7 @@ impl Inline {
         Ok(Self { state, in_flight: AtomicUsize::new(0), geometry, arena, association })
     }
 
-    /// The place of another queue of the session.
+    /// The seat of another queue of the session.
     pub(crate) fn seat(&self, queue: usize) -> Seat {
         self.association.seat(queue)
     }
@@ -112,8 +112,8 @@ impl Inline {
         let State { host, ready, found } = &mut *state;
         let in_flight = self.in_flight();
         let min = min.min(in_flight);
-        // A caller that takes completions one by one submits in between: requests submitted until
-        // all are taken then share frames.
+        // No poll while enough completions are left: a caller that takes them one by one submits in
+        // between, and the requests submitted until all are taken share frames.
         if min == 0 || ready.len() < min {
             host.poll(found);
             ready.extend(found.drain(..));

@@ -54,5 +54,5 @@ pub use tyche_proto::BatchPolicy;
 pub use tyche_session::LinkError;
 pub use volume::Volume;
 
-/// The most requests that a volume takes before one of them has to be picked up.
+/// Maximum number of requests that a volume has taken and whose completions it has not returned.
 pub const REQUESTS_MAX: usize = tyche_session::OPERATIONS_MAX;

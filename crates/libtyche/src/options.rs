@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::error::OpenError;
 
-/// The most memory of a volume for its own buffers.
+/// Maximum memory of a volume for its own buffers, in bytes.
 const MEMORY_MAX: usize = 64 << 30;
 
 /// The thread that drives the session.
@@ -120,7 +120,7 @@ impl Options {
         Err(OpenError::Option(format!("a session has 1 to {QUEUES_MAX} queues")))
     }
 
-    /// The options of a session's queues, which share what the session asks of its target.
+    /// The engine's options for a session, with the links of each of its queues.
     pub(crate) fn of_host(
         &self,
         session: &SessionConfig,

@@ -20,7 +20,7 @@ pub(crate) struct Queue {
     /// The disk, by way of this queue.
     disk: Arc<dyn Disk>,
     done: Arc<Done>,
-    /// The same, as a sink for the session.
+    /// `done`, as a sink for the session.
     sink: Arc<dyn Sink>,
     /// Requests taken whose completions have not been returned.
     in_flight: AtomicUsize,
@@ -130,7 +130,7 @@ struct Life {
 
 #[derive(PartialEq, Eq)]
 enum Stage {
-    /// With the last refusal.
+    /// Not connected yet; with the last refusal.
     Connecting(Option<Notice>),
     Connected,
     /// It failed, before or after it was connected.
@@ -235,7 +235,7 @@ impl Done {
     /// Arms the descriptor for the next completion, or signals it at once if one is there.
     fn arm(&self) -> BorrowedFd<'_> {
         let mut count = [0; 8];
-        // Fails if the descriptor is not readable, which is fine.
+        // Clears the descriptor. Fails if it is not readable, which is fine.
         let _ = rustix::io::read(&self.fd, &mut count);
         self.armed.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -257,8 +257,8 @@ impl Sink for Done {
     fn complete(&self, completion: Completion) {
         let pushed = self.queue.push(completion);
         assert!(pushed.is_ok(), "no more completions than requests taken");
-        // Sleepers announce themselves first and check second; here it is the other way round. So
-        // one of the two always sees the other.
+        // A sleeper registers first and checks the queue second; here the completion is pushed
+        // first and the sleepers are checked second. So at least one side sees the other.
         fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));

@@ -35,7 +35,7 @@ enum Session {
     Queue(Queue),
 }
 
-/// How the session was opened, for its further queues.
+/// The options of the session, to open its further queues with.
 struct Opened {
     options: Options,
     session: SessionConfig,
@@ -50,7 +50,7 @@ struct Waiting {
 }
 
 impl Opened {
-    /// Opens the next queue that is not open; on failure it is the next again.
+    /// Opens the next queue that is not open; if that fails, the same queue is next again.
     fn open_next<T>(
         &self,
         open: impl FnOnce(usize, Option<Vec<HostLink>>) -> Result<T, OpenError>,
@@ -75,7 +75,8 @@ impl Options {
     /// # Errors
     /// See [`OpenError`]; each names a remedy.
     pub fn open(&self) -> Result<Volume, OpenError> {
-        // Each queue has its own. In inline mode they are opened when the queue is.
+        // Each queue has links of its own. In inline mode, those of further queues are opened with
+        // the queue.
         let queues = if self.mode == Mode::Inline { 1 } else { self.checked_queues()? };
         self.open_on((0..queues).map(|queue| self.open_links(queue)).collect::<Result<_, _>>()?)
     }
@@ -243,7 +244,7 @@ impl Volume {
     /// Ends this queue, and with the last one the session; waits up to `timeout` for the target's
     /// confirmation. Completions that have not been returned are lost, and the outcome of requests
     /// in flight is unknown. In inline mode requests in flight end the session for all queues: they
-    /// could still be executed, after what the other queues do.
+    /// could still be executed, after later requests of the other queues.
     pub fn close(self, timeout: Duration) {
         match self.session {
             Session::Inline(inline) => inline.close(timeout),

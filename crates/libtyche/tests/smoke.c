@@ -1,5 +1,5 @@
 /*
- * Everything that tyche.h has, once: `smoke EXPORT INTERFACE inline|queue`. The test c.rs builds
+ * Calls every function of tyche.h once: `smoke EXPORT INTERFACE inline|queue`. The test c.rs builds
  * and runs it. It ends with 0 if all went as the header says, and names the line that did not.
  */
 #include <errno.h>
@@ -131,7 +131,7 @@ static void other_requests(tyche_volume *volume, const tyche_geometry *geometry)
 	for (int i = 0; i < BLOCK; i++)
 		CHECK(block[i] == 0);
 	CHECK(tyche_discard(volume, BLOCK, 0, 4) == 0 && end_of(volume, 4) == 0);
-	/* What makes no sense to the disk is taken, and ends with an error. */
+	/* An invalid request is accepted, and ends with an error. */
 	CHECK(tyche_read(volume, block, BLOCK, geometry->size, 5) == 0);
 	CHECK(end_of(volume, 5) == -EINVAL);
 	CHECK(tyche_write(volume, block, BLOCK, geometry->size, 0, 6) == 0);

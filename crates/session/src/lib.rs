@@ -1,5 +1,4 @@
-//! How a session is set up, for the program and the library: the links that it uses, and what it
-//! asks of its target.
+//! Set-up of a session, for the program and the library: its links and its options.
 
 #![forbid(unsafe_code)]
 

@@ -53,7 +53,7 @@ pub struct LinkOptions<'a> {
     pub ethertype: u16,
     /// Whether to send through the interface's queueing discipline.
     pub qdisc: bool,
-    /// Where the kernel's memory for the links is to be.
+    /// Placement of the kernel's memory for the links.
     pub placement: &'a Placement,
 }
 
@@ -61,7 +61,7 @@ pub struct LinkOptions<'a> {
 pub struct Opened {
     /// The links.
     pub links: Vec<Box<dyn Link>>,
-    /// What is wrong, though the links can be used.
+    /// Problems that do not prevent the use of the links.
     pub warnings: Vec<String>,
 }
 

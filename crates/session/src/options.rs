@@ -1,4 +1,4 @@
-//! What a session asks of its target.
+//! The options of a session, with their defaults and limits.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,11 +16,11 @@ pub const OPERATIONS_MAX: usize = 1024;
 pub const QUEUE_SIZE_MAX: u16 = 1024;
 /// The most channels for each pair of a local interface and one of the target's.
 pub const CHANNELS_MAX: u8 = 16;
-/// The times of silence after which a target may be taken for lost.
+/// The valid times of silence after which a target is taken for lost.
 pub const KEEP_ALIVE: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(60);
 
-/// What options are where the user gives none.
+/// Defaults of the options.
 pub mod defaults {
     use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub mod defaults {
 #[error("{0}")]
 pub struct InvalidOption(&'static str);
 
-/// What a session asks of its target, and how it deals with it.
+/// The options of a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions<'a> {
     /// `EXPORT` or `TARGET/EXPORT`, each a name or a UUID.
@@ -58,7 +58,7 @@ pub struct SessionOptions<'a> {
     pub queue_size: u16,
     /// Channels for each pair of interfaces, up to [`CHANNELS_MAX`].
     pub channels: u8,
-    /// How a request finds its channel.
+    /// Policy by which a request gets its channel.
     pub choice: ChannelChoice,
     /// Whether to open the export read-only.
     pub read_only: bool,

@@ -1,4 +1,4 @@
-//! An allocator that counts, to show that bytes from outside do not determine what is allocated.
+//! A counting allocator, to show that bytes from outside do not determine how much is allocated.
 //!
 //! A test program counts if it has `#[global_allocator] static ALLOCATOR: Counting = Counting;`.
 
@@ -19,7 +19,7 @@ thread_local! {
 }
 
 fn hold(bytes: isize) {
-    // The thread may be about to end: then nobody asks any more.
+    // Fails while the thread ends: its count is not read any more.
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
         hold(layout.size().cast_signed());
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller promises what the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -39,8 +39,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that this thread has taken and not given back. Can be less than zero where another thread
-/// has taken them.
+/// Bytes that this thread has taken and not given back. Negative if it has given back bytes that
+/// another thread has taken.
 pub fn held() -> isize {
     HELD.with(Cell::get)
 }

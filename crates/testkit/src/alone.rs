@@ -1,4 +1,4 @@
-//! Turns of tests that must not run beside others, or beside few of them.
+//! Locks for tests that must run alone, or beside few others.
 
 use std::env;
 use std::fs::File;
@@ -6,23 +6,23 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// A lock for tests that look at their whole program. A test that failed has reported it, so a
-/// poisoned lock is fine.
+/// A lock for tests that inspect their whole process. A poisoned lock is fine: the test that failed
+/// has reported its failure.
 pub fn in_program() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A lock of that name for tests that load the machine or measure time, also across programs. It
-/// ends with the file.
+/// A lock of that name for tests that load the machine or measure time, also across programs.
+/// Dropping the file releases it.
 pub fn on_machine(name: &str) -> File {
     let file = File::create(env::temp_dir().join(format!("{name}.lock"))).unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
     file
 }
 
-/// Places for the tests of a program, which has the machine to itself while it has any of them:
-/// other programs with places of that name wait. Tests get in in the order in which they come.
+/// A semaphore for the tests of a program, in order of arrival. While any of its places is taken,
+/// other programs with places of the same name wait.
 #[derive(Debug)]
 pub struct Places {
     name: &'static str,
@@ -33,7 +33,7 @@ pub struct Places {
 
 #[derive(Debug)]
 struct State {
-    /// Tests that have come, and those of them that were let in.
+    /// Number of tests that have arrived, and of those that were admitted.
     arrived: usize,
     admitted: usize,
     taken: usize,
@@ -41,7 +41,7 @@ struct State {
     machine: Option<File>,
 }
 
-/// What a test holds of the [`Places`]; given back when dropped.
+/// The places that a test holds, of [`Places`]; dropping releases them.
 #[derive(Debug)]
 pub struct Place<'a> {
     places: &'a Places,
@@ -49,7 +49,7 @@ pub struct Place<'a> {
 }
 
 impl Places {
-    /// So many places.
+    /// A semaphore with `count` places.
     pub const fn new(name: &'static str, count: usize) -> Self {
         let state = State { arrived: 0, admitted: 0, taken: 0, machine: None };
         Self { name, count, state: Mutex::new(state), changed: Condvar::new() }

@@ -85,7 +85,7 @@ impl Running {
     }
 
     /// Starts a shell script in a mount namespace of its own, and waits until it has copies of the
-    /// mounts. It reads a pipe, and [`end`](Self::end) closes that.
+    /// mounts. Its standard input is a pipe, which [`end`](Self::end) closes.
     pub fn with_copied_mounts(script: &str) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c"]);
@@ -110,8 +110,8 @@ impl Running {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    /// The next line of its standard output, which must be a pipe; an incomplete one if it has
-    /// closed that.
+    /// The next line of its standard output, which must be a pipe; incomplete if the program has
+    /// closed its output.
     pub fn line(&mut self) -> String {
         let stdout = self.0.stdout.as_mut().unwrap();
         let (mut line, mut byte) = (Vec::new(), [0]);

@@ -25,7 +25,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// Whether something happens that happens once in `one_in` times.
+    /// True once in `one_in` calls, on average.
     pub fn chance(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
     }

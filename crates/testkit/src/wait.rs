@@ -1,4 +1,4 @@
-//! Waits with a bound.
+//! Waits with a time limit.
 
 use std::os::fd::AsFd;
 use std::thread;

@@ -12,8 +12,8 @@ use crate::Result;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 
-/// What threads did within windows. A thread with windows of its own counts only within them,
-/// another (the library's) while any is open.
+/// Counts of the threads' events. A thread with windows of its own is counted only within them,
+/// another (the library's) while any window is open.
 #[derive(Default)]
 pub(super) struct Trace {
     /// Atomic instructions, by their address.
@@ -25,10 +25,10 @@ pub(super) struct Trace {
     /// The running thread, and the address of its current instruction.
     thread: u32,
     at: u64,
-    /// Threads with windows of their own, and those within one.
+    /// Threads with windows of their own, and those of them that are within one.
     with_windows: HashSet<u32>,
     within: HashSet<u32>,
-    /// Whether what the running thread does counts.
+    /// Whether events of the running thread are counted.
     counts: bool,
     /// The last writer of each line.
     writers: HashMap<u64, u32>,

@@ -1,4 +1,4 @@
-//! A clean Debian 12 in which the package is installed and removed.
+//! Test of the package: installs and removes it in a clean Debian 12.
 //!
 //! debootstrap makes it once, below `target`. Each test uses a copy, so that the end is compared
 //! with the same beginning.
@@ -40,7 +40,7 @@ const ALWAYS_CHANGED: [&str; 8] = [
 /// A description, a command to run in the root, and text that its output must contain.
 const CHECKS: [(&str, &str, &str); 9] = [
     ("the program runs", "tyche --version", VERSION),
-    // Any output is a complaint.
+    // Any other output is an error.
     (
         "systemd finds nothing wrong with the units",
         "cd /usr/lib/systemd/system && systemd-analyze --man=no verify tyche-target.service \

@@ -1,7 +1,7 @@
 //! Dependencies between our crates point down, layer by layer, as in ARCHITECTURE.md.
 //!
-//! A crate may use those of lower layers only, however far down, and none of its own layer. What a
-//! crate's tests need (`dev-dependencies`) does not count.
+//! A crate may use those of lower layers only, however far down, and none of its own layer.
+//! Dependencies of a crate's tests (`dev-dependencies`) do not count.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! `cargo xtask vm peers`: the same jobs for our devices and for others, in one guest.
 //!
-//! It is a test like those of the list, except that ours is built for release, and that the results
-//! are kept, in `bench/results-vm`.
+//! It is a test like those of the list, but with a release build of our programs, and its results
+//! are kept in `bench/results-vm`.
 
 use super::image;
 use super::kernel::Series;

@@ -24,11 +24,11 @@ use super::progress::{Progress, TICK};
 use crate::connect::SessionArgs;
 use crate::error::{Code, Error, Result};
 
-/// How long the farewell to the target may take.
+/// Time limit for the target to confirm the end of the session.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often to look whether a job has failed.
+/// Interval at which to check whether a job has failed.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a job that ends may take to say why.
+/// Time limit for a job that ends to report its error.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often an idle job polls its session.
 const IDLE: Duration = Duration::from_millis(50);
@@ -80,8 +80,8 @@ impl Jobs {
         self.jobs.len()
     }
 
-    /// Has the first `count` jobs do `work` at the same time, each with its session and its index,
-    /// and shows the progress; returns the results in the order in which they came.
+    /// Runs `work` in the first `count` jobs at the same time, each with its session and its index,
+    /// and shows the progress. Returns the results in order of arrival.
     ///
     /// # Errors
     /// The error of the first job that fails.
@@ -99,7 +99,7 @@ impl Jobs {
                 let _ = sender.send(work(host, &shared, index)?);
                 Ok(())
             });
-            // A job that has ended has said why, or is missed below.
+            // Fails if the job has ended; `result` below then returns the job's error.
             let _ = job.tasks.as_ref().map(|tasks| tasks.send(task));
         }
         drop(sender);
@@ -124,7 +124,7 @@ impl Jobs {
                 break;
             }
         }
-        // A job that is gone has said why, unless it panicked.
+        // A job that has ended has sent its error, unless it panicked.
         Err(self.failures.recv_timeout(LAST_WORDS).unwrap_or_else(|_| panicked()))
     }
 }
@@ -146,11 +146,12 @@ impl Drop for Jobs {
     }
 }
 
-/// The place of a thread in its job.
+/// The role of a thread in its job.
 enum Place {
-    /// It drives the first of so many queues, and gives the others their seats.
+    /// Drives the first of `queues` queues, and sends the other threads their seats once it is
+    /// connected.
     First { queues: usize, connected: Vec<Sender<Seat>> },
-    /// It drives a further queue, and gets its seat when the first is connected.
+    /// Drives a further queue; receives its seat when the first queue is connected.
     Further(Receiver<Seat>),
 }
 
@@ -178,13 +179,13 @@ impl Worker {
                 let mut host = InlineHost::with_queues(options, queues);
                 connect(&mut host)?;
                 for (queue, connected) in (1..).zip(connected) {
-                    // A thread that has ended has said why.
+                    // Fails if that thread has ended; it has reported its error.
                     let _ = connected.send(host.association().seat(queue));
                 }
                 host
             }
             Place::Further(seat) => {
-                // The first queue has failed, and said why.
+                // The thread of the first queue has failed and reported its error.
                 let Ok(seat) = seat.recv() else { return Ok(()) };
                 let mut host = InlineHost::join(options, seat);
                 connect(&mut host)?;
@@ -198,7 +199,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for the next task, and keeps the session alive meanwhile. `None`: there is no more.
+    /// Waits for the next task, and keeps the session alive meanwhile. `None`: there are no more
+    /// tasks.
     fn next_task(&self, host: &mut InlineHost) -> Result<Option<Task>> {
         loop {
             match self.tasks.recv_timeout(IDLE) {

@@ -13,12 +13,12 @@ use crate::connect::SessionArgs;
 use crate::error::{Code, Error, Result};
 use crate::report::frames;
 
-/// The longest time without an answer; then the run is given up.
+/// Time without an answer after which the run is aborted.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How long to wait for an answer between two checks of everything else.
+/// Longest wait for answers between two checks of the time, the notices and the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The order and kind of requests.
+/// The access pattern: order and kind of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pattern {
     /// Read one after the other.

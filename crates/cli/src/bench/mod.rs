@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(500);
 ///
 /// The process drives the sessions itself, so that nothing but the protocol, the network and the
 /// target's store is measured. All but `read` and `randread` OVERWRITE THE EXPORT'S CONTENT. Those
-/// two connect read-only, and get in beside a host that writes.
+/// two connect read-only, also while another host writes.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     #[command(flatten)]
@@ -152,8 +152,8 @@ impl Bench {
         Ok(self.load_with(|_, ()| {})?.0)
     }
 
-    /// As [`load`](Self::load). While a job measures, `look` is called after each wait for answers,
-    /// with the job's session; returns what it has made of each job's `T`, too.
+    /// Like [`load`](Self::load), but while a job measures, calls `look` after each wait for
+    /// answers, with the job's session and the job's `T`. Returns each job's `T`, too.
     ///
     /// # Errors
     /// The target is lost, or a request fails.
@@ -174,7 +174,7 @@ impl Bench {
         Ok((Measurement { shape, tallies }, seen))
     }
 
-    /// Has the first `count` jobs do other work with their sessions, at the same time.
+    /// Runs other work in the first `count` jobs at the same time, with their sessions.
     ///
     /// # Errors
     /// The error of the first job that fails.
@@ -207,8 +207,8 @@ fn may_write(args: &BenchArgs) -> Result<()> {
     let mut offered = found.iter().flat_map(|it| &it.offer.exports).filter(|it| wanted.names(it));
     if offered.any(|it| !it.shared) {
         let message = format!(
-            "export `{export}` has one writer at a time, and {} jobs would be as many: use \
-             --jobs 1 and more --iodepth, or serve it with `shared = true`",
+            "export `{export}` has one writer at a time, not {} jobs: use --jobs 1 and more \
+             --iodepth, or serve it with `shared = true`",
             args.jobs
         );
         return Err(Error::new(Code::Refused, message));

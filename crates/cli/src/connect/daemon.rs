@@ -17,7 +17,7 @@ use tyche_proto::wire::Rejection;
 use tyche_session::log_warnings;
 use uuid::Uuid;
 
-use super::former::Former;
+use super::predecessor::Predecessor;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, orders};
@@ -35,7 +35,7 @@ use crate::{block_device, leftovers, sessions};
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// Pause before a device that could not grow tries again.
 const GROW_RETRY: Duration = Duration::from_secs(5);
-/// How long the farewell to the target may take.
+/// Time limit for the target to confirm the end of the session.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// An event that the daemon waits for.
@@ -120,36 +120,36 @@ struct Session {
     why: Arc<Mutex<Why>>,
     args: SessionArgs,
     dir: RuntimeDir,
-    /// The lock of the export: no other daemon of this host has it meanwhile.
+    /// Lock of the export, which excludes other daemons of this host.
     _only: File,
 }
 
-/// The preconditions, before anything is connected.
-struct Outset {
+/// The result of the checks before anything is connected.
+struct Checks {
     only: File,
-    /// The dead daemon whose device waits.
-    former: Option<Former>,
-    /// The kind of attachment, and why it is not the best.
+    /// The predecessor, if there is one: a dead daemon whose device waits.
+    predecessor: Option<Predecessor>,
+    /// The kind of attachment, and in `compromise` why it is not the best.
     kind: Kind,
     compromise: Option<String>,
 }
 
-impl Outset {
+impl Checks {
     fn find(args: &ConnectArgs, host: Uuid) -> Result<Self> {
         let export = &args.session.export;
         sessions::refuse_twice(export, host)?;
         let only = runtime::lock_export(export, host)?;
-        let former = Former::find(export, host)?;
+        let predecessor = Predecessor::find(export, host)?;
         leftovers::clear_predecessors(export, host)?;
         leftovers::forget_gone()?;
-        let (kind, compromise) = match &former {
-            Some(former) => {
-                let limit = former.lasting.why_not_growable().filter(|_| args.growable);
-                (former.check_kind(args.kind, export)?, limit)
+        let (kind, compromise) = match &predecessor {
+            Some(predecessor) => {
+                let limit = predecessor.lasting.why_not_growable().filter(|_| args.growable);
+                (predecessor.check_kind(args.kind, export)?, limit)
             }
             None => args.kind.resolve(),
         };
-        Ok(Self { only, former, kind, compromise })
+        Ok(Self { only, predecessor, kind, compromise })
     }
 }
 
@@ -162,7 +162,7 @@ impl Session {
         let signals = Signals::new(SIGNALS)?;
         let SessionArgs { export, .. } = &args.session;
         let host_id = args.session.host()?;
-        let Outset { only, former, kind, compromise } = Outset::find(args, host_id)?;
+        let Checks { only, predecessor, kind, compromise } = Checks::find(args, host_id)?;
         let id = Uuid::new_v4();
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
         let (log, no_log) = if detached { open_log(export, id) } else { (None, None) };
@@ -171,9 +171,9 @@ impl Session {
         }
         let (mut options, mut warnings) = args.session.options(id)?;
         // A device keeps its identity over all its daemons.
-        let identity = former.as_ref().map_or(id, |former| former.lasting.identity);
+        let identity = predecessor.as_ref().map_or(id, |predecessor| predecessor.lasting.identity);
         options.session.device = identity;
-        options.session.resumes = former.as_ref().map(|former| former.known.0);
+        options.session.resumes = predecessor.as_ref().map(|predecessor| predecessor.known.0);
         warnings.extend(no_log);
         log_warnings(&warnings);
         let (sender, inputs) = channel();
@@ -182,25 +182,26 @@ impl Session {
             // A daemon that no longer listens is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
-        let is_new = former.is_none() && kind.is_of_this_kernel();
+        let is_new = predecessor.is_none() && kind.is_of_this_kernel();
         let stage = if is_new { Stage::Making } else { Stage::Made };
         let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
         let signals = SignalHandler::start(signals, host.control(), stage, hand_over)?;
-        let known = former.as_ref().map(|former| former.known);
+        let known = predecessor.as_ref().map(|predecessor| predecessor.known);
         let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
         let wish = wish(args, kind, identity, dir.path(), host.control().queues());
-        let made = make_device(&wish, &host, former.as_ref());
+        let made = make_device(&wish, &host, predecessor.as_ref());
         // Logged only now: `--retry` gets here once, but connects many times.
         log_warnings(compromise.as_slice());
         warnings.extend(compromise);
         let (attachment, lasting) = match made {
-            Err(error) if former.is_some() => {
+            Err(error) if predecessor.is_some() => {
                 // Dropping the host would wait for its thread, which may serve the device.
                 std::mem::forget(host);
                 return Err(error);
             }
-            // A signal explains the failure better.
+            // If a signal has come, the error is the interruption, not the failure that it has
+            // caused.
             made => signals.made().and(made)?,
         };
         let device = attachment.device_path().to_owned();
@@ -224,7 +225,7 @@ impl Session {
             name: None,
             inputs,
             _signals: signals,
-            outgrown: former.is_some(),
+            outgrown: predecessor.is_some(),
             closed: false,
             warnings,
             why: Arc::default(),
@@ -232,8 +233,8 @@ impl Session {
             dir,
             _only: only,
         };
-        let taken_over = former.is_some();
-        match session.appear(former, known.0.uuid, sender) {
+        let taken_over = predecessor.is_some();
+        match session.appear(predecessor, known.0.uuid, sender) {
             Err(error) if taken_over => {
                 // Programs use the device: it waits for another daemon.
                 session.attachment.leave();
@@ -247,13 +248,13 @@ impl Session {
     /// Makes the session known to the next daemon, to udev, and to other commands.
     fn appear(
         &mut self,
-        former: Option<Former>,
+        predecessor: Option<Predecessor>,
         export: Uuid,
         sender: Sender<Input>,
     ) -> Result<()> {
         self.state.save(self.dir.path())?;
-        if let Some(former) = former {
-            former.succeeded();
+        if let Some(predecessor) = predecessor {
+            predecessor.succeeded();
         }
         let State { device, export: name, session, .. } = &self.state;
         self.name = DeviceName::tell(device, name, export, *session)?;
@@ -355,7 +356,7 @@ impl Session {
                 tracing::warn!(link, %peer, "a target speaks {versions} of the protocol only");
             }
             Notice::Resized(size) => {
-                tracing::info!(size, "the export has another size");
+                tracing::info!(size, "the size of the export has changed");
                 self.grow();
             }
             Notice::CacheLost => {
@@ -369,7 +370,7 @@ impl Session {
                 self.state.known = Some((*former).into());
                 if let Err(error) = self.state.save(self.dir.path()) {
                     // The saved state is older, which is safe: at worst another flush fails.
-                    tracing::warn!(%error, "the next daemon will know less");
+                    tracing::warn!(%error, "record not saved: the next daemon uses an older one");
                 }
             }
             Notice::Closed => self.closed = true,
@@ -404,7 +405,7 @@ impl Session {
         }
     }
 
-    /// Has `tyche list` show the device for as long as others use it.
+    /// Keeps the device in `tyche list` while other programs use it.
     fn leave_device(&mut self) -> Result<()> {
         let State { device, .. } = &self.state;
         tracing::warn!(device = %device.display(), "still in use: all I/O to it fails");
@@ -429,8 +430,7 @@ impl Session {
     }
 }
 
-/// The place of the session's log, or why there is none. A missing log does not prevent the
-/// session.
+/// Opens the session's log. Returns its place, or else a warning: the session works without a log.
 fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
     match crate::log::open(export, session) {
         Ok(log) => (Some(log), None),
@@ -463,16 +463,16 @@ fn wish<'a>(
 fn make_device(
     wish: &Wish<'_>,
     host: &Host,
-    former: Option<&Former>,
+    predecessor: Option<&Predecessor>,
 ) -> Result<(Box<dyn Attachment>, Option<Lasting>)> {
-    let Some(former) = former else {
+    let Some(predecessor) = predecessor else {
         let attachment = attach::attach(wish, host)?;
         let device = attachment.device_path().to_owned();
         return Ok((attachment, Lasting::new(wish, device)));
     };
-    let attachment = former.lasting.take_over(wish, host)?;
-    tracing::info!(device = %former.lasting.device.display(), "taken over");
-    Ok((attachment, Some(former.lasting.clone())))
+    let attachment = predecessor.lasting.take_over(wish, host)?;
+    tracing::info!(device = %predecessor.lasting.device.display(), "taken over");
+    Ok((attachment, Some(predecessor.lasting.clone())))
 }
 
 /// Prevents a deadlock: the kernel must never wait for this process to write out pages while this
@@ -492,8 +492,8 @@ fn stay_in_memory() {
     }
 }
 
-/// Waits until the session is live. Returns the state of the export, which the target sends if it
-/// differs from what was `known`.
+/// Waits until the session is live. Returns the state of the export: the one that was `known`,
+/// unless the target sends another.
 fn await_connection(
     host: &Host,
     inputs: &Receiver<Input>,
@@ -537,7 +537,7 @@ fn await_connection(
     }
 }
 
-/// `NoOffer` if no link has heard of a target so far.
+/// `NoOffer` if no link has received a target's offer so far.
 fn unheard(host: &Host) -> Option<Problem> {
     let links = host.control().report()?.links;
     links.iter().all(|link| link.channels.is_empty()).then_some(Problem::NoOffer)

@@ -5,8 +5,8 @@
 
 mod daemon;
 mod entry;
-mod former;
 mod orders;
+mod predecessor;
 mod retry;
 mod session;
 mod signals;
@@ -42,18 +42,18 @@ pub struct ConnectArgs {
     #[command(flatten)]
     pub(crate) session: SessionArgs,
 
-    /// Take the options from the line of that export in tychetab(5), or in another such file.
-    /// There are no others then, but for --foreground, --retry and --output.
+    /// Take the options from the line of that export in tychetab(5), or in another such file. Of
+    /// the other options, only --foreground, --retry and --output are allowed then.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
         default_missing_value = tab::PATH, conflicts_with_all = OF_A_SESSION)]
     tab: Option<PathBuf>,
 
-    /// What to make of it.
+    /// Kind of device, file or socket to make.
     #[arg(long = "as", value_name = "KIND", default_value = "auto")]
     kind: Kind,
 
-    /// Where the socket of --as nbd-socket or vhost-user is to be. A virtual machine finds that of
-    /// the latter at /run/tyche/sockets/EXPORT.sock unless it is told otherwise.
+    /// Path of the socket, with --as nbd-socket or vhost-user. The default for vhost-user is
+    /// /run/tyche/sockets/EXPORT.sock.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -167,7 +167,7 @@ pub(crate) fn start_daemon(
         .context(Code::Other, "start the daemon")?;
     let stdout = child.stdout.take().expect("piped above");
     let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).context(Code::Other, "hear of the daemon")?;
+    BufReader::new(stdout).read_line(&mut line).context(Code::Other, "read the daemon's report")?;
     match parse_answer(&line) {
         Ok(Ok(Output::Connect(report))) => Ok(report),
         Ok(Err(error)) => {

@@ -15,7 +15,7 @@ use signal_hook::low_level::pipe;
 use super::{ConnectArgs, daemon, signals};
 use crate::error::{Code, Context, Error, Result};
 
-/// How long to look for a signal that is pending already.
+/// Shortest wait for a signal: enough to notice one that is pending already.
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// Runs the session as soon as it can be connected, until it ends or a signal ends the wait.
@@ -59,7 +59,7 @@ impl Stop {
         Ok(Self { signals })
     }
 
-    /// Waits for a signal; returns at once if one is pending.
+    /// Waits for a signal, and returns whether one has come; at once if one is pending.
     fn was_asked_for(&mut self, wait: Duration) -> Result<bool> {
         self.signals.set_read_timeout(Some(wait.max(GLANCE)))?;
         match self.signals.read(&mut [0]) {

@@ -23,7 +23,7 @@ use crate::seconds::positive;
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = defaults::MEMORY / 4096;
-/// Memory that each queue has for that at least.
+/// Minimum of that memory for each queue.
 const ARENA_PAGES_MIN: usize = (16 << 20) / 4096;
 /// How long to listen for other exports when the wanted one is not offered.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
@@ -92,7 +92,7 @@ pub(crate) struct SessionArgs {
     #[arg(long)]
     pub(crate) no_checksum: bool,
 
-    /// Be this host rather than this machine.
+    /// UUID of the host to connect as, instead of this machine's.
     #[arg(long, value_name = "UUID", value_parser = identity::parse_host)]
     pub(crate) host_id: Option<Uuid>,
 
@@ -110,10 +110,10 @@ pub(crate) struct SessionArgs {
 /// How requests are spread over the channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IoPolicy {
-    /// Each channel in turn, whatever it can do: what the others are measured against.
+    /// Each channel in turn, whatever its speed: a baseline for measurements.
     RoundRobin,
-    /// The channel that will be done first, by what it has in flight and how fast it was seen to
-    /// be. Slow and lossy links get as much as they can do.
+    /// The channel expected to finish first, by its load in flight and its measured rate. Slow and
+    /// lossy links get as much as they can carry.
     #[default]
     LeastOutstanding,
 }
@@ -204,8 +204,9 @@ impl SessionArgs {
         Ok((options, warnings))
     }
 
-    /// Policy for a request's channel: one of its buffer's node if buffers are spread over nodes,
-    /// or if each queue has its own on one of several.
+    /// Policy by which a request gets its channel. `Node`, a channel on the node of the request's
+    /// buffer, if the buffers are spread over nodes, or if each queue has a node of its own
+    /// (`apart`).
     fn choice(&self, placement: &Placement, apart: bool) -> Result<ChannelChoice> {
         if placement.buffer_nodes().is_empty() {
             let by_node = apart && self.io_policy == IoPolicy::LeastOutstanding;

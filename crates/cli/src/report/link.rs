@@ -10,7 +10,7 @@ use tyche_numa::Node;
 use tyche_proto::ChannelStats;
 use tyche_proto::wire::Reject;
 
-/// Counters by name; those that are not known to be there are left out.
+/// Counters by name.
 pub(crate) type Counters = BTreeMap<String, u64>;
 
 /// Frames and bytes on an interface since it was opened.
@@ -113,7 +113,7 @@ pub(super) fn own(counters: &[(&'static str, u64)]) -> Counters {
     counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// Reads a link's own counters from the fields that nobody else knows: the numbers among them.
+/// Reads a link's own counters: the numbers among the fields that the report does not define.
 pub(super) fn read_own<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Counters, D::Error> {
     let fields = Map::<String, Value>::deserialize(deserializer)?;
     let number = |(name, value): (String, Value)| Some((name, value.as_u64()?));

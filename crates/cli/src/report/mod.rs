@@ -1,4 +1,5 @@
-//! What commands print with `-o json`, and what daemons answer at their control sockets.
+//! The JSON reports: output of commands with `-o json`, and answers of daemons at their control
+//! sockets.
 //!
 //! The doc comments of the fields are their descriptions in `docs/schema.json`, which a test holds
 //! to these types. A report may come from a daemon of another version of the program: unknown
@@ -40,7 +41,7 @@ mod tests {
     /// If set, the schema is written instead of compared.
     const BLESS: &str = "TYCHE_BLESS";
 
-    /// What `tyche COMMAND -o json` prints: one object, whose `schema` names its kind and version.
+    /// Output of `tyche COMMAND -o json`: one object, whose `schema` names its kind and version.
     /// Programs that read it must accept fields that they do not know.
     #[derive(JsonSchema)]
     #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! What commands print with `-o json`, when nothing has failed.
+//! Output of commands that succeed, with `-o json`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub enum Output {
     /// `tyche connect`: the session.
     #[serde(rename = "tyche.connect/1")]
     Connect(Box<ConnectReport>),
-    /// `tyche connect-all`: what became of the lines of tychetab.
+    /// `tyche connect-all`: the result for each line of tychetab.
     #[serde(rename = "tyche.connect-all/1")]
     ConnectAll {
         /// The lines that were not connected already.
@@ -83,7 +83,7 @@ pub struct ConnectReport {
     pub warnings: Vec<String>,
 }
 
-/// What became of a line of tychetab.
+/// The result for a line of tychetab.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "schema")]
 pub enum TabOutcome {

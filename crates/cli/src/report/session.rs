@@ -16,7 +16,7 @@ use super::link::{
 };
 use crate::state::State;
 
-/// A session: what its daemon reports, or what a dead daemon has written down.
+/// A session, as its daemon reports it, or as a dead daemon has recorded it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SessionReport {
     #[serde(flatten)]
@@ -71,7 +71,7 @@ pub enum SessionState {
     Ending,
     /// The daemon lives, but does not answer.
     Silent {
-        /// What happened to the attempt to ask it.
+        /// Why the daemon could not be asked.
         problem: String,
     },
     /// The daemon is dead.
@@ -159,7 +159,7 @@ pub struct DiskReport {
     pub write_cache: bool,
     /// Whether discard is supported.
     pub discard: bool,
-    /// Whether the data are on disks that turn.
+    /// Whether the data are on rotational disks.
     pub rotational: bool,
 }
 

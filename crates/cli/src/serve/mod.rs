@@ -37,12 +37,12 @@ use answers::Answers;
 use config::{Config, Export, Source};
 use state::{Disk, State};
 
-/// Minimum time of populating a store's memory that is worth a line in the log.
+/// Time from which populating a store's memory is logged.
 const POPULATE_QUIET: Duration = Duration::from_secs(1);
 
 /// Export disks to hosts on this Ethernet. Runs until it is stopped.
 ///
-/// One disk is quickly said on the command line; for more, or for access lists, write a TOML file:
+/// The command line suffices for one disk; for more, or for access lists, write a TOML file:
 ///
 ///   name = "store1"            # default: the host's name
 ///   link = ["eth0", "eth1"]    # or "tcp:0.0.0.0:8650"; default: all interfaces that are up
@@ -55,18 +55,18 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   block_size = 4096          # or 512
 ///   hosts = ["UUID"]           # default: everybody
 ///
-/// What an export is and who wrote it last is kept in /var/lib/tyche. An export whose file or
-/// device is not the one that it was is refused, until --accept-changed-disk says that it is meant.
+/// The identity and the last writer of each export are kept in /var/lib/tyche. An export whose file
+/// or device was replaced is refused, until --accept-changed-disk accepts the new one.
 ///
-/// SIGHUP makes it look at the sizes of its files again and tell the hosts; `tyche export resize`
+/// SIGHUP makes it check the sizes of its files again and tell the hosts; `tyche export resize`
 /// makes one larger.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
 pub struct ServeArgs {
-    /// A disk to export: NAME=PATH for a file or block device; NAME=mem:SIZE for memory that is
-    /// gone when the target stops, taken at the start, or NAME=sparse:SIZE, taken as it is written;
-    /// NAME=null:SIZE for nothing at all. May be repeated.
+    /// A disk to export: NAME=PATH for a file or block device; NAME=mem:SIZE for memory, allocated
+    /// at the start, or NAME=sparse:SIZE for memory, allocated as it is written (both are lost when
+    /// the target stops); NAME=null:SIZE for a disk that stores nothing. May be repeated.
     #[arg(long = "export", value_name = "NAME=PATH", value_parser = Export::parse)]
     exports: Vec<Export>,
 
@@ -101,8 +101,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "BYTES")]
     block_size: Option<u32>,
 
-    /// Serve this export though its file or device is not the one that it was, once; hosts that
-    /// were connected to it lose their device. May be repeated.
+    /// Serve this export once although its file or device was replaced; hosts that were connected
+    /// to it lose their device. May be repeated.
     #[arg(long = "accept-changed-disk", value_name = "NAME")]
     accepted: Vec<String>,
 
@@ -238,17 +238,18 @@ fn target_name(name: &str) -> Result<Name> {
     checked_name(name)
 }
 
-/// Makes the target distrust its state when its virtual machine is restored to an earlier state.
+/// Watches for snapshots: the target distrusts its state when its virtual machine was restored to
+/// an earlier one.
 fn watch_generation(target: &Arc<Target>) {
     let target = Arc::downgrade(target);
     let watched = state::watch_generation(move || {
         if let Some(target) = target.upgrade() {
-            tracing::warn!("this machine was put back to an earlier state: hosts are told");
+            tracing::warn!("this machine was restored to an earlier state: hosts are told");
             target.distrust(state::nobody());
         }
     });
     if let Err(error) = watched {
-        tracing::warn!(%error, "snapshots of this machine that are restored go unnoticed");
+        tracing::warn!(%error, "restored snapshots of this machine can't be detected");
     }
 }
 

@@ -1,4 +1,4 @@
-//! `tyche bench`, and `tyche-lab floor`: what they measure, and errors where they can't.
+//! `tyche bench` and `tyche-lab floor`: their results, and their errors.
 
 use std::fs;
 use std::thread;

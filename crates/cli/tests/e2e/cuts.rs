@@ -9,14 +9,14 @@ use crate::links::{
 use crate::load::Load;
 use crate::rig::{PATIENCE, Rig, Side, rig, wait_until};
 
-/// The longest time of a request while links fail. It is under 1 s with the processors to itself,
-/// which a test never has.
+/// The longest time of a request while links fail. It is under 1 s on an idle machine; a test
+/// shares its processors with others.
 const STALL_LIMIT: Duration = Duration::from_secs(3);
 /// Time limit for a restored link to be used again, twice the nominal time for the same reason.
 const RETURN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Cuts five of six links under load with `cut`, and restores them with `mend`. The session has so
-/// many queues.
+/// Cuts five of six links under load with `cut`, and restores them with `mend`. `queues` is the
+/// session's number of queues.
 fn five_of_six_links_fail(
     queues: u16,
     cut: impl Fn(&Rig, &[&str], &[&str]),
@@ -51,7 +51,7 @@ fn five_of_six_links_fail(
     session.disconnect();
 }
 
-/// Frames are dropped on the way, and no end is told.
+/// The network drops frames, without notice to either end.
 fn five_of_six_links_are_cut(queues: u16) {
     let cut = |rig: &Rig, targets: &[&str], hosts: &[&str]| {
         rig.cable.cut(Side::Target, targets);
@@ -111,7 +111,7 @@ fn an_interface_that_vanishes_is_used_again_when_there_is_one_of_its_name() {
     rig.cable.ip(Side::Host, &["link", "del", HOSTS[1]]);
     await_live(&rig, &HOSTS[..1]);
     load.await_progress();
-    // The interface goes down before it vanishes: its being down may be seen first.
+    // The interface goes down before it vanishes, so `list` may report that first.
     let gone = format!("interface {} is gone", HOSTS[1]);
     wait_until("the list says that it is gone", || link(&rig, HOSTS[1])["problem"] == gone);
     // A new cable, with other addresses at both ends.

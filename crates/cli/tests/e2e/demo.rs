@@ -30,7 +30,7 @@ fn demo(tree: &Path, args: &[&str]) -> Command {
 /// Remains of a demo with that process ID.
 fn leftovers(pid: u32) -> Vec<String> {
     let tag = format!("tyche-demo-{pid}");
-    // Not that of another demo, whose process ID begins with the same digits.
+    // Leaves out other demos whose process ID begins with the same digits.
     let is_its = |text: &str| {
         text.split(&tag).skip(1).any(|rest| !rest.starts_with(|it: char| it.is_ascii_digit()))
     };

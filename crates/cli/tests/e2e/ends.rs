@@ -21,7 +21,7 @@ fn list(rig: &Rig) -> Vec<Value> {
     list["sessions"].as_array().unwrap().clone()
 }
 
-/// Runs the commands that `list` names for the only session; they must leave nothing of it.
+/// Runs the commands that `list` names for the only session, and checks that nothing of it is left.
 fn clear_as_told(rig: &Rig) {
     let commands = list(rig)[0]["clear"].as_array().unwrap().clone();
     let text = run(&mut rig.tyche(Side::Host, &["list"]));

@@ -67,7 +67,7 @@ impl Files {
             File::open(root.join(path)).unwrap().read_to_end(&mut found).unwrap();
             assert_eq!(found.len() as u64, *len, "length of {}", path.display());
             let mut wanted = vec![0; found.len()];
-            // In the same pieces as they were written.
+            // In pieces of the same length as when the file was written.
             let mut content = self.content(number);
             wanted.chunks_mut(1 << 20).for_each(|part| content.fill(part));
             assert!(found == wanted, "{} differs", path.display());

@@ -41,7 +41,7 @@ fn a_signal_ends_it_though_there_is_no_target_yet() {
     let rig = rig!(1500);
     for signal in [Signal::INT, Signal::TERM] {
         let mut session = Foreground::start(&rig, &["--timeout", "600"]);
-        // Its directory exists once it listens to signals.
+        // The session's directory exists once the daemon listens to signals.
         let sessions = rig.path("run/sessions");
         wait_until("it has begun", || {
             fs::read_dir(&sessions).is_ok_and(|mut it| it.next().is_some())

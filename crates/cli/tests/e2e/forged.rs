@@ -33,7 +33,8 @@ const BETWEEN: Duration = Duration::from_millis(300);
 
 /// Delay of frames to the target on the first segment, in milliseconds.
 const LATE_MS: u64 = 50;
-/// Bytes of the block behind those of the load, and the number of reads of each content.
+/// Bytes of the hot block, which follows the blocks of the load, and the number of reads of each
+/// content.
 const HOT_LEN: u64 = 4096;
 const LOOKS: usize = 10;
 

@@ -87,7 +87,7 @@ fn all_links_are_found_and_the_one_that_leads_nowhere_is_left_alone() {
     let serving = TARGETS[..3].iter().flat_map(|link| ["--link", link]).collect::<Vec<_>>();
     let export = format!("{DISK}=sparse:{LOAD_SIZE}");
     let _target = rig.serve_on(&serving, &["--export", &export]);
-    // The default policy: a link with a bad start must not be avoided for ever.
+    // With the default policy: a link with a bad start must not be avoided for ever.
     let session = connect(&rig, &[]);
     let load = Load::start(&session.device);
     await_live(&rig, &HOSTS[..3]);

@@ -50,7 +50,7 @@ impl Load {
         load
     }
 
-    /// Waits until requests that begin now have ended.
+    /// Waits until requests that begin after this call have ended.
     pub(crate) fn await_progress(&self) {
         let enough = self.shared.requests.load(Relaxed) + 4 * WORKERS;
         wait_until("requests are answered", || {

@@ -1,4 +1,4 @@
-//! Sessions with several queues: what holds for one holds for all of them.
+//! Sessions with several queues: each queue works like the only one.
 
 use std::process::Command;
 use std::sync::mpsc::channel;

@@ -217,7 +217,8 @@ fn late_frames(rig: &Rig, host: &mut InlineHost, stranger: &mut Stranger, fill: 
     Late { frames, pending: BLOCKS as usize - done.len() }
 }
 
-/// A `connect` with this host's identity but another run-time directory, as from another machine.
+/// A `connect` with this host's identity and another run-time directory, as on a clone of this
+/// machine.
 fn connect_elsewhere(rig: &Rig, directory: &str) -> Command {
     let mut command = connect_command(rig, DISK, "nbd-socket");
     command.env("TYCHE_RUNTIME_DIR", rig.path(directory));

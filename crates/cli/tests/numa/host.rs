@@ -134,7 +134,7 @@ fn the_channel_is_that_of_the_buffers_node_while_there_is_one() {
     // A queue has the memory of its node whether or not other memory is spread.
     let ([stayed, crossed], _) = bench(&rig, &["h0", "h1"], "kmem-nic");
     assert!(stayed > 10 * crossed, "{crossed} of {stayed} crossed");
-    // Of memory that is not placed, the nodes are not counted.
+    // Requests are not counted by node if their memory is not placed.
     assert_eq!(bench(&rig, &["h0", "h1"], "none").0, [0, 0]);
     assert_eq!(bench(&rig, &["h0"], "kmem-nic").0, [0, 0]);
 }

@@ -32,7 +32,7 @@ impl Kernel {
         }
     }
 
-    /// Why the kernel is not available for tests, if so: not every Debian release has it.
+    /// Why the kernel is not available for tests, if it is not: not every Debian release has it.
     pub(crate) fn why_absent(self) -> Option<&'static str> {
         match self {
             Self::V7 if !self.image().exists() => Some("apt knows no kernel of that series"),
@@ -117,7 +117,7 @@ impl Attachment {
         }
     }
 
-    /// The daemon's words when the export was resized and the device cannot follow, if so.
+    /// The daemon's message if the device cannot grow with its export.
     pub(crate) fn why_rigid(self) -> Option<&'static str> {
         match self {
             Self::Loop | Self::Nbd | Self::Growable | Self::Ublk7 => None,
@@ -149,7 +149,7 @@ impl Attachment {
     /// Why the kernel always takes its disk for non-rotational, if so.
     pub(crate) fn why_never_turning(self) -> Option<&'static str> {
         match self {
-            Self::Nbd => Some("Linux hears of that from nbd servers from 6.12 on"),
+            Self::Nbd => Some("Linux takes that flag from nbd servers from 6.12 on"),
             Self::Loop | Self::Ublk | Self::Queues | Self::Growable | Self::Ublk7 => None,
         }
     }

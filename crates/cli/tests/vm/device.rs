@@ -9,7 +9,7 @@ use crate::rig::{DISK, MIB, Rig, Session, Shape, allocated, run};
 
 const SIZE: u64 = 128 * MIB;
 
-/// Written data are there, and everything goes away in an orderly way.
+/// Written data are read back, and an orderly disconnect removes everything.
 pub(crate) fn smoke(attachment: Attachment) {
     let rig = Rig::new();
     let _target = rig.serve_new(SIZE);

@@ -92,8 +92,8 @@ fn connect_once(guest: &Guest, attachment: Attachment) -> String {
     args
 }
 
-/// Kills the daemon at different moments of its start: what it has made by then is found and
-/// removed.
+/// Kills the daemon at different moments of its start: a later command finds and removes what it
+/// has made.
 pub(crate) fn killed_at_start(attachment: Attachment) {
     if let Some(reason) = attachment.why_immortal_at_start() {
         println!("SKIPPED: {reason}");

@@ -1,5 +1,5 @@
-//! `tyche-lab demo`: the whole path on this machine alone, over cables between two network
-//! namespaces, with a real file system and real files.
+//! `tyche-lab demo`: the whole path from file system to disk on this machine alone, over cables
+//! between two network namespaces, with a real file system and real files.
 //!
 //! ```text
 //! namespace tyche-demo-PID-h                    namespace tyche-demo-PID-t
@@ -8,9 +8,9 @@
 //!   /dev/loopN: mkfs, mount, copy, compare              disk.img
 //! ```
 //!
-//! One thread plays the story; the main thread waits for its end or for a signal, and then undoes
-//! everything, wherever the first thread is blocked: the forced end of the session makes every wait
-//! for the disk return. What can't be undone is listed.
+//! One thread runs the scenario. The main thread waits for its end or for a signal, and then undoes
+//! everything, even if the scenario's thread is blocked: the forced end of the session makes every
+//! wait for the disk return. Steps that can't be undone are listed.
 
 mod command;
 mod filesystem;
@@ -46,13 +46,13 @@ use filesystem::Filesystem;
 use outage::{Kills, Outages};
 use report::Report;
 use stage::Stage;
-/// How long an interrupted story may take to finish its step.
+/// Time limit for an interrupted scenario to finish its step.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long after the clean-up the story may still be blocked in the kernel.
+/// Time limit after the clean-up for a scenario that is still blocked in the kernel.
 const STUCK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Show everything at work on this machine alone: a disk over virtual cables, a file system,
-/// real files, compared.
+/// Demonstrate Tyche on this machine alone: a disk over virtual cables, a file system on it, and
+/// real files copied and compared.
 #[derive(Args, Clone, Debug)]
 #[command(group(ArgGroup::new("kill").args(["kill_target", "kill_target_after"])))]
 pub(crate) struct DemoArgs {
@@ -109,7 +109,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     dir: PathBuf,
 
-    /// Leave everything as it is in the end, and say how to take it away.
+    /// Leave everything in place at the end, and print how to remove it.
     #[arg(long)]
     keep: bool,
 
@@ -154,7 +154,7 @@ enum Event {
     Signal,
 }
 
-/// Plays the demo and cleans up after it.
+/// Runs the demo and cleans up after it.
 pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         let message = "the demo makes network namespaces and mounts: run it as root";
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
         let play = || scenario::play(&playing, &story);
         let ended = panic::catch_unwind(AssertUnwindSafe(play))
             .unwrap_or_else(|_| Err(Failure::Failed("the demo itself panicked".to_owned())));
-        // Only the main thread may hold the stage when it goes on.
+        // Released first: from here on only the main thread may hold the stage.
         drop(playing);
         let _ = sender.send(Event::Ended(Box::new(ended)));
     })?;
@@ -186,7 +186,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     conclude(args, ended, &left, &logs)
 }
 
-/// Waits until the story ends, or is interrupted.
+/// Waits until the scenario ends or is interrupted.
 fn await_story(stage: &Stage, events: &Receiver<Event>) -> Result<Report, Failure> {
     match events.recv() {
         Ok(Event::Ended(ended)) => *ended,
@@ -200,7 +200,7 @@ fn await_story(stage: &Stage, events: &Receiver<Event>) -> Result<Report, Failur
     }
 }
 
-/// Gives the story time to end, regardless of further signals; returns whether it did.
+/// Gives the scenario time to end, regardless of further signals; returns whether it has ended.
 fn await_end(events: &Receiver<Event>, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     loop {
@@ -220,7 +220,7 @@ fn clean_up(
     events: &Receiver<Event>,
 ) -> Vec<String> {
     if keep && !matches!(ended, Err(Failure::Interrupted)) {
-        progress::line("kept, to be taken away in this order:");
+        progress::line("kept; remove it in this order:");
         for what in stage.undo.keep() {
             progress::line(&format!("  {what}"));
         }
@@ -228,7 +228,7 @@ fn clean_up(
     }
     let mut left = stage.undo.run();
     if matches!(ended, Err(Failure::Interrupted)) {
-        // The story has ended long ago, unless it was blocked.
+        // The scenario has ended by now, unless it was blocked.
         await_end(events, Duration::ZERO);
     }
     left.extend(stage.leftovers(STUCK_LIMIT));

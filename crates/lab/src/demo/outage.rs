@@ -1,5 +1,5 @@
-//! Outages of the target in the middle of the copy, as in power failures, once or several times; it
-//! comes back or not.
+//! Outages of the target during the copy, as in a power failure: once or several times, with or
+//! without a restart.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const GLANCE: Duration = Duration::from_millis(50);
 /// Time limit for the session to find a restarted target.
 const LIVE_LIMIT: Duration = Duration::from_secs(30);
-/// How long after the end of everything a thread may still wait for the disk.
+/// Time limit after the disconnect for threads that still wait for the disk.
 const WAITING_LIMIT: Duration = Duration::from_secs(5);
 
 /// When the target is killed.
@@ -63,7 +63,7 @@ pub(super) struct Witness {
     pub(super) time_left_s: Option<f64>,
     #[serde(skip)]
     pub(super) killed_at: Instant,
-    /// Traffic of the target in the life that this ended.
+    /// Traffic of the target from its start to this kill.
     #[serde(skip)]
     pub(super) target_before: Traffic,
 }
@@ -234,8 +234,8 @@ pub(super) fn device_error(device: &Path) -> Result<String, Failure> {
     }
 }
 
-/// Waits until none of our threads, and none of the kernel's for a device, waits for the disk
-/// uninterruptibly.
+/// Waits until no thread of ours, and no kernel thread of the device, is in uninterruptible sleep
+/// (state D).
 pub(super) fn await_nobody_stuck(stage: &Stage, device: &Path) -> Result<(), Failure> {
     let deadline = Instant::now() + WAITING_LIMIT;
     loop {
@@ -258,7 +258,7 @@ fn stuck(device: &Path) -> std::io::Result<Vec<String>> {
     for process in std::fs::read_dir("/proc")?.flatten() {
         let tasks = std::fs::read_dir(process.path().join("task"));
         for task in tasks.into_iter().flatten().flatten() {
-            // Ended in between: not stuck.
+            // Fails for a thread that has ended: it is not stuck.
             let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else { continue };
             let Some((name, rest)) = stat.rsplit_once(')') else { continue };
             let name = name.split_once('(').map_or("", |(_, name)| name);

@@ -1,4 +1,4 @@
-//! The story of the demo, step by step.
+//! The scenario of the demo, step by step.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -19,7 +19,7 @@ use super::target::{EXPORT, Target};
 use super::traffic::Traffic;
 use super::tree::{self, Copied, SYNC_EVERY, Tree};
 
-/// Plays the whole demo; the stage's clean-up removes what it built.
+/// Runs the whole demo; the stage's clean-up removes what it built.
 pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
     let program = program()?;
     stage.create_dir()?;
@@ -69,7 +69,7 @@ pub(super) fn play(stage: &Stage, args: &DemoArgs) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// State shared by the two halves of the story.
+/// State shared by the two halves of the scenario.
 struct Act<'a> {
     stage: &'a Stage,
     args: &'a DemoArgs,

@@ -26,7 +26,7 @@ const DEVICE_LIMIT: Duration = Duration::from_secs(5);
 /// Polling interval for state that only the kernel knows.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Options of a connect.
+/// Options of `tyche connect`.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wish {
     pub(super) read_only: bool,

@@ -16,8 +16,7 @@ use super::undo::Undo;
 /// Polling interval for state that only the kernel knows.
 const POLL: Duration = Duration::from_millis(20);
 
-/// One demo's share of the machine. Its names contain the process ID, so that several demos may
-/// run.
+/// The resources of one demo. Their names contain the process ID, so that several demos may run.
 pub(super) struct Stage {
     /// Part of every name: `tyche-demo-PID`.
     pub(super) tag: String,

@@ -1,15 +1,15 @@
 //! The undo stack: runs its actions last first, whatever happens.
 //!
 //! An action is registered *before* the step that it undoes, so that nothing ever exists without
-//! its action; therefore every action first checks whether there is anything to undo. Actions bound
-//! their own time. Running the stack closes it: a thread that is still building learns of that at
-//! its next step, and what it wanted to register is undone immediately.
+//! its action; therefore every action first checks whether there is anything to undo. Each action
+//! limits its own time. Running the stack closes it: a thread that is still building learns of that
+//! at its next step, and what it wanted to register is undone immediately.
 
 use std::sync::Mutex;
 
 use super::command::Failure;
 
-/// One action: `what` it undoes, for people, and how.
+/// One action, with a description of `what` it undoes.
 struct Action {
     what: String,
     undo: Box<dyn FnOnce() -> Result<(), String> + Send>,

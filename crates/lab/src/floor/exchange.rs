@@ -1,4 +1,4 @@
-//! Bare frames, the floor under a result: the same links, loops and spinning, but bare frames only.
+//! The floor under a result: bare frames over the same links, with the same loops and spinning.
 //!
 //! A *round* is a number of frames out and a number of frames back, as echoes (PROTOCOL.md, "Echo
 //! frames"): no requests, no rings, no repair, no checksums of data, no memory of requests and no

@@ -17,7 +17,7 @@ use self::exchange::{Measured, Probe};
 const TIMES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 
 /// Measure an export, and then the same links without requests: bare frames, exchanged with the
-/// target as the requests and their data would be. Say how close to that the result is.
+/// target as the requests and their data would be. Print how close to that the result is.
 ///
 /// The options are those of `tyche bench`. All but `read` and `randread` OVERWRITE THE EXPORT'S
 /// CONTENT.
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &FloorArgs) -> Result<()> {
     Ok(())
 }
 
-/// The rates of requests, to be held against the floor.
+/// The rates of requests, to compare with the floor.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
     /// Mean latency, where requests are alone.

@@ -106,10 +106,11 @@ impl Breakdown {
 /// The notes below the table.
 fn note(nothing: &[Stage]) -> String {
     let mut note =
-        "wire: what nobody measures, in halves; with both senders' system calls\n".to_owned();
+        "wire: the unmeasured rest, half each way; with both senders' system calls\n".to_owned();
     for (wake, who) in [(Stage::Wake, "this host's"), (Stage::TargetWake, "the target's")] {
         if nothing.contains(&wake) {
-            note += &format!("{}: {who} link can't tell; it is the wire's\n", wake.name());
+            note +=
+                &format!("{}: {who} link can't tell; it is part of the wire's time\n", wake.name());
         }
     }
     note

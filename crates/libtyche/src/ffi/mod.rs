@@ -117,7 +117,7 @@ pub unsafe extern "C" fn tyche_open_queue(
     unsafe { give(handle.volume.open_queue(), handle.memory, queue, (error, error_size)) }
 }
 
-/// Gives C a volume, or says why there is none.
+/// Passes an opened volume to C, or else the error.
 ///
 /// # Safety
 /// `to` is writable; `error` is null or has room for the bytes beside it.

@@ -63,14 +63,14 @@ fn listen(socket: &OwnedFd, mut call: impl FnMut()) {
                     call();
                 }
             }
-            // A storm of events. Distrusting the state for that would end sessions' devices for
-            // nothing.
+            // Too many events at once. To distrust the state because of that would end sessions'
+            // devices without need.
             Err(rustix::io::Errno::NOBUFS) => {
-                tracing::warn!("events were lost: a snapshot restored just now goes unnoticed");
+                tracing::warn!("events were lost: a snapshot restored just now was not detected");
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
-                tracing::error!(%error, "no longer told when this machine is put back in time");
+                tracing::error!(%error, "restored snapshots can't be detected any more");
                 return;
             }
         }

@@ -7,13 +7,13 @@
 //! /run/tyche/state/TARGET/EXPORT                      UUID of the last version of that file
 //! ```
 //!
-//! A record is believed only as far as it can be. A record restored from a backup, an older
-//! version, or a record in a restored virtual machine is out of date: its export gets a new
-//! generation, so that hosts distrust their cached writes, and no absent session may resume to
-//! write. A record of another machine is not this target's.
+//! A record may be out of date or foreign. A record restored from a backup, an older version, or a
+//! record in a restored virtual machine is out of date: its export gets a new generation, so that
+//! hosts distrust their cached writes, and no absent session may resume to write. A record of
+//! another machine is ignored.
 //!
-//! If the state can't be written, writers are refused and nobody else. A loss is then noted at
-//! least where it outlives the process.
+//! If the state can't be written, only writers are refused. A loss is then noted at least in the
+//! run-time directory, which outlives the process.
 
 mod machine;
 mod record;
@@ -129,8 +129,9 @@ impl State {
         }
     }
 
-    /// Adds an export that ends with the process, and its generation with it, whatever its UUID.
-    /// Without a cache nothing in it can be lost.
+    /// Adds an export whose content ends with the process. With a cache it gets a new generation
+    /// each time, even if its UUID stays the same; without one nothing in it can be lost, and the
+    /// generation is nil.
     pub(super) fn add_passing(&mut self, uuid: Option<Uuid>, cached: bool) -> Known {
         self.exports.push(None);
         let uuid = uuid.unwrap_or_else(Uuid::new_v4);
@@ -145,8 +146,8 @@ impl State {
     pub(super) fn add(&mut self, disk: &Disk<'_>) -> Result<Known> {
         if disk.identity.is_none() && disk.uuid.is_none() {
             let message = format!(
-                "export {}: {} says nothing of itself, so that another disk could take its place \
-                 unnoticed; say in a --config file which it is: uuid = \"{}\"",
+                "export {}: {} has no identity of its own, so that another disk could take its \
+                 place unnoticed; give it one in a --config file: uuid = \"{}\"",
                 disk.name,
                 disk.path,
                 Uuid::new_v4()
@@ -182,7 +183,7 @@ impl State {
         kept.record.boot = machine::boot();
         kept.save().map_err(|error| {
             kept.record = before;
-            tracing::error!("{}: {error}; no host is let in to write", kept.path.display());
+            tracing::error!("{}: {error}; no host may write", kept.path.display());
             kept.refusal(&error)
         })
     }
@@ -247,13 +248,13 @@ impl Kept {
             }
         }
         if changed && let Err(error) = kept.save() {
-            tracing::warn!("{}: {error}; no host is let in to write", kept.path.display());
+            tracing::warn!("{}: {error}; no host may write", kept.path.display());
         }
         Ok(kept)
     }
 
-    /// Why completed writes may be lost since the record was written, if so, and which. If any may
-    /// be, then another session may have written since.
+    /// Why completed writes may be lost since the record was written, if so, and which of them:
+    /// with `Loss::Content` any, and another session may have written since.
     fn doubt(
         &self,
         (record, place): (&Record, Place),
@@ -263,13 +264,13 @@ impl Kept {
         if disk.is_another(record) {
             Some(("another disk has taken its place", Loss::Content))
         } else if vm.is_some() && record.vm.is_some() && vm != record.vm {
-            Some(("this virtual machine was put back to an earlier state", Loss::Content))
+            Some(("this virtual machine was restored to an earlier state", Loss::Content))
         } else if record.place != Some(place) {
-            Some(("what is known of it is a copy, of whatever age", Loss::Content))
+            Some(("its record is a copy, of unknown age", Loss::Content))
         } else if self.noted().is_some_and(|last| !last.contains(&record.version)) {
-            Some(("what is known of it is older than it should be", Loss::Content))
+            Some(("its record is not the last version", Loss::Content))
         } else if (record.cached || disk.cached) && record.boot != machine::boot() {
-            Some(("the machine was started anew", Loss::Cache))
+            Some(("the machine was rebooted", Loss::Cache))
         } else {
             None
         }
@@ -354,7 +355,7 @@ impl Disk<'_> {
              once with --accept-changed-disk {name}",
             self.path,
             was.unwrap_or_default(),
-            is.unwrap_or("one that says nothing of itself"),
+            is.unwrap_or("a disk without identity"),
             name = self.name,
         );
         Err(Error::new(Code::Config, message))

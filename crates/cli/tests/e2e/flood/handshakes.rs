@@ -26,9 +26,10 @@ const GROWTH_MAX: usize = 64 << 20;
 const DEPTH: u64 = 32;
 /// Connects for each ticket.
 const PER_TICKET: usize = 4;
-/// Discovers; as many Hellos, and Connects without a valid ticket, go with them.
+/// Number of Discover frames in a round; as many Hello frames, and as many Connect frames without a
+/// valid ticket, are sent with them.
 const QUESTIONS: usize = 4096;
-/// How long new hosts try to get in, at most.
+/// Time limit for new hosts to connect.
 const NEWCOMERS_TIME: Duration = Duration::from_secs(15);
 /// Frames sent at once.
 const BATCH: usize = 64;
@@ -187,7 +188,7 @@ fn newcomers(rig: &Rig, over: &AtomicBool) -> Vec<Duration> {
     let mut waits = Vec::new();
     while !over.load(Relaxed) {
         let began = Instant::now();
-        // What it takes itself is little.
+        // The new host itself uses little memory.
         let change = |session: &mut SessionConfig| {
             (session.read_only, session.damq_pages) = (true, 256);
         };
@@ -199,7 +200,8 @@ fn newcomers(rig: &Rig, over: &AtomicBool) -> Vec<Duration> {
 }
 
 /// The first and the last core that this thread may run on: one for the flood and the session's
-/// host, the other for the target, which a flood from another machine leaves to it as well.
+/// host, the other for the target. A flood from another machine would not take the target's core
+/// either.
 fn cores() -> [CpuSet; 2] {
     let allowed = sched_getaffinity(None).unwrap();
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
@@ -242,7 +244,7 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     rig.cable.lay_hub("hub", &ends);
     let exports = ["--export", "disk=mem:16M", "--export", "free=mem:16M"];
     let [ours, targets] = cores();
-    // What a thread begins runs where it does.
+    // Processes and threads inherit this thread's affinity.
     sched_setaffinity(None, &targets).unwrap();
     let mut target = rig.serve(&exports);
     sched_setaffinity(None, &ours).unwrap();
@@ -261,7 +263,7 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     };
     let (quiet, before) = measure(&mut host, &target, time.min(Duration::from_secs(10)));
     let over = AtomicBool::new(false);
-    // What is left to a session that shares its core with whatever else.
+    // The rate of a session that shares its core with other work that sends nothing.
     let (shared, _) = thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Relaxed) {
@@ -276,7 +278,7 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     let ((disturbed, peak), mut waits) = thread::scope(|scope| {
         scope.spawn(|| flood.run(&over));
         let measured = measure(&mut host, &target, time);
-        // Not beside the measurement: they take of its core themselves.
+        // After the measurement: the new hosts use CPU time of its core themselves.
         let newcomers = scope.spawn(|| newcomers(&rig, &over));
         let _ = measure(&mut host, &target, time.min(NEWCOMERS_TIME));
         over.store(true, Relaxed);

@@ -12,7 +12,7 @@ use super::finish;
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// Commands, and options of commands, that only the laboratory has.
 const ONLY_HERE: [&str; 4] = ["floor", "--fault", "--hand-over", "--stages"];
-/// Those of them whose output is the laboratory's own.
+/// The ones whose output is not in the published schema.
 const OWN_OUTPUT: [&str; 2] = ["floor", "--stages"];
 
 /// `tyche-lab`.

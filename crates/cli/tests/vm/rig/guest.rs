@@ -19,7 +19,7 @@ use super::segment::{MTU, cable};
 use super::{Rig, Running, console, wait_until};
 use crate::attachment::{Attachment, Kernel};
 
-/// Time limit for anything that is neither stuck nor a lot of work, in an emulated machine.
+/// Time limit for any short operation in an emulated machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Time limit for the inspection of a guest after a failure.

@@ -34,8 +34,8 @@ until [ -b /dev/vda ]; do /busybox sleep 0.1; done
 exec /busybox switch_root /disk /init
 ";
 
-/// The disk's init: checks that everything on the disk is right, and so are copies of it, made and
-/// read back again and again.
+/// The disk's init: checks all files on the disk by their checksums, then repeatedly copies them
+/// and checks the copies.
 const INIT: &str = "#!/bin/sh
 export PATH=/bin
 verify() { (cd $1 && sha256sum -c -s /sums) && echo \"$2\" || echo \"BROKEN $2\"; }

@@ -94,7 +94,7 @@ impl Rig {
         Guest::boot(self, number, shape)
     }
 
-    /// Cuts the cable of a guest, which is not told, until [`mend`](Self::mend).
+    /// Cuts the cable of a guest without notice to it, until [`mend`](Self::mend).
     pub(crate) fn cut(&self, number: u8) {
         self.segment.set(number, "down");
     }

@@ -12,7 +12,7 @@ use crate::runtime;
 use crate::state::{Known, State};
 
 /// See the module. Holds the lock: nobody else takes the device over meanwhile.
-pub(super) struct Former {
+pub(super) struct Predecessor {
     dir: PathBuf,
     _lock: File,
     /// The predecessor's device.
@@ -21,7 +21,7 @@ pub(super) struct Former {
     pub(super) known: Known,
 }
 
-impl Former {
+impl Predecessor {
     /// Finds the predecessor for an export and a host, if there is one.
     pub(super) fn find(export: &str, host: Uuid) -> Result<Option<Self>> {
         let is_it = |state: &State| state.export == export && state.host == host;
@@ -32,7 +32,7 @@ impl Former {
             }
             let Some(known) = state.known else { continue };
             let Some(lock) = runtime::lock(&dir)? else {
-                let message = format!("another `tyche connect` takes {export} over just now");
+                let message = format!("another `tyche connect` is taking {export} over");
                 return Err(Error::new(Code::Other, message));
             };
             return Ok(Some(Self { dir, _lock: lock, lasting, known }));
@@ -55,8 +55,8 @@ impl Former {
         Err(Error::new(Code::Usage, message))
     }
 
-    /// Removes the records of the predecessor, and of earlier daemons of the device: it has a new
-    /// one.
+    /// Removes the records of the predecessor and of the device's earlier daemons, once the new
+    /// daemon serves the device.
     pub(super) fn succeeded(self) {
         let is_it = |lasting: Lasting| lasting.identity == self.lasting.identity;
         for (dir, state) in State::all().unwrap_or_default() {
