@@ -1,9 +1,9 @@
 //! Page-aligned memory, allocated once and lent out in extents.
 //!
 //! An [`Arena`] is one allocation. An [`Extent`] is a run of its pages with exactly one owner: the
-//! arena records the lent pages, so a page is never lent twice. That check, made once per request,
-//! makes it safe to hand memory between threads and to the kernel without a lock on the data
-//! itself.
+//! arena [records](crate::lent) the lent pages, so a page is never lent twice. That check, made
+//! once per request, makes it safe to hand memory between threads and to the kernel without a lock
+//! on the data itself.
 //!
 //! Two ways to get an extent: [`Arena::alloc`] finds free pages (the host's side, where requests
 //! start), [`Arena::claim`] takes given pages (the target's `damq`, whose pages the *host* hands
@@ -14,15 +14,15 @@
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fmt, slice};
 
 use rustix::thread::sched_getcpu;
 use tyche_numa::{Node, Placement};
 
+use crate::lent::Lent;
 use crate::mapping::Mapping;
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::sync::Arc;
 
 /// Bytes in a page; the unit of every arena.
 pub const PAGE: usize = 4096;
@@ -37,8 +37,7 @@ struct Memory {
     mapping: Mapping,
     pages: usize,
     parts: Parts,
-    lent: Mutex<Lent>,
-    returned: Condvar,
+    lent: Lent,
 }
 
 /// The division of the pages into equal parts, one for each NUMA node, in the order of `nodes`.
@@ -68,67 +67,6 @@ fn parts_of_cpus(nodes: &[Node], placement: &Placement) -> Box<[usize]> {
         }
     }
     of_cpu.into()
-}
-
-/// The bitmap of lent pages.
-struct Lent {
-    words: Box<[u64]>,
-    /// The start of the next search in each part, so that pages are lent in order as long as they
-    /// are free.
-    next: Box<[usize]>,
-    /// Threads asleep in [`Arena::alloc_timeout`].
-    waiting: usize,
-}
-
-impl Lent {
-    fn is_lent(&self, page: usize) -> bool {
-        self.words[page / 64] & (1 << (page % 64)) != 0
-    }
-
-    /// The first lent page in the range.
-    fn first_lent(&self, first: usize, pages: usize) -> Option<usize> {
-        (first..first + pages).find(|&page| self.is_lent(page))
-    }
-
-    fn set(&mut self, first: usize, pages: usize, lent: bool) {
-        for page in first..first + pages {
-            let bit = 1 << (page % 64);
-            assert_ne!(self.words[page / 64] & bit != 0, lent, "page {page} has two owners");
-            self.words[page / 64] ^= bit;
-        }
-    }
-
-    /// Finds a run of free pages: in the part `near` if that has one, otherwise in another part.
-    fn find(&mut self, pages: usize, near: usize, parts: &Parts) -> Option<usize> {
-        let others = (0..self.next.len()).filter(|part| *part != near);
-        [near].into_iter().chain(others).find_map(|part| self.find_in(pages, part, parts.pages))
-    }
-
-    /// Searches one part by next fit: from the last position onwards, then once from the start.
-    fn find_in(&mut self, pages: usize, part: usize, part_pages: usize) -> Option<usize> {
-        let (start, end) = (part * part_pages, (part + 1) * part_pages);
-        let mut first = self.next[part];
-        let mut wrapped = false;
-        loop {
-            if first + pages > end {
-                if wrapped {
-                    return None;
-                }
-                (first, wrapped) = (start, true);
-                continue;
-            }
-            match self.first_lent(first, pages) {
-                None => {
-                    self.next[part] = first + pages;
-                    return Some(first);
-                }
-                Some(page) => first = page + 1,
-            }
-            if wrapped && first > self.next[part] {
-                return None;
-            }
-        }
-    }
 }
 
 impl Arena {
@@ -206,10 +144,8 @@ impl Arena {
 
     fn of(mapping: Mapping, parts: Parts, count: usize) -> Self {
         let pages = mapping.len() / PAGE;
-        let words = vec![0; pages.div_ceil(64)].into_boxed_slice();
-        let next = (0..count).map(|part| part * parts.pages).collect();
-        let lent = Mutex::new(Lent { words, next, waiting: 0 });
-        Self { memory: Arc::new(Memory { mapping, pages, parts, lent, returned: Condvar::new() }) }
+        let lent = Lent::new(parts.pages, count);
+        Self { memory: Arc::new(Memory { mapping, pages, parts, lent }) }
     }
 
     /// The number of pages.
@@ -246,49 +182,24 @@ impl Arena {
     }
 
     fn alloc_in(&self, part: usize, len: usize) -> Option<Extent> {
-        let pages = len.div_ceil(PAGE).max(1);
-        let mut lent = self.memory.lock();
-        let first = lent.find(pages, part, &self.memory.parts)?;
-        lent.set(first, pages, true);
+        let pages = pages_of(len);
+        let first = self.memory.lent.take_free(pages, part)?;
         Some(self.extent(first, pages, len))
     }
 
     /// As [`alloc`](Self::alloc), but waits up to `timeout` for pages to be returned.
     pub fn alloc_timeout(&self, len: usize, timeout: Duration) -> Option<Extent> {
-        let deadline = Instant::now() + timeout;
-        let pages = len.div_ceil(PAGE).max(1);
-        let (parts, near) = (&self.memory.parts, self.memory.parts.near());
-        let mut lent = self.memory.lock();
-        loop {
-            if let Some(first) = lent.find(pages, near, parts) {
-                lent.set(first, pages, true);
-                return Some(self.extent(first, pages, len));
-            }
-            let left = deadline.checked_duration_since(Instant::now())?;
-            lent.waiting += 1;
-            let (guard, _) = self
-                .memory
-                .returned
-                .wait_timeout(lent, left)
-                .unwrap_or_else(PoisonError::into_inner);
-            lent = guard;
-            lent.waiting -= 1;
-        }
+        let (pages, near) = (pages_of(len), self.memory.parts.near());
+        let first = self.memory.lent.take_free_timeout(pages, near, timeout)?;
+        Some(self.extent(first, pages, len))
     }
 
     /// Lends the pages from `first` on that hold `len` bytes; `None` if one of them is already lent
     /// or does not exist.
     pub fn claim(&self, first: usize, len: usize) -> Option<Extent> {
-        let pages = len.div_ceil(PAGE).max(1);
-        if first.checked_add(pages)? > self.memory.pages {
-            return None;
-        }
-        let mut lent = self.memory.lock();
-        if lent.first_lent(first, pages).is_some() {
-            return None;
-        }
-        lent.set(first, pages, true);
-        Some(self.extent(first, pages, len))
+        let pages = pages_of(len);
+        let exists = first.checked_add(pages)? <= self.memory.pages;
+        (exists && self.memory.lent.take(first, pages)).then(|| self.extent(first, pages, len))
     }
 
     fn extent(&self, first: usize, pages: usize, len: usize) -> Extent {
@@ -302,10 +213,9 @@ impl fmt::Debug for Arena {
     }
 }
 
-impl Memory {
-    fn lock(&self) -> MutexGuard<'_, Lent> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The pages that hold `len` bytes, at least one.
+fn pages_of(len: usize) -> usize {
+    len.div_ceil(PAGE).max(1)
 }
 
 /// A run of pages of an [`Arena`] with one owner. Dropping it returns the pages to the arena.
@@ -357,12 +267,7 @@ impl DerefMut for Extent {
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        let mut lent = self.memory.lock();
-        lent.set(self.first, self.pages, false);
-        if lent.waiting > 0 {
-            drop(lent);
-            self.memory.returned.notify_all();
-        }
+        self.memory.lent.give_back(self.first, self.pages);
     }
 }
 

@@ -8,6 +8,7 @@
 mod arena;
 mod disk;
 mod errno;
+mod lent;
 mod mapping;
 mod reclaim;
 mod request;

@@ -1,6 +1,19 @@
-//! The standard library's locks; in the models (`cargo xtask loom`), loom's.
+//! The standard library's locks and atomics; in the models (`cargo xtask loom`), loom's.
 
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+pub(crate) use loom::sync::{
+    Arc, Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
 #[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+pub(crate) use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+/// Stands between sequentially consistent accesses to different places whose order matters. Loom
+/// knows such an order of fences only.
+pub(crate) fn order_in_models() {
+    #[cfg(all(test, loom))]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
