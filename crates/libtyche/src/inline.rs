@@ -1,11 +1,11 @@
 //! Inline mode: the caller's thread drives the session.
 //!
-//! The session is behind a lock that is only tried, never waited for: a second thread gets an error
-//! at once. Threads that share a volume need queue mode.
+//! One thread at a time drives it; a second thread gets an error at once instead of waiting.
+//! Threads that share a volume need queue mode.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tyche_block::{Arena, Completion, Geometry, Request};
@@ -14,13 +14,14 @@ use tyche_proto::{Association, Seat};
 
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Why};
+use crate::exclusive::{Exclusive, Taken};
 
 pub(crate) struct Inline {
-    state: Mutex<State>,
+    state: Exclusive<State>,
     /// Requests taken whose completions have not been returned. Changes only while `state` is
-    /// locked, hence by loads and stores, which cost less than one instruction for both.
+    /// taken, hence by loads and stores, which cost less than one instruction for both.
     in_flight: AtomicUsize,
-    /// A copy of the session's geometry, readable while another thread holds `state`.
+    /// A copy of the session's geometry, readable while another thread has `state`.
     geometry: Mutex<Geometry>,
     arena: Arena,
     association: Arc<Association>,
@@ -58,7 +59,7 @@ impl Inline {
         let (arena, association) = (host.arena().clone(), Arc::clone(host.association()));
         let ready = VecDeque::with_capacity(REQUESTS_MAX);
         let found = Vec::with_capacity(REQUESTS_MAX);
-        let state = Mutex::new(State { host, ready, found });
+        let state = Exclusive::new(State { host, ready, found });
         Ok(Self { state, in_flight: AtomicUsize::new(0), geometry, arena, association })
     }
 
@@ -67,12 +68,8 @@ impl Inline {
         self.association.seat(queue)
     }
 
-    fn state(&self) -> Result<MutexGuard<'_, State>, Why> {
-        match self.state.try_lock() {
-            Ok(state) => Ok(state),
-            Err(TryLockError::WouldBlock) => Err(Why::Busy),
-            Err(TryLockError::Poisoned(_)) => panic!("the session's invariants are broken"),
-        }
+    fn state(&self) -> Result<Taken<'_, State>, Why> {
+        self.state.take().ok_or(Why::Busy)
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -148,7 +145,6 @@ impl Inline {
     }
 
     pub(crate) fn close(self, timeout: Duration) {
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        state.host.disconnect(timeout);
+        self.state.into_inner().host.disconnect(timeout);
     }
 }

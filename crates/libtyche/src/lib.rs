@@ -39,6 +39,8 @@
 #![deny(unsafe_code)]
 
 mod error;
+#[allow(unsafe_code, reason = "who uses the value is only known at run time")]
+mod exclusive;
 #[allow(unsafe_code, reason = "the border to C: raw pointers in, raw pointers out")]
 mod ffi;
 mod inline;
