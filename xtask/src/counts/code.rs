@@ -82,21 +82,52 @@ impl Code {
         Ok(places)
     }
 
+    /// How often locks were taken, by the counts of atomic instructions.
+    pub(super) fn locks(&self, atomics: &BTreeMap<u64, u64>) -> Result<BTreeMap<u64, u64>> {
+        let mut locks = BTreeMap::new();
+        for (&address, &count) in atomics {
+            if self.functions(address)?.iter().any(|(name, place)| is_lock(name, place)) {
+                locks.insert(address, count);
+            }
+        }
+        Ok(locks)
+    }
+
     /// The innermost function of ours at an address, else the innermost of all.
     fn function(&self, address: u64) -> Result<String> {
-        let below = self.files.iter().filter(|(start, _)| *start <= address);
-        let Some((start, path)) = below.max() else { return Ok(format!("{address:#x}")) };
+        let functions = self.functions(address)?;
+        let ours = functions.iter().find(|(_, place)| place.contains("/crates/"));
+        let Some((name, place)) = ours.or(functions.first()) else {
+            return Ok(format!("{address:#x}"));
+        };
+        let file = self.file(address).map_or(place.as_str(), |(_, path)| path);
+        let place = place.rsplit_once("/crates/").map_or(file, |(_, place)| place);
+        let place = place.split(':').next().unwrap_or(place);
+        Ok(format!("{name} ({place})"))
+    }
+
+    /// The functions that an address is in, the innermost first, each with its place in the source.
+    fn functions(&self, address: u64) -> Result<Vec<(String, String)>> {
+        let Some((start, path)) = self.file(address) else { return Ok(Vec::new()) };
         let mut addr2line = Command::new("addr2line");
         addr2line.args(["-fiC", "-e", path, &format!("{:#x}", address - start)]);
         let listed = output(&mut addr2line)?;
-        let mut functions = listed.lines().step_by(2).zip(listed.lines().skip(1).step_by(2));
-        let first = functions.clone().next();
-        let ours = functions.find(|(_, place)| place.contains("/crates/"));
-        let (function, place) = ours.or(first).unwrap_or(("?", "?"));
-        let place = place.rsplit_once("/crates/").map_or(path.as_str(), |(_, place)| place);
-        let place = place.split(':').next().unwrap_or(place);
-        Ok(format!("{function} ({place})"))
+        let lines = listed.lines().map(str::to_owned);
+        Ok(lines.clone().step_by(2).zip(lines.skip(1).step_by(2)).collect())
     }
+
+    /// The program or library at an address.
+    fn file(&self, address: u64) -> Option<&(u64, String)> {
+        self.files.iter().filter(|(start, _)| *start <= address).max()
+    }
+}
+
+/// Whether a function takes a lock: of the standard library, or of C's.
+fn is_lock(name: &str, place: &str) -> bool {
+    let of_std = place.contains("/sync/mutex/") || place.contains("/sync/rwlock/");
+    let takes = ["lock", "try_lock", "read", "try_read", "write", "try_write"];
+    (of_std && takes.iter().any(|it| name.rsplit("::").next() == Some(it)))
+        || name.contains("pthread_mutex_lock")
 }
 
 /// Whether an instruction of x86 reads, modifies and writes memory in one step.
@@ -123,5 +154,14 @@ mod tests {
         );
         assert_eq!((code.opened, code.closed), (0x1010, 0x1020));
         assert_eq!(code.atomics, HashSet::from([0x1020, 0x1024]));
+    }
+
+    #[test]
+    fn a_lock_is_known_by_its_function_and_its_source() {
+        let mutex = "/rustc/1/library/std/src/sys/sync/mutex/futex.rs:28";
+        assert!(is_lock("lock", mutex) && is_lock("std::sys::sync::Mutex::try_lock", mutex));
+        assert!(!is_lock("unlock", mutex), "a lock counts once");
+        assert!(!is_lock("lock", "/src/crates/block/src/lent.rs:100"));
+        assert!(is_lock("___pthread_mutex_lock", "/usr/lib/libc.so.6"));
     }
 }
