@@ -1,9 +1,10 @@
 //! The disk that attachments see: a queue of requests for each loop of the session.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::atomic::AtomicCell;
 use tyche_block::{Arena, Completion, Disk, Errno, Extent, Geometry, Request, Sink};
 use tyche_wake::Doorbell;
 
@@ -33,7 +34,7 @@ pub struct Volume {
 impl Volume {
     /// A disk with a queue for each of `arenas`, of which there is one at least.
     pub(crate) fn new(arenas: impl IntoIterator<Item = Arena>) -> std::io::Result<Self> {
-        let geometry = Arc::new(Mutex::new(Geometry::UNKNOWN));
+        let geometry = Arc::new(AtomicCell::new(Geometry::UNKNOWN));
         let queues = arenas.into_iter().map(|arena| {
             let geometry = Arc::clone(&geometry);
             Ok(Arc::new(VolumeQueue {
@@ -78,15 +79,16 @@ pub(crate) struct VolumeQueue {
     requests: ArrayQueue<Submission>,
     pub(crate) doorbell: Doorbell,
     arena: Arena,
-    /// The geometry of the whole volume.
-    geometry: Arc<Mutex<Geometry>>,
+    /// The geometry of the whole volume. Attachments read it for each request: reading writes
+    /// nothing that queues share.
+    geometry: Arc<AtomicCell<Geometry>>,
     /// Whether the loop has ended and takes no more requests.
     closed: AtomicBool,
 }
 
 impl VolumeQueue {
     pub(crate) fn set_geometry(&self, geometry: Geometry) {
-        *self.geometry.lock().unwrap_or_else(PoisonError::into_inner) = geometry;
+        self.geometry.store(geometry);
     }
 
     pub(crate) fn take(&self) -> Option<Submission> {
@@ -112,7 +114,7 @@ impl VolumeQueue {
 
 impl Disk for VolumeQueue {
     fn geometry(&self) -> Geometry {
-        *self.geometry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.geometry.load()
     }
 
     fn arena(&self) -> &Arena {

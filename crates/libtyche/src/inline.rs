@@ -4,10 +4,11 @@
 //! Threads that share a volume need queue mode.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::atomic::AtomicCell;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_engine::{HostOptions, HostReport, InlineHost, Notice};
 use tyche_proto::{Association, Seat};
@@ -22,7 +23,7 @@ pub(crate) struct Inline {
     /// taken, hence by loads and stores, which cost less than one instruction for both.
     in_flight: AtomicUsize,
     /// A copy of the session's geometry, readable while another thread has `state`.
-    geometry: Mutex<Geometry>,
+    geometry: AtomicCell<Geometry>,
     arena: Arena,
     association: Arc<Association>,
 }
@@ -55,7 +56,7 @@ impl Inline {
     }
 
     fn new(mut host: InlineHost, timeout: Duration) -> Result<Self, OpenError> {
-        let geometry = Mutex::new(host.connect(timeout)?);
+        let geometry = AtomicCell::new(host.connect(timeout)?);
         let (arena, association) = (host.arena().clone(), Arc::clone(host.association()));
         let ready = VecDeque::with_capacity(REQUESTS_MAX);
         let found = Vec::with_capacity(REQUESTS_MAX);
@@ -73,7 +74,7 @@ impl Inline {
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
-        *self.geometry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.geometry.load()
     }
 
     pub(crate) fn arena(&self) -> &Arena {
@@ -126,10 +127,7 @@ impl Inline {
         }
         while let Some(notice) = host.poll_notice() {
             match notice {
-                Notice::Connected(_) | Notice::Resized(_) => {
-                    let mut geometry = self.geometry.lock().unwrap_or_else(PoisonError::into_inner);
-                    *geometry = host.geometry();
-                }
+                Notice::Connected(_) | Notice::Resized(_) => self.geometry.store(host.geometry()),
                 Notice::Former(_) => {}
                 notice => tracing::info!(?notice, "session"),
             }
