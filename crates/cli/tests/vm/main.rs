@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod attachment;
+mod counts;
 mod device;
 mod filesystems;
 mod interfaces;
