@@ -1,6 +1,6 @@
 //! Context switches of a device's requests: none while threads spin, because the thread of a queue
-//! serves the queue of the device and that of the session. `cargo xtask counts` has the rest of what
-//! threads share.
+//! serves the queue of the device and that of the session. `cargo xtask counts` has the rest of
+//! what threads share.
 
 use crate::attachment::{Attachment, Kernel};
 use crate::rig::{MIB, Rig, Session, Shape};
