@@ -3,7 +3,7 @@
 use std::fmt;
 
 pub(crate) use tyche_console::error::{Code, Context, Error, ErrorReport, Result, finish};
-use tyche_link::{packet, tcp};
+use tyche_link::{ip, packet};
 use tyche_session::{InvalidOption, LinkError};
 use tyche_store::file;
 
@@ -34,15 +34,15 @@ impl Coded for packet::OpenError {
     }
 }
 
-impl Coded for tcp::OpenError {
+impl Coded for ip::OpenError {
     fn code(&self) -> Code {
         match self {
-            tcp::OpenError::Listen { source, .. } => match source.kind() {
+            ip::OpenError::Listen { source, .. } => match source.kind() {
                 std::io::ErrorKind::PermissionDenied => Code::Permission,
                 _ => Code::Link,
             },
-            tcp::OpenError::Connect { .. } | tcp::OpenError::NoAddress => Code::Unreachable,
-            tcp::OpenError::System { .. } => Code::Other,
+            ip::OpenError::Connect { .. } | ip::OpenError::NoAddress => Code::Unreachable,
+            ip::OpenError::System { .. } => Code::Other,
         }
     }
 }
@@ -51,7 +51,7 @@ impl Coded for LinkError {
     fn code(&self) -> Code {
         match self {
             Self::Packet(error) => error.code(),
-            Self::Tcp(error) => error.code(),
+            Self::Ip(error) => error.code(),
             Self::Name(_) => Code::Usage,
             Self::Address(..) => Code::Unreachable,
             Self::Placement(error) => error.code(),

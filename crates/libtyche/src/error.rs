@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 use tyche_block::{Errno, Request};
 use tyche_engine::{ConnectError, Notice};
-use tyche_link::{packet, tcp};
+use tyche_link::{ip, packet};
 use tyche_proto::wire::Reason;
 use tyche_session::LinkError;
 
@@ -73,10 +73,10 @@ fn link_errno(error: &LinkError) -> Errno {
         LinkError::Packet(packet::OpenError::NotPermitted) => libc::EPERM,
         LinkError::Packet(packet::OpenError::NoSuchInterface { .. }) => libc::ENODEV,
         LinkError::Packet(_) => libc::ENETDOWN,
-        LinkError::Tcp(tcp::OpenError::Connect { source, .. }) | LinkError::System(source) => {
+        LinkError::Ip(ip::OpenError::Connect { source, .. }) | LinkError::System(source) => {
             return Errno::from_io(source);
         }
-        LinkError::Tcp(_) | LinkError::Address(..) => libc::EHOSTUNREACH,
+        LinkError::Ip(_) | LinkError::Address(..) => libc::EHOSTUNREACH,
         LinkError::Name(_) | LinkError::NoInterface => libc::EINVAL,
         LinkError::Placement(_) => libc::EIO,
     })

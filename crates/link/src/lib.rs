@@ -8,6 +8,7 @@
 //! | link | what it is |
 //! |---|---|
 //! | [`packet`] | an AF_PACKET socket on a network interface |
+//! | [`udp`] | the same frames in datagrams, which travel in trains |
 //! | [`tcp`] | the same frames in TCP streams |
 //! | [`memory`] | two ends in one process |
 //! | [`fault`] | a wrapper that loses, repeats, reorders, corrupts and delays |
@@ -17,10 +18,13 @@
 mod batch;
 pub mod fault;
 pub mod handover;
+pub mod ip;
 pub mod memory;
 pub mod packet;
 pub mod pcap;
+mod sys;
 pub mod tcp;
+pub mod udp;
 mod wrapper;
 
 use std::io;
@@ -32,6 +36,9 @@ pub use batch::{COPIED_MAX, FRAMES_MAX, Refused, RxBatch, RxFrame, TxBatch, TxFr
 
 /// Bytes of Ethernet and Tyche header together: the head of frames, if nothing else is said.
 pub const HEAD: usize = 64;
+
+/// The EtherType of frames, if nothing else is said: the first that is for local use.
+pub const ETHERTYPE: u16 = 0x88B5;
 
 pub use wrapper::Wrapper;
 

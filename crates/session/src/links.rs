@@ -4,14 +4,16 @@ use std::io;
 
 use thiserror::Error;
 use tyche_link::Link;
+use tyche_link::ip::{self, Misspelt, Place, Transport};
 use tyche_link::packet::{
     self, InterfaceInfo, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
 };
-use tyche_link::tcp::{self, Misspelt, Place, TcpClient, TcpOptions, TcpServer};
+use tyche_link::tcp::{TcpClient, TcpOptions, TcpServer};
+use tyche_link::udp::{UdpClient, UdpOptions, UdpServer};
 use tyche_numa::Placement;
 use tyche_proto::wire::Mac;
 
-/// The end of a session that a link is at: over TCP, the target listens and the host connects.
+/// The end of a session that a link is at: over IP, the target listens and the host connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The end that connects.
@@ -26,13 +28,13 @@ pub enum LinkError {
     /// An interface can't be used.
     #[error(transparent)]
     Packet(#[from] packet::OpenError),
-    /// The target can't be reached over TCP, or the address can't be listened at.
+    /// The target can't be reached over IP, or the address can't be listened at.
     #[error(transparent)]
-    Tcp(#[from] tcp::OpenError),
-    /// The name is neither that of an interface nor `tcp:HOST:PORT`.
+    Ip(#[from] ip::OpenError),
+    /// The name is neither that of an interface nor of a [`Place`].
     #[error(transparent)]
     Name(#[from] Misspelt),
-    /// The host of `tcp:HOST:PORT` has no address.
+    /// The host of a [`Place`] has no address.
     #[error("find the address of {0}: {1}")]
     Address(String, io::Error),
     /// The kernel refuses to place the link's memory.
@@ -106,7 +108,7 @@ impl LinkOptions<'_> {
         Ok(Opened { links, warnings: warnings.collect() })
     }
 
-    /// Opens a link on an interface, or over TCP. The kernel's memory for it is placed on its NUMA
+    /// Opens a link on an interface, or over IP. The kernel's memory for it is placed on its NUMA
     /// node.
     fn open(&self, name: &str, end: End) -> Result<Box<dyn Link>, LinkError> {
         let home = self.placement.home(name)?;
@@ -116,7 +118,7 @@ impl LinkOptions<'_> {
         let _near = home.near()?;
         // A target may use port 0: the kernel chooses a port, and the target reports it.
         if let Some(place) = Place::parse(name, u16::from(end == End::Host))? {
-            return open_tcp(&place, end);
+            return open_ip(&place, end);
         }
         let mut options = PacketOptions::new(name);
         options.ethertype = self.ethertype;
@@ -129,13 +131,15 @@ impl LinkOptions<'_> {
     }
 }
 
-fn open_tcp(place: &Place, end: End) -> Result<Box<dyn Link>, LinkError> {
+fn open_ip(place: &Place, end: End) -> Result<Box<dyn Link>, LinkError> {
     let found = place.resolve();
     let addresses = found.map_err(|error| LinkError::Address(place.host().to_owned(), error))?;
-    let options = TcpOptions::default();
-    Ok(match end {
-        End::Host => Box::new(TcpClient::connect(&addresses, &options)?),
-        End::Target => Box::new(TcpServer::listen(&addresses, &options)?),
+    let (tcp, udp) = (TcpOptions::default(), UdpOptions::default());
+    Ok(match (place.transport(), end) {
+        (Transport::Tcp, End::Host) => Box::new(TcpClient::connect(&addresses, &tcp)?),
+        (Transport::Tcp, End::Target) => Box::new(TcpServer::listen(&addresses, &tcp)?),
+        (Transport::Udp, End::Host) => Box::new(UdpClient::connect(place, &addresses, &udp)?),
+        (Transport::Udp, End::Target) => Box::new(UdpServer::listen(&addresses, &udp)?),
     })
 }
 
@@ -160,7 +164,7 @@ fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
         // A VLAN has the address of its parent interface, and a segment of its own.
         let mut same = links[..index].iter().filter(|it| it.mac() == link.mac());
         let first = same.find(|it| vlan(it.name()) == vlan(link.name())).map(|it| it.name());
-        // All TCP links have the same address; their streams tell them apart.
+        // Links over IP have no addresses of Ethernet: all have the same.
         let Some(first) = first.filter(|name| !Place::is_named_by(name)) else { continue };
         let (second, mac) = (link.name(), Mac(link.mac()));
         warnings.push(format!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_engine::{HostLink, HostOptions};
-use tyche_link::tcp::Place;
+use tyche_link::ip::Place;
 use tyche_numa::Placement;
 use tyche_proto::wire::{Mac, Name, Reason, Rejection};
 use tyche_proto::{ChannelChoice, ExportId, Failure, Problem, TargetId};

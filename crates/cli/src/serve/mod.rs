@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::Link;
-use tyche_link::tcp::Place;
+use tyche_link::ip::Place;
 use tyche_numa::Placement;
 use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::{mem, ptr};
 
 use super::relations::relations;
-use super::socket::check;
 use crate::Mac;
+use crate::sys::check;
 
 /// The present properties of an Ethernet interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

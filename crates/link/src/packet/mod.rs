@@ -48,7 +48,7 @@ use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
 use tyche_numa::Node;
 
-use crate::{HEAD, Interface, Link, Receiver, RxBatch, Share, TxBatch};
+use crate::{ETHERTYPE, HEAD, Interface, Link, Receiver, RxBatch, Share, TxBatch};
 
 /// The greatest age of a link's data about its interface. A query costs a system call or two.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(100);
@@ -84,7 +84,7 @@ impl PacketOptions {
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
-            ethertype: 0x88B5,
+            ethertype: ETHERTYPE,
             head_len: HEAD,
             send_buffer: 16 << 20,
             qdisc_bypass: true,

@@ -8,6 +8,7 @@ use super::filter::Filter;
 use super::messages::Messages;
 use super::ring::{Ring, Shape};
 use crate::batch::TxBatch;
+use crate::sys::{self, check};
 
 /// The EtherType for a socket that only sends.
 pub(super) const SENDS_ONLY: u16 = 0;
@@ -51,13 +52,7 @@ impl Socket {
     }
 
     fn set<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
-        let len = size_of_val(value) as libc::socklen_t;
-        // SAFETY: the value is `len` bytes long and outlives the call, as does the memory it points
-        // to.
-        check(unsafe {
-            libc::setsockopt(self.raw(), level, name, ptr::from_ref(value).cast(), len)
-        })?;
-        Ok(())
+        sys::set_option(self.as_fd(), level, name, value)
     }
 
     /// Attaches a receive ring of this shape.
@@ -72,7 +67,7 @@ impl Socket {
     /// The socket's send buffer, in bytes.
     pub(super) fn send_buffer(&self) -> io::Result<usize> {
         let mut value: i32 = 0;
-        self.read(libc::SOL_SOCKET, libc::SO_SNDBUF, &mut value)?;
+        sys::option(self.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &mut value)?;
         // The kernel reports twice the value set, to account for its own overhead.
         Ok(usize::try_from(value).unwrap_or(0) / 2)
     }
@@ -80,7 +75,7 @@ impl Socket {
     /// Frames dropped because the ring was full, since the last call.
     pub(super) fn drops(&self) -> io::Result<u32> {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        self.read(libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics)?;
+        sys::option(self.as_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics)?;
         Ok(statistics.tp_drops)
     }
 
@@ -88,19 +83,8 @@ impl Socket {
     /// one.
     pub(super) fn take_error(&self) -> io::Result<bool> {
         let mut pending: i32 = 0;
-        self.read(libc::SOL_SOCKET, libc::SO_ERROR, &mut pending)?;
+        sys::option(self.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR, &mut pending)?;
         Ok(pending != 0)
-    }
-
-    /// `T` must be made of integers only: the kernel may write any bytes to it.
-    fn read<T: Copy>(&self, level: i32, name: i32, value: &mut T) -> io::Result<()> {
-        let mut len = size_of_val(value) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, the size of the value; the callers pass
-        // plain integers.
-        check(unsafe {
-            libc::getsockopt(self.raw(), level, name, ptr::from_mut(value).cast(), &raw mut len)
-        })?;
-        Ok(())
     }
 
     /// Sends the batch's frames. Returns how many were taken.
@@ -122,9 +106,4 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-/// The result of a system call that returns -1 on failure.
-pub(super) fn check(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

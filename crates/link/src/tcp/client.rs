@@ -9,8 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{Broken, Connection};
 use super::readiness::Readiness;
-use super::{CLIENT, FRAME_LEN_MAX, OpenError, SERVER, TcpOptions, TcpStats};
+use super::{CLIENT, FRAME_LEN_MAX, SERVER, TcpOptions, TcpStats};
 use super::{capacity, sendable, socket};
+use crate::ip::{OpenError, Transport};
 use crate::{Interface, Link, RxBatch, TxBatch};
 
 /// The longest wait for one attempt to connect.
@@ -70,7 +71,10 @@ impl TcpClient {
                         .map_err(|source| OpenError::System { call: "epoll_ctl", source })?;
                     return Ok(link);
                 }
-                Err(source) => failed = OpenError::Connect { address: *address, source },
+                Err(source) => {
+                    failed =
+                        OpenError::Connect { transport: Transport::Tcp, address: *address, source }
+                }
             }
         }
         Err(failed)

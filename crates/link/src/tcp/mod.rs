@@ -30,10 +30,8 @@
 
 mod client;
 mod connection;
-mod error;
 mod input;
 mod output;
-mod place;
 mod readiness;
 mod server;
 mod socket;
@@ -42,8 +40,6 @@ use std::io;
 use std::time::Duration;
 
 pub use client::TcpClient;
-pub use error::OpenError;
-pub use place::{Misspelt, Place};
 pub use server::TcpServer;
 
 use crate::{HEAD, Mac, TxBatch};

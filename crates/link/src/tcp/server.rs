@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::connection::{Broken, Connection};
 use super::readiness::{BACKLOG, Readiness};
-use super::{CONNECTION, FRAME_LEN_MAX, OpenError, SERVER, SILENCE_MAX, TcpOptions, TcpStats};
+use super::{CONNECTION, FRAME_LEN_MAX, SERVER, SILENCE_MAX, TcpOptions, TcpStats};
 use super::{capacity, sendable, socket};
+use crate::ip::{OpenError, Transport};
 use crate::{FRAMES_MAX, Interface, Link, Mac, RxBatch, TxBatch};
 
 /// The most connections accepted in one call: the others get their turn, too.
@@ -74,7 +75,10 @@ impl TcpServer {
                         stats: TcpStats::default(),
                     });
                 }
-                Err(source) => failed = OpenError::Listen { address: *address, source },
+                Err(source) => {
+                    failed =
+                        OpenError::Listen { transport: Transport::Tcp, address: *address, source }
+                }
             }
         }
         Err(failed)

@@ -3,11 +3,15 @@
 use std::net::SocketAddr;
 use std::{error, fmt, io};
 
+use super::Transport;
+
 /// Reasons why a link does not open.
 #[derive(Debug)]
 pub enum OpenError {
     /// The target's end cannot listen.
     Listen {
+        /// The transport.
+        transport: Transport,
         /// The address to listen at.
         address: SocketAddr,
         /// The system's error.
@@ -15,6 +19,8 @@ pub enum OpenError {
     },
     /// The host's end cannot connect.
     Connect {
+        /// The transport.
+        transport: Transport,
         /// The address to connect to.
         address: SocketAddr,
         /// The system's error.
@@ -34,8 +40,8 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen { address, source } => {
-                write!(f, "cannot listen at tcp:{address}: ")?;
+            Self::Listen { transport, address, source } => {
+                write!(f, "cannot listen at {}{address}: ", transport.prefix())?;
                 match source.kind() {
                     io::ErrorKind::AddrInUse => {
                         f.write_str("another process does; choose another port")
@@ -52,15 +58,19 @@ impl fmt::Display for OpenError {
                     _ => write!(f, "{source}"),
                 }
             }
-            Self::Connect { address, source } => {
-                write!(f, "cannot connect to tcp:{address}: ")?;
+            Self::Connect { transport, address, source } => {
+                let prefix = transport.prefix();
+                write!(f, "cannot connect to {prefix}{address}: ")?;
                 match source.kind() {
                     io::ErrorKind::ConnectionRefused => write!(
                         f,
-                        "nobody listens there; `tyche serve --link tcp:ADDRESS:{}` on that \
+                        "nobody listens there; `tyche serve --link {prefix}ADDRESS:{}` on that \
                          machine does",
                         address.port()
                     ),
+                    io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+                        f.write_str("there is no route to it; check the address and the routes")
+                    }
                     io::ErrorKind::TimedOut => {
                         f.write_str("no answer in time; check the address, routes and firewalls")
                     }
@@ -91,11 +101,12 @@ mod tests {
     #[test]
     fn messages_name_the_remedy() {
         let address = "192.0.2.1:7000".parse().unwrap();
+        let transport = Transport::Tcp;
         let source = io::Error::from(io::ErrorKind::ConnectionRefused);
-        let message = OpenError::Connect { address, source }.to_string();
+        let message = OpenError::Connect { transport, address, source }.to_string();
         assert!(message.contains("tyche serve --link tcp:ADDRESS:7000"), "{message}");
         let source = io::Error::from(io::ErrorKind::AddrInUse);
-        let message = OpenError::Listen { address, source }.to_string();
+        let message = OpenError::Listen { transport, address, source }.to_string();
         assert!(message.contains("tcp:192.0.2.1:7000: another process"), "{message}");
     }
 }

@@ -1,0 +1,153 @@
+//! `tcp:HOST:PORT` and `udp:HOST:PORT`: the names of links over IP, used in place of an interface.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// The port of a place that names none.
+pub const DEFAULT_PORT: u16 = 8650;
+
+/// What carries the frames of a link over IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A stream for each peer: [`tcp`](crate::tcp).
+    Tcp,
+    /// Datagrams: [`udp`](crate::udp).
+    Udp,
+}
+
+impl Transport {
+    /// What names begin with.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp:",
+            Self::Udp => "udp:",
+        }
+    }
+
+    /// The transport that the name of a link begins with, and the rest of the name.
+    fn of(link: &str) -> Option<(Self, &str)> {
+        [Self::Tcp, Self::Udp]
+            .into_iter()
+            .find_map(|it| Some((it, link.strip_prefix(it.prefix())?)))
+    }
+}
+
+/// The place where a target listens: a name or address, and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    transport: Transport,
+    host: String,
+    port: u16,
+}
+
+/// A name with the prefix that is not valid otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misspelt {
+    name: String,
+    transport: Transport,
+    what: &'static str,
+}
+
+impl Place {
+    /// Whether the name is that of a link without Ethernet.
+    pub fn is_named_by(link: &str) -> bool {
+        Transport::of(link).is_some()
+    }
+
+    /// Parses the name of a link; `None`: the name is an interface's. `port_min` is 0 where the
+    /// kernel may choose the port, to listen at, and 1 elsewhere. Without a port it is
+    /// [`DEFAULT_PORT`].
+    ///
+    /// # Errors
+    /// If it is misspelt.
+    pub fn parse(link: &str, port_min: u16) -> Result<Option<Self>, Misspelt> {
+        let Some((transport, place)) = Transport::of(link) else { return Ok(None) };
+        let misspelt = |what| Misspelt { name: link.to_owned(), transport, what };
+        let (host, port) = match place.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').ok_or_else(|| misspelt("a bracket is open"))?,
+            None => place.split_at(place.find(':').unwrap_or(place.len())),
+        };
+        if host.is_empty() {
+            return Err(misspelt("there is no host"));
+        }
+        let port = match port.strip_prefix(':') {
+            None if port.is_empty() => DEFAULT_PORT,
+            Some(port) if port.contains(':') => {
+                return Err(misspelt("an IPv6 address needs brackets"));
+            }
+            port => port
+                .and_then(|port| port.parse().ok())
+                .filter(|port| *port >= port_min)
+                .ok_or_else(|| misspelt("the port is no number from 1 to 65535"))?,
+        };
+        Ok(Some(Self { transport, host: host.to_owned(), port }))
+    }
+
+    /// What carries the frames.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// The name or address without its port.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The addresses of the place, in the order in which to try them. May query a name server.
+    ///
+    /// # Errors
+    /// If the name has none, or the query fails.
+    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
+    }
+}
+
+impl fmt::Display for Misspelt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, transport, what } = self;
+        let prefix = transport.prefix();
+        write!(
+            f,
+            "`{name}`: {what}; write {prefix}HOST:PORT, such as {prefix}192.0.2.1:{DEFAULT_PORT} \
+             or {prefix}[2001:db8::1]:{DEFAULT_PORT}"
+        )
+    }
+}
+
+impl std::error::Error for Misspelt {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_ipv4_ipv6_or_names() {
+        let one = |place: &str| Place::parse(place, 1).unwrap().unwrap().resolve().unwrap()[0];
+        assert_eq!(one("tcp:127.0.0.1:8650").to_string(), "127.0.0.1:8650");
+        assert_eq!(one("udp:[::1]:7").to_string(), "[::1]:7");
+        assert_eq!(one("udp:[::1]").to_string(), "[::1]:8650");
+        assert_eq!(one("udp:127.0.0.1").to_string(), "127.0.0.1:8650");
+        assert_eq!(one("tcp:localhost:1").port(), 1);
+        assert_eq!(Place::parse("tcp:[::]:0", 0).unwrap().unwrap().port, 0);
+        let place = Place::parse("udp:a:1", 1).unwrap().unwrap();
+        assert_eq!((place.transport(), place.host()), (Transport::Udp, "a"));
+    }
+
+    #[test]
+    fn interfaces_are_no_places() {
+        assert_eq!(Place::parse("eth0", 1), Ok(None));
+        assert!(!Place::is_named_by("eth0") && Place::is_named_by("tcp:a:1"));
+    }
+
+    #[test]
+    fn misspelt_places_are_shown_how_to_write_them() {
+        let places =
+            ["", ":1", "[]:1", "[::1", "[::1]8", "::1:8650", "a:b", "a:0", "a:65536", "a:", "a:-1"];
+        for place in places {
+            let error = Place::parse(&format!("udp:{place}"), 1).unwrap_err().to_string();
+            assert!(error.contains("udp:HOST:PORT"), "{error}");
+            assert!(error.starts_with(&format!("`udp:{place}`: ")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The same frames in UDP datagrams, for networks with routers, and for those who have no
+//! privilege.
+//!
+//! Each frame is a datagram (PROTOCOL.md, *Frames over UDP*). Kernel and network cards cut and join
+//! datagrams of one length, so frames travel through the stack as *trains*: one call sends many
+//! frames (`UDP_SEGMENT`), and one call receives many (`UDP_GRO`). A [`UdpServer`] is a target's
+//! end and has many peers, a [`UdpClient`] is a host's end and has one.
+//!
+//! ```text
+//!  batch  --divide--> trains --sendmmsg--> [ kernel, card ] --recvmsg--> trains --> batch
+//!          frames of    data where                           frames where they lie
+//!          one length   they lie
+//! ```
+//!
+//! # Addresses
+//! Of the Ethernet header only the room is kept, for the frame's length; what follows the frame in
+//! its datagram is padding. The receiver fills in the addresses by the datagram's sender, so no
+//! peer can pass for another: a host's end has one peer, a target's end a table ([`peers`]).
+//!
+//! # Bounds
+//! A call receives a quarter of a megabyte at most. A target's end remembers [`PEERS_MAX`] peers
+//! with addresses of IPv6; one is forgotten after a silence of [`SILENCE_MAX`] if its place is
+//! needed. It remembers nothing for peers of IPv4.
+//!
+//! # Errors
+//! Routers and other machines report that a datagram was not delivered (ICMP). Such a report counts
+//! only while nothing else is heard of the peer: anybody may forge one. How long frames may be is
+//! found by the protocol's probes. They are never fragmented.
+
+mod client;
+mod incoming;
+mod outgoing;
+mod peers;
+mod server;
+mod socket;
+mod train;
+
+use std::time::Duration;
+
+pub use client::UdpClient;
+pub use server::UdpServer;
+
+use crate::{HEAD, Mac};
+
+/// The address of a link's own end, whichever it is.
+const OWN: Mac = [0x02, 0, 0, 0, 0, 1];
+/// The address of a host's only peer.
+const PEER: Mac = [0x02, 0, 0, 0, 0, 2];
+
+/// Bytes of the Ethernet header.
+const ETHERNET: usize = 14;
+/// Where it has the frame's length, big-endian: in place of the EtherType.
+const LENGTH_AT: usize = 12;
+
+/// The longest datagram, in bytes of payload, and so the longest frame: that of IPv4.
+pub const FRAME_LEN_MAX: usize = 65507;
+/// The longest train, in bytes of payload, is one datagram to the stack.
+const TRAIN_MAX: usize = FRAME_LEN_MAX;
+/// Room for a received train.
+const DATAGRAM_MAX: usize = 64 << 10;
+
+/// The most peers with addresses of IPv6 that a target's end remembers.
+pub const PEERS_MAX: usize = 1024;
+
+/// The silence after which a peer may be displaced when there is no other place for a new one. A
+/// live session sends something every few seconds.
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Options of a link's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// Socket buffers each way, in bytes. Without the capability `CAP_NET_ADMIN` the system's
+    /// limits apply (`net.core.rmem_max`, `net.core.wmem_max`).
+    pub socket_buffer: usize,
+}
+
+impl Default for UdpOptions {
+    fn default() -> Self {
+        Self { socket_buffer: 16 << 20 }
+    }
+}
+
+/// The number of frames of `frame_len` bytes that a socket's receive buffer holds. The kernel
+/// counts its own overhead, and reports twice the size that was asked for.
+fn capacity(receive_buffer: usize, frame_len: usize) -> usize {
+    receive_buffer / (2 * frame_len.max(HEAD))
+}
+
+/// Counters by name.
+fn counters(sent: &outgoing::Outgoing, received: &incoming::Incoming) -> Vec<(&'static str, u64)> {
+    let outgoing::Counters { trains, frames, padding, lost } = sent.counters;
+    let incoming::Malformed { short, long } = received.malformed;
+    vec![
+        ("udp_trains_sent", trains),
+        ("udp_train_frames_sent", frames),
+        ("udp_padding_sent", padding),
+        ("udp_trains_received", received.trains),
+        ("udp_train_frames_received", received.frames),
+        ("udp_uncut", (!sent.segments()).into()),
+        ("udp_lost", lost),
+        ("malformed_short", short),
+        ("malformed_long", long),
+    ]
+}

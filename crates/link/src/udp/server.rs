@@ -1,0 +1,140 @@
+//! A target's end: one socket for all peers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use super::incoming::Incoming;
+use super::outgoing::{Outgoing, Routes};
+use super::peers::Peers;
+use super::{FRAME_LEN_MAX, OWN, UdpOptions, capacity, counters, socket};
+use crate::ip::{OpenError, Transport};
+use crate::packet::interfaces;
+use crate::{HEAD, Interface, Link, RxBatch, TxBatch};
+
+/// A link over UDP with many peers, for a target.
+pub struct UdpServer {
+    name: String,
+    address: SocketAddr,
+    socket: OwnedFd,
+    frame_len_max: usize,
+    receive_buffer: usize,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    peers: Peers,
+    /// Datagrams of senders for whom there was no room.
+    strangers: u64,
+}
+
+impl UdpServer {
+    /// Listens at the first possible of `addresses`; port 0 means any free one.
+    ///
+    /// # Errors
+    /// The reason why the last of them fails, with a remedy.
+    pub fn listen(addresses: &[SocketAddr], options: &UdpOptions) -> Result<Self, OpenError> {
+        let mut failed = OpenError::NoAddress;
+        for address in addresses {
+            match open(address, options) {
+                Ok((socket, address)) => return Self::with(socket, address),
+                Err(source) => {
+                    let (transport, address) = (Transport::Udp, *address);
+                    failed = OpenError::Listen { transport, address, source };
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    fn with(socket: OwnedFd, address: SocketAddr) -> Result<Self, OpenError> {
+        let receive_buffer = socket::receive_buffer(&socket)
+            .map_err(|source| OpenError::System { call: "getsockopt(SO_RCVBUF)", source })?;
+        let incoming =
+            Incoming::new().map_err(|source| OpenError::System { call: "eventfd", source })?;
+        Ok(Self {
+            name: format!("udp:{address}"),
+            address,
+            socket,
+            frame_len_max: frame_len_max(&address),
+            receive_buffer,
+            incoming,
+            outgoing: Outgoing::new(),
+            peers: Peers::default(),
+            strangers: 0,
+        })
+    }
+
+    /// The address that it listens at.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Link for UdpServer {
+    fn interface(&self) -> Interface<'_> {
+        Interface { name: &self.name, mac: OWN }
+    }
+
+    fn frame_len_max(&self) -> usize {
+        self.frame_len_max
+    }
+
+    fn receive_capacity(&self, frame_len: usize) -> usize {
+        capacity(self.receive_buffer, frame_len)
+    }
+
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        let Self { socket, incoming, peers, strangers, .. } = self;
+        let now = Instant::now();
+        let received = incoming.receive(socket.as_fd(), batch, OWN, |train| {
+            let mac = train.sender.and_then(|sender| peers.hear(sender, now));
+            *strangers += u64::from(mac.is_none());
+            mac
+        });
+        match received {
+            Err(error) if batch.is_empty() => Err(error),
+            _ => Ok(batch.len()),
+        }
+    }
+
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        let routes = Routes::Table { peers: &self.peers, as_ipv6: self.address.is_ipv6() };
+        self.outgoing.send(self.socket.as_fd(), batch, routes)
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.incoming.wait_fd(&self.socket)
+    }
+
+    fn overruns(&mut self) -> u64 {
+        socket::drops(&self.socket).map_or(0, u64::from)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut counters = counters(&self.outgoing, &self.incoming);
+        counters.push(("udp_strangers", self.strangers));
+        counters
+    }
+}
+
+impl std::fmt::Debug for UdpServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "UdpServer({})", self.name)
+    }
+}
+
+fn open(address: &SocketAddr, options: &UdpOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = socket::new(address, options.socket_buffer)?;
+    let address = socket::bind(&socket, address)?;
+    Ok((socket, address))
+}
+
+/// The longest frame that any interface takes on which peers of that address can be.
+fn frame_len_max(address: &SocketAddr) -> usize {
+    let is_ipv4 = address.is_ipv4();
+    let interfaces = interfaces().unwrap_or_default();
+    let outside = interfaces.iter().filter(|it| it.up && it.mac != [0; 6]).map(|it| it.mtu).max();
+    // The loopback interface has no address of its own, and frames of any length.
+    let mtu = outside.filter(|_| !address.ip().is_loopback()).unwrap_or(usize::from(u16::MAX));
+    socket::payload(mtu, is_ipv4).clamp(HEAD, FRAME_LEN_MAX)
+}
