@@ -307,7 +307,7 @@ fn a_link_over_tcp_is_named_by_its_place() {
     drop(target);
     let error = options.open().err().unwrap();
     assert_eq!(error.errno(), Errno(libc::ECONNREFUSED), "{error}");
-    options.links = vec!["tcp:nowhere".to_owned()];
+    options.links = vec!["tcp:::1:8650".to_owned()];
     let error = options.open().err().unwrap();
     assert!(matches!(error, OpenError::Link(LinkError::Name(_))), "{error}");
     assert!(error.to_string().contains("tcp:HOST:PORT"), "{error}");

@@ -52,7 +52,7 @@ fn places_that_cannot_work_are_named() {
     rig.cable.ip(Side::Target, &["link", "set", "lo", "up"]);
     let connect = |link| ["connect", "disk", "--link", link];
     refused(&rig, Side::Target, &connect(LINK), 6, &["127.0.0.1:8650", "tyche serve --link tcp:"]);
-    refused(&rig, Side::Target, &connect("tcp:127.0.0.1"), 2, &["no port", "tcp:HOST:PORT"]);
+    refused(&rig, Side::Target, &connect("tcp:127.0.0.1:0"), 2, &["no number", "tcp:HOST:PORT"]);
     refused(&rig, Side::Target, &connect("tcp:::1:8650"), 2, &["brackets"]);
     rig.file("disk.img", SIZE);
     let _target = serve(&rig);

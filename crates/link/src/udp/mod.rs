@@ -54,8 +54,9 @@ const LENGTH_AT: usize = 12;
 
 /// The longest datagram, in bytes of payload, and so the longest frame: that of IPv4.
 pub const FRAME_LEN_MAX: usize = 65507;
-/// The longest train, in bytes of payload, is one datagram to the stack.
-const TRAIN_MAX: usize = FRAME_LEN_MAX;
+/// The longest train, in bytes of payload: with all headers less than 64 KiB, the longest that an
+/// interface takes as one (`gso_max_size`). The kernel would cut a longer one itself.
+const TRAIN_MAX: usize = (64 << 10) - 128;
 /// Room for a received train.
 const DATAGRAM_MAX: usize = 64 << 10;
 
