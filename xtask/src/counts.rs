@@ -34,8 +34,9 @@ const NEEDS: &[packages::Need] = &[
 const TRACED: [&str; 2] = ["16", "1"];
 /// The same without valgrind: enough to see one switch in a thousand requests.
 const SPINNING: [&str; 2] = ["1", "2000"];
-/// Runs the rest of its arguments beside a veth pair, in a network namespace that ends with it.
-const IN_NAMESPACE: &str = "ip link add counts0 mtu 9000 type veth peer name counts1 mtu 9000 && \
+/// Runs the rest of its arguments beside a veth pair, in a network namespace that ends with it. A
+/// frame holds one page: the trace would be too slow for probes of longer ones.
+const IN_NAMESPACE: &str = "ip link add counts0 mtu 4196 type veth peer name counts1 mtu 4196 && \
     ip link set counts0 up && ip link set counts1 up && exec \"$@\"";
 /// Maximum growth that counts as noise, such as a frame sent again: less than one instruction for
 /// each request.

@@ -21,8 +21,8 @@ use crate::seconds::positive;
 /// with JSON, which has an empty list then.
 #[derive(Args, Debug)]
 pub struct DiscoverArgs {
-    /// Interface to ask on, or tcp:HOST:PORT of a target; may be repeated. By default all
-    /// interfaces that are up, except members of a bridge or bond.
+    /// Interface to ask on, or udp:HOST:PORT or tcp:HOST:PORT of a target; may be repeated. By
+    /// default all interfaces that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 

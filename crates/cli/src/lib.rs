@@ -72,7 +72,7 @@ Exit codes:
   2  the command line makes no sense
   3  no such export, interface or session
   4  a privilege is missing (CAP_NET_RAW, root)
-  5  the interface cannot be used (down, MTU too small), or the TCP port (taken)
+  5  the interface cannot be used (down, MTU too small), or the port (taken)
   6  the target does not answer
   7  the target refused (held by another host, denied)
   8  the configuration file is wrong, or a disk was replaced

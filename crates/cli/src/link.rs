@@ -35,7 +35,7 @@ struct Place {
     #[arg(add = complete::connected())]
     name: String,
 
-    /// The interface, or tcp:HOST:PORT, as `tyche list` shows it.
+    /// The interface, or udp:HOST:PORT or tcp:HOST:PORT, as `tyche list` shows it.
     #[arg(add = complete::interfaces())]
     link: String,
 }

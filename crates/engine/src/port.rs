@@ -193,7 +193,8 @@ impl Port {
         for index in 0..self.rx.len() {
             let RxFrame { head, payload } = self.rx.frame(index);
             let waited = if timed { self.rx.waited(index) } else { None };
-            take(Received { head, payload, waited: waited.unwrap_or_default() });
+            let (waited, is_congested) = (waited.unwrap_or_default(), self.rx.is_congested(index));
+            take(Received { head, payload, waited, is_congested });
         }
         self.rx.clear();
     }
@@ -230,6 +231,7 @@ impl Port {
                     let len = || front.len() + data.iter().map(|it| it.len()).sum::<usize>();
                     if !frame.probes || len() + tail.len() <= link.frame_len_max() {
                         batch.push(front, data.iter().copied(), tail);
+                        batch.limit_burst(frame.burst);
                     }
                 });
                 next = frames.compose(time());

@@ -23,6 +23,8 @@ pub struct Received<'a> {
     pub payload: &'a [u8],
     /// How long it waited in the kernel; zero if unknown.
     pub waited: Duration,
+    /// Whether the network has marked it as congested.
+    pub is_congested: bool,
 }
 
 /// A state machine that receives and sends frames, without a clock or a system call.
@@ -65,7 +67,7 @@ pub trait Frames<'d> {
 }
 
 /// How a composed frame is to be sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Composed {
     /// Whether it probes its length: it is sent in a system call of its own, and only if the
     /// interface takes frames of that length.
@@ -73,4 +75,14 @@ pub struct Composed {
     /// From now on only received frames with these bytes at that offset matter:
     /// [`Link::narrow`](tyche_link::Link::narrow).
     pub narrows: Option<(usize, [u8; 4])>,
+    /// The most bytes that may leave at once with it: [`TxBatch::limit_burst`].
+    ///
+    /// [`TxBatch::limit_burst`]: tyche_link::TxBatch::limit_burst
+    pub burst: u32,
+}
+
+impl Default for Composed {
+    fn default() -> Self {
+        Self { probes: false, narrows: None, burst: u32::MAX }
+    }
 }

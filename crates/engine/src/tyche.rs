@@ -83,12 +83,13 @@ where
             return None;
         }
         Some(match &out.content {
-            Content::Control(Control::Hello(_)) => Composed { probes: true, narrows: None },
+            Content::Control(Control::Hello(_)) => Composed { probes: true, ..Composed::default() },
             // Frames that arrive on the channel carry it.
             Content::Control(Control::Connect(connect)) => {
-                Composed { probes: false, narrows: Some((COOKIE_AT, connect.cookie.first_bytes())) }
+                let narrows = Some((COOKIE_AT, connect.cookie.first_bytes()));
+                Composed { narrows, ..Composed::default() }
             }
-            _ => Composed::default(),
+            _ => Composed { burst: out.burst, ..Composed::default() },
         })
     }
 

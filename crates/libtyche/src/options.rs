@@ -31,7 +31,7 @@ pub enum Mode {
 pub struct Options {
     /// Name of the export, as `tyche discover` lists it.
     pub export: String,
-    /// Interfaces that reach the target, or `tcp:HOST:PORT` where it listens: all are used
+    /// Interfaces that reach the target, or `udp:HOST:PORT` where it listens: all are used
     /// together. Empty: every interface that is up.
     pub links: Vec<String>,
     /// Channels for each pair of a local interface and one of the target's, 1 to 16; 1 by default.

@@ -142,8 +142,8 @@ pub trait Link: Send {
         let _ = (at, bytes);
     }
 
-    /// Restricts reception to a share of the interface's frames. False if this kind of link can't
-    /// do that: nothing has changed then.
+    /// Restricts reception to a share of the interface's frames, or of its peers where those have
+    /// sockets of their own. False if this kind of link can't do that: nothing has changed then.
     fn select(&mut self, share: Share) -> bool {
         let _ = share;
         false

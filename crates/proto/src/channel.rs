@@ -6,12 +6,13 @@
 
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use std::time::Duration;
 
 use tyche_wire::{
-    Ack, Body, ChannelId, Checksums, Content, Control, Cookie, Data, ENTRY_LEN, Entry, EntryList,
-    Flags, HEAD_LEN, Header, Kind, Mac, PacketNumber, Pdu, Position, Reject, Ring,
+    Body, ChannelId, Checksums, Content, Control, Cookie, Data, ENTRY_LEN, Entry, EntryList, Flags,
+    HEAD_LEN, Header, Kind, Mac, PacketNumber, Pdu, Position, Reject, Ring,
 };
 
 use crate::batching::{BatchPolicy, Batching};
@@ -132,6 +133,10 @@ pub(crate) struct Channel<R> {
     ack_at: Option<Instant>,
     /// Frames received since the last ack went out.
     unacked: u32,
+    /// Whether the network has marked one of the peer's frames as congested since then.
+    congested: bool,
+    /// The newest of our frames that the peer has acknowledged.
+    acked: PacketNumber,
     /// The window that we announce for each ring.
     receiver: u16,
     /// The peer is to be asked for a sign of life.
@@ -167,6 +172,8 @@ impl<R: Rules> Channel<R> {
             unasked: 0,
             ack_at: None,
             unacked: 0,
+            congested: false,
+            acked: PacketNumber(0),
             receiver: config.rx_rings[0].max(config.rx_rings[1]),
             asking: false,
             asked_at: None,
@@ -284,6 +291,12 @@ impl<R: Rules> Channel<R> {
         }
     }
 
+    /// Notes that the network has marked a frame of the peer as congested.
+    pub(crate) fn note_congestion(&mut self) {
+        self.congested = true;
+        self.stats.congested += 1;
+    }
+
     /// Takes acks and position of a frame that was [checked](Self::check). The caller must ignore
     /// the entries of a `Duplicate`.
     pub(crate) fn receive(
@@ -294,6 +307,10 @@ impl<R: Rules> Channel<R> {
         arrival: Arrival,
     ) {
         self.receive_acks(now, header);
+        if header.flags.contains(Flags::CONGESTED) {
+            // As a loss, though nothing was lost (RFC 3168, section 5).
+            self.congestion.lost(self.acked, self.packet);
+        }
         (self.heard_at, self.asked_at) = (now, None);
         self.is_heard = true;
         if header.packet >= self.newest {
@@ -336,6 +353,7 @@ impl<R: Rules> Channel<R> {
         for (ring, ack) in self.tx.iter_mut().zip(header.acks) {
             let acked = ring.acked(ack, now);
             frames += acked.frames;
+            self.acked = self.acked.max(acked.newest);
             if let Some(sample_ns) = acked.sample_ns {
                 self.rtt.sample(sample_ns);
             }
@@ -365,6 +383,7 @@ impl<R: Rules> Channel<R> {
                 stats.nacked += 1;
             });
             frames += acked.frames;
+            self.acked = self.acked.max(acked.newest);
         }
         self.progress(now, frames, before);
     }
@@ -458,6 +477,7 @@ impl<R: Rules> Channel<R> {
         let mut flags = Flags::NONE;
         flags.set(Flags::CHECKSUMMED, kind == Kind::Data && self.config.checksum);
         flags.set(Flags::DATA_RING, kind == Kind::Void && ring == Ring::Data);
+        flags.set(Flags::CONGESTED, std::mem::take(&mut self.congested));
         self.unasked += 1;
         if self.unasked * 2 >= self.congestion.window() || self.expiries > 0 {
             flags.set(Flags::ACK_REQUEST, true);
@@ -487,10 +507,22 @@ impl<R: Rules> Channel<R> {
         Header { packet, flags, ..self.header(now, kind) }
     }
 
+    /// Bytes that the path carries in a millisecond, going by a window for each round trip; two
+    /// frames at least. Longer bursts would hold up a slow path (as TCP sizes its segments: Linux,
+    /// `tcp_tso_autosize`).
+    fn burst(&self) -> u32 {
+        let frame_len = self.capacity.frame_len() as u64;
+        // Twice, because the window may be growing.
+        let window = 2 * u64::from(self.congestion.window()) * frame_len;
+        let rtt_us = (self.rtt.smoothed().as_nanos() as u64 / 1024).max(1);
+        let bytes = (window * 1024 / rtt_us).max(2 * frame_len);
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
     /// Fills `out` with a frame of the channel without data.
     pub(crate) fn address(&self, out: &mut Outgoing, header: Header, content: Content) {
         out.set(self.peer(), header, content);
-        out.channel = Some(self.id());
+        (out.channel, out.burst) = (Some(self.id()), self.burst());
     }
 
     /// Completes `out`, which has its entries, as a frame of the channel. `place`: see
@@ -502,89 +534,11 @@ impl<R: Rules> Channel<R> {
         place: impl Fn(&Data) -> (u32, u32),
     ) {
         (out.destination, out.channel, out.header) = (self.peer(), Some(self.id()), header);
+        out.burst = self.burst();
         if header.kind == Kind::Data {
             out.place_data(place);
         } else {
             out.parts.clear();
         }
-    }
-
-    /// Composes the next frame without entries: a nack, an ack, a keepalive or an echo; false if
-    /// there is none to send now.
-    pub(crate) fn poll_upkeep(&mut self, now: Instant, out: &mut Outgoing) -> bool {
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_due(self.nack_at) {
-            self.nack_at = Some(now + NACK_INTERVAL.max(self.rtt.smoothed()));
-            self.stats.nacks_sent += 1;
-            let nack =
-                Ack { newest: self.newest, bitmaps: [self.rx[0].bitmap(), self.rx[1].bitmap()] };
-            let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
-            self.address(out, header, Content::Control(Control::Ack(nack)));
-        } else if is_due(self.ack_at) {
-            self.stats.acks_sent += 1;
-            let header = self.unsequenced(now, Kind::Ack, Flags::NONE);
-            self.address(out, header, Content::Empty);
-        } else if std::mem::take(&mut self.asking) {
-            let header = self.unsequenced(now, Kind::Keepalive, Flags::ACK_REQUEST);
-            self.address(out, header, Content::Empty);
-        } else if self.sent_at.plus_ns(self.config.keep_alive_ns / 3) <= now {
-            let header = self.unsequenced(now, Kind::Keepalive, Flags::NONE);
-            self.address(out, header, Content::Empty);
-        } else if let Some((flags, content)) = self.echoes.next() {
-            let header = self.unsequenced(now, Kind::Echo, flags);
-            self.address(out, header, content);
-        } else {
-            return false;
-        }
-        true
-    }
-
-    /// Runs the timers that have expired.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
-        if self.heard_at.plus_ns(self.config.keep_alive_ns) <= now {
-            return Err(Dead::Silence);
-        }
-        let stall_ns = self.config.keep_alive_ns.max(STALL_NS_MIN);
-        if self.is_stalled(now, Duration::from_nanos(stall_ns)) {
-            return Err(Dead::Stall);
-        }
-        if !self.is_heard && self.asked_for(now) >= UNHEARD_INTERVAL {
-            (self.asking, self.asked_at) = (true, Some(now));
-        }
-        if self.retransmit_at.is_some_and(|at| at <= now) {
-            self.expiries += 1;
-            self.stats.timeouts += 1;
-            if self.expiries == 1 {
-                // The frames may be late, or their ack may be lost. The newest of each ring is sent
-                // again: its ack or a nack shows what is missing (RFC 8985, section 7: tail loss
-                // probe).
-                self.tx.iter_mut().for_each(TxRing::mark_newest_lost);
-            } else {
-                self.give_up_flight();
-            }
-            self.arm_retransmit(now);
-        }
-        Ok(())
-    }
-
-    /// Marks all frames in flight as lost, not only the oldest: lost frames that counted as in
-    /// flight would fill the window, and none could be sent again.
-    fn give_up_flight(&mut self) {
-        let lost: u32 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
-        if lost > Congestion::WINDOW_MIN || self.expiries == EXPIRIES_STALLED {
-            self.congestion.stalled();
-        }
-    }
-
-    /// When [`handle_timeout`](Self::handle_timeout) or [`poll_upkeep`](Self::poll_upkeep) has
-    /// something to do if nothing happens before.
-    pub(crate) fn poll_timeout(&self) -> Instant {
-        let keep_alive = self.config.keep_alive_ns;
-        let last = self.sent_at.plus_ns(keep_alive / 3).min(self.heard_at.plus_ns(keep_alive));
-        let unheard = self.asked_at.filter(|_| !self.is_heard).map(|at| at + UNHEARD_INTERVAL);
-        let asking = self.asking.then_some(Instant(0));
-        let batching = self.batching.poll_timeout();
-        let own = [self.nack_at, self.retransmit_at, batching, self.ack_at, unheard, asking];
-        own.into_iter().flatten().fold(last, Instant::min)
     }
 }

@@ -14,6 +14,9 @@ pub struct Outgoing {
     pub destination: Mac,
     /// Our index of the channel that the frame belongs to, if any.
     pub channel: Option<ChannelId>,
+    /// The most bytes that may leave at once with it, as one train, so that a slow path is not held
+    /// up for long.
+    pub burst: u32,
     /// The header, without lengths and checksums.
     pub header: Header,
     /// The payload, without the data section.
@@ -40,6 +43,7 @@ impl Outgoing {
         Self {
             destination: Mac([0; 6]),
             channel: None,
+            burst: u32::MAX,
             header: Header::new(Kind::Keepalive),
             content: Content::Empty,
             parts: ArrayVec::new(),
@@ -75,6 +79,7 @@ impl Outgoing {
     pub(crate) fn set(&mut self, to: Mac, header: Header, content: Content) {
         self.destination = to;
         self.channel = None;
+        self.burst = u32::MAX;
         self.header = header;
         self.content = content;
         self.parts.clear();

@@ -43,6 +43,8 @@ pub(crate) struct Acked {
     pub(crate) frames: u32,
     /// Round-trip time of the newest of them that was sent only once.
     pub(crate) sample_ns: Option<u64>,
+    /// The highest packet number among them.
+    pub(crate) newest: PacketNumber,
 }
 
 /// The sender's side of a ring.
@@ -172,7 +174,7 @@ impl TxRing {
     fn arrived(&mut self, position: Position, now: Instant, acked: &mut Acked) {
         let slot = self.slot_mut(position);
         let (state, fresh) = (slot.state, slot.sendings == 1);
-        let elapsed_ns = now.ns_since(slot.sent_at);
+        let (elapsed_ns, packet) = (now.ns_since(slot.sent_at), slot.packet);
         slot.state = State::Arrived;
         match state {
             State::Sent => self.in_flight -= 1,
@@ -180,6 +182,7 @@ impl TxRing {
             State::Arrived => return,
         }
         acked.frames += 1;
+        acked.newest = acked.newest.max(packet);
         if fresh {
             acked.sample_ns = Some(elapsed_ns);
         }

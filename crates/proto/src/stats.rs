@@ -17,6 +17,8 @@ pub struct ChannelStats {
     pub acks_sent: u64,
     /// Retransmission timers that expired.
     pub timeouts: u64,
+    /// Frames received that the network had marked as congested.
+    pub congested: u64,
 }
 
 impl std::ops::AddAssign for ChannelStats {
@@ -27,6 +29,7 @@ impl std::ops::AddAssign for ChannelStats {
         self.nacks_sent += other.nacks_sent;
         self.acks_sent += other.acks_sent;
         self.timeouts += other.timeouts;
+        self.congested += other.congested;
     }
 }
 

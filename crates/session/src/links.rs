@@ -20,6 +20,8 @@ pub enum End {
     Host,
     /// The end that listens.
     Target,
+    /// A further thread of that end, which listens at the same places.
+    TargetThread,
 }
 
 /// Reasons why a link does not open.
@@ -137,9 +139,12 @@ fn open_ip(place: &Place, end: End) -> Result<Box<dyn Link>, LinkError> {
     let (tcp, udp) = (TcpOptions::default(), UdpOptions::default());
     Ok(match (place.transport(), end) {
         (Transport::Tcp, End::Host) => Box::new(TcpClient::connect(&addresses, &tcp)?),
-        (Transport::Tcp, End::Target) => Box::new(TcpServer::listen(&addresses, &tcp)?),
+        (Transport::Tcp, _) => Box::new(TcpServer::listen(&addresses, &tcp)?),
         (Transport::Udp, End::Host) => Box::new(UdpClient::connect(place, &addresses, &udp)?),
         (Transport::Udp, End::Target) => Box::new(UdpServer::listen(&addresses, &udp)?),
+        (Transport::Udp, End::TargetThread) => {
+            Box::new(UdpServer::listen_beside(&addresses, &udp)?)
+        }
     })
 }
 

@@ -98,9 +98,10 @@ impl Kind {
 
     fn flags(self) -> Flags {
         match self {
-            Self::Command | Self::Keepalive => Flags::ACK_REQUEST,
-            Self::Data => Flags::CHECKSUMMED | Flags::ACK_REQUEST,
-            Self::Void => Flags::DATA_RING | Flags::ACK_REQUEST,
+            Self::Command | Self::Keepalive => Flags::ACK_REQUEST | Flags::CONGESTED,
+            Self::Data => Flags::CHECKSUMMED | Flags::ACK_REQUEST | Flags::CONGESTED,
+            Self::Void => Flags::DATA_RING | Flags::ACK_REQUEST | Flags::CONGESTED,
+            Self::Ack => Flags::CONGESTED,
             Self::Hello | Self::Disconnect | Self::Echo => Flags::REPLY,
             _ => Flags::NONE,
         }
@@ -118,16 +119,20 @@ flags! {
     DATA_RING = 4,
     /// On the kinds of the two rings: the sender's window is almost full; acknowledge at once.
     ACK_REQUEST = 8,
+    /// On the kinds that carry acks: since the sender's last frame with acks, a frame of the channel
+    /// has arrived that the network has marked as congested.
+    CONGESTED = 16,
 }
 
 impl Flags {
     /// The names of the set flags, for texts.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
-        const NAMES: [(Flags, &str); 4] = [
+        const NAMES: [(Flags, &str); 5] = [
             (Flags::CHECKSUMMED, "checksummed"),
             (Flags::REPLY, "reply"),
             (Flags::DATA_RING, "data-ring"),
             (Flags::ACK_REQUEST, "ack-request"),
+            (Flags::CONGESTED, "congested"),
         ];
         NAMES.iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, name)| *name)
     }

@@ -92,5 +92,6 @@ pub const PART_UNIT: u32 = 64;
 pub const SECTOR_LEN: u64 = 512;
 /// The longest frame that the protocol can describe, in bytes.
 pub const FRAME_LEN_MAX: usize = ETHERNET_LEN + 65535;
-/// The shortest usable frame length limit of a link: Ethernet's standard MTU less room for tags.
-pub const FRAME_LEN_MIN: usize = ETHERNET_LEN + 1280;
+/// The shortest usable frame length limit of a link: a datagram on a path with the least MTU of
+/// IPv6, 1280, without the headers of IPv6 and UDP.
+pub const FRAME_LEN_MIN: usize = 1280 - 40 - 8;

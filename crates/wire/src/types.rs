@@ -30,7 +30,7 @@ impl fmt::Debug for Cookie {
 }
 
 /// Number of a frame on its channel in one direction. Never repeats, not even for retransmissions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PacketNumber(pub u64);
 
 /// Position of a frame in its ring: a sequence number that wraps at 2³².

@@ -92,6 +92,7 @@ fn tables_have_the_flags() {
         (Flags::REPLY.0.into(), "REPLY"),
         (Flags::DATA_RING.0.into(), "DATA_RING"),
         (Flags::ACK_REQUEST.0.into(), "ACK_REQUEST"),
+        (Flags::CONGESTED.0.into(), "CONGESTED"),
     ];
     assert_eq!(codes(&document, "### Flags"), hexadecimal(&flags));
     let flags =

@@ -320,9 +320,10 @@ fn contents() -> impl Strategy<Value = (Kind, Flags, Payload)> {
         }
         (control.kind(), flags, Payload::control(control))
     });
-    let command = (flags(&[Flags::ACK_REQUEST]), small_entries())
+    let command = (flags(&[Flags::ACK_REQUEST, Flags::CONGESTED]), small_entries())
         .prop_map(|(flags, entries)| (Kind::Command, flags, Payload::entries(vec![], entries)));
-    let data = (flags(&[Flags::CHECKSUMMED, Flags::ACK_REQUEST]), data_section())
+    let data = flags(&[Flags::CHECKSUMMED, Flags::ACK_REQUEST, Flags::CONGESTED]);
+    let data = (data, data_section())
         .prop_map(|(flags, (data, entries))| (Kind::Data, flags, Payload::entries(data, entries)));
     let echo =
         (reply(), any::<u64>(), 1..=ECHO_REPLIES_MAX, vec(any::<u8>(), 0..600), any::<u32>());
@@ -332,7 +333,7 @@ fn contents() -> impl Strategy<Value = (Kind, Flags, Payload)> {
         let reply_len = Echo::LEN_MIN as u32 + len;
         (Kind::Echo, reply, Payload::echo(filling, Echo { sequence, replies, reply_len }))
     });
-    let void = flags(&[Flags::DATA_RING, Flags::ACK_REQUEST])
+    let void = flags(&[Flags::DATA_RING, Flags::ACK_REQUEST, Flags::CONGESTED])
         .prop_map(|flags| (Kind::Void, flags, Payload::empty()));
     prop_oneof![
         8 => control,
@@ -340,7 +341,7 @@ fn contents() -> impl Strategy<Value = (Kind, Flags, Payload)> {
         4 => data,
         1 => void,
         2 => echo,
-        1 => Just((Kind::Ack, Flags::NONE, Payload::empty())),
+        1 => flags(&[Flags::CONGESTED]).prop_map(|flags| (Kind::Ack, flags, Payload::empty())),
         1 => Just((Kind::Keepalive, Flags::NONE, Payload::empty())),
         1 => reply().prop_map(|flags| (Kind::Disconnect, flags, Payload::empty())),
     ]

@@ -35,7 +35,7 @@ fn to_answer(result: Result<()>) -> Answer {
     result.map(|()| Answer::Done {}).into()
 }
 
-/// Begins to use another interface, or another TCP address, with the session's own options.
+/// Begins to use another interface, or another place over IP, with the session's own options.
 pub(super) fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Answer {
     to_answer(try_add_link(control, args, name))
 }

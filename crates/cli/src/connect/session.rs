@@ -34,8 +34,9 @@ pub(crate) struct SessionArgs {
     #[arg(add = complete::exports())]
     pub(crate) export: String,
 
-    /// Interface that reaches the target, or tcp:HOST:PORT where it listens; may be repeated: all
-    /// are used as one. By default every interface that is up, except members of a bridge or bond.
+    /// Interface that reaches the target, or udp:HOST:PORT or tcp:HOST:PORT where it listens; may
+    /// be repeated: all are used as one. By default every interface that is up, except members of a
+    /// bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     pub(crate) links: Vec<String>,
 

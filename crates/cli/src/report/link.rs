@@ -56,21 +56,22 @@ pub struct ProtocolCounters {
     pub acks_sent: u64,
     /// Retransmission timers that expired.
     pub timeouts: u64,
+    /// Frames received that the network had marked as congested (ECN).
+    pub congested: u64,
 }
 
 impl ProtocolCounters {
     /// The counters of links that have `sent` that many frames.
     pub(super) fn new(stats: &ChannelStats, sent: u64) -> Self {
-        let &ChannelStats { retransmitted, nacked, duplicates, nacks_sent, acks_sent, timeouts } =
-            stats;
         Self {
-            retransmitted,
-            retransmitted_share: ratio(retransmitted, sent),
-            nacked,
-            duplicates,
-            nacks_sent,
-            acks_sent,
-            timeouts,
+            retransmitted: stats.retransmitted,
+            retransmitted_share: ratio(stats.retransmitted, sent),
+            nacked: stats.nacked,
+            duplicates: stats.duplicates,
+            nacks_sent: stats.nacks_sent,
+            acks_sent: stats.acks_sent,
+            timeouts: stats.timeouts,
+            congested: stats.congested,
         }
     }
 }

@@ -49,7 +49,7 @@ pub enum Output {
     Link {
         /// The session, as it was named on the command line.
         session: String,
-        /// The interface, or `tcp:HOST:PORT`.
+        /// The interface, or `udp:HOST:PORT`, `tcp:HOST:PORT`.
         link: String,
     },
     /// `tyche list`.
@@ -127,7 +127,7 @@ pub struct DiscoveredExport {
     pub target_name: String,
     /// The target's Ethernet address.
     pub mac: String,
-    /// The local interface on which it was found, or `tcp:HOST:PORT`.
+    /// The local interface on which it was found, or `udp:HOST:PORT`, `tcp:HOST:PORT`.
     pub interface: String,
 }
 

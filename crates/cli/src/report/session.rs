@@ -255,7 +255,7 @@ impl From<&LatencyFigures> for Latency {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SessionLink {
-    /// Name of the interface, or `tcp:HOST:PORT`.
+    /// Name of the interface, or `udp:HOST:PORT`, `tcp:HOST:PORT`.
     pub interface: String,
     /// Its Ethernet address.
     pub mac: String,

@@ -124,7 +124,7 @@ impl From<&tyche_engine::SessionReport> for ExportSession {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TargetLink {
-    /// Name of the interface, or `tcp:ADDRESS:PORT`.
+    /// Name of the interface, or `udp:ADDRESS:PORT`, `tcp:ADDRESS:PORT`.
     pub interface: String,
     /// Its Ethernet address.
     pub mac: String,

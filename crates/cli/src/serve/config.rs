@@ -18,7 +18,7 @@ use crate::size;
 pub(crate) struct Config {
     /// Name of the target; the machine's host name by default.
     pub(crate) name: Option<String>,
-    /// Interfaces to serve on, or `tcp:ADDRESS:PORT`; by default all interfaces that are up.
+    /// Interfaces to serve on, or places to listen at; by default all interfaces that are up.
     pub(crate) link: Vec<String>,
     /// Threads for each interface.
     pub(crate) threads: Option<NonZeroU8>,

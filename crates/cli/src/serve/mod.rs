@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::Link;
-use tyche_link::ip::Place;
+use tyche_link::ip::Transport;
 use tyche_numa::Placement;
 use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;
@@ -45,7 +45,7 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 /// The command line suffices for one disk; for more, or for access lists, write a TOML file:
 ///
 ///   name = "store1"            # default: the host's name
-///   link = ["eth0", "eth1"]    # or "tcp:0.0.0.0:8650"; default: all interfaces that are up
+///   link = ["eth0", "eth1"]    # or "udp:0.0.0.0"; default: all interfaces that are up
 ///   threads = 2                # for each interface; default: 1
 ///   [[export]]
 ///   name = "vm1"
@@ -74,13 +74,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Interface to serve on, or tcp:ADDRESS:PORT to listen at; may be repeated. By default all
-    /// interfaces that are up, except members of a bridge or bond.
+    /// Interface to serve on, or udp:ADDRESS:PORT or tcp:ADDRESS:PORT to listen at; may be
+    /// repeated. By default all interfaces that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
-    /// Threads for each interface, 1 to 64: they share the channels on it, each with a socket of
-    /// its own. More than one pays for hosts with several queues, and for many hosts.
+    /// Threads for each interface or UDP port, 1 to 64: they share the channels on it, each with a
+    /// socket of its own. More than one pays for hosts with several queues, and for many hosts.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
 
@@ -160,8 +160,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let placement = args.placement.placement()?;
     let links = args.link.open_all(&config.link, End::Target, &placement)?.logged();
     let threads = args.threads.or(config.threads.map(NonZeroU8::get)).unwrap_or(1);
-    let further_threads = open_again(args, &config.link, threads, &placement)?;
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
+    let further_threads = open_again(args, &interfaces, threads, &placement)?;
     let (remember_writer, renew_generation) = state.into_callbacks();
     let options = TargetOptions {
         target,
@@ -199,11 +199,12 @@ fn open_again(
     threads: u8,
     placement: &Placement,
 ) -> Result<Vec<Vec<Box<dyn Link>>>> {
-    if let Some(link) = links.iter().find(|link| threads > 1 && Place::is_named_by(link)) {
-        let message = format!("{link} has one thread: --threads is for interfaces only");
+    let is_tcp = |link: &&String| Transport::named_by(link) == Some(Transport::Tcp);
+    if let Some(link) = links.iter().find(|link| threads > 1 && is_tcp(link)) {
+        let message = format!("{link} has one thread: --threads is for Ethernet and UDP");
         return Err(Error::new(Code::Usage, message));
     }
-    let open = |_| Ok(args.link.open_all(links, End::Target, placement)?.links);
+    let open = |_| Ok(args.link.open_all(links, End::TargetThread, placement)?.links);
     (1..threads).map(open).collect()
 }
 

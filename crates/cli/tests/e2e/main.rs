@@ -37,4 +37,5 @@ mod stages;
 mod state;
 mod strangers;
 mod tcp;
+mod udp;
 mod why;

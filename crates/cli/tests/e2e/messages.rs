@@ -77,7 +77,7 @@ fn a_path_too_narrow_for_any_frame_is_named_with_the_mtu_here() {
     let link = rig.cable.link(Side::Host);
     let args = ["connect", DISK, "--link", link, "--timeout", "2"];
     let mtu = format!("that of {link} is 1500");
-    refused(&rig, Side::Host, &args, 6, &["no frame of 1294 bytes", &mtu]);
+    refused(&rig, Side::Host, &args, 6, &["no frame of 1232 bytes", &mtu]);
 }
 
 #[test]

@@ -412,6 +412,9 @@ impl<R: Rules> Protocol for Driver<R> {
         if let Some(stages) = &mut self.stages {
             stages.read(now, frame.waited);
         }
+        if frame.is_congested {
+            self.session.note_congestion(port, head(frame));
+        }
         self.session.handle_frame(now, port, head(frame), frame.payload);
         self.settle(frame.payload);
     }

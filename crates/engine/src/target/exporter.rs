@@ -285,6 +285,9 @@ impl<R: Rules> Exporter<R> {
 
 impl<R: Rules> Protocol for Exporter<R> {
     fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
+        if frame.is_congested {
+            self.listener.note_congestion(head(frame));
+        }
         self.listener.handle_frame(now, head(frame), frame.payload);
         self.settle(Some((now, frame)));
     }

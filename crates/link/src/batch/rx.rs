@@ -68,6 +68,8 @@ pub struct RxBatch {
     places: Vec<Place>,
     /// By slot: the frame's time in the kernel, if known.
     waited: Vec<Option<Duration>>,
+    /// By slot: whether the network marked the frame as congested.
+    congested: Vec<bool>,
     loan: Option<Loan>,
 }
 
@@ -125,6 +127,7 @@ impl RxBatch {
             count: 0,
             places: vec![Place::Own(0); frames],
             waited: vec![None; frames],
+            congested: vec![false; frames],
             loan: None,
         }
     }
@@ -187,6 +190,17 @@ impl RxBatch {
     /// [measures](crate::Link::stamp_arrivals) it.
     pub fn waited(&self, index: usize) -> Option<Duration> {
         self.waited[usize::from(self.order[index])]
+    }
+
+    /// Whether the network has marked the frame at `index` as congested (ECN), if the link is over
+    /// IP.
+    pub fn is_congested(&self, index: usize) -> bool {
+        self.congested[usize::from(self.order[index])]
+    }
+
+    /// Marks the frame that was added last as congested.
+    pub(crate) fn mark_congested(&mut self) {
+        self.congested[usize::from(self.order[self.count - 1])] = true;
     }
 
     /// All frames in order of arrival.
@@ -285,6 +299,7 @@ impl RxBatch {
     fn keep_new(&mut self, slot: usize, place: Place, waited: Option<Duration>) {
         self.places[slot] = place;
         self.waited[slot] = waited;
+        self.congested[slot] = false;
         self.count += 1;
     }
 }

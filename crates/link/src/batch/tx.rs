@@ -29,6 +29,8 @@ struct Lengths {
     tail: usize,
     /// The whole frame.
     frame: usize,
+    /// See [`TxBatch::limit_burst`].
+    burst: u32,
 }
 
 // SAFETY: outside of a batch, which borrows its data, nothing reads the pointers.
@@ -129,8 +131,19 @@ impl<'a> TxBatch<'a> {
             slices += 1;
             frame += slice.len();
         }
-        lengths[self.end] = Lengths { front: front.len(), slices, tail: tail.len(), frame };
+        let (front, tail) = (front.len(), tail.len());
+        lengths[self.end] = Lengths { front, slices, tail, frame, burst: u32::MAX };
         self.end += 1;
+    }
+
+    /// Limits the bytes that leave at once, as one train, with the last frame. Without it the link
+    /// decides.
+    ///
+    /// # Panics
+    /// If there is no frame.
+    pub fn limit_burst(&mut self, bytes: u32) {
+        assert!(!self.is_empty(), "no frame to limit");
+        self.storage.lengths[self.end - 1].burst = bytes;
     }
 
     /// The number of frames left to send.
@@ -175,13 +188,14 @@ impl<'a> TxBatch<'a> {
     pub fn frame(&self, index: usize) -> TxFrame<'_> {
         assert!(index < self.len(), "frame {index} of {}", self.len());
         let index = self.first + index;
-        let Lengths { front, slices, tail, frame } = self.storage.lengths[index];
+        let Lengths { front, slices, tail, frame, burst } = self.storage.lengths[index];
         let copied = &self.storage.copied[index];
         TxFrame {
             copied: &copied[..front + tail],
             front,
             data: &self.storage.slices[index * self.storage.per_frame..][..slices],
             len: frame,
+            burst,
         }
     }
 
@@ -207,6 +221,7 @@ pub struct TxFrame<'a> {
     /// Only ever made from `&'a [u8]`, in `TxBatch::push`.
     data: &'a [*const [u8]],
     len: usize,
+    burst: u32,
 }
 
 impl<'a> TxFrame<'a> {
@@ -214,6 +229,11 @@ impl<'a> TxFrame<'a> {
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty: it has a head")]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// The most bytes that may leave at once with it: [`TxBatch::limit_burst`].
+    pub(crate) fn burst(&self) -> usize {
+        self.burst as usize
     }
 
     /// The bytes before the data.

@@ -25,8 +25,13 @@ impl Transport {
         }
     }
 
+    /// The transport that the name of a link begins with; `None`: it is an interface's.
+    pub fn named_by(link: &str) -> Option<Self> {
+        Self::split(link).map(|(transport, _)| transport)
+    }
+
     /// The transport that the name of a link begins with, and the rest of the name.
-    fn of(link: &str) -> Option<(Self, &str)> {
+    fn split(link: &str) -> Option<(Self, &str)> {
         [Self::Tcp, Self::Udp]
             .into_iter()
             .find_map(|it| Some((it, link.strip_prefix(it.prefix())?)))
@@ -52,7 +57,7 @@ pub struct Misspelt {
 impl Place {
     /// Whether the name is that of a link without Ethernet.
     pub fn is_named_by(link: &str) -> bool {
-        Transport::of(link).is_some()
+        Transport::named_by(link).is_some()
     }
 
     /// Parses the name of a link; `None`: the name is an interface's. `port_min` is 0 where the
@@ -62,7 +67,7 @@ impl Place {
     /// # Errors
     /// If it is misspelt.
     pub fn parse(link: &str, port_min: u16) -> Result<Option<Self>, Misspelt> {
-        let Some((transport, place)) = Transport::of(link) else { return Ok(None) };
+        let Some((transport, place)) = Transport::split(link) else { return Ok(None) };
         let misspelt = |what| Misspelt { name: link.to_owned(), transport, what };
         let (host, port) = match place.strip_prefix('[') {
             Some(rest) => rest.split_once(']').ok_or_else(|| misspelt("a bracket is open"))?,

@@ -62,6 +62,8 @@ struct Train {
     segment: usize,
     /// The Ethernet address that stands for its sender.
     source: Mac,
+    /// Whether the network has marked it as congested.
+    is_congested: bool,
 }
 
 impl Incoming {
@@ -124,8 +126,8 @@ impl Incoming {
             // Also an empty datagram takes room, so that a flood of them ends the call.
             let used = received.bytes.max(1).next_multiple_of(ALIGN);
             if let Some(source) = admit(&received) {
-                let segment = received.segment;
-                self.train = Some(Train { bytes: self.end..end, segment, source });
+                let Received { segment, is_congested, .. } = received;
+                self.train = Some(Train { bytes: self.end..end, segment, source, is_congested });
             }
             self.end += used;
         }
@@ -139,7 +141,7 @@ impl Incoming {
 
     /// Adds frames of the present train to the batch, up to its room.
     fn divide(&mut self, batch: &mut RxBatch, own: Mac) {
-        let Some(Train { bytes, segment, source }) = &mut self.train else { return };
+        let Some(Train { bytes, segment, source, is_congested }) = &mut self.train else { return };
         while bytes.start < bytes.end {
             if batch.len() == batch.capacity() {
                 return;
@@ -149,6 +151,7 @@ impl Incoming {
                 // SAFETY: the frame is not written before the batch gives it back, and is not
                 // handed out twice.
                 Some(frame) => match unsafe { batch.lend(frame.cast(), frame.len(), None) } {
+                    Ok(()) if *is_congested => batch.mark_congested(),
                     Ok(()) => {}
                     Err(Refused::Short) => self.malformed.short += 1,
                     Err(Refused::Long) => self.malformed.long += 1,

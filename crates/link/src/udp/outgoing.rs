@@ -98,8 +98,9 @@ impl Outgoing {
         self.segments
     }
 
-    /// Sends the batch's frames; returns how many were taken. The rest found no room. With a table
-    /// of routes, frames that can't be sent count as taken, and as lost.
+    /// Sends the batch's frames; returns how many were taken. The rest found no room, except that
+    /// those for other peers than the next frame's may have been sent. With a table of routes,
+    /// frames that can't be sent count as taken, and as lost.
     ///
     /// # Errors
     /// Of a connected socket that took none.
@@ -128,6 +129,8 @@ impl Outgoing {
                 }
                 Err(error) => match routes {
                     Routes::Connected => {
+                        // A train may have been refused for the length of its frames only.
+                        self.segments |= error.raw_os_error() == Some(libc::EMSGSIZE);
                         refused = Some(error);
                         break;
                     }
@@ -142,8 +145,9 @@ impl Outgoing {
         match refused {
             Some(error) if next == 0 => Err(error),
             _ => {
-                let unsent: usize = self.trains[next..].iter().map(|train| train.frames).sum();
-                Ok(batch.len() - unsent)
+                let taken: usize = self.trains[..next].iter().map(|train| train.frames).sum();
+                let unsent = self.order[taken..].iter().min();
+                Ok(unsent.map_or(batch.len(), |&index| index.into()))
             }
         }
     }
@@ -179,8 +183,9 @@ impl Outgoing {
                 Routes::Connected => true,
                 Routes::Table { .. } => destination(frame) == to,
             });
-            let lengths = alike.take(frames_max).map(|frame| frame.len());
-            let train = train::next(lengths, TRAIN_MAX).expect("there is a frame");
+            let frames = alike.take(frames_max);
+            let frames = frames.map(|frame| (frame.len(), frame.burst().min(TRAIN_MAX)));
+            let train = train::next(frames).expect("there is a frame");
             rest = &rest[train.frames..];
             self.trains.push(train);
         }

@@ -11,7 +11,7 @@ use super::peers::Peers;
 use super::{FRAME_LEN_MAX, OWN, UdpOptions, capacity, counters, socket};
 use crate::ip::{OpenError, Transport};
 use crate::packet::interfaces;
-use crate::{HEAD, Interface, Link, RxBatch, TxBatch};
+use crate::{HEAD, Interface, Link, RxBatch, Share, TxBatch};
 
 /// A link over UDP with many peers, for a target.
 pub struct UdpServer {
@@ -33,9 +33,29 @@ impl UdpServer {
     /// # Errors
     /// The reason why the last of them fails, with a remedy.
     pub fn listen(addresses: &[SocketAddr], options: &UdpOptions) -> Result<Self, OpenError> {
+        Self::open(addresses, |address| open(address, options))
+    }
+
+    /// Listens at the address of another link of this process as well, for another thread. The
+    /// kernel divides the peers among these links: all frames of one socket of a host come to the
+    /// same (`SO_REUSEPORT`).
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_beside(
+        addresses: &[SocketAddr],
+        options: &UdpOptions,
+    ) -> Result<Self, OpenError> {
+        Self::open(addresses, |address| open_beside(address, options))
+    }
+
+    fn open(
+        addresses: &[SocketAddr],
+        open: impl Fn(&SocketAddr) -> io::Result<(OwnedFd, SocketAddr)>,
+    ) -> Result<Self, OpenError> {
         let mut failed = OpenError::NoAddress;
         for address in addresses {
-            match open(address, options) {
+            match open(address) {
                 Ok((socket, address)) => return Self::with(socket, address),
                 Err(source) => {
                     let (transport, address) = (Transport::Udp, *address);
@@ -106,6 +126,11 @@ impl Link for UdpServer {
         self.incoming.wait_fd(&self.socket)
     }
 
+    fn select(&mut self, _: Share) -> bool {
+        // The kernel has divided the peers: see `listen_beside`.
+        true
+    }
+
     fn overruns(&mut self) -> u64 {
         socket::drops(&self.socket).map_or(0, u64::from)
     }
@@ -123,8 +148,19 @@ impl std::fmt::Debug for UdpServer {
     }
 }
 
+/// A socket bound to an address that nobody else has. It is shared only now, so that another
+/// target's address is refused.
 fn open(address: &SocketAddr, options: &UdpOptions) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = socket::new(address, options.socket_buffer)?;
+    let address = socket::bind(&socket, address)?;
+    socket::share(&socket)?;
+    Ok((socket, address))
+}
+
+/// A socket bound to the address of another one.
+fn open_beside(address: &SocketAddr, options: &UdpOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = socket::new(address, options.socket_buffer)?;
+    socket::share(&socket)?;
     let address = socket::bind(&socket, address)?;
     Ok((socket, address))
 }

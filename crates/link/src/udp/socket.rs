@@ -17,8 +17,12 @@ const UDP: usize = 8;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 
-/// Room for the control message of a received train, an `int`.
+/// Room for the control messages of a received train: two of an `int` at most.
 const CONTROL: usize = 64;
+/// The bits of ECN in the traffic class of a datagram, and two of their values (RFC 3168).
+const ECN: u8 = 0b11;
+const ECN_CAPABLE: i32 = 0b10;
+const ECN_CONGESTED: u8 = 0b11;
 /// The index of the dropped datagrams in `SO_MEMINFO`, and the number of its values.
 const MEMINFO_DROPS: usize = 8;
 const MEMINFO: usize = 9;
@@ -46,7 +50,23 @@ pub(super) fn new(address: &SocketAddr, buffer: usize) -> io::Result<OwnedFd> {
     }
     // Before Linux 5.0 datagrams come one by one.
     let _ = sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &1i32);
+    tell_congestion(socket.as_fd(), address.is_ipv4())?;
     Ok(socket)
+}
+
+/// Lets routers mark datagrams instead of dropping them, and has the marks received.
+fn tell_congestion(socket: BorrowedFd<'_>, is_ipv4: bool) -> io::Result<()> {
+    let ipv4 = || {
+        sys::set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, &ECN_CAPABLE)?;
+        sys::set_option(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, &1i32)
+    };
+    if is_ipv4 {
+        return ipv4();
+    }
+    // For IPv4 peers of an IPv6 socket. An error means that it can't have any.
+    let _ = ipv4();
+    sys::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &ECN_CAPABLE)?;
+    sys::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1i32)
 }
 
 /// Binds to an address, and returns it; port 0 means any free port.
@@ -101,6 +121,8 @@ pub(super) struct Received {
     pub(super) segment: usize,
     /// The sender; `None` if it has no address of IP.
     pub(super) sender: Option<SocketAddr>,
+    /// Whether the network has marked it as congested.
+    pub(super) is_congested: bool,
 }
 
 /// Receives a train; `None` if none waits.
@@ -136,26 +158,40 @@ pub(super) fn receive(socket: BorrowedFd<'_>, room: NonNull<[u8]>) -> io::Result
     // SAFETY: the kernel has written an address of that length.
     let sender = (message.msg_namelen > 0)
         .then(|| unsafe { SocketAddrAny::read(sender.as_ptr().cast(), message.msg_namelen) });
-    let segment = segment(&message).unwrap_or(bytes).max(1);
     let sender = sender.and_then(|sender| SocketAddr::try_from(sender).ok());
-    Ok(Some(Received { bytes, segment, sender }))
+    let mut received = Received { bytes, segment: bytes.max(1), sender, is_congested: false };
+    received.read_control(&message);
+    Ok(Some(received))
 }
 
-/// The length of a received train's datagrams, if it is one.
-fn segment(message: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel has written control messages of `msg_controllen` bytes.
-    let mut control = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !control.is_null() {
-        // SAFETY: not null, so a control message of the kernel; the data of UDP_GRO is an `int`.
-        unsafe {
-            if (*control).cmsg_level == libc::SOL_UDP && (*control).cmsg_type == libc::UDP_GRO {
-                let value = libc::CMSG_DATA(control).cast::<i32>().read_unaligned();
-                return usize::try_from(value).ok();
+impl Received {
+    /// Takes the length of the datagrams, if it is a train, and the network's mark.
+    fn read_control(&mut self, message: &libc::msghdr) {
+        // SAFETY: the kernel has written control messages of `msg_controllen` bytes.
+        let mut control = unsafe { libc::CMSG_FIRSTHDR(message) };
+        while !control.is_null() {
+            // SAFETY: not null, so a control message of the kernel. The data of each kind are an
+            // `int`, but for IP_TOS, which is a byte.
+            unsafe {
+                let data = libc::CMSG_DATA(control);
+                match ((*control).cmsg_level, (*control).cmsg_type) {
+                    (libc::SOL_UDP, libc::UDP_GRO) => {
+                        let len = data.cast::<i32>().read_unaligned();
+                        self.segment = usize::try_from(len).unwrap_or_default().max(1);
+                    }
+                    (libc::IPPROTO_IP, libc::IP_TOS) => {
+                        self.is_congested = *data & ECN == ECN_CONGESTED;
+                    }
+                    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                        let class = data.cast::<i32>().read_unaligned();
+                        self.is_congested = class as u8 & ECN == ECN_CONGESTED;
+                    }
+                    _ => {}
+                }
+                control = libc::CMSG_NXTHDR(message, control);
             }
-            control = libc::CMSG_NXTHDR(message, control);
         }
     }
-    None
 }
 
 /// Sends messages; returns how many the socket took.

@@ -18,15 +18,16 @@ pub(super) struct Train {
     pub(super) padding: usize,
 }
 
-/// The longest train at the beginning of a sequence of frames of these lengths, of up to
-/// `bytes_max` bytes; a single frame may be longer. `None` without frames.
-pub(super) fn next(lengths: impl IntoIterator<Item = usize>, bytes_max: usize) -> Option<Train> {
-    let mut lengths = lengths.into_iter();
-    let first = lengths.next()?;
+/// The longest train at the beginning of a sequence of frames, each with its length and the most
+/// bytes of a train that it may be in; a single frame may be longer. `None` without frames.
+pub(super) fn next(frames: impl IntoIterator<Item = (usize, usize)>) -> Option<Train> {
+    let mut rest = frames.into_iter();
+    let (first, mut bytes_max) = rest.next()?;
     // The shortest of the frames that are padded: all of them but the last.
     let (mut shortest, mut segment, mut last, mut frames) = (first, first, first, 1);
     let mut bytes = first;
-    for len in lengths.take(FRAMES_MAX - 1) {
+    for (len, burst) in rest.take(FRAMES_MAX - 1) {
+        bytes_max = bytes_max.min(burst);
         let longest = segment.max(len);
         let least = shortest.min(last);
         if least * 8 < longest * PADDED_FROM || frames * longest + len > bytes_max {
@@ -44,7 +45,7 @@ mod tests {
 
     fn trains(lengths: &[usize], bytes_max: usize) -> Vec<(usize, usize, usize)> {
         let (mut at, mut trains) = (0, Vec::new());
-        while let Some(train) = next(lengths[at..].iter().copied(), bytes_max) {
+        while let Some(train) = next(lengths[at..].iter().map(|&len| (len, bytes_max))) {
             trains.push((train.frames, train.segment, train.padding));
             at += train.frames;
         }
@@ -77,5 +78,14 @@ mod tests {
         assert_eq!(trains(&[8000; 2], 100), [(1, 8000, 0); 2]);
         let many = trains(&[64; 100], 65000);
         assert_eq!(many, [(64, 64, 0), (36, 64, 0)]);
+    }
+
+    #[test]
+    fn the_slowest_of_its_frames_limits_a_train() {
+        let frames = |bursts: [usize; 4]| next(bursts.map(|burst| (1000, burst))).unwrap().frames;
+        assert_eq!(frames([9000, 9000, 9000, 9000]), 4);
+        assert_eq!(frames([9000, 9000, 2999, 9000]), 2);
+        assert_eq!(frames([9000, 9000, 3000, 9000]), 3);
+        assert_eq!(frames([1, 9000, 9000, 9000]), 1);
     }
 }

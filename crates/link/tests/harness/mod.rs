@@ -107,6 +107,11 @@ impl Cable {
         run(self.namespaces[side].command("tc").args(args));
     }
 
+    /// Adds rules of nftables in a namespace.
+    pub fn nft(&self, side: usize, rules: &str) {
+        self.namespaces[side].nft(rules);
+    }
+
     /// Runs `action` on a thread inside a namespace.
     pub fn inside<T: Send>(&self, side: usize, action: impl FnOnce() -> T + Send) -> T {
         self.namespaces[side].on_thread(action)

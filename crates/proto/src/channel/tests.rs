@@ -122,3 +122,49 @@ fn a_peer_that_was_never_heard_is_asked_again_and_again() {
     take(&mut channel, Instant(0) + UNHEARD_INTERVAL * 4, &ack);
     assert!(channel.poll_timeout() > Instant(0) + UNHEARD_INTERVAL * 5);
 }
+
+#[test]
+fn a_congested_network_is_told_once_and_shrinks_the_window_once_a_flight() {
+    let (mut channel, flight) = full_flight();
+    let now = Instant(1000);
+    channel.note_congestion();
+    let entry = [Entry::Event(Event::Removed)];
+    let flags = [(), ()].map(|()| channel.send(now, Ring::Data, &entry).flags);
+    assert!(flags[0].contains(Flags::CONGESTED) && !flags[1].contains(Flags::CONGESTED));
+    channel.note_congestion();
+    channel.ack_at = Some(now);
+    let mut out = Outgoing::new();
+    assert!(channel.poll_upkeep(now, &mut out) && out.header.kind == Kind::Ack);
+    assert!(out.header.flags.contains(Flags::CONGESTED));
+
+    let marked = |packet, acked| Header {
+        acks: [Position(acked), Position(0)],
+        packet: PacketNumber(packet),
+        flags: Flags::CONGESTED,
+        ..Header::new(Kind::Ack)
+    };
+    take(&mut channel, now, &marked(1, 1));
+    let once = channel.congestion_window();
+    assert!(once < flight);
+    take(&mut channel, now, &marked(2, flight / 2));
+    assert_eq!(channel.congestion_window(), once, "frames of the same flight");
+    take(&mut channel, now, &marked(3, flight));
+    assert_eq!(channel.congestion_window(), once);
+    channel.send(now, Ring::Command, &entry);
+    take(&mut channel, now, &marked(4, flight + 1));
+    assert!(channel.congestion_window() < once, "a frame that was sent after that");
+}
+
+#[test]
+fn a_slow_path_gets_short_bursts() {
+    let (mut channel, _) = full_flight();
+    assert!(channel.burst() > 64 << 10, "nothing is known of the path");
+    for _ in 0..50 {
+        channel.rtt.sample(100_000_000);
+    }
+    assert!((2 * 1514..8 * 1514).contains(&channel.burst()), "{}", channel.burst());
+    for _ in 0..50 {
+        channel.rtt.sample(50_000_000_000);
+    }
+    assert_eq!(channel.burst(), 2 * 1514);
+}

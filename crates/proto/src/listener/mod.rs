@@ -162,6 +162,19 @@ impl<R: Rules> Listener<R> {
         }
     }
 
+    /// Notes that the network has marked the frame with this head as congested, if it belongs to a
+    /// channel: the host is told. Call it before [`handle_frame`](Self::handle_frame).
+    #[cold]
+    pub fn note_congestion(&mut self, head: &[u8; HEAD_LEN]) {
+        let Ok(header) = Header::parse(head) else { return };
+        if header.kind.on_channel()
+            && let Some(open) = self.channels.get_mut(header.channel)
+            && open.config.check_origin::<R>(Mac::source(head), &header).is_ok()
+        {
+            open.note_congestion();
+        }
+    }
+
     fn try_handle_frame(
         &mut self,
         now: Instant,

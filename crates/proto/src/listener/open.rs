@@ -113,6 +113,13 @@ impl<R: Rules> Open<R> {
         Ok(target)
     }
 
+    /// Notes that the network has marked a frame of this channel as congested.
+    pub(super) fn note_congestion(&mut self) {
+        if let Some(target) = &mut self.target {
+            target.channel.note_congestion();
+        }
+    }
+
     /// Whether it is closed, with no requests at the disk and no farewell to be sent.
     pub(super) fn is_over(&self) -> bool {
         let rests =

@@ -268,6 +268,20 @@ impl<R: Rules> Session<R> {
         self.issue();
     }
 
+    /// Notes that the network has marked the frame with this head as congested, if it belongs to a
+    /// channel: the target is told. Call it before [`handle_frame`](Self::handle_frame).
+    #[cold]
+    pub fn note_congestion(&mut self, port: usize, head: &[u8; HEAD_LEN]) {
+        let Ok(header) = Header::parse(head) else { return };
+        let path = self.paths.index(header.channel);
+        if header.kind.on_channel()
+            && let Some(initiator) = self.paths.live_on(port, path)
+            && initiator.channel.check_origin(Mac::source(head), &header).is_ok()
+        {
+            initiator.channel.note_congestion();
+        }
+    }
+
     fn try_handle_frame(
         &mut self,
         port: usize,

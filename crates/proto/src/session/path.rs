@@ -29,10 +29,10 @@ use crate::time::Instant;
 /// Rounds of probes before a frame length below the link's is settled. With 1 % loss in each
 /// direction, a length that works is missed in one of 10⁵ cases.
 const PROBE_ROUNDS: u32 = 3;
-/// Frame lengths that are probed below the link's own: the minimum, standard Ethernet, one page,
-/// 9000 bytes of payload. Short ones go first: a queue on the way may hold only a few frames, and
-/// long ones would displace the others in every round.
-const PROBE_LENS: [usize; 4] = [FRAME_LEN_MIN, 1514, 4210, 9014];
+/// Frame lengths that are probed below the link's own: the minimum, standard Ethernet (as UDP over
+/// IPv6, as frames), one page, 9000 bytes of payload (the same). Short ones go first: a queue on
+/// the way may hold only a few frames, and long ones would displace the others in every round.
+const PROBE_LENS: [usize; 6] = [FRAME_LEN_MIN, 1452, 1514, 4210, 8952, 9014];
 /// A channel that was live for less has flapped: the pause before the next attempt doubles.
 const FLAP: Duration = Duration::from_secs(5);
 /// Each flap in a row doubles the pause before the next attempt, up to 2⁶-fold.
@@ -49,7 +49,7 @@ enum State<R> {
     Probing {
         nonce: u64,
         /// Frame lengths to be probed, ascending.
-        sizes: ArrayVec<usize, 5>,
+        sizes: ArrayVec<usize, { PROBE_LENS.len() + 1 }>,
         /// Index of the length to be sent next in this round.
         next: usize,
         best: usize,
@@ -223,7 +223,7 @@ impl<R: Rules> Path<R> {
         let ticket = Ticket::NONE;
         let longest = self.config.frame_len_max;
         let shorter = PROBE_LENS.into_iter().filter(|&len| len < longest);
-        let sizes: ArrayVec<_, 5> = shorter.chain([longest]).collect();
+        let sizes: ArrayVec<_, _> = shorter.chain([longest]).collect();
         let (next, repeat) = (sizes.len(), Repeat::new(now));
         self.state = State::Probing { nonce, sizes, next, best: 0, ticket, repeat };
     }

@@ -34,7 +34,7 @@ impl std::fmt::Display for Problem {
         f.write_str(match self {
             Self::NoOffer => "no target offers the export",
             Self::Version => "the target speaks another version of the protocol",
-            Self::NoHello => "the target is there, but no frame of 1294 bytes gets through",
+            Self::NoHello => "the target is there, but no frame of 1232 bytes gets through",
             Self::NoAccept => "the target does not answer the connect",
             Self::Down => "the interface is down",
             Self::Narrowed => "the interface takes only shorter frames than before",

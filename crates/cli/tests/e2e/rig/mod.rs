@@ -28,7 +28,7 @@ pub(crate) use lab::LAB;
 pub(crate) use stranger::{Stranger, forged};
 pub(crate) use tyche_testkit::process::{Done, Running, finish, run};
 pub(crate) use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
-pub(crate) use wire::Cable;
+pub(crate) use wire::{Cable, DATAGRAMS, FRAMES};
 
 /// The tests that run at a time.
 pub(crate) static MACHINE: Places = Places::new("tyche-e2e", 2);

@@ -11,6 +11,10 @@ use super::{Side, wait_until};
 /// Names of the interfaces, the same in every pair of namespaces.
 const LINKS: [&str; 2] = ["tye-t", "tye-h"];
 
+/// The rules that match frames of ours, and datagrams with such.
+pub(crate) const FRAMES: &str = "ether type 0x88b5";
+pub(crate) const DATAGRAMS: &str = "ip protocol udp";
+
 /// The namespaces and the network between them.
 pub(crate) struct Cable {
     tag: String,
@@ -126,11 +130,16 @@ impl Cable {
 
     /// Drops this many of 10,000 of our frames from now on, each way.
     pub(crate) fn lose_of_10000(&self, frames: u32) {
+        self.lose(FRAMES, frames);
+    }
+
+    /// Drops this many of 10,000 frames that a rule matches, such as [`DATAGRAMS`].
+    pub(crate) fn lose(&self, ours: &str, frames: u32) {
         for side in [Side::Target, Side::Host] {
             let link = self.link(side);
             let chain = format!(
                 "add table netdev tyche; add chain netdev tyche loss {{ type filter hook ingress \
-                 device {link} priority 0; }}; add rule netdev tyche loss ether type 0x88b5 \
+                 device {link} priority 0; }}; add rule netdev tyche loss {ours} \
                  numgen random mod 10000 < {frames} drop"
             );
             self.end(side).nft(&chain);
@@ -140,15 +149,21 @@ impl Cable {
     /// Drops all of our frames that come in on these links of one end, until [`mend`](Self::mend).
     /// The interfaces stay up.
     pub(crate) fn cut(&self, side: Side, links: &[&str]) {
+        self.drop_all(side, links, FRAMES);
+    }
+
+    /// Drops all frames that a rule matches and that come in on these links of one end, until
+    /// [`mend`](Self::mend).
+    pub(crate) fn drop_all(&self, side: Side, links: &[&str], ours: &str) {
         let links = links.join(", ");
         let chain = format!(
             "add table netdev cut; add chain netdev cut ours {{ type filter hook ingress devices = \
-             {{ {links} }} priority 0; }}; add rule netdev cut ours ether type 0x88b5 drop"
+             {{ {links} }} priority 0; }}; add rule netdev cut ours {ours} drop"
         );
         self.end(side).nft(&chain);
     }
 
-    /// Undoes [`cut`](Self::cut).
+    /// Undoes [`cut`](Self::cut) and [`drop_all`](Self::drop_all).
     pub(crate) fn mend(&self, side: Side) {
         self.end(side).nft("delete table netdev cut");
     }

@@ -1,0 +1,152 @@
+//! Sessions over UDP: through a cable, with addresses at both ends, and beside other links.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use serde_json::Value;
+use tyche_testkit::random::Random;
+
+use crate::files::Files;
+use crate::filesystem::check_ext4;
+use crate::refusals::refused;
+use crate::rig::{
+    DATAGRAMS, FRAMES, PATIENCE, Rig, Session, Side, Target, finish, rig, run, wait_until,
+};
+
+const SIZE: u64 = 256 << 20;
+const HOST: &str = "10.8.0.2/24";
+const TARGET: &str = "10.8.0.1/24";
+const LINK: &str = "udp:10.8.0.1";
+/// The name of the link, as it is reported.
+const PLACE: &str = "udp:10.8.0.1:8650";
+
+/// A rig whose cable has addresses of IP.
+fn addressed(rig: Rig) -> Rig {
+    for (side, address) in [(Side::Target, TARGET), (Side::Host, HOST)] {
+        rig.cable.ip(side, &["address", "add", address, "dev", rig.cable.link(side)]);
+    }
+    rig
+}
+
+fn serve(rig: &Rig, args: &[&str]) -> Target {
+    let file = rig.path("disk.img");
+    if !file.exists() {
+        rig.file("disk.img", SIZE);
+    }
+    let export = format!("disk={}", file.display());
+    rig.serve_on(&["--link", LINK], &[&["--export", &export], args].concat())
+}
+
+fn connect<'r>(rig: &'r Rig, args: &[&str]) -> Session<'r> {
+    rig.connect_over(Side::Host, &[&["--as", "loop", "--link", LINK], args].concat())
+}
+
+/// The counter of that name, of the only session and of the only target.
+fn counters(rig: &Rig, name: &str) -> [u64; 2] {
+    let (session, target) = rig.stats();
+    [session, target].map(|of: Value| {
+        let links = of["links"].as_array().unwrap();
+        let named = links.iter().flat_map(|link| link["counters"].get(name)?.as_u64());
+        named.sum()
+    })
+}
+
+#[test]
+fn files_survive_loss_and_a_target_that_is_killed() {
+    for mtu in [9000, 1500] {
+        let rig = addressed(rig!(mtu));
+        rig.cable.lose(DATAGRAMS, 100);
+        let mut target = Some(serve(&rig, &[]));
+        let session = connect(&rig, &["--queues", "2"]);
+        assert_eq!(session.value["links"][0]["interface"], PLACE);
+        assert_eq!(session.value["links"][0]["frame_len"], mtu - 28);
+        run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
+        let point = rig.mount(&session.device, "rw");
+        let files = Files::new(u64::from(mtu), 96 << 20);
+        files.write(&point).unwrap();
+        target.take().unwrap().kill();
+        let _target = serve(&rig, &[]);
+        rig.unmount();
+        let [host, there] = counters(&rig, "udp_trains_sent");
+        assert!(host > 0 && there > 0);
+        assert_eq!(counters(&rig, "udp_uncut"), [0, 0]);
+        assert_eq!(rig.stats().0["requests"]["errors"], 0);
+        session.disconnect();
+        let session = connect(&rig, &["--read-only"]);
+        files.assert_intact(&rig.mount(&session.device, "ro"));
+        rig.unmount();
+        check_ext4(&session.device);
+        session.disconnect();
+    }
+}
+
+#[test]
+fn threads_of_a_target_share_its_port() {
+    let rig = addressed(rig!(9000));
+    let _target = serve(&rig, &["--threads", "3"]);
+    let load = ["bench", "disk", "--link", LINK, "--queues", "4", "--iodepth", "8"];
+    let result = rig.ask(&[&load[..], &["--rw", "randwrite", "--runtime", "1"]].concat());
+    assert!(result["iops"].as_f64().unwrap() > 0.0);
+    let second = ["serve", "--link", LINK, "--export", "a=mem:1M", "--name", "second"];
+    refused(&rig, Side::Target, &second, 5, &["cannot listen", "choose another port"]);
+}
+
+#[test]
+fn a_session_over_frames_and_udp_outlives_either() {
+    let rig = addressed(rig!(9000));
+    rig.file("disk.img", SIZE);
+    let export = format!("disk={}", rig.path("disk.img").display());
+    let links = ["--link", rig.cable.link(Side::Target), "--link", LINK];
+    let _target = rig.serve_on(&links, &["--export", &export]);
+    let links = ["--link", rig.cable.link(Side::Host), "--link", LINK];
+    let session = rig.connect_over(Side::Host, &[&["--as", "fuse"][..], &links].concat());
+    let device = File::options().read(true).write(true).open(&session.device).unwrap();
+    let mut random = Random(5);
+    let mut data = vec![0; 1 << 20];
+    let live = || -> usize {
+        let links = rig.ask(&["list"])["sessions"][0]["links"].clone();
+        links.as_array().unwrap().iter().map(|it| it["channels"].as_array().unwrap().len()).sum()
+    };
+    wait_until("both links have a channel", || live() == 2);
+    for (round, cut) in [FRAMES, DATAGRAMS].into_iter().enumerate() {
+        rig.cable.drop_all(Side::Host, &[rig.cable.link(Side::Host)], cut);
+        let mut back = vec![0; data.len()];
+        for at in 0..16 {
+            let offset = (round as u64 * 16 + at) << 20;
+            random.fill(&mut data);
+            device.write_all_at(&data, offset).unwrap();
+            device.read_exact_at(&mut back, offset).unwrap();
+            assert!(back == data, "round {round}, MiB {at}");
+        }
+        wait_until("the cut link is given up", || live() == 1);
+        rig.cable.mend(Side::Host);
+        wait_until("the link is used again", || live() == 2);
+    }
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    drop(device);
+    session.disconnect();
+}
+
+#[test]
+fn places_that_cannot_work_are_named() {
+    let rig = addressed(rig!(1500));
+    let connect = |link| ["connect", "disk", "--link", link];
+    refused(&rig, Side::Host, &connect(LINK), 6, &[PLACE, "tyche serve --link udp:"]);
+    refused(&rig, Side::Host, &connect("udp:10.8.0.1:0"), 2, &["no number", "udp:HOST:PORT"]);
+    refused(&rig, Side::Host, &connect("udp:fe80::1"), 2, &["brackets"]);
+    refused(&rig, Side::Host, &connect("udp:192.0.2.1"), 6, &["192.0.2.1", "no route"]);
+    let nowhere = ["serve", "--link", "udp:192.0.2.1", "--export", "a=mem:1M", "--name", "b"];
+    refused(&rig, Side::Target, &nowhere, 5, &["192.0.2.1", "does not have that address"]);
+}
+
+#[test]
+fn a_target_is_discovered_at_its_address() {
+    let rig = addressed(rig!(1500));
+    let _target = serve(&rig, &[]);
+    let found = rig.ask(&["discover", "--link", LINK, "--timeout", "0.2"]);
+    assert_eq!(found["exports"][0]["export"], "disk", "{found}");
+    assert_eq!(found["exports"][0]["interface"], PLACE, "{found}");
+    let done = finish(&mut rig.tyche(Side::Host, &["discover", "--link", LINK]), PATIENCE);
+    assert!(done.success() && done.stdout.contains("disk"), "{}", done.stdout);
+}

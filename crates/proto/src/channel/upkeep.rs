@@ -1,0 +1,100 @@
+//! Frames of a channel that carry no entries, and its timers.
+
+use std::time::Duration;
+
+use tyche_wire::{Ack, Content, Control, Flags, Header, Kind};
+
+use super::{Channel, Dead, EXPIRIES_STALLED, NACK_INTERVAL, STALL_NS_MIN, UNHEARD_INTERVAL};
+use crate::congestion::Congestion;
+use crate::outgoing::Outgoing;
+use crate::ring::TxRing;
+use crate::rules::Rules;
+use crate::time::Instant;
+
+impl<R: Rules> Channel<R> {
+    /// Composes the next frame without entries: a nack, an ack, a keepalive or an echo; false if
+    /// there is none to send now.
+    pub(crate) fn poll_upkeep(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.nack_at) {
+            self.nack_at = Some(now + NACK_INTERVAL.max(self.rtt.smoothed()));
+            self.stats.nacks_sent += 1;
+            let nack =
+                Ack { newest: self.newest, bitmaps: [self.rx[0].bitmap(), self.rx[1].bitmap()] };
+            let header = self.ack(now);
+            self.address(out, header, Content::Control(Control::Ack(nack)));
+        } else if is_due(self.ack_at) {
+            self.stats.acks_sent += 1;
+            let header = self.ack(now);
+            self.address(out, header, Content::Empty);
+        } else if std::mem::take(&mut self.asking) {
+            let header = self.unsequenced(now, Kind::Keepalive, Flags::ACK_REQUEST);
+            self.address(out, header, Content::Empty);
+        } else if self.sent_at.plus_ns(self.config.keep_alive_ns / 3) <= now {
+            let header = self.unsequenced(now, Kind::Keepalive, Flags::NONE);
+            self.address(out, header, Content::Empty);
+        } else if let Some((flags, content)) = self.echoes.next() {
+            let header = self.unsequenced(now, Kind::Echo, flags);
+            self.address(out, header, content);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Runs the timers that have expired.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Result<(), Dead> {
+        if self.heard_at.plus_ns(self.config.keep_alive_ns) <= now {
+            return Err(Dead::Silence);
+        }
+        let stall_ns = self.config.keep_alive_ns.max(STALL_NS_MIN);
+        if self.is_stalled(now, Duration::from_nanos(stall_ns)) {
+            return Err(Dead::Stall);
+        }
+        if !self.is_heard && self.asked_for(now) >= UNHEARD_INTERVAL {
+            (self.asking, self.asked_at) = (true, Some(now));
+        }
+        if self.retransmit_at.is_some_and(|at| at <= now) {
+            self.expiries += 1;
+            self.stats.timeouts += 1;
+            if self.expiries == 1 {
+                // The frames may be late, or their ack may be lost. The newest of each ring is sent
+                // again: its ack or a nack shows what is missing (RFC 8985, section 7: tail loss
+                // probe).
+                self.tx.iter_mut().for_each(TxRing::mark_newest_lost);
+            } else {
+                self.give_up_flight();
+            }
+            self.arm_retransmit(now);
+        }
+        Ok(())
+    }
+
+    /// Marks all frames in flight as lost, not only the oldest: lost frames that counted as in
+    /// flight would fill the window, and none could be sent again.
+    fn give_up_flight(&mut self) {
+        let lost: u32 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
+        if lost > Congestion::WINDOW_MIN || self.expiries == EXPIRIES_STALLED {
+            self.congestion.stalled();
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) or [`poll_upkeep`](Self::poll_upkeep) has
+    /// something to do if nothing happens before.
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        let keep_alive = self.config.keep_alive_ns;
+        let last = self.sent_at.plus_ns(keep_alive / 3).min(self.heard_at.plus_ns(keep_alive));
+        let unheard = self.asked_at.filter(|_| !self.is_heard).map(|at| at + UNHEARD_INTERVAL);
+        let asking = self.asking.then_some(Instant(0));
+        let batching = self.batching.poll_timeout();
+        let own = [self.nack_at, self.retransmit_at, batching, self.ack_at, unheard, asking];
+        own.into_iter().flatten().fold(last, Instant::min)
+    }
+
+    /// Makes the header of an ack or nack.
+    fn ack(&mut self, now: Instant) -> Header {
+        let mut flags = Flags::NONE;
+        flags.set(Flags::CONGESTED, std::mem::take(&mut self.congested));
+        self.unsequenced(now, Kind::Ack, flags)
+    }
+}
