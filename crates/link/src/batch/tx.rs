@@ -248,6 +248,11 @@ impl<'a> TxFrame<'a> {
         self.data.iter().map(|slice| unsafe { &**slice })
     }
 
+    /// The bytes behind the data.
+    pub(crate) fn tail(&self) -> &'a [u8] {
+        &self.copied[self.front..]
+    }
+
     /// The whole frame, in order: front, data and tail; without data, front and tail as one part.
     pub fn parts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let front = if self.data.is_empty() { self.copied.len() } else { self.front };

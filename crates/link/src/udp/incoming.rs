@@ -47,6 +47,8 @@ pub(super) struct Incoming {
     train: Option<Train>,
     /// The end of the received trains.
     end: usize,
+    /// Whether more than one train is likely to wait: then a call goes on until none does.
+    is_busy: bool,
     pub(super) malformed: Malformed,
     /// Trains received.
     pub(super) trains: u64,
@@ -74,6 +76,7 @@ impl Incoming {
             memory: Arc::new(Memory::new()),
             train: None,
             end: 0,
+            is_busy: false,
             malformed: Malformed::default(),
             trains: 0,
             frames: 0,
@@ -106,22 +109,30 @@ impl Incoming {
         if self.train.is_none() {
             self.end = 0;
         }
-        let mut result = Ok(());
+        let (mut result, mut trains) = (Ok(()), 0);
         loop {
             self.divide(batch, own);
             if self.train.is_some() || batch.len() == batch.capacity() {
                 break;
             }
+            // To ask whether another one waits takes a good part of a short round trip.
+            if trains > 0 && !self.is_busy {
+                self.is_busy = true;
+                break;
+            }
             let Some(room) = self.memory.room(self.end) else { break };
             let received = match socket::receive(socket, room) {
                 Ok(Some(received)) => received,
-                Ok(None) => break,
+                Ok(None) => {
+                    self.is_busy = trains > 1;
+                    break;
+                }
                 Err(error) => {
                     result = Err(error);
                     break;
                 }
             };
-            self.trains += 1;
+            trains += 1;
             let end = self.end + received.bytes;
             // Also an empty datagram takes room, so that a flood of them ends the call.
             let used = received.bytes.max(1).next_multiple_of(ALIGN);
@@ -131,6 +142,7 @@ impl Incoming {
             }
             self.end += used;
         }
+        self.trains += trains;
         self.frames += batch.len() as u64;
         if !batch.is_empty() {
             self.memory.lent.store(true, Ordering::Relaxed);

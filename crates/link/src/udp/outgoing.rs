@@ -1,13 +1,16 @@
 //! Trains to be sent, in the form in which `sendmmsg` takes them.
 //!
+//! Data are sent from where they lie, and all that is between two pieces of data (padding and tail
+//! of a frame, header and front of the next) is copied to one place: the kernel's copy takes longer
+//! for each piece than for its bytes. Frames without data make one piece, however many they are.
+//!
 //! ```text
-//!  train   [header][front][data]..[tail][padding] [header][front]..
-//!           ours    copied  where copied zeroes
-//!                   by the  it
-//!                   batch   lies
+//!  frames  [header][front][data]..[data][tail][padding] [header][front][data]..
+//!  pieces  `---copied---' `---where they lie---' `-------copied-------' `---..
 //! ```
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::{mem, ptr};
 
@@ -17,8 +20,8 @@ use super::train::{self, Train};
 use super::{ETHERNET, LENGTH_AT, TRAIN_MAX};
 use crate::{Mac, TxBatch, TxFrame};
 
-/// Zeroes to pad frames with: enough for the longest, of which an eighth may be padding.
-static PADDING: [u8; 8 << 10] = [0; 8 << 10];
+/// Data of up to so many bytes are copied, too.
+const COPIED_MAX: usize = 128;
 
 /// Bytes of a control message with a 16-bit value.
 const CONTROL: usize = 24;
@@ -64,10 +67,13 @@ pub(super) struct Outgoing {
 /// What the messages of a batch point to.
 #[derive(Default)]
 struct Storage {
-    /// By frame in `order`.
-    headers: Vec<[u8; ETHERNET]>,
-    /// As many as all frames need.
+    /// What is not sent from where it lies.
+    copied: Vec<u8>,
+    /// The pieces of all trains. Those that are copied have their place in `copied` instead of an
+    /// address, until no more is copied: it may move.
     vectors: Vec<libc::iovec>,
+    /// The indices of the copied pieces among the vectors.
+    places: Vec<usize>,
     /// By train.
     controls: Vec<Control>,
     names: Vec<Name>,
@@ -210,52 +216,102 @@ impl Storage {
         trains: &[Train],
         routes: Routes<'_>,
     ) {
-        let Self { headers, vectors, controls, names, messages } = self;
-        headers.clear();
-        vectors.clear();
-        controls.clear();
-        names.clear();
-        messages.clear();
+        self.copied.clear();
+        self.vectors.clear();
+        self.places.clear();
+        self.controls.clear();
+        self.names.clear();
+        self.messages.clear();
         // Pointers into these stay good: they do not grow beyond their reserve.
-        headers.reserve(order.len());
-        // Header, front, tail and padding have one each.
-        vectors.reserve(order.len() * (batch.slices_per_frame() + 4));
-        controls.reserve(trains.len());
-        names.reserve(trains.len());
+        self.controls.reserve(trains.len());
+        self.names.reserve(trains.len());
 
         let mut frames = order.iter().map(|&index| batch.frame(index.into()));
         for train in trains {
-            let first_vector = vectors.len();
-            let mut to = None;
+            let (first, mut to) = (self.vectors.len(), None);
             for position in 1..=train.frames {
                 let frame = frames.next().expect("trains are made of these frames");
                 to = Some(destination(&frame));
-                headers.push(header(&frame));
-                vectors.push(vector(headers.last().expect("pushed above")));
-                let mut parts = frame.parts();
-                let front = parts.next().expect("a frame has a front");
-                let parts = [&front[ETHERNET..]].into_iter().chain(parts);
-                vectors.extend(parts.filter(|part| !part.is_empty()).map(vector));
-                if position < train.frames && frame.len() < train.segment {
-                    vectors.push(vector(&PADDING[..train.segment - frame.len()]));
-                }
+                let padding = if position < train.frames { train.segment - frame.len() } else { 0 };
+                self.add(&frame, padding, first);
             }
-            // SAFETY: all-zero is a valid `mmsghdr`.
-            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
-            let header = &mut message.msg_hdr;
-            header.msg_iov = vectors[first_vector..].as_mut_ptr();
-            header.msg_iovlen = (vectors.len() - first_vector) as _;
+            self.add_message(train, first..self.vectors.len());
             if let (Routes::Table { peers, as_ipv6 }, Some(to)) = (routes, to) {
                 let peer = peers.find(to, as_ipv6).expect("frames to strangers are left out");
-                names.push(Name::new(&peer));
-                names.last().expect("pushed above").address(header);
+                self.names.push(Name::new(&peer));
+                let header = &mut self.messages.last_mut().expect("added above").msg_hdr;
+                self.names.last().expect("pushed above").address(header);
             }
-            if train.frames > 1 {
-                controls.push(Control([0; CONTROL]));
-                let control = &mut controls.last_mut().expect("pushed above").0;
-                segment(header, control, train.segment as u16);
+        }
+        self.settle();
+    }
+
+    /// Adds the pieces of a frame to a train, whose first piece is `first`.
+    fn add(&mut self, frame: &TxFrame<'_>, padding: usize, first: usize) {
+        let mut header = [0; ETHERNET];
+        header[LENGTH_AT..].copy_from_slice(&(frame.len() as u16).to_be_bytes());
+        self.copy(&header, first);
+        self.copy(&frame.front()[ETHERNET..], first);
+        for data in frame.data() {
+            if data.len() <= COPIED_MAX {
+                self.copy(data, first);
+            } else {
+                self.vectors.push(vector(data));
             }
-            messages.push(message);
+        }
+        self.copy(frame.tail(), first);
+        if padding > 0 {
+            self.grow(padding, first);
+            self.copied.resize(self.copied.len() + padding, 0);
+        }
+    }
+
+    fn copy(&mut self, bytes: &[u8], first: usize) {
+        if !bytes.is_empty() {
+            self.grow(bytes.len(), first);
+            self.copied.extend_from_slice(bytes);
+        }
+    }
+
+    /// Lengthens the last piece of the train, if that is copied, or begins another one.
+    fn grow(&mut self, len: usize, first: usize) {
+        match self.places.last() {
+            Some(&last) if last >= first && last + 1 == self.vectors.len() => {
+                self.vectors[last].iov_len += len;
+            }
+            _ => {
+                self.places.push(self.vectors.len());
+                let place = ptr::without_provenance_mut(self.copied.len());
+                self.vectors.push(libc::iovec { iov_base: place, iov_len: len });
+            }
+        }
+    }
+
+    /// Adds the message of a train with these pieces, of which so far it has the number only.
+    fn add_message(&mut self, train: &Train, pieces: Range<usize>) {
+        // SAFETY: all-zero is a valid `mmsghdr`.
+        let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+        message.msg_hdr.msg_iovlen = pieces.len() as _;
+        if train.frames > 1 {
+            self.controls.push(Control([0; CONTROL]));
+            let control = &mut self.controls.last_mut().expect("pushed above").0;
+            segment(&mut message.msg_hdr, control, train.segment as u16);
+        }
+        self.messages.push(message);
+    }
+
+    /// Has vectors and messages point to what they name: nothing moves any more.
+    fn settle(&mut self) {
+        for &place in &self.places {
+            let piece = &mut self.vectors[place];
+            let bytes = &mut self.copied[piece.iov_base.addr()..][..piece.iov_len];
+            piece.iov_base = bytes.as_mut_ptr().cast();
+        }
+        let mut rest = &mut self.vectors[..];
+        for message in &mut self.messages {
+            let (pieces, others) = rest.split_at_mut(message.msg_hdr.msg_iovlen as usize);
+            message.msg_hdr.msg_iov = pieces.as_mut_ptr();
+            rest = others;
         }
     }
 }
@@ -274,13 +330,6 @@ fn segment(header: &mut libc::msghdr, control: &mut [u8; CONTROL], len: u16) {
         (*message).cmsg_len = libc::CMSG_LEN(size_of_val(&len) as u32) as _;
         libc::CMSG_DATA(message).cast::<u16>().write_unaligned(len);
     }
-}
-
-/// The header of a frame's datagram: its length, in place of Ethernet addresses and EtherType.
-fn header(frame: &TxFrame<'_>) -> [u8; ETHERNET] {
-    let mut header = [0; ETHERNET];
-    header[LENGTH_AT..].copy_from_slice(&(frame.len() as u16).to_be_bytes());
-    header
 }
 
 fn destination(frame: &TxFrame<'_>) -> Mac {
