@@ -56,12 +56,25 @@ pub(super) struct Counters {
 /// See the module. The memory is kept from batch to batch.
 pub(super) struct Outgoing {
     /// The frames by destination, in their order for each.
-    order: Vec<u16>,
+    order: Vec<Item>,
     trains: Vec<Train>,
     storage: Storage,
     /// Whether the kernel cuts trains; otherwise each has one frame.
     segments: bool,
     pub(super) counters: Counters,
+}
+
+/// A frame of the batch.
+#[derive(Clone, Copy)]
+struct Item {
+    /// Its index in the batch.
+    index: usize,
+    /// Its destination, if there are several.
+    to: Mac,
+    /// Bytes.
+    len: usize,
+    /// The most bytes of a train with it.
+    burst: usize,
 }
 
 /// What the messages of a batch point to.
@@ -117,7 +130,7 @@ impl Outgoing {
         routes: Routes<'_>,
     ) -> io::Result<usize> {
         self.sort(batch, routes);
-        self.divide(batch, routes);
+        self.divide();
         self.storage.compose(batch, &self.order, &self.trains, routes);
         let (mut next, mut refused) = (0, None);
         while next < self.trains.len() {
@@ -133,27 +146,29 @@ impl Outgoing {
                     self.segments = false;
                     break;
                 }
-                Err(error) => match routes {
-                    Routes::Connected => {
-                        // A train may have been refused for the length of its frames only.
-                        self.segments |= error.raw_os_error() == Some(libc::EMSGSIZE);
-                        refused = Some(error);
-                        break;
+                Err(error) => {
+                    // A train may have been refused for the length of its frames only.
+                    self.segments |= error.raw_os_error() == Some(libc::EMSGSIZE);
+                    match routes {
+                        Routes::Connected => {
+                            refused = Some(error);
+                            break;
+                        }
+                        // The fault is with this peer; the others are well.
+                        Routes::Table { .. } => {
+                            self.counters.lost += self.trains[next].frames as u64;
+                            next += 1;
+                        }
                     }
-                    // The fault is with this peer; the others are well.
-                    Routes::Table { .. } => {
-                        self.counters.lost += self.trains[next].frames as u64;
-                        next += 1;
-                    }
-                },
+                }
             }
         }
         match refused {
             Some(error) if next == 0 => Err(error),
             _ => {
                 let taken: usize = self.trains[..next].iter().map(|train| train.frames).sum();
-                let unsent = self.order[taken..].iter().min();
-                Ok(unsent.map_or(batch.len(), |&index| index.into()))
+                let unsent = self.order[taken..].iter().map(|item| item.index).min();
+                Ok(unsent.unwrap_or(batch.len()))
             }
         }
     }
@@ -168,30 +183,31 @@ impl Outgoing {
     /// Orders the frames that can be sent by destination.
     fn sort(&mut self, batch: &TxBatch<'_>, routes: Routes<'_>) {
         self.order.clear();
-        self.order.extend(0..batch.len() as u16);
-        if let Routes::Table { peers, as_ipv6 } = routes {
-            let to = |index: u16| destination(&batch.frame(index.into()));
-            self.order.retain(|&index| peers.find(to(index), as_ipv6).is_some());
-            self.order.sort_by_key(|&index| to(index));
-            self.counters.lost += (batch.len() - self.order.len()) as u64;
+        for (index, frame) in (0..).zip(batch.frames()) {
+            let to = match routes {
+                Routes::Connected => Mac::default(),
+                Routes::Table { .. } => destination(&frame),
+            };
+            if matches!(routes, Routes::Table { peers, as_ipv6 } if peers.find(to, as_ipv6).is_none())
+            {
+                self.counters.lost += 1;
+                continue;
+            }
+            let (len, burst) = (frame.len(), frame.burst().min(TRAIN_MAX));
+            self.order.push(Item { index, to, len, burst });
         }
+        self.order.sort_by_key(|item| item.to);
     }
 
     /// Divides the frames into trains.
-    fn divide(&mut self, batch: &TxBatch<'_>, routes: Routes<'_>) {
+    fn divide(&mut self) {
         self.trains.clear();
         let frames_max = if self.segments { train::FRAMES_MAX } else { 1 };
         let mut rest = &self.order[..];
-        while let Some(&first) = rest.first() {
-            let to = destination(&batch.frame(first.into()));
-            let frames = rest.iter().map(|&index| batch.frame(index.into()));
-            let alike = frames.take_while(|frame| match routes {
-                Routes::Connected => true,
-                Routes::Table { .. } => destination(frame) == to,
-            });
-            let frames = alike.take(frames_max);
-            let frames = frames.map(|frame| (frame.len(), frame.burst().min(TRAIN_MAX)));
-            let train = train::next(frames).expect("there is a frame");
+        while let Some(first) = rest.first() {
+            let alike = rest.iter().take_while(|item| item.to == first.to).take(frames_max);
+            let train = train::next(alike.map(|item| (item.len, item.burst)));
+            let train = train.expect("there is a frame");
             rest = &rest[train.frames..];
             self.trains.push(train);
         }
@@ -212,7 +228,7 @@ impl Storage {
     fn compose(
         &mut self,
         batch: &TxBatch<'_>,
-        order: &[u16],
+        order: &[Item],
         trains: &[Train],
         routes: Routes<'_>,
     ) {
@@ -226,18 +242,19 @@ impl Storage {
         self.controls.reserve(trains.len());
         self.names.reserve(trains.len());
 
-        let mut frames = order.iter().map(|&index| batch.frame(index.into()));
+        let mut rest = order;
         for train in trains {
-            let (first, mut to) = (self.vectors.len(), None);
-            for position in 1..=train.frames {
-                let frame = frames.next().expect("trains are made of these frames");
-                to = Some(destination(&frame));
-                let padding = if position < train.frames { train.segment - frame.len() } else { 0 };
-                self.add(&frame, padding, first);
+            let (items, others) = rest.split_at(train.frames);
+            let first = self.vectors.len();
+            for (position, item) in (1..).zip(items) {
+                let padding = if position < train.frames { train.segment - item.len } else { 0 };
+                self.add(&batch.frame(item.index), padding, first);
             }
+            rest = others;
             self.add_message(train, first..self.vectors.len());
-            if let (Routes::Table { peers, as_ipv6 }, Some(to)) = (routes, to) {
-                let peer = peers.find(to, as_ipv6).expect("frames to strangers are left out");
+            if let Routes::Table { peers, as_ipv6 } = routes {
+                let peer = peers.find(items[0].to, as_ipv6);
+                let peer = peer.expect("frames to strangers are left out");
                 self.names.push(Name::new(&peer));
                 let header = &mut self.messages.last_mut().expect("added above").msg_hdr;
                 self.names.last().expect("pushed above").address(header);
