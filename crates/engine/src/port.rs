@@ -4,12 +4,13 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use tyche_link::{Link, RxBatch, RxFrame, TxBatch, TxVectors};
+use tyche_link::{Link, Mac, RxBatch, RxFrame, TxBatch, TxVectors};
 use tyche_numa::{Home, Node};
 use tyche_proto::Instant;
 
+use crate::backlog::Backlog;
 use crate::placed;
-use crate::protocol::{Fault, Frames, Received};
+use crate::protocol::{Composed, Fault, Frames, Received};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub const BATCH: usize = 64;
@@ -27,6 +28,8 @@ pub struct PortStats {
     pub tx_frames: u64,
     /// Bytes sent, headers included.
     pub tx_bytes: u64,
+    /// Frames that the interface had no room for at first.
+    pub tx_held: u64,
     /// Frames that the interface did not take.
     pub tx_refused: u64,
     /// Frames that the kernel dropped because there was no room for more.
@@ -39,6 +42,7 @@ impl std::ops::AddAssign for PortStats {
         self.rx_bytes += other.rx_bytes;
         self.tx_frames += other.tx_frames;
         self.tx_bytes += other.tx_bytes;
+        self.tx_held += other.tx_held;
         self.tx_refused += other.tx_refused;
         self.overruns += other.overruns;
     }
@@ -59,8 +63,11 @@ pub struct Batches {
 pub struct Port {
     link: Box<dyn Link>,
     home: Home,
+    /// Bytes of a frame's head.
+    head_len: usize,
     rx: RxBatch,
     vectors: TxVectors,
+    backlog: Backlog,
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
@@ -89,11 +96,13 @@ impl Port {
         Self {
             rx: RxBatch::with_head(head_len, frames, payload_max),
             vectors: TxVectors::new(frames, pieces_max),
+            backlog: Backlog::default(),
             stats: PortStats::default(),
             down_until: None,
             trouble: None,
             fault: None,
             home,
+            head_len,
             link,
         }
     }
@@ -137,6 +146,11 @@ impl Port {
     /// The time at which an interface that is down is tried again.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.down_until
+    }
+
+    /// The time at which an interface without room for more frames is tried again.
+    pub(crate) fn retry_at(&self) -> Option<Instant> {
+        self.backlog.retry_at()
     }
 
     fn failed(&mut self, now: Instant, error: &io::Error, is_with_sending: bool) {
@@ -206,14 +220,16 @@ impl Port {
     }
 
     /// Sends all frames; returns their number. Those that the interface refuses are lost, as on the
-    /// wire.
+    /// wire, unless the link [retries](Link::retries) them: then no others are composed before they
+    /// are sent.
     pub(crate) fn transmit<'d>(
         &mut self,
         time: impl Fn() -> Instant,
         frames: &mut impl Frames<'d>,
     ) -> usize {
         let source = self.link.mac();
-        let (mut count, mut next) = (0, frames.compose(time()));
+        let mut count = self.retry(&time);
+        let mut next = if self.backlog.is_empty() { frames.compose(time()) } else { None };
         while next.is_some() {
             let mut batch = self.vectors.batch();
             while let Some(frame) = next.filter(|_| batch.room() > 0) {
@@ -222,15 +238,8 @@ impl Port {
                 if frame.probes && !batch.is_empty() {
                     break;
                 }
-                if let Some((at, bytes)) = frame.narrows {
-                    self.link.narrow(at, bytes);
-                }
-                let link = &*self.link;
-                frames.write(source, |front, data, tail| {
-                    let len = || front.len() + data.iter().map(|it| it.len()).sum::<usize>();
-                    if !frame.probes || len() + tail.len() <= link.frame_len_max() {
-                        batch.push(front, data.iter().copied(), tail);
-                    }
+                write(&mut *self.link, source, frame, frames, |front, data, tail| {
+                    batch.push(front, data.iter().copied(), tail);
                 });
                 next = frames.compose(time());
                 if frame.probes {
@@ -238,28 +247,93 @@ impl Port {
                 }
             }
             count += batch.len();
-            match dispatch(&mut *self.link, &mut self.stats, &batch) {
-                Ok(sent) => {
-                    if sent > 0 && self.trouble.as_ref().is_some_and(|it| it.is_with_sending) {
-                        self.recovered();
-                    }
+            let result = dispatch(&mut *self.link, &mut self.stats, &batch);
+            batch.skip(*result.as_ref().unwrap_or(&0));
+            if result.is_ok() && !batch.is_empty() && self.link.retries() {
+                let backlog = &mut self.backlog;
+                backlog.begin(time());
+                batch.frames().for_each(|frame| backlog.push(frame.parts()));
+                if let Some(frame) = next.take() {
+                    write(&mut *self.link, source, frame, frames, |front, data, tail| {
+                        backlog.push([front].into_iter().chain(data.iter().copied()).chain([tail]));
+                    });
                 }
-                Err(error) => self.failed(time(), &error, true),
+                self.stats.tx_held += self.backlog.len() as u64;
+            } else {
+                self.stats.tx_refused += batch.len() as u64;
             }
+            self.note(&time, result);
         }
         count
     }
+
+    /// Sends the frames of the backlog if it is time; returns the number of those that are sent.
+    fn retry(&mut self, time: impl Fn() -> Instant) -> usize {
+        let mut count = 0;
+        while self.backlog.retry_at().is_some_and(|at| at <= time()) {
+            let mut batch = self.vectors.batch();
+            self.backlog.fill(&mut batch, self.head_len);
+            let wanted = batch.len();
+            let result = dispatch(&mut *self.link, &mut self.stats, &batch);
+            match &result {
+                Ok(sent) => {
+                    count += *sent;
+                    self.backlog.skip(*sent);
+                    if *sent < wanted && self.backlog.is_stuck(time(), *sent) {
+                        self.drop_backlog();
+                    }
+                }
+                Err(_) => self.drop_backlog(),
+            }
+            self.note(&time, result);
+        }
+        count
+    }
+
+    fn drop_backlog(&mut self) {
+        self.stats.tx_refused += self.backlog.len() as u64;
+        self.backlog.clear();
+    }
+
+    /// Takes the result of a [`dispatch`].
+    fn note(&mut self, time: impl Fn() -> Instant, result: io::Result<usize>) {
+        match result {
+            Ok(sent) => {
+                if sent > 0 && self.trouble.as_ref().is_some_and(|it| it.is_with_sending) {
+                    self.recovered();
+                }
+            }
+            Err(error) => self.failed(time(), &error, true),
+        }
+    }
 }
 
-/// Sends a batch and counts it; returns how many frames the interface took.
+/// Writes a composed frame, unless it is a probe that the interface does not take.
+fn write<'d>(
+    link: &mut dyn Link,
+    source: Mac,
+    frame: Composed,
+    frames: &mut impl Frames<'d>,
+    push: impl FnOnce(&[u8], &[&'d [u8]], &[u8]),
+) {
+    if let Some((at, bytes)) = frame.narrows {
+        link.narrow(at, bytes);
+    }
+    frames.write(source, |front, data, tail| {
+        let len = || front.len() + data.iter().map(|it| it.len()).sum::<usize>() + tail.len();
+        if !frame.probes || len() <= link.frame_len_max() {
+            push(front, data, tail);
+        }
+    });
+}
+
+/// Sends a batch and counts what the interface took; returns the number of those frames.
 fn dispatch(link: &mut dyn Link, stats: &mut PortStats, batch: &TxBatch<'_>) -> io::Result<usize> {
     if batch.is_empty() {
         return Ok(0);
     }
-    let result = link.send(batch);
-    let sent = *result.as_ref().unwrap_or(&0);
-    stats.tx_refused += (batch.len() - sent) as u64;
+    let sent = link.send(batch)?;
     stats.tx_frames += sent as u64;
     stats.tx_bytes += batch.frames().take(sent).map(|frame| frame.len() as u64).sum::<u64>();
-    result
+    Ok(sent)
 }

@@ -102,6 +102,12 @@ pub trait Link: Send {
     /// takes, because its MTU was lowered.
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize>;
 
+    /// Whether the frames that [`send`](Self::send) does not take should be sent again soon: its
+    /// queue is that of an interface, and empties at the speed of the wire.
+    fn retries(&self) -> bool {
+        false
+    }
+
     /// Takes the receiving half, for another thread. From then on only that half receives and is
     /// waited for; the link sends, and reports its state, as before.
     ///

@@ -76,6 +76,10 @@ impl<W: Wrapper> Link for W {
         Wrapper::send(self, batch)
     }
 
+    fn retries(&self) -> bool {
+        self.inner().retries()
+    }
+
     fn wait_fd(&self) -> BorrowedFd<'_> {
         Wrapper::wait_fd(self)
     }

@@ -231,6 +231,10 @@ impl Link for PacketLink {
         sent.or_else(|error| self.refused(error))
     }
 
+    fn retries(&self) -> bool {
+        true
+    }
+
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.receiver.as_ref().expect("the receiver has not been taken").wait_fd()
     }
