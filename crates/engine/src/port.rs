@@ -16,6 +16,8 @@ use crate::protocol::{Composed, Fault, Frames, Received};
 pub const BATCH: usize = 64;
 /// The pause before an interface that is down is tried again.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
+/// The interval at which a link is asked whether its frames have grown.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Traffic counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub struct Port {
     rx: RxBatch,
     vectors: TxVectors,
     backlog: Backlog,
+    /// When the link is asked next whether its frames have grown.
+    look_at: Instant,
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
@@ -91,12 +95,12 @@ impl Port {
     pub fn new(link: Box<dyn Link>, home: Home, batches: Batches) -> Self {
         let _near = placed::near(&home);
         let Batches { frames, head_len, pieces_max } = batches;
-        // A link's MTU may grow later; the protocol is to stay with the length of now.
         let payload_max = link.frame_len_max() - head_len;
         Self {
             rx: RxBatch::with_head(head_len, frames, payload_max),
             vectors: TxVectors::new(frames, pieces_max),
             backlog: Backlog::default(),
+            look_at: Instant::default(),
             stats: PortStats::default(),
             down_until: None,
             trouble: None,
@@ -176,6 +180,23 @@ impl Port {
         if self.trouble.take().is_some() {
             tracing::info!(link = self.link.name(), "link is back");
         }
+    }
+
+    /// Makes room for longer frames from time to time, if the link takes them now; returns their
+    /// length, if it has grown.
+    pub(crate) fn grow(&mut self, now: Instant) -> Option<usize> {
+        if now < self.look_at {
+            return None;
+        }
+        self.look_at = now + LOOK_EVERY;
+        let longest = self.link.grow()?;
+        if longest <= self.head_len + self.rx.payload_max() {
+            return None;
+        }
+        let _near = placed::near(&self.home);
+        self.rx = RxBatch::with_head(self.head_len, self.rx.capacity(), longest - self.head_len);
+        tracing::info!(link = self.link.name(), longest, "the link takes longer frames");
+        Some(longest)
     }
 
     /// Receives waiting frames, to be [handed over](Self::hand_over) next; returns their number.

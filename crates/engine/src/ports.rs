@@ -64,6 +64,9 @@ impl Ports {
         let Self { ports, timed, clock } = self;
         let (timed, mut frames) = (*timed, 0);
         for (index, port) in numbered(ports) {
+            if let Some(longest) = port.grow(now) {
+                protocol.handle_frame_len_max(index, longest);
+            }
             frames += port.receive(now);
             let now = if timed { clock.now() } else { now };
             port.hand_over(timed, |frame| protocol.handle_frame(now, index, &frame));

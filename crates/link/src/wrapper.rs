@@ -40,6 +40,11 @@ pub trait Wrapper: Send {
         self.inner().wait_fd()
     }
 
+    /// As [`Link::grow`]. A wrapper that has room for some length only overrides it.
+    fn grow(&mut self) -> Option<usize> {
+        self.inner_mut().grow()
+    }
+
     /// As [`Link::take_receiver`]. The receiving half of the inner link would not pass through the
     /// wrapper, so there is none unless the wrapper makes one.
     ///
@@ -62,6 +67,10 @@ impl<W: Wrapper> Link for W {
 
     fn frame_len_max(&self) -> usize {
         self.inner().frame_len_max()
+    }
+
+    fn grow(&mut self) -> Option<usize> {
+        Wrapper::grow(self)
     }
 
     fn receive_capacity(&self, frame_len: usize) -> usize {
