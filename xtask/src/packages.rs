@@ -1,8 +1,8 @@
 //! Programs of the system that the demo and the tests run, and the Debian packages they are in.
 
-use std::env;
 use std::path::Path;
 use std::process::Command;
+use std::{env, fs};
 
 use crate::{Result, succeeds};
 
@@ -60,6 +60,7 @@ pub(crate) const GUEST: &[Need] = &[
     ("blkdiscard", "util-linux"),
     ("btrfs", "btrfs-progs"),
     ("e2fsck", "e2fsprogs"),
+    ("ethtool", "ethtool"),
     ("fio", "fio"),
     ("ip", "iproute2"),
     ("mkfs.btrfs", "btrfs-progs"),
@@ -103,6 +104,23 @@ pub(crate) fn install(needs: &[Need]) -> Result<()> {
         return Ok(());
     }
     Err(format!("could not install {names}: see above; as root, `apt-get install {names}`"))
+}
+
+/// Installs the package of the backports to this Debian, if apt knows them.
+pub(crate) fn install_backport(package: &str) -> Result<()> {
+    let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name = system.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let Some(suite) = name.map(|name| format!("{name}-backports")) else { return Ok(()) };
+    let policy = Command::new("apt-cache").arg("policy").output();
+    let policy = policy.map_err(|error| format!("apt-cache: {error}"))?;
+    if !String::from_utf8_lossy(&policy.stdout).contains(&format!("{suite}/main")) {
+        return Ok(());
+    }
+    eprintln!("xtask: installing {package} of {suite} with apt-get");
+    let mut install = apt_get(&["install", "--yes", "--no-install-recommends"]);
+    install.args(["--target-release", &suite, package]);
+    let installed = succeeds(&mut install)?;
+    if installed { Ok(()) } else { Err(format!("could not install {package}: see above")) }
 }
 
 /// Renews apt's lists of packages.

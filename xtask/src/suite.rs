@@ -80,6 +80,8 @@ pub(crate) struct Log {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) skips: Vec<Skip>,
+    /// Results that tests have printed, after `RESULT`.
+    pub(crate) printed: Vec<String>,
     /// Tests that have run, and whether they passed.
     pub(crate) results: Vec<(String, bool)>,
 }
@@ -100,6 +102,8 @@ impl Log {
         } else if let Some(skip) = line.strip_prefix("SKIPPED") {
             let reason = skip.trim_start_matches(':').trim().to_owned();
             self.skips.push(Skip { test: self.test.clone(), reason });
+        } else if let Some(result) = line.strip_prefix("RESULT ") {
+            self.printed.push(format!("{}: {result}", self.test));
         }
         !self.in_successes
     }

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod clock;
 mod conversion;
 mod discovery;

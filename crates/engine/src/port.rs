@@ -4,17 +4,20 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use tyche_link::{Link, RxBatch, RxFrame, TxBatch, TxVectors};
+use tyche_link::{Link, Mac, RxBatch, RxFrame, TxBatch, TxVectors};
 use tyche_numa::{Home, Node};
 use tyche_proto::Instant;
 
+use crate::backlog::Backlog;
 use crate::placed;
-use crate::protocol::{Fault, Frames, Received};
+use crate::protocol::{Composed, Fault, Frames, Received};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub const BATCH: usize = 64;
 /// The pause before an interface that is down is tried again.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
+/// The interval at which a link is asked whether its frames have grown.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Traffic counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub struct PortStats {
     pub tx_frames: u64,
     /// Bytes sent, headers included.
     pub tx_bytes: u64,
+    /// Frames that the interface had no room for at first.
+    pub tx_held: u64,
     /// Frames that the interface did not take.
     pub tx_refused: u64,
     /// Frames that the kernel dropped because there was no room for more.
@@ -39,6 +44,7 @@ impl std::ops::AddAssign for PortStats {
         self.rx_bytes += other.rx_bytes;
         self.tx_frames += other.tx_frames;
         self.tx_bytes += other.tx_bytes;
+        self.tx_held += other.tx_held;
         self.tx_refused += other.tx_refused;
         self.overruns += other.overruns;
     }
@@ -59,8 +65,13 @@ pub struct Batches {
 pub struct Port {
     link: Box<dyn Link>,
     home: Home,
+    /// Bytes of a frame's head.
+    head_len: usize,
     rx: RxBatch,
     vectors: TxVectors,
+    backlog: Backlog,
+    /// When the link is asked next whether its frames have grown.
+    look_at: Instant,
     stats: PortStats,
     /// Set while the interface is down or gone.
     down_until: Option<Instant>,
@@ -84,16 +95,18 @@ impl Port {
     pub fn new(link: Box<dyn Link>, home: Home, batches: Batches) -> Self {
         let _near = placed::near(&home);
         let Batches { frames, head_len, pieces_max } = batches;
-        // A link's MTU may grow later; the protocol is to stay with the length of now.
         let payload_max = link.frame_len_max() - head_len;
         Self {
             rx: RxBatch::with_head(head_len, frames, payload_max),
             vectors: TxVectors::new(frames, pieces_max),
+            backlog: Backlog::default(),
+            look_at: Instant::default(),
             stats: PortStats::default(),
             down_until: None,
             trouble: None,
             fault: None,
             home,
+            head_len,
             link,
         }
     }
@@ -139,6 +152,11 @@ impl Port {
         self.down_until
     }
 
+    /// The time at which an interface without room for more frames is tried again.
+    pub(crate) fn retry_at(&self) -> Option<Instant> {
+        self.backlog.retry_at()
+    }
+
     fn failed(&mut self, now: Instant, error: &io::Error, is_with_sending: bool) {
         let kind = error.kind();
         match &mut self.trouble {
@@ -162,6 +180,23 @@ impl Port {
         if self.trouble.take().is_some() {
             tracing::info!(link = self.link.name(), "link is back");
         }
+    }
+
+    /// Makes room for longer frames from time to time, if the link takes them now; returns their
+    /// length, if it has grown.
+    pub(crate) fn grow(&mut self, now: Instant) -> Option<usize> {
+        if now < self.look_at {
+            return None;
+        }
+        self.look_at = now + LOOK_EVERY;
+        let longest = self.link.grow()?;
+        if longest <= self.head_len + self.rx.payload_max() {
+            return None;
+        }
+        let _near = placed::near(&self.home);
+        self.rx = RxBatch::with_head(self.head_len, self.rx.capacity(), longest - self.head_len);
+        tracing::info!(link = self.link.name(), longest, "the link takes longer frames");
+        Some(longest)
     }
 
     /// Receives waiting frames, to be [handed over](Self::hand_over) next; returns their number.
@@ -207,14 +242,16 @@ impl Port {
     }
 
     /// Sends all frames; returns their number. Those that the interface refuses are lost, as on the
-    /// wire.
+    /// wire, unless the link [retries](Link::retries) them: then no others are composed before they
+    /// are sent.
     pub(crate) fn transmit<'d>(
         &mut self,
         time: impl Fn() -> Instant,
         frames: &mut impl Frames<'d>,
     ) -> usize {
         let source = self.link.mac();
-        let (mut count, mut next) = (0, frames.compose(time()));
+        let mut count = self.retry(&time);
+        let mut next = if self.backlog.is_empty() { frames.compose(time()) } else { None };
         while next.is_some() {
             let mut batch = self.vectors.batch();
             while let Some(frame) = next.filter(|_| batch.room() > 0) {
@@ -223,16 +260,9 @@ impl Port {
                 if frame.probes && !batch.is_empty() {
                     break;
                 }
-                if let Some((at, bytes)) = frame.narrows {
-                    self.link.narrow(at, bytes);
-                }
-                let link = &*self.link;
-                frames.write(source, |front, data, tail| {
-                    let len = || front.len() + data.iter().map(|it| it.len()).sum::<usize>();
-                    if !frame.probes || len() + tail.len() <= link.frame_len_max() {
-                        batch.push(front, data.iter().copied(), tail);
-                        batch.limit_burst(frame.burst);
-                    }
+                write(&mut *self.link, source, frame, frames, |front, data, tail| {
+                    batch.push(front, data.iter().copied(), tail);
+                    batch.limit_burst(frame.burst);
                 });
                 next = frames.compose(time());
                 if frame.probes {
@@ -240,28 +270,93 @@ impl Port {
                 }
             }
             count += batch.len();
-            match dispatch(&mut *self.link, &mut self.stats, &batch) {
-                Ok(sent) => {
-                    if sent > 0 && self.trouble.as_ref().is_some_and(|it| it.is_with_sending) {
-                        self.recovered();
-                    }
+            let result = dispatch(&mut *self.link, &mut self.stats, &batch);
+            batch.skip(*result.as_ref().unwrap_or(&0));
+            if result.is_ok() && !batch.is_empty() && self.link.retries() {
+                let backlog = &mut self.backlog;
+                backlog.begin(time());
+                batch.frames().for_each(|frame| backlog.push(frame.parts()));
+                if let Some(frame) = next.take() {
+                    write(&mut *self.link, source, frame, frames, |front, data, tail| {
+                        backlog.push([front].into_iter().chain(data.iter().copied()).chain([tail]));
+                    });
                 }
-                Err(error) => self.failed(time(), &error, true),
+                self.stats.tx_held += self.backlog.len() as u64;
+            } else {
+                self.stats.tx_refused += batch.len() as u64;
             }
+            self.note(&time, result);
         }
         count
     }
+
+    /// Sends the frames of the backlog if it is time; returns the number of those that are sent.
+    fn retry(&mut self, time: impl Fn() -> Instant) -> usize {
+        let mut count = 0;
+        while self.backlog.retry_at().is_some_and(|at| at <= time()) {
+            let mut batch = self.vectors.batch();
+            self.backlog.fill(&mut batch, self.head_len);
+            let wanted = batch.len();
+            let result = dispatch(&mut *self.link, &mut self.stats, &batch);
+            match &result {
+                Ok(sent) => {
+                    count += *sent;
+                    self.backlog.skip(*sent);
+                    if *sent < wanted && self.backlog.is_stuck(time(), *sent) {
+                        self.drop_backlog();
+                    }
+                }
+                Err(_) => self.drop_backlog(),
+            }
+            self.note(&time, result);
+        }
+        count
+    }
+
+    fn drop_backlog(&mut self) {
+        self.stats.tx_refused += self.backlog.len() as u64;
+        self.backlog.clear();
+    }
+
+    /// Takes the result of a [`dispatch`].
+    fn note(&mut self, time: impl Fn() -> Instant, result: io::Result<usize>) {
+        match result {
+            Ok(sent) => {
+                if sent > 0 && self.trouble.as_ref().is_some_and(|it| it.is_with_sending) {
+                    self.recovered();
+                }
+            }
+            Err(error) => self.failed(time(), &error, true),
+        }
+    }
 }
 
-/// Sends a batch and counts it; returns how many frames the interface took.
+/// Writes a composed frame, unless it is a probe that the interface does not take.
+fn write<'d>(
+    link: &mut dyn Link,
+    source: Mac,
+    frame: Composed,
+    frames: &mut impl Frames<'d>,
+    push: impl FnOnce(&[u8], &[&'d [u8]], &[u8]),
+) {
+    if let Some((at, bytes)) = frame.narrows {
+        link.narrow(at, bytes);
+    }
+    frames.write(source, |front, data, tail| {
+        let len = || front.len() + data.iter().map(|it| it.len()).sum::<usize>() + tail.len();
+        if !frame.probes || len() <= link.frame_len_max() {
+            push(front, data, tail);
+        }
+    });
+}
+
+/// Sends a batch and counts what the interface took; returns the number of those frames.
 fn dispatch(link: &mut dyn Link, stats: &mut PortStats, batch: &TxBatch<'_>) -> io::Result<usize> {
     if batch.is_empty() {
         return Ok(0);
     }
-    let result = link.send(batch);
-    let sent = *result.as_ref().unwrap_or(&0);
-    stats.tx_refused += (batch.len() - sent) as u64;
+    let sent = link.send(batch)?;
     stats.tx_frames += sent as u64;
     stats.tx_bytes += batch.frames().take(sent).map(|frame| frame.len() as u64).sum::<u64>();
-    result
+    Ok(sent)
 }

@@ -64,6 +64,9 @@ impl Ports {
         let Self { ports, timed, clock } = self;
         let (timed, mut frames) = (*timed, 0);
         for (index, port) in numbered(ports) {
+            if let Some(longest) = port.grow(now) {
+                protocol.handle_frame_len_max(index, longest);
+            }
             frames += port.receive(now);
             let now = if timed { clock.now() } else { now };
             port.hand_over(timed, |frame| protocol.handle_frame(now, index, &frame));
@@ -98,9 +101,16 @@ impl Ports {
         frames > 0
     }
 
-    /// When to call [`receive`](Self::receive) for interfaces that are down, to try them again.
+    /// When to call [`receive`](Self::receive) for interfaces that are down, or
+    /// [`transmit`](Self::transmit) for those without room for more frames, to try them again.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.iter().filter_map(|(_, port)| port.poll_timeout()).min()
+        let retries = self.retry_at().into_iter();
+        self.iter().filter_map(|(_, port)| port.poll_timeout()).chain(retries).min()
+    }
+
+    /// When the first interface without room for more frames is tried again.
+    fn retry_at(&self) -> Option<Instant> {
+        self.iter().filter_map(|(_, port)| port.retry_at()).min()
     }
 
     /// Waits until a frame arrives, one of `others` is readable, or `deadline` has passed.
@@ -110,6 +120,8 @@ impl Ports {
         deadline: Option<Instant>,
     ) {
         let deadline = self.poll_timeout().into_iter().chain(deadline).min();
+        // A frame that is due can't leave before there is room: no reason to stay awake.
+        let deadline = self.retry_at().or(deadline);
         let sources = self.iter().filter_map(|(_, port)| port.wait_fd()).chain(others);
         tyche_wake::sleep(sources, deadline.map(|deadline| deadline.since(self.clock.now())));
     }

@@ -40,6 +40,11 @@ pub trait Protocol {
         let _ = (now, port, fault);
     }
 
+    /// Takes the longest frame of a port, in bytes, which has grown.
+    fn handle_frame_len_max(&mut self, port: usize, frame_len_max: usize) {
+        let _ = (port, frame_len_max);
+    }
+
     /// Runs the timers that have expired.
     fn handle_timeout(&mut self, now: Instant);
 

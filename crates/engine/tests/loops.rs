@@ -4,6 +4,8 @@
 
 mod rig;
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +14,8 @@ use rig::{Client, Data, PATIENCE, SIZE, Shared, exercise, target};
 use tyche_block::{Errno, Operation};
 use tyche_engine::{ErrorCounts, Notice};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
-use tyche_link::{Link, memory};
+use tyche_link::memory::MemoryLink;
+use tyche_link::{HEAD, Interface, Link, RxBatch, TxBatch, TxFrame, TxVectors, memory};
 use tyche_proto::wire::Uuid;
 use tyche_proto::{Former, Problem};
 use tyche_store::Store;
@@ -29,6 +32,67 @@ fn requests_of_all_kinds_over_a_clean_link() {
         let report = client.host.control().report().unwrap();
         assert_eq!(report.links[0].frame_len, frame_len_max);
         assert_eq!(report.waiting.operations, 0);
+    }
+}
+
+/// A link whose interface has room for a few frames at a time.
+struct SmallRing {
+    inner: MemoryLink,
+    vectors: TxVectors,
+}
+
+impl SmallRing {
+    fn new(inner: MemoryLink) -> Box<Self> {
+        Box::new(Self { inner, vectors: TxVectors::new(3, 1) })
+    }
+}
+
+impl Link for SmallRing {
+    fn interface(&self) -> Interface<'_> {
+        self.inner.interface()
+    }
+
+    fn frame_len_max(&self) -> usize {
+        self.inner.frame_len_max()
+    }
+
+    fn receive_capacity(&self, frame_len: usize) -> usize {
+        self.inner.receive_capacity(frame_len)
+    }
+
+    fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+        self.inner.receive(batch)
+    }
+
+    fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        let whole = |frame: TxFrame<'_>| frame.parts().collect::<Vec<_>>().concat();
+        let frames: Vec<_> = batch.frames().map(whole).collect();
+        let mut few = self.vectors.batch();
+        for frame in frames.iter().take(few.room()) {
+            few.push(&frame[..HEAD], [&frame[HEAD..]], &[]);
+        }
+        self.inner.send(&few)
+    }
+
+    fn retries(&self) -> bool {
+        true
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.inner.wait_fd()
+    }
+}
+
+#[test]
+fn frames_that_a_full_ring_refuses_are_sent_later() {
+    let (a, b) = memory::pair(1514).unwrap();
+    let target = target(SmallRing::new(a), Arc::new(MemoryStore::new(SIZE, 512).unwrap()));
+    let client = Client::start(SmallRing::new(b), PATIENCE).connected();
+    exercise(&client, 9, 60);
+    let report = client.host.control().report().unwrap();
+    for port in [report.links[0].port, target.report().links[0].port] {
+        assert!(port.tx_held > 0, "{port:?}");
+        assert_eq!(port.tx_refused, 0, "{port:?}");
     }
 }
 

@@ -88,6 +88,11 @@ impl crate::Wrapper for HandOverLink {
         &mut self.inner
     }
 
+    /// The belts have room for the frames of the beginning.
+    fn grow(&mut self) -> Option<usize> {
+        None
+    }
+
     /// # Panics
     /// If the batch does not have the first one's shape.
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {

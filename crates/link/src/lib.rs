@@ -80,6 +80,14 @@ pub trait Link: Send {
     /// the end of the payload (14 + MTU).
     fn frame_len_max(&self) -> usize;
 
+    /// Makes room for the longest frames that the interface takes now, if they have become longer
+    /// since the link was opened, and returns their length in bytes. `None` if the link can't do
+    /// that. Frames that wait in the kernel meanwhile may be lost. No batch may have frames of the
+    /// link.
+    fn grow(&mut self) -> Option<usize> {
+        None
+    }
+
     /// The number of frames of `frame_len` bytes that can be in flight to this link, or wait in a
     /// batch that has not been cleared, before some are dropped.
     fn receive_capacity(&self, frame_len: usize) -> usize;
@@ -101,6 +109,12 @@ pub trait Link: Send {
     /// As for [`receive`](Self::receive); `InvalidInput` if a frame is longer than the interface
     /// takes, because its MTU was lowered.
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize>;
+
+    /// Whether the frames that [`send`](Self::send) does not take should be sent again soon: its
+    /// queue is that of an interface, and empties at the speed of the wire.
+    fn retries(&self) -> bool {
+        false
+    }
 
     /// Takes the receiving half, for another thread. From then on only that half receives and is
     /// waited for; the link sends, and reports its state, as before.

@@ -40,6 +40,11 @@ pub trait Wrapper: Send {
         self.inner().wait_fd()
     }
 
+    /// As [`Link::grow`]. A wrapper that has room for some length only overrides it.
+    fn grow(&mut self) -> Option<usize> {
+        self.inner_mut().grow()
+    }
+
     /// As [`Link::take_receiver`]. The receiving half of the inner link would not pass through the
     /// wrapper, so there is none unless the wrapper makes one.
     ///
@@ -64,6 +69,10 @@ impl<W: Wrapper> Link for W {
         self.inner().frame_len_max()
     }
 
+    fn grow(&mut self) -> Option<usize> {
+        Wrapper::grow(self)
+    }
+
     fn receive_capacity(&self, frame_len: usize) -> usize {
         self.inner().receive_capacity(frame_len)
     }
@@ -74,6 +83,10 @@ impl<W: Wrapper> Link for W {
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
         Wrapper::send(self, batch)
+    }
+
+    fn retries(&self) -> bool {
+        self.inner().retries()
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {

@@ -66,6 +66,35 @@ fn frames_of_every_size_arrive_intact() {
 }
 
 #[test]
+fn a_link_grows_with_its_interface() {
+    need_root!();
+    let cable = Cable::new(1500);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    assert_eq!(b.grow(), Some(1514));
+    let before = b.receive_capacity(1514);
+    b.narrow(HEAD - 4, [7; 4]);
+    for mtu in [4000, 9000, 65535] {
+        for end in 0..2 {
+            cable.ip(end, &["link", "set", NAMES[end], "mtu", &mtu.to_string()]);
+        }
+        let longest = mtu + ETHERNET;
+        wait_until("both ends have grown", || {
+            [&mut a, &mut b].into_iter().all(|link| link.grow() == Some(longest))
+        });
+        assert!(b.receive_capacity(longest) >= before);
+        let mut batch = RxBatch::new(8, longest - HEAD);
+        let mut out: Vec<_> = (0..3).map(|n| frame(b.mac(), a.mac(), longest, n)).collect();
+        for (frame, mark) in out.iter_mut().zip([7, 8, 7]) {
+            frame[HEAD - 4..HEAD].fill(mark);
+        }
+        send_all(&mut a, &out);
+        out.remove(1);
+        assert!(receive_all(&mut b, &mut batch, 2) == out, "MTU {mtu}; the filter stays");
+        assert_eq!((b.overruns(), b.malformed()), (0, Default::default()));
+    }
+}
+
+#[test]
 fn a_batch_is_filled_and_the_rest_comes_next() {
     need_root!();
     let cable = Cable::new(1500);

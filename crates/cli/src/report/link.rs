@@ -25,6 +25,8 @@ pub struct PortCounters {
     pub tx_frames: u64,
     /// Bytes sent, headers included.
     pub tx_bytes: u64,
+    /// Frames that waited for room in the interface's queue.
+    pub tx_held: u64,
     /// Frames that the interface did not take.
     pub tx_refused: u64,
     /// Frames that the kernel dropped because they were not fetched in time.
@@ -33,8 +35,9 @@ pub struct PortCounters {
 
 impl From<&PortStats> for PortCounters {
     fn from(stats: &PortStats) -> Self {
-        let &PortStats { rx_frames, rx_bytes, tx_frames, tx_bytes, tx_refused, overruns } = stats;
-        Self { rx_frames, rx_bytes, tx_frames, tx_bytes, tx_refused, overruns }
+        let &PortStats { rx_frames, rx_bytes, tx_frames, tx_bytes, .. } = stats;
+        let &PortStats { tx_held, tx_refused, overruns, .. } = stats;
+        Self { rx_frames, rx_bytes, tx_frames, tx_bytes, tx_held, tx_refused, overruns }
     }
 }
 

@@ -153,6 +153,52 @@ fn a_link_whose_mtu_shrinks_goes_on_with_shorter_frames() {
     session.disconnect();
 }
 
+/// Time limit for longer frames after the MTU was raised: both ends look at it within 1 s, and the
+/// host probes every 5 s. Twice the sum, because a test shares its processors.
+const GROWTH_LIMIT: Duration = Duration::from_secs(15);
+
+#[test]
+fn frames_grow_when_the_mtu_does_and_no_request_fails() {
+    for count in [1, 2] {
+        let rig = rig!();
+        lay_cables(&rig, count, 1500);
+        let _target = serve(&rig);
+        let session = connect_evenly(&rig);
+        await_live(&rig, &HOSTS[..count]);
+        let load = Load::start(&session.device);
+        let are = |frame_len: u64| {
+            let links = links(&rig, Side::Host);
+            links.iter().all(|link| link["live"] == true && link["frame_len"] == frame_len)
+        };
+        assert!(are(1514));
+        let set = |mtu: &str| {
+            for (target, host) in TARGETS.iter().zip(HOSTS).take(count) {
+                rig.cable.ip(Side::Target, &["link", "set", target, "mtu", mtu]);
+                rig.cable.ip(Side::Host, &["link", "set", host, "mtu", mtu]);
+            }
+        };
+        // Longer than at the start, and longer again after they have shrunk.
+        for mtu in ["9000", "1500", "9000"] {
+            load.longest();
+            set(mtu);
+            let since = Instant::now();
+            let wanted = if mtu == "9000" { 9014 } else { 1514 };
+            wait_until("all links have the new length", || are(wanted));
+            let took = since.elapsed();
+            assert!(took < GROWTH_LIMIT, "{took:?}");
+            load.await_progress();
+            let stall = load.longest();
+            println!("{count} links, MTU {mtu}: after {took:?}; a request took {stall:?} at most");
+            assert!(stall < STALL_LIMIT, "{stall:?}");
+        }
+        let channels = |link: &serde_json::Value| link["channels"].as_array().map(Vec::len);
+        assert!(links(&rig, Side::Host).iter().all(|link| channels(link) == Some(1)));
+        load.finish();
+        assert_eq!(rig.stats().0["requests"]["errors"], 0);
+        session.disconnect();
+    }
+}
+
 #[test]
 fn a_killed_target_is_found_at_other_addresses_and_interfaces() {
     let rig = rig!();

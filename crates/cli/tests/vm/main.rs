@@ -11,6 +11,7 @@ mod counts;
 mod device;
 mod filesystems;
 mod interfaces;
+mod nics;
 mod peers;
 mod recovery;
 mod rig;

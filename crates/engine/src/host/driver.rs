@@ -424,6 +424,10 @@ impl<R: Rules> Protocol for Driver<R> {
         self.settle(&[]);
     }
 
+    fn handle_frame_len_max(&mut self, port: usize, frame_len_max: usize) {
+        self.session.set_frame_len_max(port, frame_len_max);
+    }
+
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         self.session.handle_timeout(now);

@@ -292,6 +292,10 @@ impl<R: Rules> Protocol for Exporter<R> {
         self.settle(Some((now, frame)));
     }
 
+    fn handle_frame_len_max(&mut self, _: usize, frame_len_max: usize) {
+        self.listener.set_frame_len_max(frame_len_max);
+    }
+
     fn handle_timeout(&mut self, now: Instant) {
         self.listener.handle_timeout(now);
     }

@@ -14,8 +14,8 @@
 //!   checks, and binds to the interface again, even to a new one of the same name.
 //! - *MTU or address changed*: noticed within [`REFRESH_EVERY`] by
 //!   [`frame_len_max`](Link::frame_len_max), at once after a send that the kernel refused for its
-//!   length, or with [`PacketLink::refresh`]. Frames can grow up to the ring's slots, which were
-//!   made for the MTU at the time that the link was opened; not longer.
+//!   length, or with [`PacketLink::refresh`]. The slots of the ring are made for the MTU at the
+//!   time that the link was opened; [`grow`](Link::grow) replaces it with a ring for longer frames.
 //!
 //! # Privileges
 //! `CAP_NET_RAW`, in the user namespace that owns the network namespace. `CAP_NET_ADMIN` on top
@@ -163,6 +163,14 @@ impl PacketLink {
         self.refreshed.set(Instant::now());
     }
 
+    /// The interface's MTU, not older than [`REFRESH_EVERY`].
+    fn mtu(&self) -> usize {
+        if self.refreshed.get().elapsed() >= REFRESH_EVERY {
+            self.refresh();
+        }
+        self.endpoint.mtu()
+    }
+
     /// The result of a refused send: `Ok(0)` for a full queue.
     fn refused(&self, error: io::Error) -> io::Result<usize> {
         let endpoint = &self.endpoint;
@@ -202,10 +210,23 @@ impl Link for PacketLink {
     }
 
     fn frame_len_max(&self) -> usize {
-        if self.refreshed.get().elapsed() >= REFRESH_EVERY {
-            self.refresh();
+        (ETHERNET + self.mtu()).min(self.shape.frame_len_max())
+    }
+
+    fn grow(&mut self) -> Option<usize> {
+        let len = ETHERNET + self.mtu();
+        // A receiver in another thread has the ring.
+        if let Some(receiver) = &mut self.receiver
+            && len > self.shape.frame_len_max()
+            && self.endpoint.is_attached()
+        {
+            let shape = self.shape.grown(len);
+            // Without memory for it, the ring stays as it was, and the next call tries again.
+            if receiver.reshape(self.shape, shape).is_ok() {
+                self.shape = shape;
+            }
         }
-        (ETHERNET + self.endpoint.mtu()).min(self.shape.frame_len_max())
+        Some(self.frame_len_max())
     }
 
     fn receive_capacity(&self, _frame_len: usize) -> usize {
@@ -229,6 +250,10 @@ impl Link for PacketLink {
         }
         let sent = self.endpoint.outgoing.send(&mut self.messages, batch);
         sent.or_else(|error| self.refused(error))
+    }
+
+    fn retries(&self) -> bool {
+        true
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {

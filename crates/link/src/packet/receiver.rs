@@ -11,7 +11,7 @@ use tyche_numa::Node;
 
 use super::Malformed;
 use super::endpoint::Endpoint;
-use super::ring::Ring;
+use super::ring::{Ring, Shape};
 use crate::{Receiver, Refused, RxBatch};
 
 /// Calls without a frame before one queries the interface's state: a spinning caller makes no other
@@ -21,7 +21,8 @@ const LOOK_EVERY: u32 = 1024;
 /// See the module. There is one per socket.
 pub(super) struct PacketReceiver {
     endpoint: Arc<Endpoint>,
-    ring: Arc<Ring>,
+    /// `None` if the kernel had no memory for it after it was given up.
+    ring: Option<Arc<Ring>>,
     /// The next position of the ring.
     next: usize,
     /// Calls without a frame before the interface is checked.
@@ -30,13 +31,35 @@ pub(super) struct PacketReceiver {
 
 impl PacketReceiver {
     pub(super) fn new(endpoint: Arc<Endpoint>, ring: Ring) -> Self {
-        let ring = Arc::new(ring);
+        let ring = Some(Arc::new(ring));
         Self { endpoint, ring, next: 0, until_look: Cell::new(LOOK_EVERY) }
     }
 
     /// The NUMA nodes of the ring.
     pub(super) fn memory_nodes(&self) -> Vec<Node> {
-        self.ring.memory_nodes()
+        self.ring.as_ref().map_or(Vec::new(), |ring| ring.memory_nodes())
+    }
+
+    /// Gives the ring up for one of the shape `to`. What waits in it is lost.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if a batch has frames of the ring. `OutOfMemory` if the kernel has no memory
+    /// for the new ring: then there is one `as_before`, if there is memory for that.
+    pub(super) fn reshape(&mut self, as_before: Shape, to: Shape) -> io::Result<()> {
+        if self.ring.as_mut().is_some_and(|ring| Arc::get_mut(ring).is_none()) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        // The kernel frees a ring that is not mapped.
+        self.ring = None;
+        self.next = 0;
+        let socket = &self.endpoint.incoming;
+        socket.release_ring()?;
+        let (ring, result) = match socket.receive_into_ring(to) {
+            Ok(ring) => (Some(ring), Ok(())),
+            Err(error) => (socket.receive_into_ring(as_before).ok(), Err(error)),
+        };
+        self.ring = ring.map(Arc::new);
+        result
     }
 
     /// Handles a call without a frame: checks the interface from time to time.
@@ -54,10 +77,11 @@ impl PacketReceiver {
 impl Receiver for PacketReceiver {
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
         batch.clear();
+        let Some(ring) = &self.ring else { return self.idle() };
         let (first, mut malformed) = (self.next, Malformed::default());
         let now = self.endpoint.is_stamped().then(real_time);
         while batch.len() < batch.capacity()
-            && let Some(frame) = self.ring.take(self.next)
+            && let Some(frame) = ring.take(self.next)
         {
             self.next += 1;
             // Zero if the clock was set back.
@@ -79,7 +103,7 @@ impl Receiver for PacketReceiver {
         if self.next == first {
             return self.idle();
         }
-        batch.borrow_from(self.ring.clone(), first..self.next);
+        batch.borrow_from(ring.clone(), first..self.next);
         if malformed != Malformed::default() {
             self.endpoint.count_malformed(malformed);
         }

@@ -85,6 +85,14 @@ impl Shape {
         Self { head_len, slot, slots_per_block: slots.div_ceil(blocks), blocks }
     }
 
+    /// The shape for frames of up to `frame_len` bytes, with no fewer slots than this one: peers
+    /// may have so many frames in flight.
+    pub(super) fn grown(&self, frame_len: usize) -> Self {
+        let shape = Self::new(self.head_len, frame_len);
+        let blocks = self.slots().max(shape.slots()).div_ceil(shape.slots_per_block);
+        Self { blocks, ..shape }
+    }
+
     /// The number of slots, and so of frames that the ring holds.
     pub(super) fn slots(&self) -> usize {
         self.slots_per_block * self.blocks
@@ -215,6 +223,17 @@ mod tests {
             let request = shape.request();
             assert_eq!(request.tp_block_size as usize % slot, 0);
             assert!(request.tp_block_size as usize <= BLOCK_BYTES);
+        }
+    }
+
+    #[test]
+    fn a_grown_shape_holds_as_many_longer_frames() {
+        for (from, to) in [(1514, 1514), (1514, 9014), (9014, 65549), (1514, 65549)] {
+            let (before, fresh) = (Shape::new(HEAD, from), Shape::new(HEAD, to));
+            let grown = before.grown(to);
+            assert!(grown.slots() >= before.slots(), "{from} to {to} bytes");
+            assert_eq!(grown.frame_len_max(), fresh.frame_len_max());
+            assert_eq!(grown.request().tp_block_size, fresh.request().tp_block_size);
         }
     }
 }

@@ -64,6 +64,13 @@ impl Socket {
         Ring::map(self.as_fd(), shape)
     }
 
+    /// Frees the receive ring, which must not be mapped any more.
+    pub(super) fn release_ring(&self) -> io::Result<()> {
+        // SAFETY: all-zero is a valid `tpacket_req`, and means no ring.
+        let none: libc::tpacket_req = unsafe { mem::zeroed() };
+        self.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &none)
+    }
+
     /// The socket's send buffer, in bytes.
     pub(super) fn send_buffer(&self) -> io::Result<usize> {
         let mut value: i32 = 0;

@@ -155,6 +155,12 @@ impl<R: Rules> Listener<R> {
         }
     }
 
+    /// Sets the longest frame of the link, in bytes, which has grown: channels that are opened from
+    /// now on may have such frames.
+    pub fn set_frame_len_max(&mut self, frame_len_max: usize) {
+        self.config.frame_len_max = frame_len_max;
+    }
+
     /// Takes a frame. A rejected frame is counted.
     pub fn handle_frame(&mut self, now: Instant, head: &[u8; HEAD_LEN], payload: &[u8]) {
         if let Err(reject) = self.try_handle_frame(now, head, payload) {

@@ -22,6 +22,16 @@ impl<R: Rules> Session<R> {
         self.paths.add_port(now, config)
     }
 
+    /// Sets the longest frame of a local link, in bytes, which has grown: later attempts use it, and
+    /// a channel with shorter frames is replaced when longer ones get through.
+    ///
+    /// # Panics
+    /// If there is no such link.
+    pub fn set_frame_len_max(&mut self, port: usize, frame_len_max: usize) {
+        let port = self.paths.port_mut(port).expect("a link that exists");
+        port.config.frame_len_max = frame_len_max;
+    }
+
     /// Removes a local link. The requests in flight of its channels take others, or wait for one.
     ///
     /// # Panics
@@ -88,6 +98,14 @@ impl<R: Rules> Session<R> {
             Err(both) => return self.fail(Failure::Ambiguous(*both)),
         };
         self.paths.pair(self.now, aim, &self.config);
+        self.paths.widen();
+    }
+
+    /// Opens a channel with longer frames for a path that is live and carries them.
+    pub(super) fn replace(&mut self, path: usize) {
+        if let Ok(Some(aim)) = self.quest.choose() {
+            self.paths.replace(self.now, path, aim);
+        }
     }
 
     pub(super) fn accepted(&mut self, path: usize, accept: &Accept) {
@@ -131,6 +149,11 @@ impl<R: Rules> Session<R> {
             self.watch.revived(self.now);
             self.events.push_back(SessionEvent::Connected);
         }
+        if let Some(shorter) = self.paths.take_replaced(path) {
+            self.lose(shorter, Problem::Replaced);
+            // It is the turn of the next path that carries longer frames.
+            self.paths.widen();
+        }
     }
 
     /// The target may have lost its cache of the generation `boot`, with the writes that no flush
@@ -147,6 +170,10 @@ impl<R: Rules> Session<R> {
 
     pub(super) fn rejected(&mut self, path: usize, rejection: Rejection) {
         let reason = rejection.reason;
+        if self.paths.all()[path].replaces.is_some() {
+            // The channel that it was to replace goes on.
+            return self.lose(path, Problem::NoAccept);
+        }
         self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
         let other = self.paths.others(path).any(Path::is_busy);
         let may_pass = match reason {

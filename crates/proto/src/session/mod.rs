@@ -339,6 +339,7 @@ impl<R: Rules> Session<R> {
         match self.paths.handle_control(self.now, (port, src), answer, wishes)? {
             Some((path, PathEvent::Accepted(accept))) => self.accepted(path, &accept),
             Some((path, PathEvent::Rejected(rejection))) => self.rejected(path, rejection),
+            Some((path, PathEvent::Wider)) => self.replace(path),
             None => {}
         }
         Ok(())

@@ -66,7 +66,18 @@ enum State<R> {
         accept: Box<Accept>,
         initiator: Box<Initiator<R>>,
         since: Instant,
+        /// Probes for longer frames.
+        widening: Option<Widening>,
     },
+    /// Replaced for good by another path, until a third takes its place.
+    Retired,
+}
+
+/// Probes of a live path for longer frames than its channel's: each is sent once.
+struct Widening {
+    nonce: u64,
+    /// Frame lengths still to be sent, descending.
+    sizes: ArrayVec<usize, 5>,
 }
 
 /// The parameters that a session requests for a channel.
@@ -81,6 +92,8 @@ pub(super) struct Wishes<'a> {
 pub(super) enum PathEvent {
     Accepted(Box<Accept>),
     Rejected(Rejection),
+    /// It carries longer frames than its channel has.
+    Wider,
 }
 
 /// A channel that was live and is lost.
@@ -112,6 +125,8 @@ pub(super) struct Path<R> {
     flaps: u32,
     /// Farewells sent.
     farewells: u32,
+    /// Index of the path that it replaces once it is live.
+    pub(super) replaces: Option<usize>,
 }
 
 impl<R: Rules> Path<R> {
@@ -134,6 +149,7 @@ impl<R: Rules> Path<R> {
             aim: None,
             flaps: 0,
             farewells: 0,
+            replaces: None,
         }
     }
 
@@ -163,7 +179,32 @@ impl<R: Rules> Path<R> {
 
     /// Whether it is live, or an attempt is in progress.
     pub(super) fn is_busy(&self) -> bool {
-        !matches!(self.state, State::Idle { .. })
+        !matches!(self.state, State::Idle { .. } | State::Retired)
+    }
+
+    /// Whether another has taken its place.
+    pub(super) fn is_retired(&self) -> bool {
+        matches!(self.state, State::Retired)
+    }
+
+    /// Retires an idle path.
+    pub(super) fn retire(&mut self) {
+        assert!(self.idle_until().is_some(), "a path in use is not replaced");
+        (self.state, self.problem, self.replaces) = (State::Retired, None, None);
+    }
+
+    /// Pages that its channel asked for.
+    pub(super) fn damq_pages(&self) -> u32 {
+        self.damq_pages
+    }
+
+    /// Probes a live path for frames that are longer than its channel's, up to `longest`.
+    pub(super) fn widen(&mut self, longest: usize, random: &mut dyn FnMut() -> u64) {
+        let State::Live { accept, widening, .. } = &mut self.state else { return };
+        let now = accept.frame_len as usize;
+        let longer = PROBE_LENS.into_iter().filter(|&len| len > now && len < longest);
+        let sizes: ArrayVec<_, 5> = longer.chain([longest]).filter(|&len| len > now).rev().collect();
+        *widening = (!sizes.is_empty()).then(|| Widening { nonce: random(), sizes });
     }
 
     /// When an idle path may try again.
@@ -257,7 +298,8 @@ impl<R: Rules> Path<R> {
             State::Probing { nonce, .. } => (*nonce, None),
             // Answers to shorter probes may still arrive after that to the longest one.
             State::Connecting { nonce, connect, .. } => (*nonce, Some(connect.attempt)),
-            State::Idle { .. } | State::Live { .. } => return false,
+            State::Live { widening: Some(widening), .. } => (widening.nonce, None),
+            State::Idle { .. } | State::Live { .. } | State::Retired => return false,
         };
         let answers = match control {
             Control::Hello(hello) => hello.nonce == asked,
@@ -284,10 +326,7 @@ impl<R: Rules> Path<R> {
         random: &mut dyn FnMut() -> u64,
     ) -> Result<Option<PathEvent>, Reject> {
         match control {
-            Control::Hello(hello) => {
-                self.handle_hello(now, header, &hello, session, random)?;
-                Ok(None)
-            }
+            Control::Hello(hello) => self.handle_hello(now, header, &hello, session, random),
             Control::Accept(accept) => self.handle_accept(now, &accept, session.session).map(Some),
             Control::Reject(rejection) => Ok(Some(PathEvent::Rejected(rejection))),
             _ => Err(Reject::Unexpected),
@@ -301,17 +340,26 @@ impl<R: Rules> Path<R> {
         hello: &Hello,
         session: Wishes<'_>,
         random: &mut dyn FnMut() -> u64,
-    ) -> Result<(), Reject> {
-        let State::Probing { sizes, best, ticket, .. } = &mut self.state else { return Ok(()) };
+    ) -> Result<Option<PathEvent>, Reject> {
         let len = hello.frame_len as usize;
-        if !header.flags.contains(Flags::REPLY) || !sizes.contains(&len) {
+        if !header.flags.contains(Flags::REPLY) {
+            return Err(Reject::Unexpected);
+        }
+        let (sizes, best, ticket) = match &mut self.state {
+            State::Probing { sizes, best, ticket, .. } => (sizes, best, ticket),
+            State::Live { accept, .. } if len > accept.frame_len as usize => {
+                return Ok(Some(PathEvent::Wider));
+            }
+            _ => return Ok(None),
+        };
+        if !sizes.contains(&len) {
             return Err(Reject::Unexpected);
         }
         (*best, *ticket) = ((*best).max(len), hello.ticket);
         if *best == self.config.frame_len_max {
             self.connect(now, session, random);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Settles the frame length, and begins to connect.
@@ -385,14 +433,14 @@ impl<R: Rules> Path<R> {
         self.frame_len = config.frame_len;
         self.problem = None;
         let (accept, initiator) = (Box::new(accept.clone()), Box::new(initiator));
-        self.state = State::Live { accept: accept.clone(), initiator, since: now };
+        self.state = State::Live { accept: accept.clone(), initiator, since: now, widening: None };
         Ok(PathEvent::Accepted(accept))
     }
 
     /// Composes the next frame; false if there is none to send now.
     pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         let control = match &mut self.state {
-            State::Idle { .. } => return false,
+            State::Idle { .. } | State::Retired => return false,
             State::Probing { nonce, sizes, next, best, repeat, .. } => {
                 if *next == sizes.len() {
                     if !repeat.due(now) {
@@ -403,9 +451,7 @@ impl<R: Rules> Path<R> {
                 }
                 let len = sizes[*next];
                 *next += 1;
-                let target = self.aim.map(|aim| aim.target).unwrap_or_default();
-                let (nonce, frame_len) = (*nonce, len as u32);
-                Control::Hello(Hello { nonce, target, ticket: Ticket::NONE, frame_len })
+                probe(self.aim, *nonce, len)
             }
             State::Connecting { connect, repeat, .. } => {
                 if !repeat.due(now) {
@@ -413,8 +459,13 @@ impl<R: Rules> Path<R> {
                 }
                 Control::Connect((**connect).clone())
             }
-            State::Live { initiator, .. } => {
-                return initiator.poll_transmit(now, out);
+            State::Live { initiator, widening, .. } => {
+                if initiator.poll_transmit(now, out) {
+                    return true;
+                }
+                let next = widening.as_mut().and_then(|it| Some((it.nonce, it.sizes.pop()?)));
+                let Some((nonce, len)) = next else { return false };
+                probe(self.aim, nonce, len)
             }
         };
         out.set_control(self.peer, control);
@@ -430,7 +481,7 @@ impl<R: Rules> Path<R> {
         random: &mut dyn FnMut() -> u64,
     ) -> Option<Problem> {
         match &mut self.state {
-            State::Idle { .. } => None,
+            State::Idle { .. } | State::Retired => None,
             State::Probing { best, repeat, next, sizes, .. } => {
                 let settled = *best > 0
                     && repeat.sends() >= PROBE_ROUNDS
@@ -458,7 +509,7 @@ impl<R: Rules> Path<R> {
     /// [`poll_transmit`](Self::poll_transmit) has something to do.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
-            State::Idle { .. } => None,
+            State::Idle { .. } | State::Retired => None,
             State::Probing { repeat, .. } | State::Connecting { repeat, .. } => Some(repeat.next()),
             State::Live { initiator, .. } => Some(initiator.channel.poll_timeout()),
         }
@@ -476,4 +527,10 @@ impl<R: Rules> Path<R> {
         initiator.channel.address(out, header, Content::Empty);
         true
     }
+}
+
+/// A probe of a frame length.
+fn probe(aim: Option<Aim>, nonce: u64, len: usize) -> Control {
+    let target = aim.map(|aim| aim.target).unwrap_or_default();
+    Control::Hello(Hello { nonce, target, ticket: Ticket::NONE, frame_len: len as u32 })
 }

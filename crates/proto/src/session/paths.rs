@@ -143,13 +143,14 @@ impl<R: Rules> Paths<R> {
         };
         let heard: Vec<_> = self.ports.iter().map(hears).collect();
         let is_heard = |path: &&Path<R>| heard[path.port].contains(&path.peer);
-        let kept = self.paths.iter().filter(|path| path.is_busy() || is_heard(path));
+        let kept = self.paths.iter().filter(|path| !path.is_retired());
+        let kept = kept.filter(|path| path.is_busy() || is_heard(path));
         let mut pairs: Vec<Pair> = kept.map(|path| (path.port, path.peer)).collect();
         pairs.sort_unstable();
         pairs.dedup();
         pairs.extend(pairing::pair(&heard, &pairs));
         for &pair in &pairs {
-            let is_member = |path: &&Path<R>| (path.port, path.peer) == pair;
+            let is_member = |path: &&Path<R>| (path.port, path.peer) == pair && !path.is_retired();
             let members = self.paths.iter().filter(is_member).count();
             for _ in members..config.channels {
                 self.add(pair, &pairs);
@@ -169,15 +170,16 @@ impl<R: Rules> Paths<R> {
         }
     }
 
-    /// Adds a path for a pair. It replaces an idle path that is not of one of `pairs`, if there is
-    /// any.
-    fn add(&mut self, pair: Pair, pairs: &[Pair]) {
-        let is_spare = |path: &Path<R>| !path.is_busy() && !pairs.contains(&(path.port, path.peer));
-        let Some(port) = &self.ports[pair.0] else { return };
+    /// Adds a path for a pair; returns its index. It replaces a retired path, or an idle one that
+    /// is not of one of `pairs`, if there is any.
+    fn add(&mut self, pair: Pair, pairs: &[Pair]) -> Option<usize> {
+        let is_idle = |path: &Path<R>| !path.is_busy() && !pairs.contains(&(path.port, path.peer));
+        let is_spare = |path: &Path<R>| path.is_retired() || is_idle(path);
+        let port = self.ports[pair.0].as_ref()?;
         let spare = self.paths.iter().position(is_spare);
         let index = spare.unwrap_or(self.paths.len());
         if index == PATHS_MAX {
-            return;
+            return None;
         }
         let channel = ChannelId(self.channel_first + index as u16);
         let path = Path::new(channel, self.mark, pair, port.config);
@@ -185,6 +187,45 @@ impl<R: Rules> Paths<R> {
             Some(index) => self.paths[index] = path,
             None => self.paths.push(path),
         }
+        Some(index)
+    }
+
+    /// Probes all live paths whose links take longer frames than their channels have.
+    pub(super) fn widen(&mut self) {
+        let Self { paths, ports, random, .. } = self;
+        for path in paths {
+            if let Some(port) = &ports[path.port] {
+                path.widen(port.config.frame_len_max, random);
+            }
+        }
+    }
+
+    /// Begins an attempt that replaces the channel of a path with one for longer frames, unless
+    /// another replacement is in progress. The old channel stays until the new one is live.
+    pub(super) fn replace(&mut self, now: Instant, path: usize, aim: Aim) {
+        if self.paths.iter().any(|path| path.replaces.is_some()) {
+            return;
+        }
+        let old = &self.paths[path];
+        let (pair, damq_pages) = ((old.port, old.peer), old.damq_pages());
+        // No path of a pair that is in use gives its place.
+        let pairs: Vec<Pair> = self.paths.iter().map(|path| (path.port, path.peer)).collect();
+        let Some(new) = self.add(pair, &pairs) else { return };
+        let Some(port) = &self.ports[pair.0] else { return };
+        let nonce = (self.random)();
+        self.paths[new].replaces = Some(path);
+        self.paths[new].begin(now, nonce, (port.config, aim), damq_pages);
+    }
+
+    /// Takes the path that a path, which is live now, was to replace: the one of the two that has
+    /// the shorter frames, to be given up.
+    pub(super) fn take_replaced(&mut self, path: usize) -> Option<usize> {
+        let old = self.paths[path].replaces?;
+        if self.paths[old].frame_len() < self.paths[path].frame_len() {
+            (self.paths[path].replaces, self.paths[old].replaces) = (None, Some(path));
+            return Some(old);
+        }
+        Some(path)
     }
 
     /// Gives up a channel or an attempt; returns the channel, if it was live. The next attempt may
@@ -203,6 +244,14 @@ impl<R: Rules> Paths<R> {
         let others = self.others(path).any(|other| other.live().is_some());
         let link = &mut self.paths[path];
         let lost = link.fail(now, problem, delay, others);
+        // Of a path and its replacement, the other one goes on.
+        if link.replaces.is_some() {
+            link.retire();
+        } else if let Some(new) = self.paths.iter_mut().find(|it| it.replaces == Some(path)) {
+            new.replaces = None;
+            self.paths[path].retire();
+        }
+        let link = &self.paths[path];
         if let (Some(port), Some(until)) = (&mut self.ports[link.port], link.idle_until()) {
             port.ask_at(until);
         }

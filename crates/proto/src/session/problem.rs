@@ -27,6 +27,8 @@ pub enum Problem {
     Disconnected,
     /// The link was taken out of the session.
     Removed,
+    /// A channel with longer frames has replaced it.
+    Replaced,
 }
 
 impl std::fmt::Display for Problem {
@@ -44,6 +46,7 @@ impl std::fmt::Display for Problem {
             Self::Outdated => "the target has lost its cache",
             Self::Disconnected => "the target ended the connection",
             Self::Removed => "the link was removed",
+            Self::Replaced => "a connection with longer frames has replaced it",
         })
     }
 }

@@ -82,7 +82,8 @@ impl<R: Rules> Session<R> {
     /// The session's paths.
     pub fn paths(&self) -> impl Iterator<Item = PathReport> {
         let ports = self.paths.ports();
-        let known = self.paths.all().iter().filter(|path| ports[path.port].is_some());
+        let paths = self.paths.all().iter().filter(|path| !path.is_retired());
+        let known = paths.filter(|path| ports[path.port].is_some());
         known.map(|path| {
             let live = path.live();
             PathReport {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::segment::{MTU, cable};
+use super::segment::cable;
 use super::{Rig, Running, console, wait_until};
 use crate::attachment::{Attachment, Kernel};
 
@@ -33,11 +33,33 @@ pub(crate) struct Shape {
     pub(crate) memory_mib: u32,
     /// Network interfaces, `eth0` and so on: on the guest's own cable, and on the next ones.
     pub(crate) interfaces: u8,
+    /// The kind of the first one.
+    pub(crate) card: Card,
 }
+
+/// A kind of network card: what the emulator and the kernel call it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Card {
+    pub(crate) device: &'static str,
+    /// The module of its driver.
+    pub(crate) driver: &'static str,
+    /// Options of the emulated device.
+    pub(crate) options: &'static str,
+    /// The longest MTU that it takes here.
+    pub(crate) mtu_max: u16,
+}
+
+/// The card of guests in which cards are not the matter.
+pub(crate) const VIRTIO: Card = Card {
+    device: "virtio-net-pci",
+    driver: "virtio_net",
+    options: "host_mtu=9000,romfile=",
+    mtu_max: 9000,
+};
 
 impl From<Kernel> for Shape {
     fn from(kernel: Kernel) -> Self {
-        Self { kernel, processors: 2, memory_mib: 1024, interfaces: 1 }
+        Self { kernel, processors: 2, memory_mib: 1024, interfaces: 1, card: VIRTIO }
     }
 }
 
@@ -113,11 +135,36 @@ impl Guest {
         let guest = Self { _qemu: qemu, dir, line, ended, jobs: AtomicU32::new(0) };
         let ready = guest.wait(PATIENCE, |news| news.is_ready.then_some(()));
         ready.unwrap_or_else(|why| panic!("the guest does not boot: {why}"));
-        let address = 2 + number;
+        let (address, Card { driver, mtu_max, .. }) = (2 + number, shape.card);
+        // The kernel numbers the interfaces in the order in which their drivers were loaded.
+        let mac = mac(number);
         guest.run(&format!(
-            "ip link set eth0 mtu {MTU} up; ip addr add 10.9.0.{address}/24 dev eth0"
+            "modprobe {driver}\n\
+             until at=$(grep -lx {mac} /sys/class/net/*/address); do sleep 0.1; done\n\
+             at=${{at%/address}}; at=${{at##*/}}\n\
+             if [ $at != eth0 ]; then\n\
+             ip link set eth0 name other; ip link set $at name eth0; ip link set other name $at\n\
+             fi\n\
+             ip link set eth0 mtu {mtu_max}; ip link set eth0 up\n\
+             ip addr add 10.9.0.{address}/24 dev eth0"
         ));
         guest
+    }
+
+    /// Plugs the cable of a network card in or out: its driver notices.
+    pub(crate) fn plug(&self, number: u8, state: &str) {
+        let mut monitor = UnixStream::connect(self.dir.join("monitor")).unwrap();
+        writeln!(monitor, "set_link nic{number} {state}").unwrap();
+        // The answer ends with the next prompt.
+        let (mut said, mut bytes) = (Vec::new(), [0; 256]);
+        monitor.set_read_timeout(Some(PATIENCE)).unwrap();
+        while String::from_utf8_lossy(&said).matches("(qemu)").count() < 2 {
+            let count = monitor.read(&mut bytes).unwrap();
+            assert!(count > 0, "the monitor is gone");
+            said.extend_from_slice(&bytes[..count]);
+        }
+        let said = String::from_utf8_lossy(&said);
+        assert!(!said.contains("Error"), "{said}");
     }
 
     /// Starts a bash script, which ends at the first command that fails.
@@ -258,6 +305,11 @@ impl Job<'_> {
     }
 }
 
+/// The address of the interface on a cable.
+fn mac(number: u8) -> String {
+    format!("52:54:00:09:00:{number:02x}")
+}
+
 /// Adds qemu's arguments for the machine.
 fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     let image = shape.kernel.image();
@@ -268,6 +320,8 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     qemu.args(["-m", &format!("{}M", shape.memory_mib)]);
     qemu.args(["-serial", &format!("file:{}", dir.join("console").display())]);
     qemu.args(["-serial", &format!("unix:{},server=on,wait=off", dir.join("line").display())]);
+    let monitor = format!("unix:{},server=on,wait=off", dir.join("monitor").display());
+    qemu.args(["-monitor", &monitor]);
     qemu.arg("-kernel").arg(image.join("vmlinux")).arg("-initrd").arg(image.join("initrd"));
     // On a busy machine the guest's processors stall, which is no error of its kernel.
     qemu.args([
@@ -275,10 +329,11 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
         "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
         tsc=unstable clocksource=hpet nowatchdog rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0",
     ]);
-    for number in number..number + shape.interfaces {
-        let (net, cable, mac) = (number, cable(number), format!("52:54:00:09:00:{number:02x}"));
+    for (index, number) in (number..number + shape.interfaces).enumerate() {
+        let (net, cable, mac) = (number, cable(number), mac(number));
         let tap = format!("tap,id=net{net},ifname={cable},script=no,downscript=no,vhost=off");
-        let nic = format!("virtio-net-pci,netdev=net{net},mac={mac},host_mtu={MTU},romfile=");
+        let Card { device, options, .. } = if index == 0 { shape.card } else { VIRTIO };
+        let nic = format!("{device},id=nic{net},netdev=net{net},mac={mac},{options}");
         qemu.args(["-netdev", &tap, "-device", &nic]);
     }
     qemu.args(["-device", "virtio-rng-pci"]);

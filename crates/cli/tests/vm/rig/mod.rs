@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tyche_testkit::alone;
 
-pub(crate) use guest::{Guest, Job, PATIENCE, Shape};
+pub(crate) use guest::{Card, Guest, Job, PATIENCE, Shape, VIRTIO};
 pub(crate) use machine::{Machine, is_in_order};
 pub(crate) use segment::HOST;
 use segment::Segment;
@@ -75,8 +75,13 @@ impl Rig {
 
     /// Serves a new sparse file of that size.
     pub(crate) fn serve_new(&self, size: u64) -> Target {
+        self.serve_new_with(size, &[])
+    }
+
+    /// As [`serve_new`](Self::serve_new), with more arguments.
+    pub(crate) fn serve_new_with(&self, size: u64, args: &[&str]) -> Target {
         File::create_new(self.disk()).unwrap().set_len(size).unwrap();
-        self.serve(&[])
+        self.serve(args)
     }
 
     /// Serves the existing file, with more arguments.

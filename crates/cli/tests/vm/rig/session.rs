@@ -29,8 +29,18 @@ impl<'a> Session<'a> {
         export: &str,
         args: &str,
     ) -> Self {
+        Self::connect_over(guest, attachment, export, &format!("--link eth0 {args}"))
+    }
+
+    /// Connects an export, with links and more arguments.
+    pub(crate) fn connect_over(
+        guest: &'a Guest,
+        attachment: Attachment,
+        export: &str,
+        args: &str,
+    ) -> Self {
         let (kind, option) = (attachment.name(), attachment.option());
-        let args = format!("{export} --link eth0 --as {kind} {option} {args}");
+        let args = format!("{export} --as {kind} {option} {args}");
         if attachment == Attachment::Loop {
             // A system that has booted normally has them loaded; `connect` loads the others.
             guest.run("modprobe --all fuse loop");

@@ -227,6 +227,78 @@ fn after_a_reset_there_is_no_pause() {
     }
 }
 
+/// Link 0 takes frames of 9014 bytes from now on; returns the lengths of the probes that follow.
+fn widen(paths: &mut Paths<Sound>) -> Vec<u32> {
+    paths.port_mut(0).expect("it is there").config.frame_len_max = 9014;
+    paths.widen();
+    let probes = std::iter::from_fn(|| match sent(paths, 0)? {
+        (_, Control::Hello(hello)) => Some(hello.frame_len),
+        other => panic!("{other:?} was sent"),
+    });
+    probes.collect()
+}
+
+/// Two live channels, and an attempt to replace the second, with index 2.
+fn replacing() -> Paths<Sound> {
+    let mut paths = paired(&[&[1]]);
+    answer(&mut paths, 0);
+    assert_eq!(widen(&mut paths), [1514, 4210, 9014, 1514, 4210, 9014]);
+    paths.replace(NOW, 1, AIM);
+    paths.replace(NOW, 0, AIM);
+    assert_eq!(ends(&paths), [(0, mac(1)); 3], "one at a time");
+    paths
+}
+
+#[test]
+fn a_channel_is_replaced_when_one_with_longer_frames_is_live() {
+    let mut paths = replacing();
+    let connects = answer(&mut paths, 0);
+    assert_eq!(connects[0].frame_len, 9014);
+    assert!(paths.all().iter().all(|path| path.live().is_some()), "the old one lives on");
+    assert_eq!(paths.take_replaced(2), Some(1));
+    assert!(lose(&mut paths, 1, Problem::Replaced));
+    paths.pair(NOW, AIM, &config());
+    let live = paths.all().iter().map(|path| path.live().is_some());
+    assert!(live.eq([true, false, true]), "it is not opened again");
+    assert_eq!(paths.take_replaced(2), None);
+    // The place of the old path is used again.
+    paths.replace(NOW, 0, AIM);
+    assert!(paths.all()[1].is_busy());
+    assert_eq!(paths.all().len(), 3);
+}
+
+#[test]
+fn a_replacement_that_fails_leaves_the_channel_alone() {
+    let mut paths = replacing();
+    assert!(!lose(&mut paths, 2, Problem::NoAccept), "it was an attempt");
+    assert!(paths.all()[1].live().is_some());
+    paths.pair(NOW, AIM, &config());
+    assert!(paths.all()[2].is_retired());
+    paths.replace(NOW, 0, AIM);
+    assert!(paths.all()[2].is_busy(), "the next one takes its place");
+}
+
+#[test]
+fn a_replacement_goes_on_if_the_channel_is_lost_meanwhile() {
+    let mut paths = replacing();
+    assert!(lose(&mut paths, 1, Problem::Silence));
+    assert!(paths.all()[1].is_retired());
+    answer(&mut paths, 0);
+    assert_eq!(paths.take_replaced(2), None);
+    assert!(paths.all()[2].live().is_some());
+}
+
+#[test]
+fn a_replacement_with_frames_that_are_no_longer_is_given_up() {
+    let mut paths = paired(&[&[1]]);
+    answer(&mut paths, 0);
+    paths.replace(NOW, 1, AIM);
+    answer(&mut paths, 0);
+    assert_eq!(paths.take_replaced(2), Some(2));
+    assert!(lose(&mut paths, 2, Problem::Replaced));
+    assert!(paths.all()[1].live().is_some() && paths.all()[2].is_retired());
+}
+
 #[test]
 fn live_channels_are_known_by_what_the_target_calls_them() {
     let mut paths = paired(&[&[1]]);
