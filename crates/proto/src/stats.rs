@@ -17,6 +17,13 @@ pub struct ChannelStats {
     pub acks_sent: u64,
     /// Retransmission timers that expired.
     pub timeouts: u64,
+    /// Frames sent with entries (requests, answers, data), without those sent again.
+    pub batches: u64,
+    /// Entries in them.
+    pub batch_entries: u64,
+    /// Sum of the batch sizes that were in force when they were sent; 0 unless the policy is
+    /// adaptive. Divided by `batches`, the mean of the tuned size.
+    pub batch_sizes: u64,
 }
 
 impl std::ops::AddAssign for ChannelStats {
@@ -27,6 +34,9 @@ impl std::ops::AddAssign for ChannelStats {
         self.nacks_sent += other.nacks_sent;
         self.acks_sent += other.acks_sent;
         self.timeouts += other.timeouts;
+        self.batches += other.batches;
+        self.batch_entries += other.batch_entries;
+        self.batch_sizes += other.batch_sizes;
     }
 }
 
