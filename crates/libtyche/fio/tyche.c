@@ -27,6 +27,9 @@
 
 /* Longest wait for completions between two checks whether fio wants to end. */
 #define WAIT_MS 1000
+/* Longest wait for the other jobs of a session, in seconds: less than a target waits for a host that
+ * says nothing. */
+#define OTHERS_S 2
 /* Characters of a message from the library. */
 #define MESSAGE_MAX 512
 
@@ -290,6 +293,22 @@ struct shared {
 
 static struct shared *all_shared;
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t shared_changed = PTHREAD_COND_INITIALIZER;
+
+/*
+ * Waits until all queues of the session are open. fio starts a job's clock when its engine is
+ * ready: jobs that ran one after the other would not share the link that they are to share.
+ */
+static void wait_for_others(struct shared *it)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += OTHERS_S;
+	while (it->left)
+		if (pthread_cond_timedwait(&shared_changed, &shared_lock, &until))
+			break;
+}
 
 /*
  * Opens a queue of a session of other jobs, or a new session. Returns 0, or 1 after an error;
@@ -330,6 +349,10 @@ static int open_queue(struct thread_data *td, tyche_volume **volume, bool *joine
 		it->next = all_shared;
 		all_shared = it;
 	}
+	if (!ret) {
+		pthread_cond_broadcast(&shared_changed);
+		wait_for_others(it);
+	}
 	pthread_mutex_unlock(&shared_lock);
 	return ret;
 }
@@ -343,6 +366,7 @@ static void close_queue(tyche_volume *volume)
 	for (it = all_shared; it; it = it->next)
 		if (it->volume == volume)
 			it->left = 0;
+	pthread_cond_broadcast(&shared_changed);
 	pthread_mutex_unlock(&shared_lock);
 	tyche_close(volume);
 }
@@ -363,7 +387,7 @@ static void write_counters(struct thread_data *td, tyche_volume *volume)
 	uint64_t value;
 	FILE *file;
 
-	for (size_t i = 0; i < FIO_ARRAY_SIZE(counter_names); i++)
+	for (size_t i = 0; i < sizeof(counter_names) / sizeof(*counter_names); i++)
 		if (!tyche_get_counter(volume, counter_names[i], &value))
 			len += snprintf(line + len, sizeof(line) - len, "%c\"%s\":%llu",
 					len ? ',' : '{', counter_names[i],
