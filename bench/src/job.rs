@@ -105,6 +105,11 @@ impl Job {
         Self { threads, ..self }
     }
 
+    /// This job from several threads, which share its requests in flight.
+    pub(crate) const fn shared_by(self, threads: u16) -> Self {
+        Self { threads, depth: self.depth / threads, ..self }
+    }
+
     /// This job over several links as one.
     pub(crate) const fn over(self, bundle: Bundle) -> Self {
         Self { bundle: Some(bundle), ..self }
@@ -187,6 +192,7 @@ mod tests {
         assert!(job.is_a("randread") && job.is_a("randread-4k-128"));
         assert!(!job.is_a("randread-4k-1") && !job.is_a("read"));
         assert_eq!(job.with_threads(2).to_string(), "randread-4k-128-2threads");
+        assert_eq!(job.shared_by(4).to_string(), "randread-4k-32-4threads");
         let bundle = Bundle { channels: 2, ..Bundle::of(6) };
         assert_eq!(job.over(bundle).to_string(), "randread-4k-128-veth0..5-2channels");
         assert_eq!(job.over(Bundle::only(3)).to_string(), "randread-4k-128-veth3");

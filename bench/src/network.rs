@@ -1,9 +1,9 @@
 //! Two network namespaces joined by a veth pair or more: the host in one, the target in the other.
 //!
 //! Each side's programs run on a core of their own, unless they may run on any. Each cable is a
-//! segment and a subnet of its own. A link may be shaped to a rate, in both directions; its queue then has the usual length of
-//! an interface's, so that excess frames wait rather than get dropped. One cable may be worse than
-//! the others, and cables can be cut. Dropping it removes everything.
+//! segment and a subnet of its own. A link may be shaped to a rate, in both directions; its queue
+//! then has the usual length of an interface's, so that excess frames wait rather than get dropped.
+//! One cable may be worse than the others, and cables can be cut. Dropping it removes everything.
 
 use std::fs;
 use std::process::Command;

@@ -84,7 +84,7 @@ fn channels(runtime: Duration) -> Set {
             let bundle = Bundle { channels, ..Bundle::of(links) };
             for job in sequential().map(|job| job.over(bundle)) {
                 for queues in QUEUES {
-                    set.add_for(job.with_threads(queues), &["tyche"]);
+                    set.add_for(job.shared_by(queues), &["tyche"]);
                 }
             }
         }

@@ -30,8 +30,9 @@ pub(super) const CHAPTERS: [Chapter; 5] = [
         set: "links-channels",
         heading: "Channels, links and queues",
         about: "MSST 2014, Table II: several channels on each link, and several threads that \
-                submit, each with a queue of the session and channels of its own. There it is about NUMA; \
-                here it is what they cost where there is one node and a core for each side.",
+                submit, each with a queue of the session and channels of its own; they share 16 \
+                requests in flight. There it is about NUMA; here it is what they cost where there \
+                is one node and a core for each side.",
         plots: &[],
     },
     Chapter {

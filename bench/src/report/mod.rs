@@ -63,9 +63,9 @@ const CHAPTERS: [Chapter; 5] = [
         set: "default",
         heading: "A block device, without options",
         about: "`tyche serve` with an export and a link, `tyche connect` with a link, and fio on \
-                the block device, which is the best that the kernel has; beside it fio's own engine \
-                on nbdkit's socket. Nobody spins, and the threads of both sides share two cores. The \
-                CPU of the device is that of its daemon, without the kernel's threads.",
+                the block device, which is the best that the kernel has; beside it fio's own \
+                engine on nbdkit's socket. Nobody spins, and the threads of both sides share two \
+                cores. The CPU of the device is that of its daemon, without the kernel's threads.",
         plots: &[("default.svg", default_path)],
     },
 ];

@@ -41,8 +41,8 @@ pub(super) const CHAPTERS: [Chapter; 6] = [
         about: "MSST 2015, *4kB Read Requests At Low Concurrency* and its two steps: one thread on \
                 each side does everything; the store has a thread of its own at the target (the \
                 work queue, CS-WQ); a thread of its own receives on each side (CS-Rec); and both, \
-                as in the first Tyche. Measured by `tyche-lab bench --stages` (CONTRIBUTING.md says \
-                what each stage is), which costs half a microsecond a request.",
+                as in the first Tyche. Measured by `tyche-lab bench --stages` (CONTRIBUTING.md \
+                says what each stage is), which costs half a microsecond a request.",
         plots: &[("stages.svg", stages), ("stages-no-spin.svg", stages_no_spin)],
     },
     Chapter {
@@ -59,8 +59,8 @@ pub(super) const CHAPTERS: [Chapter; 6] = [
         set: "10g-links",
         heading: "Two links of 10 Gbit/s: who receives",
         about: "One receiving thread at the target for both links, or one for each, which hand \
-                over to the others (MSST 2014, Figure 11); 1 to 8 threads submit over both links, and \
-                each receives for itself. The threads of both sides run on any of the two cores.",
+                over to the others (MSST 2014, Figure 11); 1 to 8 threads submit over both links, \
+                and each receives for itself. The threads of both sides run on any of the two cores.",
         plots: &[("links.svg", receivers)],
     },
 ];

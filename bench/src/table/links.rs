@@ -27,10 +27,12 @@ pub(super) fn set(results: &Results, name: &str, jobs: &[Job]) -> String {
 
 /// Matrices of channels (down) and links with queues (across), one for each kind of request.
 fn matrices(text: &mut String, results: &Results, set: &str, jobs: &[Job]) {
-    let kind = |job: &Job| Job { bundle: None, threads: 1, ..*job };
+    let kind = |job: &Job| {
+        let depth = job.depth * job.threads;
+        Job { bundle: None, threads: 1, depth, ..*job }
+    };
     let kinds: BTreeSet<_> = jobs.iter().map(kind).collect();
-    let numbers = |of: fn(&Job) -> u16| jobs.iter().map(of).collect::<BTreeSet<_>>();
-    let channels = numbers(|it| it.bundle().channels);
+    let channels: BTreeSet<_> = jobs.iter().map(|it| it.bundle().channels).collect();
     let places: BTreeSet<_> = jobs.iter().map(|it| (it.bundle().links, it.threads)).collect();
     let names: Vec<_> =
         places.iter().map(|(links, queues)| format!("{links} links, {queues} queues")).collect();
@@ -41,7 +43,7 @@ fn matrices(text: &mut String, results: &Results, set: &str, jobs: &[Job]) {
             for &channels in &channels {
                 let cells = places.iter().map(|&(links, queues)| {
                     let bundle = Bundle { channels, ..Bundle::of(links) };
-                    let job = kind.over(bundle).with_threads(queues);
+                    let job = kind.over(bundle).shared_by(queues);
                     MB_PER_S.show(results.spread(results.who(set, "tyche"), &job, MB_PER_S.metric))
                 });
                 let first = [channels.to_string()].into_iter();
