@@ -14,7 +14,7 @@ use crate::soak::SoakArgs;
 ///
 /// Two network namespaces joined by a veth pair, the target on core 1 and the host on core 0; the
 /// same fio jobs for everybody, in turn. Writes results.json, README.md and plots. Without options
-/// that narrow it this is the whole comparison, about half an hour; leave the machine alone.
+/// that narrow it this is the whole comparison, about an hour; leave the machine alone.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench", args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -29,18 +29,18 @@ pub(crate) struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// How often everything is measured; the figures are medians. By default 5 times, and 3 times
-    /// in the suite `links`.
+    /// How often everything is measured; the figures are medians. By default 5 times. Sets that
+    /// draw figures of the papers are measured 3 times at most.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: Option<u32>,
 
-    /// How long a job of the main set is measured; others take half of it.
+    /// How long a job is measured; where batch sizes are tuned, seven and a half times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     runtime: f64,
 
-    /// Only these sets: mtu-9000, no-spin, mtu-1500, mtu-65535, 1g-batching, 1g-one-page,
-    /// 1g-mixed, 10g-threads, 10g-links; links, links-channels, links-unequal, links-lossy,
-    /// links-recovery.
+    /// Only these sets: mtu-9000, no-spin, mtu-1500, mtu-65535, default, 10g-batching,
+    /// 10g-one-page, 10g-mixed, stages, 10g-threads, 10g-links; links, links-channels,
+    /// links-unequal, links-lossy, links-recovery.
     #[arg(long, value_name = "SET,..", value_delimiter = ',')]
     sets: Vec<String>,
 
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES,..", value_delimiter = ',')]
     mtu: Vec<u32>,
 
-    /// Only these peers: tyche, tsockets, nbd, nbd-mptcp, floor, tyche-batch-none, tyche-queue, ..
+    /// Only these peers: tyche, udp, tsockets, nbd, nbd-mptcp, default, floor, tyche-batch-none, ..
     #[arg(long, value_name = "PEER,..", value_delimiter = ',')]
     peers: Vec<String>,
 
@@ -94,11 +94,7 @@ pub(crate) enum Side {
 
 impl Args {
     pub(crate) fn turns(&self) -> u32 {
-        let usual = match self.suite {
-            Suite::Main => 5,
-            Suite::Links => 3,
-        };
-        if self.quick { 1 } else { self.turns.unwrap_or(usual) }
+        if self.quick { 1 } else { self.turns.unwrap_or(5) }
     }
 
     /// Run time of a job of the main set.

@@ -42,12 +42,22 @@ pub(crate) struct Job {
     pub(crate) depth: u16,
     /// Percent of requests with [`LARGE_BYTES`] rather than `block_bytes`.
     pub(crate) large_percent: u8,
-    /// Links that carry the same job at the same time, each with a session of its own: 1 or 2.
-    pub(crate) links: u8,
+    /// Threads that submit, each with a queue of the session and `depth` requests in flight.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) threads: u16,
     /// The links that the session uses as one; `None`: the first link, which results do not
     /// mention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bundle: Option<Bundle>,
+}
+
+fn one() -> u16 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(number: &u16) -> bool {
+    *number == 1
 }
 
 /// Parallel links that one session uses as one.
@@ -82,7 +92,7 @@ pub(crate) const LARGE_BYTES: u32 = 128 << 10;
 
 impl Job {
     pub(crate) const fn new(rw: Pattern, block_bytes: u32, depth: u16) -> Self {
-        Self { rw, block_bytes, depth, large_percent: 0, links: 1, bundle: None }
+        Self { rw, block_bytes, depth, large_percent: 0, threads: 1, bundle: None }
     }
 
     /// 4 KiB requests with some large ones among them.
@@ -90,9 +100,14 @@ impl Job {
         Self { large_percent, ..Self::new(rw, 4 << 10, depth) }
     }
 
-    /// This job on two links at once.
-    pub(crate) const fn on_two_links(self) -> Self {
-        Self { links: 2, ..self }
+    /// This job from several threads.
+    pub(crate) const fn with_threads(self, threads: u16) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// This job from several threads, which share its requests in flight.
+    pub(crate) const fn shared_by(self, threads: u16) -> Self {
+        Self { threads, depth: self.depth / threads, ..self }
     }
 
     /// This job over several links as one.
@@ -113,16 +128,17 @@ impl Job {
 
     /// The job file.
     pub(crate) fn file(&self) -> &'static str {
-        match (self.links, self.large_percent) {
-            (2, _) => "two-links.fio",
-            (_, 0) => "uniform.fio",
-            _ => "mixed.fio",
-        }
+        if self.large_percent == 0 { "uniform.fio" } else { "mixed.fio" }
     }
 
-    /// The environment variables that the job file uses.
-    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+    /// The environment variables that the job file uses, for an export of that size. Each thread
+    /// has a part of the export, as in the papers.
+    pub(crate) fn environment(&self, export_mib: u32) -> Vec<(&'static str, String)> {
+        let part = format!("{}m", export_mib / u32::from(self.threads));
         vec![
+            ("THREADS", self.threads.to_string()),
+            ("PART", if self.threads == 1 { "0".to_owned() } else { part.clone() }),
+            ("SIZE", part),
             ("RW", self.rw.fio().to_owned()),
             ("BS", self.block_bytes.to_string()),
             ("DEPTH", self.depth.to_string()),
@@ -134,13 +150,10 @@ impl Job {
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rw, block_bytes, depth, large_percent, links, bundle } = self;
+        let Self { rw, block_bytes, depth, large_percent, threads, bundle } = self;
         write!(f, "{}-{}-{depth}", rw.fio(), size(*block_bytes))?;
         if *large_percent > 0 {
             write!(f, "-{large_percent}%-{}", size(LARGE_BYTES))?;
-        }
-        if *links > 1 {
-            write!(f, "-{links}links")?;
         }
         if let Some(Bundle { first, links, channels }) = bundle {
             write!(f, "-{INTERFACES}{first}")?;
@@ -150,6 +163,9 @@ impl fmt::Display for Job {
             if *channels > 1 {
                 write!(f, "-{channels}channels")?;
             }
+        }
+        if *threads > 1 {
+            write!(f, "-{threads}threads")?;
         }
         Ok(())
     }
@@ -175,7 +191,8 @@ mod tests {
         let job = Job::new(Pattern::Randread, 4096, 128);
         assert!(job.is_a("randread") && job.is_a("randread-4k-128"));
         assert!(!job.is_a("randread-4k-1") && !job.is_a("read"));
-        assert_eq!(job.on_two_links().to_string(), "randread-4k-128-2links");
+        assert_eq!(job.with_threads(2).to_string(), "randread-4k-128-2threads");
+        assert_eq!(job.shared_by(4).to_string(), "randread-4k-32-4threads");
         let bundle = Bundle { channels: 2, ..Bundle::of(6) };
         assert_eq!(job.over(bundle).to_string(), "randread-4k-128-veth0..5-2channels");
         assert_eq!(job.over(Bundle::only(3)).to_string(), "randread-4k-128-veth3");

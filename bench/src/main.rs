@@ -14,6 +14,8 @@
 
 mod args;
 mod bars;
+mod counters;
+mod device;
 mod floor;
 mod job;
 mod machine;
@@ -27,6 +29,8 @@ mod process;
 mod report;
 mod result;
 mod soak;
+mod stages;
+mod switches;
 mod table;
 
 use std::fs;
@@ -122,7 +126,7 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
         stop.check()?;
         println!("bench: {}: servers start, and their memory is filled", set.name);
         let mut stage = Stage::set_up(set, &programs, &stop, &mut results)?;
-        for turn in 1..=turns {
+        for turn in 1..=set.turns(turns) {
             stage.turn(turn, &mut results)?;
             // The results so far survive a failure in the next set.
             results.write(&out.join(RESULTS))?;

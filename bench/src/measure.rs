@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::counters::Counters;
 use crate::floor::{Floor, Outcome};
 use crate::job::{Job, Pattern};
 use crate::network::{Link, Network, Side, traffic};
@@ -15,6 +16,8 @@ use crate::peer::{PATIENCE, Programs, Protocol, Server};
 use crate::plan::{Contest, Entry, Outage, Set};
 use crate::process::{Doing, Failure, Result, Running, Stop, failed};
 use crate::result::{FailedTurn, FloorMeasurement, Latency, Measurement, Results, Timeline};
+use crate::stages::{self, StagedMeasurement};
+use crate::switches;
 
 /// The parts of fio's output that matter here.
 #[derive(Debug, Deserialize)]
@@ -83,13 +86,17 @@ impl<'a> Stage<'a> {
         stop: &'a Stop,
         results: &mut Results,
     ) -> Result<Self> {
-        let network = Network::lay(set.link, stop)?;
+        let mut network = Network::lay(set.link, stop)?;
+        if !set.pinned {
+            network.unpin();
+        }
         let scratch = tempfile::tempdir().doing("a temporary directory")?;
         let mut stage = Self { set, programs, stop, servers: Vec::new(), network, scratch };
         stage.network.set_offloads(true, stop)?;
         for number in 0..set.peers.len() {
-            let mut entries = set.contests.iter().flat_map(|contest| &contest.entries);
-            let is_cut = number == 0 && !set.outages.is_empty();
+            let contests = set.contests.iter().chain(&set.staged);
+            let mut entries = contests.flat_map(|contest| &contest.entries);
+            let is_cut = set.outages.iter().any(|outage| outage.peer == number);
             let is_needed = is_cut || entries.any(|entry| entry.peer == number);
             let server = match is_needed.then(|| stage.start(number)).transpose() {
                 Ok(server) => server,
@@ -108,7 +115,7 @@ impl<'a> Stage<'a> {
     fn start(&self, number: usize) -> Result<Ready> {
         let Self { set, programs, stop, network, .. } = self;
         let peer = &set.peers[number];
-        let server = Server::start(peer, number as u16, set.exports, network, programs, stop)?;
+        let server = Server::start(peer, number as u16, set.export_mib, network, programs, stop)?;
         server.fill(network, programs, stop)?;
         let output = self.scratch.path().join("fio.json");
         let mut fio = server.load(&NOTHING, NOTHING.file(), NO_TIME, &output, network, programs);
@@ -120,14 +127,10 @@ impl<'a> Stage<'a> {
     pub(crate) fn turn(&mut self, turn: u32, results: &mut Results) -> Result<()> {
         let set = self.set;
         for (number, contest) in set.contests.iter().enumerate() {
-            let mut entries = contest.entries.clone();
-            entries.retain(|entry| self.servers[entry.peer].is_some());
-            let first = (turn as usize + number) % entries.len().max(1);
-            entries.rotate_left(first);
-            for entry in &entries {
+            for entry in self.order(contest, turn, number) {
                 let name = &set.peers[entry.peer].name;
                 let what = format!("{name} {}", contest.job);
-                match self.load(contest, *entry, turn) {
+                match self.load(contest, entry, turn) {
                     Ok(measurement) => {
                         say(set.name, turn, &what, &measurement);
                         results.measurements.push(measurement);
@@ -148,8 +151,61 @@ impl<'a> Stage<'a> {
                 }
             }
         }
+        self.stage_turn(turn, results)?;
+        self.outage_turn(turn, results)
+    }
+
+    /// The entries of a contest whose servers run, another one first in each turn.
+    fn order(&self, contest: &Contest, turn: u32, number: usize) -> Vec<Entry> {
+        let mut entries = contest.entries.clone();
+        entries.retain(|entry| self.servers[entry.peer].is_some());
+        let first = (turn as usize + number) % entries.len().max(1);
+        entries.rotate_left(first);
+        entries
+    }
+
+    fn stage_turn(&self, turn: u32, results: &mut Results) -> Result<()> {
+        for (number, contest) in self.set.staged.iter().enumerate() {
+            for entry in self.order(contest, turn, number) {
+                let name = &self.set.peers[entry.peer].name;
+                let what = format!("{name} {}: stages", contest.job);
+                match self.stages(contest.job, entry.peer, turn) {
+                    Ok(measured) => {
+                        let us = measured.whole() / 1e3;
+                        println!("{} {turn} {what}: {us:.1} us in all", self.set.name);
+                        results.stages.push(measured);
+                    }
+                    Err(failure) => self.note(results, turn, what, failure)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stages(&self, job: Job, peer: usize, turn: u32) -> Result<StagedMeasurement> {
+        let Some(Some(Ready { server, .. })) = self.servers.get(peer) else {
+            return failed("the server has not started");
+        };
+        let runtime = self.set.runtime;
+        let mut bench = server.stages(&job, runtime, &self.network, self.programs);
+        let finished = Running::start(&mut bench)?.succeed(self.stop, runtime + PATIENCE)?;
+        let (iops, stages) = stages::parse(&finished.stdout)?;
+        Ok(StagedMeasurement {
+            set: self.set.name.to_owned(),
+            turn,
+            peer: server.peer.name.clone(),
+            spin_us: server.peer.spin_us,
+            job,
+            iops,
+            stages,
+        })
+    }
+
+    fn outage_turn(&self, turn: u32, results: &mut Results) -> Result<()> {
+        let set = self.set;
         for outage in &set.outages {
-            let what = format!("{}, {} cut: {:?}", outage.job, outage.links, outage.how);
+            let name = &set.peers[outage.peer].name;
+            let what = format!("{name} {}, {} cut: {:?}", outage.job, outage.links, outage.how);
             match self.outage(outage, turn) {
                 Ok(timeline) => {
                     println!("{} {turn} {what}: {timeline}", set.name);
@@ -162,7 +218,7 @@ impl<'a> Stage<'a> {
     }
 
     fn outage(&self, planned: &Outage, turn: u32) -> Result<Timeline> {
-        let Some(Some(Ready { server, .. })) = self.servers.first() else {
+        let Some(Some(Ready { server, .. })) = self.servers.get(planned.peer) else {
             return failed("the server has not started");
         };
         let output = self.scratch.path().join("fio.json");
@@ -200,9 +256,18 @@ impl<'a> Stage<'a> {
         let (job, runtime) = (&contest.job, server.peer.runtime(self.set.runtime));
         let mut fio = server.load(job, job.file(), runtime, &output, &self.network, self.programs);
         let pid = server.running.pid();
+        let engine_counters = server.engine_counters();
+        let _ = fs::remove_file(&engine_counters);
+        let before = server.counters(self.programs, self.stop)?;
         let (traffic_before, cpu_before) = (traffic(pid)?, server.running.cpu_s()?);
+        let daemon_before = server.daemon()?;
+        let (asleep_before, fio_before) = (switches::of_process(pid), switches::of_ended());
         let finished = Running::start(&mut fio)?.succeed(self.stop, runtime + PATIENCE)?;
         let (traffic_after, cpu_after) = (traffic(pid)?, server.running.cpu_s()?);
+        let (asleep_after, fio_after) = (switches::of_process(pid), switches::of_ended());
+        let daemon_after = server.daemon()?;
+        let after = server.counters(self.programs, self.stop)?;
+        let has_counters = engine_counters.exists();
         let numbers = numbers(&output)?;
         let seconds = numbers.runtime as f64 / 1e3;
         Ok(Measurement {
@@ -225,10 +290,14 @@ impl<'a> Stage<'a> {
                 p99: numbers.lat_ns.percentile("99.000000"),
                 p999: numbers.lat_ns.percentile("99.900000"),
             },
-            host_cpu_s: (finished.cpu_s - *fio_cpu_s).max(0.0),
+            host_cpu_s: (finished.cpu_s - *fio_cpu_s).max(0.0) + daemon_after.0 - daemon_before.0,
             target_cpu_s: cpu_after - cpu_before,
             frames: traffic_after.frames - traffic_before.frames,
             wire_bytes: traffic_after.bytes - traffic_before.bytes,
+            host_switches: fio_after - fio_before + daemon_after.1 - daemon_before.1,
+            target_switches: asleep_after.saturating_sub(asleep_before),
+            host_counters: has_counters.then(|| Counters::of_jobs(&engine_counters)).transpose()?,
+            target_counters: after.zip(before).map(|(after, before)| after - before),
         })
     }
 
@@ -257,8 +326,7 @@ impl<'a> Stage<'a> {
 
 /// Bits per second of all links of a job; `None`: they are not shaped.
 fn link_rate(link: Link, job: &Job) -> Option<u64> {
-    let of_session: Option<u64> = job.bundle().numbers().map(|cable| link.rate_of(cable)).sum();
-    of_session.map(|rate| rate * u64::from(job.links))
+    job.bundle().numbers().map(|cable| link.rate_of(cable)).sum()
 }
 
 /// The figures that fio has measured.
@@ -293,13 +361,14 @@ fn say(set: &str, turn: u32, what: &str, measurement: &Measurement) {
 pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
     let of = |contest: &Contest| {
         let run =
-            |entry: &Entry| set.peers[entry.peer].runtime(set.runtime) + Duration::from_millis(400);
+            |entry: &Entry| set.peers[entry.peer].runtime(set.runtime) + Duration::from_millis(500);
         let runs: Duration = contest.entries.iter().map(run).sum();
         runs + (set.runtime / 2 + Duration::from_secs(1)) * contest.floors.len() as u32
     };
     let outages = (outage::WHOLE + Duration::from_secs(1)) * set.outages.len() as u32;
-    let turn = set.contests.iter().map(of).sum::<Duration>() + outages;
-    let memory = Duration::from_millis(3) * set.exports.mib * u32::from(set.exports.count);
-    let server = Duration::from_secs(1) + memory;
-    turn * turns + server * set.peers.len() as u32
+    let staged: usize = set.staged.iter().map(|contest| contest.entries.len()).sum();
+    let staged = (set.runtime + Duration::from_secs(1)) * staged as u32;
+    let turn = set.contests.iter().map(of).sum::<Duration>() + staged + outages;
+    let server = Duration::from_secs(1) + Duration::from_millis(3) * set.export_mib;
+    turn * set.turns(turns) + server * set.peers.len() as u32
 }

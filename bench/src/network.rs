@@ -1,9 +1,9 @@
 //! Two network namespaces joined by a veth pair or more: the host in one, the target in the other.
 //!
-//! Each side's programs run on a core of their own. Each cable is a segment and a subnet of its
-//! own. A link may be shaped to a rate, in both directions; its queue then has the usual length of
-//! an interface's, so that excess frames wait rather than get dropped. One cable may be worse than
-//! the others, and cables can be cut. Dropping it removes everything.
+//! Each side's programs run on a core of their own, unless they may run on any. Each cable is a
+//! segment and a subnet of its own. A link may be shaped to a rate, in both directions; its queue
+//! then has the usual length of an interface's, so that excess frames wait rather than get dropped.
+//! One cable may be worse than the others, and cables can be cut. Dropping it removes everything.
 
 use std::fs;
 use std::process::Command;
@@ -151,6 +151,8 @@ pub(crate) struct Network {
     offloads: Option<bool>,
     /// Cables that multipath TCP uses; 0: not set up yet.
     subflows: u16,
+    /// Whether each side's programs have a core of their own.
+    pinned: bool,
     _hysteresis: Option<Hysteresis>,
 }
 
@@ -159,7 +161,8 @@ impl Network {
     pub(crate) fn lay(link: Link, stop: &Stop) -> Result<Self> {
         let tag = format!("tyche-bench-{}", std::process::id());
         // From here on, dropping it removes the parts that exist.
-        let mut network = Self { tag, link, offloads: None, subflows: 0, _hysteresis: None };
+        let (offloads, subflows, pinned) = (None, 0, true);
+        let mut network = Self { tag, link, offloads, subflows, pinned, _hysteresis: None };
         for side in SIDES {
             ip(&["netns", "add", &network.namespace(side)], stop)?;
         }
@@ -199,6 +202,11 @@ impl Network {
 
     pub(crate) fn link(&self) -> Link {
         self.link
+    }
+
+    /// Lets the programs of both sides run on any core.
+    pub(crate) fn unpin(&mut self) {
+        self.pinned = false;
     }
 
     fn shape(&self, side: Side, interface: &str, rate: u64, stop: &Stop) -> Result<()> {
@@ -342,8 +350,11 @@ impl Network {
         command
     }
 
-    /// A program on one side, pinned to that side's core.
+    /// A program on one side, pinned to that side's core unless cores are free.
     pub(crate) fn pinned(&self, side: Side, program: &str) -> Command {
+        if !self.pinned {
+            return self.inside(side, program);
+        }
         let core = match side {
             Side::Host => "0",
             Side::Target => "1",

@@ -12,9 +12,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use crate::counters::Counters;
+use crate::device::{Disk, RUNTIME_DIR};
 use crate::job::{Bundle, Job};
 use crate::network::{Network, Odd, Side, address, interface};
-use crate::process::{Doing, Result, Running, Stop, failed};
+use crate::process::{Doing, Result, Running, Stop, cpu_s, failed, run};
+use crate::switches;
 
 /// Time limit for a server to accept connections.
 const READY: Duration = Duration::from_secs(30);
@@ -24,6 +27,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const ETHERTYPE: u16 = 0x88b5;
 const PORT: u16 = 8650;
 const NBD_PORT: u16 = 10809;
+/// The name of each server's export.
+const EXPORT: &str = "disk";
 /// The same host ID in every run, unknown elsewhere.
 const HOST_ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
@@ -45,8 +50,12 @@ pub(crate) struct Programs {
 pub(crate) enum Protocol {
     /// Tyche over Ethernet frames.
     Tyche,
+    /// The same frames over UDP, in trains.
+    Udp,
     /// Tyche's PDUs over TCP.
     Tsockets,
+    /// Tyche over Ethernet frames with no option set, and a block device.
+    Default,
     /// NBD over TCP: nbdkit's memory plugin and fio's own engine.
     Nbd,
     /// NBD over multipath TCP: `mptcpize` gives both sides such sockets without their knowledge.
@@ -57,15 +66,6 @@ impl Protocol {
     fn is_nbd(self) -> bool {
         matches!(self, Self::Nbd | Self::NbdMptcp)
     }
-}
-
-/// The exports of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exports {
-    /// Number of exports, each reached over a link of its own if there are several.
-    pub(crate) count: u16,
-    /// Size of each, in MiB.
-    pub(crate) mib: u32,
 }
 
 /// A protocol with the set-up of both sides.
@@ -79,8 +79,8 @@ pub(crate) struct Peer {
     pub(crate) queue: bool,
     /// The batching policy; `None`: the default.
     pub(crate) batch: Option<String>,
-    /// Hands work from thread to thread on both sides, with a receiving thread for `each` link or
-    /// `one` for all; `None`: one thread does everything.
+    /// The parts of the work that have threads of their own at the target, as `tyche-lab serve
+    /// --hand-over` names them; `None`: one thread does everything.
     pub(crate) hand_over: Option<String>,
     /// Removes the delay from the link that has one, as for TCP.
     pub(crate) undelayed: bool,
@@ -90,7 +90,9 @@ impl Peer {
     pub(crate) fn new(protocol: Protocol, spin_us: u32) -> Self {
         let name = match protocol {
             Protocol::Tyche => "tyche",
+            Protocol::Udp => "udp",
             Protocol::Tsockets => "tsockets",
+            Protocol::Default => "default",
             Protocol::Nbd => "nbd",
             Protocol::NbdMptcp => "nbd-mptcp",
         };
@@ -120,20 +122,27 @@ impl Peer {
         Self { name: format!("{}-undelayed", self.name), undelayed: true, ..self }
     }
 
+    /// A variant with another name, in which nobody spins.
+    pub(crate) fn sleeping(self) -> Self {
+        Self { name: format!("{}-no-spin", self.name), spin_us: 0, ..self }
+    }
+
     /// A variant with another name and the threads of the papers' first design.
-    pub(crate) fn handing_over(self, receivers: &str) -> Self {
-        let name = format!("{}-hand-over-{receivers}", self.name);
-        Self { name, hand_over: Some(receivers.to_owned()), ..self }
+    pub(crate) fn handing_over(self, parts: &str) -> Self {
+        let name = format!("{}-hand-over-{}", self.name, parts.replace(',', "-"));
+        Self { name, hand_over: Some(parts.to_owned()), ..self }
     }
 }
 
 /// A running server, with all of its memory written.
 pub(crate) struct Server {
+    /// The connected block device, if the peer has one. Dropped before the server.
+    disk: Option<Disk>,
     pub(crate) peer: Peer,
     pub(crate) running: Running,
     /// Index among the servers that run at the same time.
     number: u16,
-    exports: Exports,
+    export_mib: u32,
     /// Directory of its files.
     dir: TempDir,
 }
@@ -143,7 +152,7 @@ impl Server {
     pub(crate) fn start(
         peer: &Peer,
         number: u16,
-        exports: Exports,
+        export_mib: u32,
         network: &Network,
         programs: &Programs,
         stop: &Stop,
@@ -151,14 +160,19 @@ impl Server {
         let dir = tempfile::tempdir().doing("a temporary directory")?;
         let pid_file = dir.path().join("pid");
         let mut command = match peer.protocol {
-            Protocol::Tyche | Protocol::Tsockets => tyche(peer, number, exports, network, programs),
-            Protocol::Nbd | Protocol::NbdMptcp => nbdkit(peer, number, exports, network, &pid_file),
+            Protocol::Tyche | Protocol::Udp | Protocol::Tsockets => {
+                tyche(peer, number, export_mib, network, programs)
+            }
+            Protocol::Default => plain(export_mib, network, programs),
+            Protocol::Nbd | Protocol::NbdMptcp => {
+                nbdkit(peer, number, export_mib, network, &pid_file)
+            }
         };
-        command.env("TYCHE_RUNTIME_DIR", dir.path());
+        command.env(RUNTIME_DIR, dir.path());
         command.env("TYCHE_STATE_DIR", dir.path().join("state"));
         let running = Running::start(&mut command)?;
         let peer = peer.clone();
-        let mut server = Self { peer, running, number, exports, dir };
+        let mut server = Self { disk: None, peer, running, number, export_mib, dir };
         let running = &mut server.running;
         // nbdkit writes its PID, and Tyche a line, once it accepts connections.
         let ready = stop.until(READY, || {
@@ -169,17 +183,43 @@ impl Server {
         if !ready {
             return failed(format!("{}: the server does not get ready", server.peer.name));
         }
+        if server.peer.protocol == Protocol::Default {
+            let arguments = [EXPORT, "--link", &interface(0)];
+            let dir = server.dir.path();
+            server.disk = Some(Disk::connect(&programs.tyche, &arguments, network, dir, stop)?);
+        }
         Ok(server)
     }
 
     /// Writes all of its memory.
     pub(crate) fn fill(&self, network: &Network, programs: &Programs, stop: &Stop) -> Result<()> {
-        for number in 0..self.exports.count {
-            let mut fio = self.fio(number, Bundle::only(number), network, programs);
-            fio.arg(programs.jobs.join("fill.fio"));
-            Running::start(&mut fio)?.succeed(stop, PATIENCE)?;
-        }
+        let mut fio = self.fio(Bundle::only(0), network, programs);
+        fio.env("SIZE", format!("{}m", self.export_mib)).arg(programs.jobs.join("fill.fio"));
+        Running::start(&mut fio)?.succeed(stop, PATIENCE)?;
         Ok(())
+    }
+
+    /// Seconds of CPU time, and voluntary context switches, of the host's daemon so far; zeroes
+    /// without one.
+    pub(crate) fn daemon(&self) -> Result<(f64, u64)> {
+        let Some(disk) = &self.disk else { return Ok((0.0, 0)) };
+        let pid = disk.pid.unsigned_abs();
+        Ok((cpu_s(pid)?, switches::of_process(pid)))
+    }
+
+    /// The target's counters so far; `None` for other servers than ours.
+    pub(crate) fn counters(&self, programs: &Programs, stop: &Stop) -> Result<Option<Counters>> {
+        if self.peer.protocol.is_nbd() {
+            return Ok(None);
+        }
+        let mut stats = Command::new(&programs.tyche);
+        stats.args(["stats", "-o", "json"]).env(RUNTIME_DIR, self.dir.path());
+        Counters::of_target(&run(&mut stats, stop)?).map(Some)
+    }
+
+    /// The file to which the engine of a job appends its counters.
+    pub(crate) fn engine_counters(&self) -> PathBuf {
+        self.dir.path().join("counters")
     }
 
     /// fio with a job from its file; writes its results to `output`.
@@ -192,26 +232,42 @@ impl Server {
         network: &Network,
         programs: &Programs,
     ) -> Command {
-        let mut fio = self.fio(0, job.bundle(), network, programs);
+        let mut fio = self.fio(job.bundle(), network, programs);
         fio.arg("--output").arg(output).args(["--output-format=json", "--eta=never"]);
         fio.env("RUNTIME_MS", runtime.as_millis().to_string());
-        fio.envs(job.environment()).arg(programs.jobs.join(file));
+        if job.threads > 1 && self.has_engine() {
+            fio.arg(format!("--queues={}", job.threads));
+        }
+        if self.has_engine() {
+            fio.arg(format!("--counters={}", self.engine_counters().display()));
+        }
+        fio.envs(job.environment(self.export_mib)).arg(programs.jobs.join(file));
         fio
     }
 
-    /// fio on one of the exports, over these links.
-    fn fio(&self, export: u16, bundle: Bundle, network: &Network, programs: &Programs) -> Command {
+    /// Whether fio reaches the server by our engine.
+    fn has_engine(&self) -> bool {
+        !self.peer.protocol.is_nbd() && self.disk.is_none()
+    }
+
+    /// fio on the export, over these links.
+    fn fio(&self, bundle: Bundle, network: &Network, programs: &Programs) -> Command {
         let peer = &self.peer;
         let mut fio = pinned(peer, network, Side::Host, "fio");
-        fio.current_dir(self.dir.path()).env("SIZE", format!("{}m", self.exports.mib));
+        fio.current_dir(self.dir.path());
         if peer.protocol.is_nbd() {
             // One connection, over the first of the links; the kernel finds the others.
             let (host, port) = (address(Side::Target, bundle.first), NBD_PORT + self.number);
             fio.args(["--ioengine=nbd", &format!("--uri=nbd://{host}:{port}")]);
             return fio;
         }
+        if let Some(disk) = &self.disk {
+            fio.args(["--ioengine=libaio", "--direct=1"]);
+            fio.arg(format!("--filename={}", disk.device.display()));
+            return fio;
+        }
         fio.arg(format!("--ioengine=external:{}", programs.engine.display()));
-        fio.args([format!("--export=disk{export}"), format!("--host_id={HOST_ID}")]);
+        fio.args([format!("--export={EXPORT}"), format!("--host_id={HOST_ID}")]);
         fio.arg(format!("--spin_us={}", peer.spin_us));
         fio.arg(format!("--mode={}", if peer.queue { "queue" } else { "inline" }));
         let links: Vec<_> = bundle.numbers().map(|cable| link(peer, self.number, cable)).collect();
@@ -224,10 +280,31 @@ impl Server {
             fio.arg(format!("--qdisc={}", u8::from(network.link().rate.is_some())));
         }
         fio.args(peer.batch.iter().map(|policy| format!("--batch={policy}")));
-        if peer.hand_over.is_some() {
-            fio.arg("--hand_over=1");
-        }
         fio
+    }
+
+    /// The laboratory's own load, which cuts the time of a request into stages. What the target
+    /// receives in a thread of its own, the host does, too.
+    pub(crate) fn stages(
+        &self,
+        job: &Job,
+        runtime: Duration,
+        network: &Network,
+        programs: &Programs,
+    ) -> Command {
+        let Self { peer, number, .. } = self;
+        let mut bench = network.pinned(Side::Host, &programs.lab.to_string_lossy());
+        bench.args(["bench", EXPORT, "--stages", "-o", "json", "--host-id", HOST_ID]);
+        bench.args(["--link", &link(peer, *number, job.bundle().first)]);
+        bench.args(["--ethertype", &format!("{:#06x}", ETHERTYPE + number)]);
+        bench.args(["--spin", &peer.spin_us.to_string()]);
+        bench.args(["--rw", job.rw.fio(), "--bs", &job.block_bytes.to_string()]);
+        bench.args(["--iodepth", &job.depth.to_string()]);
+        bench.args(["--runtime", &runtime.as_secs_f64().to_string()]);
+        let receives = peer.hand_over.iter().any(|parts| parts.contains("receive"));
+        bench.args(receives.then_some("--hand-over=receive"));
+        bench.env(RUNTIME_DIR, self.dir.path().join("run"));
+        bench
     }
 }
 
@@ -243,16 +320,29 @@ fn pinned(peer: &Peer, network: &Network, side: Side, program: &str) -> Command 
 
 /// The name of a link for our servers and hosts.
 fn link(peer: &Peer, number: u16, cable: u16) -> String {
+    let place = |transport| {
+        let host = address(Side::Target, cable);
+        format!("{transport}:{host}:{}", PORT + number)
+    };
     match peer.protocol {
-        Protocol::Tsockets => format!("tcp:{}:{}", address(Side::Target, cable), PORT + number),
+        Protocol::Udp => place("udp"),
+        Protocol::Tsockets => place("tcp"),
         _ => interface(cable),
     }
+}
+
+/// `tyche serve` as a user would type it first.
+fn plain(export_mib: u32, network: &Network, programs: &Programs) -> Command {
+    let mut serve = network.pinned(Side::Target, &programs.tyche.to_string_lossy());
+    serve.args(["serve", "--export", &format!("{EXPORT}=mem:{export_mib}M")]);
+    serve.args(["--link", &interface(0)]);
+    serve
 }
 
 fn tyche(
     peer: &Peer,
     number: u16,
-    exports: Exports,
+    export_mib: u32,
     network: &Network,
     programs: &Programs,
 ) -> Command {
@@ -261,9 +351,7 @@ fn tyche(
     let program = if is_wrapped { &programs.lab } else { &programs.tyche };
     let mut serve = network.pinned(Side::Target, &program.to_string_lossy());
     serve.args(["serve", "--name", &format!("bench-{number}")]);
-    for export in 0..exports.count {
-        serve.arg("--export").arg(format!("disk{export}=mem:{}M", exports.mib));
-    }
+    serve.arg("--export").arg(format!("{EXPORT}=mem:{export_mib}M"));
     serve.args(["--spin", &peer.spin_us.to_string()]);
     for cable in 0..network.link().cables {
         serve.arg("--link").arg(link(peer, number, cable));
@@ -281,9 +369,8 @@ fn tyche(
     if let Some(policy) = &peer.batch {
         serve.args(["--batch", policy]);
     }
-    if let Some(receivers) = &peer.hand_over {
-        let receive = if receivers == "one" { "receive-all" } else { "receive" };
-        serve.arg(format!("--hand-over={receive},store"));
+    if let Some(parts) = &peer.hand_over {
+        serve.arg(format!("--hand-over={parts}"));
     }
     serve
 }
@@ -291,7 +378,7 @@ fn tyche(
 fn nbdkit(
     peer: &Peer,
     number: u16,
-    exports: Exports,
+    export_mib: u32,
     network: &Network,
     pid_file: &Path,
 ) -> Command {
@@ -299,6 +386,6 @@ fn nbdkit(
     nbdkit.arg("--foreground").arg("--pidfile").arg(pid_file);
     // It listens at every address of its namespace.
     nbdkit.args(["--port", &(NBD_PORT + number).to_string()]);
-    nbdkit.args(["memory", &format!("{}M", exports.mib), "allocator=malloc"]);
+    nbdkit.args(["memory", &format!("{export_mib}M"), "allocator=malloc"]);
     nbdkit
 }

@@ -186,11 +186,7 @@ impl Running {
 
     /// CPU time in seconds so far, of all its threads, ended ones included; to a hundredth.
     pub(crate) fn cpu_s(&self) -> Result<f64> {
-        let path = format!("/proc/{}/stat", self.child.id());
-        let stat = fs::read_to_string(&path).doing(&path)?;
-        let ticks = cpu_ticks(&stat);
-        let ticks = ticks.ok_or_else(|| Failure::Failed(format!("{path}: not understood")))?;
-        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+        cpu_s(self.child.id())
     }
 
     /// Kills the program; returns its standard error.
@@ -240,6 +236,15 @@ impl Drop for Running {
         }
         let _ = self.child.wait();
     }
+}
+
+/// CPU time in seconds of a process so far; see [`Running::cpu_s`].
+pub(crate) fn cpu_s(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).doing(&path)?;
+    let ticks = cpu_ticks(&stat);
+    let ticks = ticks.ok_or_else(|| Failure::Failed(format!("{path}: not understood")))?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// A program and its arguments, for messages: without the wrapper commands, and without the

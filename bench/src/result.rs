@@ -1,16 +1,19 @@
 //! `results.json`: every turn of every measurement, and medians over turns.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::counters::Counters;
 use crate::floor::{Floor, Kind, Outcome};
 use crate::job::Job;
 use crate::machine::Machine;
 use crate::network::{Cut, payload_share};
 use crate::plan::Suite;
 use crate::process::{Doing, Result};
+use crate::stages::StagedMeasurement;
 
 /// Version of the file format; changes when a reader of the old version would misunderstand the new
 /// one.
@@ -32,6 +35,8 @@ pub(crate) struct Results {
     pub(crate) floors: Vec<FloorMeasurement>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) timelines: Vec<Timeline>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) stages: Vec<StagedMeasurement>,
     pub(crate) failures: Vec<FailedTurn>,
 }
 
@@ -71,6 +76,16 @@ pub(crate) struct Measurement {
     /// to the interface counts as one frame.
     pub(crate) frames: u64,
     pub(crate) wire_bytes: u64,
+    /// Voluntary context switches of both sides, those of fio's start and end included.
+    #[serde(default)]
+    pub(crate) host_switches: u64,
+    #[serde(default)]
+    pub(crate) target_switches: u64,
+    /// Counters of both sides of our sessions, where they could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host_counters: Option<Counters>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) target_counters: Option<Counters>,
 }
 
 /// Bare frames in one turn.
@@ -146,7 +161,8 @@ impl Timeline {
             Cut::Silent => "silently",
         };
         let (cut, links) = (self.links, self.job.bundle().links);
-        format!("{}: {cut} of {links} links cut, {how}", self.job.rw.fio())
+        let who = if self.peer == "tyche" { String::new() } else { format!("{} ", self.peer) };
+        format!("{who}{}: {cut} of {links} links cut, {how}", self.job.rw.fio())
     }
 }
 
@@ -220,6 +236,11 @@ impl Measurement {
         self.frames as f64 / self.ios as f64
     }
 
+    /// CPU seconds of both sides per million requests.
+    pub(crate) fn cpu_per_million(&self) -> f64 {
+        self.host_cpu_per_million() + self.target_cpu_per_million()
+    }
+
     /// CPU seconds at the host per GiB, or million requests; and at the target.
     pub(crate) fn host_cpu_per_gib(&self) -> f64 {
         self.host_cpu_s / self.bytes as f64 * f64::from(1 << 30)
@@ -244,6 +265,42 @@ impl Measurement {
 
     pub(crate) fn target_cores(&self) -> f64 {
         self.target_cpu_s / self.seconds
+    }
+
+    /// Voluntary context switches of the host, and of the target, for each request.
+    pub(crate) fn host_switches_per_io(&self) -> f64 {
+        self.host_switches as f64 / self.ios as f64
+    }
+
+    pub(crate) fn target_switches_per_io(&self) -> f64 {
+        self.target_switches as f64 / self.ios as f64
+    }
+
+    /// Entries in a frame that the host, and the target, sent.
+    pub(crate) fn host_entries(&self) -> f64 {
+        self.host_counters.map_or(f64::NAN, |it| it.entries_per_frame())
+    }
+
+    pub(crate) fn target_entries(&self) -> f64 {
+        self.target_counters.map_or(f64::NAN, |it| it.entries_per_frame())
+    }
+
+    /// The tuned batch size of the host, and of the target.
+    pub(crate) fn host_batch_size(&self) -> f64 {
+        self.host_counters.map_or(f64::NAN, |it| it.batch_size())
+    }
+
+    pub(crate) fn target_batch_size(&self) -> f64 {
+        self.target_counters.map_or(f64::NAN, |it| it.batch_size())
+    }
+
+    /// Frames in a train that the host, and the target, sent.
+    pub(crate) fn host_train(&self) -> f64 {
+        self.host_counters.map_or(f64::NAN, |it| it.frames_per_train())
+    }
+
+    pub(crate) fn target_train(&self) -> f64 {
+        self.target_counters.map_or(f64::NAN, |it| it.frames_per_train())
     }
 
     /// Data divided by the data that shaped links could carry in our frames, without headers.
@@ -298,6 +355,7 @@ impl Results {
             measurements: Vec::new(),
             floors: Vec::new(),
             timelines: Vec::new(),
+            stages: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -328,7 +386,7 @@ impl Results {
     /// A figure over all turns; `None` if it was not measured.
     pub(crate) fn spread(&self, who: Who<'_>, job: &Job, metric: Metric) -> Option<Spread> {
         let ours = self.measurements.iter().filter(|it| who.is(it) && it.job == *job);
-        Spread::of(ours.map(metric))
+        Spread::of(ours.map(metric).filter(|value| !value.is_nan()))
     }
 
     /// The median of a figure over all turns.
@@ -366,7 +424,8 @@ impl Results {
         for timeline in self.timelines.iter().filter(|it| it.set == set) {
             let is_same = |it: &&mut Vec<&Timeline>| {
                 let other = it[0];
-                (other.job, other.how, other.links) == (timeline.job, timeline.how, timeline.links)
+                let kind = |it: &Timeline| (it.job, it.how, it.links);
+                other.peer == timeline.peer && kind(other) == kind(timeline)
             };
             match outages.iter_mut().find(is_same) {
                 Some(turns) => turns.push(timeline),
@@ -376,12 +435,31 @@ impl Results {
         outages
     }
 
+    /// The turns of a peer's job that was cut into stages.
+    pub(crate) fn staged(&self, set: &str, peer: &str, job: &Job) -> Vec<&StagedMeasurement> {
+        let of_set = self.stages.iter().filter(|it| it.set == set && it.peer == peer);
+        of_set.filter(|it| it.job == *job).collect()
+    }
+
+    /// The jobs of a set that were cut into stages, in order.
+    pub(crate) fn staged_jobs(&self, set: &str) -> Vec<Job> {
+        let of_set = self.stages.iter().filter(|it| it.set == set);
+        of_set.map(|it| it.job).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The peers of those jobs: those that spin first, then as they are named.
+    pub(crate) fn staged_peers(&self, set: &str) -> Vec<String> {
+        let of_set = self.stages.iter().filter(|it| it.set == set);
+        let peers: BTreeSet<_> = of_set.map(|it| (it.spin_us == 0, it.peer.clone())).collect();
+        peers.into_iter().map(|(_, peer)| peer).collect()
+    }
+
     /// The jobs of a set, in order.
     pub(crate) fn jobs(&self, set: &str) -> Vec<Job> {
         let mut jobs: Vec<_> =
             self.measurements.iter().filter(|it| it.set == set).map(|it| it.job).collect();
         jobs.sort_unstable_by_key(|job| {
-            (job.bundle, job.block_bytes, job.large_percent, job.rw, job.depth)
+            (job.bundle, job.block_bytes, job.large_percent, job.rw, job.depth, job.threads)
         });
         jobs.dedup();
         jobs
@@ -398,9 +476,10 @@ impl Results {
         // Tyche first and its variants next, whatever the order of turns was.
         peers.sort_by_key(|peer| match *peer {
             "tyche" => 0,
-            "tsockets" => 2,
-            "nbd" => 3,
-            "nbd-mptcp" => 4,
+            "udp" => 2,
+            "tsockets" => 3,
+            "nbd" => 4,
+            "nbd-mptcp" => 5,
             _ => 1,
         });
         peers
@@ -413,6 +492,7 @@ pub(crate) mod testing {
 
     use super::*;
     use crate::job::Pattern;
+    use crate::stages::Stage;
 
     pub(crate) fn empty() -> Results {
         let text = String::new;
@@ -450,6 +530,24 @@ pub(crate) mod testing {
             target_cpu_s: 1.0,
             frames: (iops * 2.0) as u64,
             wire_bytes: 0,
+            host_switches: 0,
+            target_switches: 0,
+            host_counters: None,
+            target_counters: None,
+        }
+    }
+
+    /// A request's time in two stages, one of which takes a microsecond.
+    pub(crate) fn staged(set: &str, peer: &str, spin_us: u32, wake: f64) -> StagedMeasurement {
+        let stage = |name: &str, mean| Stage { name: name.to_owned(), mean, p50: 0, p99: 0 };
+        StagedMeasurement {
+            set: set.to_owned(),
+            turn: 1,
+            peer: peer.to_owned(),
+            spin_us,
+            job: Job::new(Pattern::Randread, 4096, 1),
+            iops: 1.0,
+            stages: vec![stage("submit", 1000.0), stage("wake", wake)],
         }
     }
 }

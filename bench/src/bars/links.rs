@@ -1,6 +1,6 @@
 //! The bars of the suite `links`.
 
-use super::{Bar, Figures, Good, MIB, Read, Write, ratio};
+use super::{Bar, Figures, Good, MIB, Randread, Randwrite, Read, Write, ratio, small};
 use crate::job::{Bundle, Job};
 use crate::plan::links::{BAD, LINKS_MAX};
 use crate::result::{Measurement, Metric, Timeline};
@@ -16,18 +16,14 @@ pub(super) fn all(figures: &Figures<'_>) -> Vec<Bar> {
     let bars = [Read, Write]
         .map(|rw| Job::new(rw, MIB, 16))
         .map(|job| [by_number(figures, job), unequal(figures, job), lossy(figures, job)].concat());
-    [bars.concat(), recovery(figures)].concat()
+    let small = [Randread, Randwrite].map(|rw| by_number(figures, small(rw, 128)));
+    [bars.concat(), small.concat(), recovery(figures)].concat()
 }
 
 fn by_number(figures: &Figures<'_>, job: Job) -> Vec<Bar> {
-    let (one, six) = (job.over(Bundle::of(1)), job.over(Bundle::of(LINKS_MAX)));
-    let median = |job, metric| figures.median("links", "tyche", job, metric);
-    let times = ratio(median(&six, BYTES), median(&one, BYTES));
-    let share = median(&six, Measurement::payload_utilization);
-    vec![
-        Bar::new(format!("{job}: bytes, six links / one"), times, Good::AtLeast, 5.5),
-        Bar::new(format!("{job}: six links: payload / capacity"), share, Good::AtLeast, 0.9),
-    ]
+    let six = job.over(Bundle::of(LINKS_MAX));
+    let share = figures.median("links", "tyche", &six, Measurement::payload_utilization);
+    vec![Bar::new(format!("{job}: six links: payload / capacity"), share, Good::AtLeast, 0.9)]
 }
 
 fn unequal(figures: &Figures<'_>, job: Job) -> Vec<Bar> {

@@ -1,10 +1,11 @@
-//! Bare frames: the floor that no protocol made of them can beat.
+//! Bare frames, and bare trains of UDP datagrams: the floor that no protocol made of them can beat.
 //!
 //! | kind | asks | is answered |
 //! |---|---|---|
 //! | echo | one frame of 128 bytes at a time | by one of 64 bytes and a page |
 //! | exchange | frames of so many commands, up to a depth | by frames of so many pages from anywhere in memory |
 //! | stream | now and then for more | by full frames, as fast as they arrive |
+//! | UDP exchange, UDP stream | the same | by trains of UDP datagrams, in place of frames |
 //!
 //! A stream may come over several links at once. There are no checksums, no order and no
 //! retransmission, and both sides spin. Each side is a process of its own: `comparison floor serve`
@@ -25,15 +26,19 @@ mod echo;
 mod exchange;
 mod socket;
 mod stream;
+mod train;
+mod udp;
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::network::interface;
+use crate::network::{Side, address, interface};
 use socket::Socket;
+use train::TrainSocket;
 
 /// Bytes of data in a page, and in a request.
 pub(crate) const PAGE: usize = 4096;
@@ -45,14 +50,27 @@ const COMMAND: usize = 32;
 const PAGES_MAX: usize = 15;
 /// Silence after which the asking side counts missing answers as lost.
 const LOST: Duration = Duration::from_millis(10);
+/// Warm-up before the frames of a stream count.
+const WARM_UP: Duration = Duration::from_millis(100);
+/// The port of the side that is asked over UDP.
+const PORT: u16 = 8700;
 
 /// The kind of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     Echo,
     Exchange,
     Stream,
+    UdpExchange,
+    UdpStream,
+}
+
+impl Kind {
+    /// Whether datagrams take the place of frames.
+    pub(crate) fn is_udp(self) -> bool {
+        matches!(self, Self::UdpExchange | Self::UdpStream)
+    }
 }
 
 /// A measurement of bare frames.
@@ -106,14 +124,16 @@ impl Floor {
 
     /// The command-line options for this measurement.
     pub(crate) fn args(&self) -> Vec<String> {
-        let kind = match self.kind {
-            Kind::Echo => "echo",
-            Kind::Exchange => "exchange",
-            Kind::Stream => "stream",
-        };
+        let kind = self.kind.to_possible_value().expect("no kind is hidden");
+        let kind = kind.get_name();
         let (mtu, depth) = (self.mtu.to_string(), self.depth.to_string());
         let options = ["--kind", kind, "--mtu", &mtu, "--depth", &depth];
         let mut options: Vec<_> = options.map(str::to_owned).into();
+        if self.kind.is_udp() {
+            let place = format!("{}:{PORT}", address(Side::Target, 0));
+            options.extend(["--address".to_owned(), place]);
+            return options;
+        }
         options.extend((0..self.links).flat_map(|it| ["--interface".to_owned(), interface(it)]));
         options.extend(self.qdisc.then(|| "--qdisc".to_owned()));
         options
@@ -143,20 +163,29 @@ pub(crate) struct Outcome {
     pub(crate) lost: u64,
 }
 
+/// Where one side sends and receives: interfaces, or the address of the side that is asked.
+#[derive(Args, Debug)]
+pub(crate) struct Place {
+    #[arg(long = "interface", required_unless_present = "address")]
+    interfaces: Vec<String>,
+    #[arg(long)]
+    address: Option<SocketAddr>,
+}
+
 /// One side of a measurement.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Answer until ended.
     Serve {
-        #[arg(long = "interface", required = true)]
-        interfaces: Vec<String>,
+        #[command(flatten)]
+        place: Place,
         #[command(flatten)]
         floor: Floor,
     },
     /// Ask, and print what came of it as JSON.
     Ask {
-        #[arg(long = "interface", required = true)]
-        interfaces: Vec<String>,
+        #[command(flatten)]
+        place: Place,
         #[command(flatten)]
         floor: Floor,
         #[arg(long)]
@@ -167,25 +196,35 @@ pub(crate) enum Command {
 /// Runs one side.
 pub(crate) fn run(command: &Command) -> io::Result<()> {
     match command {
-        Command::Serve { interfaces, floor } => {
-            let sockets = open(interfaces, floor)?;
+        Command::Serve { place, floor } => {
             let ready = || println!("ready");
+            if let Some(address) = place.address {
+                return udp::serve(&TrainSocket::listen(address)?, floor, ready);
+            }
+            let sockets = open(&place.interfaces, floor)?;
             match floor.kind {
                 Kind::Echo => echo::serve(&sockets[0], ready),
-                Kind::Exchange => exchange::serve(&sockets[0], floor, ready),
                 Kind::Stream => stream::serve(&sockets, floor, ready),
+                _ => exchange::serve(&sockets[0], floor, ready),
             }
         }
-        Command::Ask { interfaces, floor, runtime_ms } => {
-            let (sockets, time) = (open(interfaces, floor)?, Duration::from_millis(*runtime_ms));
-            let outcome = match floor.kind {
-                Kind::Echo => echo::ask(&sockets[0], time),
-                Kind::Exchange => exchange::ask(&sockets[0], floor, time),
-                Kind::Stream => stream::ask(&sockets, time),
+        Command::Ask { place, floor, runtime_ms } => {
+            let time = Duration::from_millis(*runtime_ms);
+            let outcome = match place.address {
+                Some(address) => udp::ask(address, floor, time),
+                None => ask_frames(&open(&place.interfaces, floor)?, floor, time),
             }?;
             println!("{}", serde_json::to_string(&outcome)?);
             Ok(())
         }
+    }
+}
+
+fn ask_frames(sockets: &[Socket], floor: &Floor, time: Duration) -> io::Result<Outcome> {
+    match floor.kind {
+        Kind::Echo => echo::ask(&sockets[0], time),
+        Kind::Stream => stream::ask(sockets, time),
+        _ => exchange::ask(&sockets[0], floor, time),
     }
 }
 
@@ -266,5 +305,8 @@ mod tests {
         assert_eq!(stream.payload(), 8192);
         let args = Floor { links: 2, qdisc: true, ..stream }.args();
         assert!(args.ends_with(&["--interface", "veth1", "--qdisc"].map(str::to_owned)));
+        let args = Floor::new(Kind::UdpExchange, 9000).args();
+        assert!(args.ends_with(&["--address", "192.0.2.2:8700"].map(str::to_owned)));
+        assert!(args.contains(&"udp-exchange".to_owned()));
     }
 }

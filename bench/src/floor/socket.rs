@@ -40,21 +40,28 @@ impl Socket {
         if unsafe { libc::bind(fd, (&raw const address).cast(), len) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, (!qdisc).into())?;
-        socket.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-        socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER)?;
-        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER)?;
+        let fd = socket.as_fd();
+        set(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, (!qdisc).into())?;
+        set(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER)?;
+        set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER)?;
         Ok(socket)
     }
+}
 
-    fn set(&self, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
-        let len = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the value is `len` bytes long and outlives the call.
-        let result = unsafe {
-            libc::setsockopt(self.0.as_raw_fd(), level, option, (&raw const value).cast(), len)
-        };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
+/// Sets an option of a socket.
+pub(super) fn set(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    option: i32,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let len = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the value is `len` bytes long and outlives the call.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 impl AsFd for Socket {

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::batch::{FRAMES, Incoming, Outgoing};
 use super::socket::Socket;
-use super::{Floor, LOST, Outcome, PAGE, Pages};
+use super::{Floor, LOST, Outcome, PAGE, Pages, WARM_UP};
 
-/// Warm-up before arriving frames count.
-const WARM_UP: Duration = Duration::from_millis(100);
 /// Maximum number of frames in flight.
 const WINDOW: u32 = 4 * FRAMES as u32;
 /// Frames per grant: at this size a grant costs next to nothing.

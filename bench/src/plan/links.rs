@@ -3,7 +3,7 @@
 //! | set | network | what for |
 //! |---|---|---|
 //! | `links` | six links of 1 Gbit/s | throughput by number of links: MSST 2014, Figure 9 |
-//! | `links-channels` | the same | channels by links: MSST 2014, Table II |
+//! | `links-channels` | the same | channels, links and queues: MSST 2014, Table II |
 //! | `links-unequal` | 1, 1 and 0.2 Gbit/s | whether the slow one holds up the others |
 //! | `links-lossy` | four, one of them loses and delays | the same for a bad one |
 //! | `links-recovery` | six links | one, or all but one, is cut and comes back |
@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::{Contest, EXPORTS_SHAPED, Entry, GBIT, KIB, MIB, Offered, Outage, Pattern, Set};
+use super::{GBIT, KIB, MIB, Offered, Outage, Pattern, Set};
 use crate::floor::{Floor, Kind};
 use crate::job::{Bundle, Job};
 use crate::network::{Cut, Link, Odd, Shaper};
@@ -30,47 +30,27 @@ pub(crate) const BAD: Odd = Odd { cable: 3, rate: None, loss: 50, delay_ms: 5 };
 const UNDELAYED: &str = "tyche-undelayed";
 /// Selected numbers of links, where others would show nothing more.
 const SOME: [u16; 4] = [1, 2, 4, 6];
-/// Maximum number of channels on a link.
-const CHANNELS_MAX: u16 = 4;
+/// Numbers of channels on a link, and of queues of a session.
+const CHANNELS: [u16; 3] = [1, 2, 4];
+const QUEUES: [u16; 3] = [1, 2, 4];
 
-/// All sets, with half of `runtime` for most jobs.
 pub(super) fn sets(runtime: Duration, offered: Offered) -> Vec<Set> {
-    let mut sets = vec![by_number(runtime / 2, offered)];
-    sets.extend(offered.channels.then(|| channels(runtime / 2)));
-    sets.extend([
-        unequal(runtime / 2, offered),
-        lossy(runtime * 3 / 4, offered),
-        recovery(runtime),
-    ]);
+    let mut sets = vec![by_number(runtime, offered)];
+    sets.extend(offered.channels.then(|| channels(runtime)));
+    sets.extend([unequal(runtime, offered), lossy(runtime, offered), recovery(runtime)]);
     sets
 }
 
 fn set(name: &'static str, cables: u16, runtime: Duration, offered: Offered) -> Set {
     let link = Link { cables, shaper: Shaper::Bursts, ..Link::shaped(MTU, GBIT) };
-    let protocols = [Protocol::Tyche, Protocol::Tsockets, Protocol::Nbd, Protocol::NbdMptcp];
-    let there = protocols.into_iter().filter(|it| offered.mptcp || *it != Protocol::NbdMptcp);
-    Set {
-        name,
-        link,
-        exports: EXPORTS_SHAPED,
-        runtime,
-        peers: there.map(|protocol| Peer::new(protocol, 0)).collect(),
-        contests: Vec::new(),
-        outages: Vec::new(),
-    }
+    let all =
+        [Protocol::Tyche, Protocol::Udp, Protocol::Tsockets, Protocol::Nbd, Protocol::NbdMptcp];
+    let there = all.into_iter().filter(|it| offered.mptcp || *it != Protocol::NbdMptcp);
+    Set::new(name, link, runtime, there.map(|protocol| Peer::new(protocol, 0)).collect())
 }
 
 fn sequential() -> [Job; 2] {
     [Read, Write].map(|rw| Job::new(rw, MIB, 16))
-}
-
-impl Set {
-    /// Adds a job for those of the named peers that the set has.
-    fn contest(&mut self, job: Job, names: &[&str]) {
-        let peers = names.iter().filter_map(|name| self.peer(name));
-        let entries = peers.map(|peer| Entry { peer, offloads: true }).collect();
-        self.contests.push(Contest { job, entries, floors: Vec::new() });
-    }
 }
 
 /// NBD has one connection, which more links do not help. Multipath TCP is known to work over one
@@ -81,14 +61,14 @@ fn by_number(runtime: Duration, offered: Offered) -> Set {
         let small = [Randread, Randwrite].map(|rw| Job::new(rw, 4 * KIB, 128));
         let small = small.into_iter().filter(|_| SOME.contains(&links));
         for job in sequential().into_iter().chain(small) {
-            let mut names = vec!["tyche", "tsockets"];
+            let mut names = vec!["tyche", "udp", "tsockets"];
             names.extend((links == 1 || links == LINKS_MAX).then_some("nbd"));
             let multipath = match job.rw {
                 Read | Write => links == 2 || links == LINKS_MAX,
                 _ => job.rw == Randread && links == LINKS_MAX,
             };
             names.extend(multipath.then_some("nbd-mptcp"));
-            set.contest(job.over(Bundle::of(links)), &names);
+            set.add_for(job.over(Bundle::of(links)), &names);
         }
         let floor = Floor { links, qdisc: true, ..Floor::new(Kind::Stream, MTU) };
         let reads = set.contests.iter_mut().rev().find(|contest| contest.job.rw == Read);
@@ -99,11 +79,13 @@ fn by_number(runtime: Duration, offered: Offered) -> Set {
 
 fn channels(runtime: Duration) -> Set {
     let mut set = set("links-channels", LINKS_MAX, runtime, Offered::default());
-    for links in SOME {
-        for channels in 1..=CHANNELS_MAX {
+    for links in [1, LINKS_MAX] {
+        for channels in CHANNELS {
             let bundle = Bundle { channels, ..Bundle::of(links) };
-            for job in sequential() {
-                set.contest(job.over(bundle), &["tyche"]);
+            for job in sequential().map(|job| job.over(bundle)) {
+                for queues in QUEUES {
+                    set.add_for(job.shared_by(queues), &["tyche"]);
+                }
             }
         }
     }
@@ -114,7 +96,7 @@ fn unequal(runtime: Duration, offered: Offered) -> Set {
     let mut set = set("links-unequal", 3, runtime, offered);
     set.link.odd = Some(Odd { cable: 2, rate: Some(SLOW), loss: 0, delay_ms: 0 });
     for job in sequential() {
-        set.contest(job.over(Bundle::of(3)), &["tyche", "tsockets", "nbd-mptcp"]);
+        set.add_for(job.over(Bundle::of(3)), &["tyche", "udp", "tsockets", "nbd-mptcp"]);
     }
     set
 }
@@ -126,10 +108,10 @@ fn lossy(runtime: Duration, offered: Offered) -> Set {
     set.link.odd = Some(BAD);
     set.peers.push(Peer::new(Protocol::Tyche, 0).undelayed());
     for job in sequential() {
-        set.contest(job.over(Bundle::of(4)), &["tyche", UNDELAYED, "nbd-mptcp"]);
-        set.contest(job.over(Bundle::of(3)), &["tyche"]);
-        set.contest(job.over(Bundle::of(1)), &["nbd"]);
-        set.contest(job.over(Bundle::only(BAD.cable)), &["tyche", UNDELAYED, "nbd"]);
+        set.add_for(job.over(Bundle::of(4)), &["tyche", UNDELAYED, "nbd-mptcp"]);
+        set.add_for(job.over(Bundle::of(3)), &["tyche"]);
+        set.add_for(job.over(Bundle::of(1)), &["nbd"]);
+        set.add_for(job.over(Bundle::only(BAD.cable)), &["tyche", UNDELAYED, "nbd"]);
     }
     for contest in &mut set.contests {
         contest.entries.iter_mut().for_each(|entry| entry.offloads = false);
@@ -139,17 +121,22 @@ fn lossy(runtime: Duration, offered: Offered) -> Set {
 
 fn recovery(runtime: Duration) -> Set {
     let mut set = set("links-recovery", LINKS_MAX, runtime, Offered::default());
-    set.peers.truncate(1);
     let [three, six] = [3, LINKS_MAX].map(Bundle::of);
-    let outage = |rw, bundle, how, links| {
+    let outage = |peer, rw, bundle, how, links| {
         let job = Job::new(rw, 64 * KIB, 128).over(bundle);
-        Outage { job, how, links }
+        Outage { job, how, links, peer }
     };
-    set.outages = vec![
-        outage(Read, three, Cut::Down, 1),
-        outage(Write, three, Cut::Silent, 1),
-        outage(Write, six, Cut::Down, LINKS_MAX - 1),
-        outage(Read, six, Cut::Silent, LINKS_MAX - 1),
-    ];
+    // Frames, and the same over UDP.
+    set.peers.truncate(2);
+    set.outages = (0..set.peers.len())
+        .flat_map(|peer| {
+            [
+                outage(peer, Read, three, Cut::Down, 1),
+                outage(peer, Write, three, Cut::Silent, 1),
+                outage(peer, Write, six, Cut::Down, LINKS_MAX - 1),
+                outage(peer, Read, six, Cut::Silent, LINKS_MAX - 1),
+            ]
+        })
+        .collect();
     set
 }

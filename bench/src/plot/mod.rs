@@ -1,7 +1,8 @@
-//! Plots: lines or columns over named places, in one panel or more beside each other; and courses
-//! over time.
+//! Plots: lines, columns or stacks over named places, in one panel or more beside each other; and
+//! courses over time.
 
 mod course;
+mod stack;
 
 pub(crate) use course::{Course, CoursePanel};
 
@@ -28,12 +29,16 @@ const STEPS: i32 = 100;
 /// Colour of everything that is no peer. Colour-blind readers can tell it apart, like the others.
 const GREY: RGBColor = RGBColor(120, 120, 120);
 /// Colours of peers, and of variants of Tyche in their order: the same in every plot.
-const COLORS: [(&str, RGBColor); 5] = [
+const COLORS: [(&str, RGBColor); 9] = [
     ("tyche", RGBColor(0, 114, 178)),
+    ("default", RGBColor(0, 114, 178)),
+    ("udp", RGBColor(86, 180, 233)),
     ("tsockets", RGBColor(230, 159, 0)),
     ("nbd", RGBColor(0, 158, 115)),
     ("nbd-mptcp", RGBColor(204, 121, 167)),
     ("payload capacity", RGBColor(200, 200, 200)),
+    ("bare trains", RGBColor(170, 170, 170)),
+    ("tuned N", RGBColor(60, 60, 60)),
 ];
 const VARIANTS: [RGBColor; 2] = [RGBColor(204, 121, 167), RGBColor(213, 94, 0)];
 
@@ -42,6 +47,8 @@ const VARIANTS: [RGBColor; 2] = [RGBColor(204, 121, 167), RGBColor(213, 94, 0)];
 pub(crate) enum Shape {
     Lines,
     Columns,
+    /// The series on top of each other.
+    Stack,
 }
 
 /// Values of one peer, one for each place.
@@ -74,6 +81,9 @@ pub(crate) struct Plot {
 impl Plot {
     /// The largest value.
     fn max(&self) -> f64 {
+        if self.shape == Shape::Stack {
+            return self.panels.iter().map(stack::height).fold(0.0, f64::max);
+        }
         let series = self.panels.iter().flat_map(|panel| &panel.series);
         let values = series.flat_map(|series| series.values.iter().flatten());
         values.map(|spread| spread.max).fold(0.0, f64::max)
@@ -116,6 +126,9 @@ impl Plot {
         area: &DrawingArea<SVGBackend<'_>, Shift>,
         max: f64,
     ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>> {
+        if self.shape == Shape::Stack {
+            return stack::draw(panel, [&self.x, &self.y], area, max);
+        }
         let places = panel.places.len() as i32;
         let mut chart = ChartBuilder::on(area)
             .caption(&panel.caption, CAPTION)
@@ -150,7 +163,7 @@ impl Plot {
                     chart
                         .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
                 }
-                Shape::Columns => {
+                Shape::Columns | Shape::Stack => {
                     let width = STEPS * 8 / 10 / panel.series.len() as i32;
                     let left = STEPS / 10 + width * number as i32;
                     let column = |place: i32| place * STEPS + left;
@@ -239,7 +252,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.svg");
         let value = Spread { median: 2.0, min: 1.0, max: 3.0 };
-        for shape in [Shape::Lines, Shape::Columns] {
+        for shape in [Shape::Lines, Shape::Columns, Shape::Stack] {
             assert!(plot(shape, vec![Some(value), None]).write(&path).unwrap());
             let svg = std::fs::read_to_string(&path).unwrap();
             for text in ["title", "reads", "tyche", "one", "two", "a machine"] {

@@ -21,16 +21,18 @@ pub(super) const CHAPTERS: [Chapter; 5] = [
     Chapter {
         set: "links",
         heading: "Throughput by number of links",
-        about: "MSST 2014, Figure 9, on links of 1 Gbit/s. Tyche and TSockets use as many links \
-                as the job's name says, NBD has one connection, and `nbd-mptcp` one that the \
-                kernel spreads over as many.",
+        about: "MSST 2014, Figure 9, on links of 1 Gbit/s. Tyche, over frames, UDP and TCP, uses \
+                as many links as the job's name says, NBD has one connection, and `nbd-mptcp` one \
+                that the kernel spreads over as many.",
         plots: &[("links.svg", by_number)],
     },
     Chapter {
         set: "links-channels",
-        heading: "Channels by links",
-        about: "MSST 2014, Table II: several channels on each link. There it is about NUMA; here \
-                it is what they cost where there is one node and a core for each side.",
+        heading: "Channels, links and queues",
+        about: "MSST 2014, Table II: several channels on each link, and several threads that \
+                submit, each with a queue of the session and channels of its own; they share 16 \
+                requests in flight. There it is about NUMA; here it is what they cost where there \
+                is one node and a core for each side.",
         plots: &[],
     },
     Chapter {

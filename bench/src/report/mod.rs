@@ -1,6 +1,7 @@
 //! `README.md` and the plots beside it, all made from `results.json`.
 
 mod links;
+mod papers;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +14,7 @@ use crate::machine::Machine;
 use crate::plan::Suite;
 use crate::plot::{Panel, Plot, Series, Shape};
 use crate::process::{Doing, Result};
-use crate::result::{Measurement, Metric, Results, Spread, Who};
+use crate::result::{Metric, Results, Spread, Who};
 use crate::table;
 
 use Pattern::{Randread, Randwrite, Read, Write as SequentialWrite};
@@ -31,11 +32,12 @@ struct Chapter {
     plots: &'static [Drawing],
 }
 
-const CHAPTERS: [Chapter; 9] = [
+const CHAPTERS: [Chapter; 5] = [
     Chapter {
         set: "mtu-9000",
         heading: "MTU 9000",
-        about: "Jumbo frames, both sides of Tyche and TSockets allowed to spin for a millisecond.",
+        about: "Jumbo frames; both sides of Tyche, over frames (`tyche`), UDP and TCP \
+                (`tsockets`), may spin for a millisecond.",
         plots: &[("latency.svg", latency), ("throughput.svg", throughput)],
     },
     Chapter {
@@ -44,7 +46,13 @@ const CHAPTERS: [Chapter; 9] = [
         about: "Everybody sleeps until something comes; waking up is most of what is measured.",
         plots: &[],
     },
-    Chapter { set: "mtu-1500", heading: "MTU 1500", about: "", plots: &[("mtu.svg", mtu)] },
+    Chapter {
+        set: "mtu-1500",
+        heading: "MTU 1500",
+        about: "Frames go through the kernel one by one, segments of TCP and trains of UDP in one \
+                piece, whatever the MTU.",
+        plots: &[("mtu.svg", mtu)],
+    },
     Chapter {
         set: "mtu-65535",
         heading: "MTU 65535",
@@ -52,42 +60,13 @@ const CHAPTERS: [Chapter; 9] = [
         plots: &[],
     },
     Chapter {
-        set: "1g-batching",
-        heading: "A link of 1 Gbit/s: batching",
-        about: "Requests, completions and data of several requests in a frame, or each in its own \
-                (MSST 2015, *Batching Data + Requests/Responses*).",
-        plots: &[("utilization.svg", batching)],
-    },
-    Chapter {
-        set: "1g-one-page",
-        heading: "A link of 1 Gbit/s: one page a frame",
-        about: "Frames have room for one page, so that only requests and completions are batched \
-                (MSST 2015, *Batching Requests/Responses (no data)*).",
-        plots: &[("utilization-one-page.svg", one_page)],
-    },
-    Chapter {
-        set: "1g-mixed",
-        heading: "A link of 1 Gbit/s: mixed sizes",
-        about: "4 KiB requests with some of 128 KiB among them, in one session (MSST 2015, *Mixed \
-                Request Sizes*).",
-        plots: &[("utilization-mixed.svg", mixed)],
-    },
-    Chapter {
-        set: "10g-threads",
-        heading: "A link of 10 Gbit/s: who does the work",
-        about: "The caller's thread drives the session, or a thread of the session's own does \
-                (MSST 2014, Figures 12 and 13), or several hand over to each other. The papers \
-                vary the number of threads that ask; here one asks, with as many requests in \
-                flight.",
-        plots: &[("threads.svg", threads), ("threads-cpu.svg", threads_cpu)],
-    },
-    Chapter {
-        set: "10g-links",
-        heading: "Two links of 10 Gbit/s: who receives",
-        about: "A session on each. One thread for each link does everything, or work is handed \
-                over by one receiving thread for both links, or by one for each (MSST 2014, Figure \
-                11). All of a side's threads share its one core.",
-        plots: &[("links.svg", links)],
+        set: "default",
+        heading: "A block device, without options",
+        about: "`tyche serve` with an export and a link, `tyche connect` with a link, and fio on \
+                the block device, which is the best that the kernel has; beside it fio's own \
+                engine on nbdkit's socket. Nobody spins, and the threads of both sides share two \
+                cores. The CPU of the device is that of its daemon, without the kernel's threads.",
+        plots: &[("default.svg", default_path)],
     },
 ];
 
@@ -106,7 +85,7 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
     if !floors.is_empty() {
         let _ = writeln!(text, "\n## Bare frames\n\n{floors}");
     }
-    for chapter in CHAPTERS.iter().chain(&links::CHAPTERS) {
+    for chapter in CHAPTERS.iter().chain(&papers::CHAPTERS).chain(&links::CHAPTERS) {
         let tables = table::set(results, chapter.set);
         if tables.is_empty() {
             continue;
@@ -209,7 +188,7 @@ fn note(results: &Results) -> String {
     format!("{cpu}, {cores} cores; Linux {kernel}; commit {commit}; {day}")
 }
 
-/// A panel of three peers and bare frames, without variants.
+/// A panel of the peers, bare frames and bare trains, without variants.
 fn main_panel(
     results: &Results,
     set: &str,
@@ -218,41 +197,56 @@ fn main_panel(
     unit: Unit,
 ) -> Panel {
     let mut panel = panel(results, set, caption, jobs, unit.metric);
-    panel.series.retain(|series| ["tyche", "tsockets", "nbd"].contains(&series.name.as_str()));
-    let floors = jobs.iter().map(|(_, job)| (unit.floor)(results, set, job)).collect();
-    panel.series.push(Series { name: "bare frames".to_owned(), values: floors });
+    panel.series.retain(|series| PEERS.contains(&series.name.as_str()));
+    for (name, udp) in FLOORS {
+        let values: Vec<_> =
+            jobs.iter().map(|(_, job)| (unit.floor)(results, set, job, udp)).collect();
+        if !udp || values.iter().any(Option::is_some) {
+            panel.series.push(Series { name: name.to_owned(), values });
+        }
+    }
     panel
 }
+
+/// Peers of the main plots.
+const PEERS: [&str; 4] = ["tyche", "udp", "tsockets", "nbd"];
+/// Names of the floors, and whether they are over UDP.
+const FLOORS: [(&str, bool); 2] = [("bare frames", false), ("bare trains", true)];
 
 /// A metric of peers, and its counterpart for bare frames.
 #[derive(Clone, Copy)]
 struct Unit {
     metric: Metric,
-    floor: fn(&Results, &str, &Job) -> Option<Spread>,
+    floor: fn(&Results, &str, &Job, bool) -> Option<Spread>,
 }
 
 fn exchange(
     results: &Results,
     set: &str,
     job: &Job,
+    udp: bool,
     metric: fn(&Outcome) -> f64,
 ) -> Option<Spread> {
-    results.floor(set, Kind::Exchange, job.depth, metric)
+    let kind = if udp { Kind::UdpExchange } else { Kind::Exchange };
+    results.floor(set, kind, job.depth, metric)
 }
 
 const KIOPS: Unit = Unit {
     metric: |it| it.iops / 1e3,
-    floor: |results, set, job| exchange(results, set, job, |it| it.per_s / 1e3),
+    floor: |results, set, job, udp| exchange(results, set, job, udp, |it| it.per_s / 1e3),
 };
 
 const MEAN_US: Unit = Unit {
     metric: |it| it.lat_ns.mean / 1e3,
-    floor: |results, set, job| exchange(results, set, job, |it| it.mean_ns / 1e3),
+    floor: |results, set, job, udp| exchange(results, set, job, udp, |it| it.mean_ns / 1e3),
 };
 
 const GB_PER_S: Unit = Unit {
     metric: |it| it.bytes_per_s / 1e9,
-    floor: |results, set, _| results.floor(set, Kind::Stream, 1, |it| it.bytes_per_s / 1e9),
+    floor: |results, set, _, udp| {
+        let kind = if udp { Kind::UdpStream } else { Kind::Stream };
+        results.floor(set, kind, 1, |it| it.bytes_per_s / 1e9)
+    },
 };
 
 fn headline_plot(results: &Results) -> Plot {
@@ -290,87 +284,66 @@ fn mtu(results: &Results) -> Plot {
     let sets = [("1500", "mtu-1500"), ("9000", "mtu-9000"), ("65535", "mtu-65535")];
     let panel = |rw: Pattern, caption: &str| {
         let job = Job::new(rw, 4 * KIB, 128);
-        let series = ["tyche", "tsockets", "nbd", "bare frames"].map(|name| {
-            let value = |(_, set): &(&str, &str)| match name {
-                "bare frames" => (KIOPS.floor)(results, set, &job),
-                peer => results.spread(Who::new(set, peer), &job, KIOPS.metric),
-            };
+        let peers = PEERS.into_iter().map(|peer| {
+            let value =
+                |(_, set): &(&str, &str)| results.spread(Who::new(set, peer), &job, KIOPS.metric);
+            Series { name: peer.to_owned(), values: sets.iter().map(value).collect() }
+        });
+        let floors = FLOORS.into_iter().map(|(name, udp)| {
+            let value = |(_, set): &(&str, &str)| (KIOPS.floor)(results, set, &job, udp);
             Series { name: name.to_owned(), values: sets.iter().map(value).collect() }
         });
         let places = sets.map(|(place, _)| place.to_owned()).into();
-        Panel { caption: caption.to_owned(), places, series: series.into() }
+        Panel { caption: caption.to_owned(), places, series: peers.chain(floors).collect() }
     };
     let panels = vec![panel(Randread, "random reads"), panel(Randwrite, "random writes")];
     let axes = ["MTU", "thousand requests per second"];
     plot(results, "4 KiB at depth 128 by MTU", axes, Shape::Columns, panels)
 }
 
-fn utilization(results: &Results, set: &str, title: &str) -> Plot {
-    let percent: Metric = |it| it.utilization() * 100.0;
-    let panels = [(Randread, "reads"), (Randwrite, "writes")].map(|(rw, caption)| {
-        panel(results, set, caption, &by_depth(results, set, rw, 4 * KIB), percent)
+fn default_path(results: &Results) -> Plot {
+    let set = "default";
+    let panels = [(Randread, "random reads"), (Randwrite, "random writes")].map(|(rw, caption)| {
+        let jobs = by_depth(results, set, rw, 4 * KIB);
+        panel(results, set, caption, &jobs, KIOPS.metric)
     });
-    let axes = ["requests in flight", "payload, % of the link"];
-    plot(results, title, axes, Shape::Lines, panels.into())
+    let axes = ["requests in flight", "thousand requests per second"];
+    let title = "4 KiB requests, a block device without options";
+    plot(results, title, axes, Shape::Columns, panels.into())
 }
 
-fn batching(results: &Results) -> Plot {
-    utilization(results, "1g-batching", "4 KiB at 1 Gbit/s: requests and data are batched")
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::Counters;
+    use crate::result::{Measurement, testing};
 
-fn one_page(results: &Results) -> Plot {
-    utilization(results, "1g-one-page", "4 KiB at 1 Gbit/s: only requests are batched")
-}
-
-fn mixed(results: &Results) -> Plot {
-    let set = "1g-mixed";
-    let percent: Metric = |it| it.utilization() * 100.0;
-    let panels = [(Randread, "reads"), (Randwrite, "writes")].map(|(rw, caption)| {
-        let jobs = results.jobs(set).into_iter().filter(|job| job.rw == rw);
-        let jobs: Vec<_> = jobs.map(|job| (format!("{} %", job.large_percent), job)).collect();
-        panel(results, set, caption, &jobs, percent)
-    });
-    let axes = ["requests of 128 KiB", "payload, % of the link"];
-    plot(results, "4 KiB and 128 KiB at 1 Gbit/s", axes, Shape::Columns, panels.into())
-}
-
-/// One panel for each size and direction.
-fn thread_panels(results: &Results, metrics: &[(&str, Metric)]) -> Vec<Panel> {
-    let set = "10g-threads";
-    let mut panels = Vec::new();
-    for bytes in [4 * KIB, 512 * KIB] {
-        for (rw, name) in [(Read, "reads"), (SequentialWrite, "writes")] {
-            for (what, metric) in metrics {
-                let caption = format!("{} {name}{what}", size(bytes));
-                let jobs = by_depth(results, set, rw, bytes);
-                panels.push(panel(results, set, &caption, &jobs, *metric));
-            }
+    #[test]
+    fn chapters_have_their_plots() {
+        let mut results = testing::empty();
+        let counters =
+            Counters { batches: 1, batch_entries: 4, batch_sizes: 8, ..Counters::default() };
+        for set in ["mtu-9000", "10g-batching", "10g-threads"] {
+            let measurement = testing::measurement(set, "tyche", 1, 100_000.0);
+            results.measurements.push(Measurement {
+                link_rate: (set != "mtu-9000").then_some(10_000_000_000),
+                host_counters: Some(counters),
+                target_counters: Some(counters),
+                ..measurement
+            });
         }
+        results.stages.push(testing::staged("stages", "tyche-hand-over-store", 1000, 500.0));
+        let dir = tempfile::tempdir().unwrap();
+        write(&results, dir.path()).unwrap();
+        let text = fs::read_to_string(dir.path().join("README.md")).unwrap();
+        for part in ["batching", "who sends", "Where the time of a request goes", "; N 8, 8"] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        let plot = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+        assert!(plot("batch-level.svg").contains("tuned N"));
+        assert!(
+            plot("stages.svg").contains("microseconds") && plot("stages-no-spin.svg").is_empty()
+        );
+        assert!(!text.contains("nobody spins") && !text.contains("default.svg"), "{text}");
     }
-    panels
-}
-
-fn threads(results: &Results) -> Plot {
-    let panels = thread_panels(results, &[("", |it| it.bytes_per_s / 1e9)]);
-    let axes = ["requests in flight", "GB/s"];
-    plot(results, "Throughput by who drives the session, 10 Gbit/s", axes, Shape::Lines, panels)
-}
-
-fn threads_cpu(results: &Results) -> Plot {
-    let metrics: [(&str, Metric); 2] =
-        [(", host", Measurement::host_cores), (", target", Measurement::target_cores)];
-    let panels = thread_panels(results, &metrics);
-    let axes = ["requests in flight", "cores busy"];
-    plot(results, "CPU by who drives the session, 10 Gbit/s", axes, Shape::Lines, panels)
-}
-
-fn links(results: &Results) -> Plot {
-    let set = "10g-links";
-    let panels = [(Read, "reads"), (SequentialWrite, "writes")].map(|(rw, caption)| {
-        let jobs = results.jobs(set).into_iter().filter(|job| job.rw == rw);
-        let jobs: Vec<_> = jobs.map(|job| (size(job.block_bytes), job)).collect();
-        panel(results, set, caption, &jobs, |it| it.bytes_per_s / 1e9)
-    });
-    let axes = ["bytes of a request", "GB/s"];
-    plot(results, "Two links by who receives", axes, Shape::Columns, panels.into())
 }

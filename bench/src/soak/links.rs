@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::disk::{Disk, Target};
 use super::incident::{CABLES, Incident, What};
 use super::load;
 use super::progress::Progress;
 use super::random::Random;
 use super::report::Links;
+use super::target::{EXPORT, Target};
+use crate::device::Disk;
 use crate::network::{Link, Network};
 use crate::process::{Doing, Failure, Result, Stop, failed};
 
@@ -52,7 +53,7 @@ fn soak(
 ) -> Result<()> {
     let network = &Network::lay(Link { cables: CABLES, ..Link::unshaped(MTU) }, stop)?;
     let target = Some(Target::start(tyche, network, dir, stop)?);
-    let disk = Disk::connect(tyche, network, dir, stop)?;
+    let disk = Disk::connect(tyche, &[EXPORT, "--as", "loop"], network, dir, stop)?;
     let mut stage =
         Stage { tyche, dir, network, target, progress: &Progress::new(&disk.device), stop };
     let (progress, over) = (stage.progress, &AtomicBool::new(false));

@@ -11,7 +11,6 @@
 //! ([`links`]), and fio must always read what it wrote last ([`load`]). Everything follows from one
 //! random number, which is printed first: with it, the same incidents come in the same order.
 
-mod disk;
 mod incident;
 mod links;
 mod load;
@@ -19,6 +18,7 @@ mod progress;
 mod random;
 mod report;
 mod simulator;
+mod target;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

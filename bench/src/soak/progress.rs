@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::disk::block;
+use crate::device::block;
 use crate::process::{Doing, Result, Stop, failed};
 
 /// Polling interval.

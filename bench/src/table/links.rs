@@ -1,5 +1,7 @@
 //! Tables of the suite `links`.
 
+use std::collections::BTreeSet;
+
 use super::{NOTHING, Table, Unit, by_peer, cpu, head, section};
 use crate::job::{Bundle, Job};
 use crate::result::{Measurement, Results, Spread, Timeline};
@@ -23,27 +25,25 @@ pub(super) fn set(results: &Results, name: &str, jobs: &[Job]) -> String {
     text
 }
 
-/// Matrices of channels (down) and links (across), one for each kind of request.
+/// Matrices of channels (down) and links with queues (across), one for each kind of request.
 fn matrices(text: &mut String, results: &Results, set: &str, jobs: &[Job]) {
-    let kind = |job: &Job| Job { bundle: None, ..*job };
-    let mut kinds: Vec<_> = jobs.iter().map(kind).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let numbers = |of: fn(&Bundle) -> u16| {
-        let mut numbers: Vec<_> = jobs.iter().map(|job| of(&job.bundle())).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers
+    let kind = |job: &Job| {
+        let depth = job.depth * job.threads;
+        Job { bundle: None, threads: 1, depth, ..*job }
     };
-    let (links, channels) = (numbers(|it| it.links), numbers(|it| it.channels));
+    let kinds: BTreeSet<_> = jobs.iter().map(kind).collect();
+    let channels: BTreeSet<_> = jobs.iter().map(|it| it.bundle().channels).collect();
+    let places: BTreeSet<_> = jobs.iter().map(|it| (it.bundle().links, it.threads)).collect();
+    let names: Vec<_> =
+        places.iter().map(|(links, queues)| format!("{links} links, {queues} queues")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
     for kind in kinds {
-        section(text, &format!("{kind}: MB/s by number of links"), || {
-            let columns: Vec<_> = links.iter().map(u16::to_string).collect();
-            let columns: Vec<_> = columns.iter().map(String::as_str).collect();
-            let mut table = Table::new(&head("channels on each link", &columns, &[]));
+        section(text, &format!("{kind}: MB/s by number of links and queues"), || {
+            let mut table = Table::new(&head("channels on each link", &names, &[]));
             for &channels in &channels {
-                let cells = links.iter().map(|&links| {
-                    let job = kind.over(Bundle { channels, ..Bundle::of(links) });
+                let cells = places.iter().map(|&(links, queues)| {
+                    let bundle = Bundle { channels, ..Bundle::of(links) };
+                    let job = kind.over(bundle).shared_by(queues);
                     MB_PER_S.show(results.spread(results.who(set, "tyche"), &job, MB_PER_S.metric))
                 });
                 let first = [channels.to_string()].into_iter();

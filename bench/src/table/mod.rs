@@ -1,6 +1,7 @@
 //! Tables in Markdown: the results of each set's peers, as medians and ratios of medians.
 
 mod links;
+mod stages;
 
 use std::fmt::Write;
 
@@ -81,16 +82,30 @@ pub(crate) fn set(results: &Results, name: &str) -> String {
     if results.suite == Suite::Links {
         return links::set(results, name, &jobs);
     }
-    let Some(shaped) = results.measurements.iter().find(|it| it.set == name) else {
-        return String::new();
-    };
     let mut text = String::new();
-    if shaped.link_rate.is_some() {
+    section(&mut text, "Mean time of a request in microseconds, by stage", || {
+        stages::means(results, name)
+    });
+    let Some(first) = results.measurements.iter().find(|it| it.set == name) else {
+        return text;
+    };
+    let asleep = |text: &mut String| {
+        if SLEEPING.contains(&name) {
+            section(text, "Voluntary context switches for each request", || {
+                switches(results, name, &jobs)
+            });
+        }
+    };
+    if first.link_rate.is_some() {
         section(&mut text, "Payload in percent of the link's capacity", || {
             by_peer(results, name, &jobs, PERCENT)
         });
         section(&mut text, "CPU", || cpu(results, name, &jobs));
         section(&mut text, "Frames per request", || by_peer(results, name, &jobs, FRAMES));
+        section(&mut text, "Entries in a frame, and tuned batch size", || {
+            batches(results, name, &jobs)
+        });
+        asleep(&mut text);
         return text;
     }
     let (one, many): (Vec<_>, Vec<_>) =
@@ -107,7 +122,12 @@ pub(crate) fn set(results: &Results, name: &str) -> String {
         tails(results, name, &one)
     });
     section(&mut text, "Frames per request", || by_peer(results, name, &jobs, FRAMES));
+    section(&mut text, "Entries in a frame, and tuned batch size", || {
+        batches(results, name, &jobs)
+    });
+    section(&mut text, "Frames in a train over UDP", || trains(results, name, &jobs));
     section(&mut text, "CPU", || cpu(results, name, &jobs));
+    asleep(&mut text);
     section(&mut text, "Without offloads", || offloads(results, name, &jobs));
     text
 }
@@ -162,9 +182,11 @@ pub(crate) fn floors(results: &Results) -> String {
             Kind::Exchange => format!("exchange at depth {depth}, MTU {mtu}"),
             Kind::Stream if links > 1 => format!("stream over {links} links, MTU {mtu}"),
             Kind::Stream => format!("stream, MTU {mtu}"),
+            Kind::UdpExchange => format!("UDP exchange at depth {depth}, MTU {mtu}"),
+            Kind::UdpStream => format!("UDP stream, MTU {mtu}"),
         };
         let round_trip = match kind {
-            Kind::Stream => NOTHING.to_owned(),
+            Kind::Stream | Kind::UdpStream => NOTHING.to_owned(),
             _ => of(|it| it.mean_ns / 1e3, 1),
         };
         let (rate, bytes) = (of(|it| it.per_s / 1e3, 1), of(|it| it.bytes_per_s / 1e9, 2));
@@ -173,20 +195,34 @@ pub(crate) fn floors(results: &Results) -> String {
     table.text
 }
 
-/// Peers, bare frames, and Tyche as a ratio to each. A ratio above 1 is in Tyche's favour.
+/// Peers, bare frames and bare trains, and Tyche's links as ratios to others. A ratio above 1 is in
+/// favour of the first.
 fn compared(results: &Results, set: &str, jobs: &[Job], unit: Unit) -> String {
     let peers = results.peers(set);
-    let others: Vec<_> = ["tsockets", "nbd"].into_iter().filter(|it| peers.contains(it)).collect();
-    let mut ratios: Vec<_> = others.iter().map(|peer| format!("tyche : {peer}")).collect();
-    ratios.push("tyche : floor".to_owned());
+    let all = [
+        ("tyche", "tsockets"),
+        ("tyche", "nbd"),
+        ("tyche", "floor"),
+        ("udp", "tsockets"),
+        ("udp", "nbd"),
+        ("udp", "UDP floor"),
+        ("default", "nbd"),
+    ];
+    let is_there = |name: &str| name.ends_with("floor") || peers.contains(&name);
+    let pairs: Vec<_> = all.into_iter().filter(|(a, b)| is_there(a) && is_there(b)).collect();
+    let is_udp = peers.contains(&"udp");
+    let floors: &[&str] = if is_udp { &["floor", "UDP floor"] } else { &["floor"] };
+    let ratios: Vec<_> = pairs.iter().map(|(a, b)| format!("{a} : {b}")).collect();
     let ratios: Vec<_> = ratios.iter().map(String::as_str).collect();
-    let mut table = Table::new(&head("job", &peers, &[&["floor"], &ratios[..]].concat()));
+    let mut table = Table::new(&head("job", &peers, &[floors, &ratios[..]].concat()));
     let smaller_is_better = std::ptr::fn_addr_eq(unit.metric, MEAN_US.metric);
     for job in jobs {
-        let spread = |peer: &str| results.spread(Who::new(set, peer), job, unit.metric);
-        let floor = floor(results, set, job);
-        let ours = spread("tyche");
-        let ratio = |other: Option<Spread>| match (ours, other) {
+        let spread = |name: &str| match name {
+            "floor" => floor(results, set, job, false),
+            "UDP floor" => floor(results, set, job, true),
+            peer => results.spread(Who::new(set, peer), job, unit.metric),
+        };
+        let ratio = |(ours, other): &(&str, &str)| match (spread(ours), spread(other)) {
             (Some(ours), Some(other)) if smaller_is_better => {
                 format!("{:.2}", other.median / ours.median)
             }
@@ -194,28 +230,89 @@ fn compared(results: &Results, set: &str, jobs: &[Job], unit: Unit) -> String {
             _ => NOTHING.to_owned(),
         };
         let mut cells = vec![job.to_string()];
-        cells.extend(peers.iter().map(|peer| unit.show(spread(peer))));
-        cells.push(unit.show(floor));
-        cells.extend(others.iter().map(|peer| ratio(spread(peer))));
-        cells.push(ratio(floor));
+        cells.extend(peers.iter().chain(floors).map(|name| unit.show(spread(name))));
+        cells.extend(pairs.iter().map(ratio));
         table.row(&cells);
     }
     table.text
 }
 
-/// Bare frames that carry the job's data, in the job's own unit.
-pub(crate) fn floor(results: &Results, set: &str, job: &Job) -> Option<Spread> {
+/// Bare frames, or bare trains, that carry the job's data, in the job's own unit.
+pub(crate) fn floor(results: &Results, set: &str, job: &Job, udp: bool) -> Option<Spread> {
+    let [exchange, stream] =
+        if udp { [Kind::UdpExchange, Kind::UdpStream] } else { [Kind::Exchange, Kind::Stream] };
     match (job.rw, job.block_bytes) {
         (Pattern::Randread | Pattern::Randwrite, 4096) => {
             let metric: fn(&Outcome) -> f64 =
                 if job.depth == 1 { |it| it.mean_ns } else { |it| it.per_s };
-            results.floor(set, Kind::Exchange, job.depth, metric)
+            results.floor(set, exchange, job.depth, metric)
         }
-        (Pattern::Read | Pattern::Write, _) => {
-            results.floor(set, Kind::Stream, 1, |it| it.bytes_per_s)
-        }
+        (Pattern::Read | Pattern::Write, _) => results.floor(set, stream, 1, |it| it.bytes_per_s),
         _ => None,
     }
+}
+
+/// What a frame of each side has in it, and the size that the tuner has found.
+fn batches(results: &Results, set: &str, jobs: &[Job]) -> String {
+    let entries: [Metric; 2] = [Measurement::host_entries, Measurement::target_entries];
+    let sizes: [Metric; 2] = [Measurement::host_batch_size, Measurement::target_batch_size];
+    let show = |who: Who<'_>, job: &Job| {
+        let [host, target] = entries.map(|metric| results.median(who, job, metric));
+        let (host, target) = host.zip(target)?;
+        let mut cell = format!("{host:.1}, {target:.1}");
+        let [host, target] = sizes.map(|metric| results.median(who, job, metric));
+        if let (Some(host), Some(target)) = (host, target) {
+            cell.push_str(&format!("; N {host:.0}, {target:.0}"));
+        }
+        Some(cell)
+    };
+    pairs(results, set, jobs, show)
+}
+
+/// Sets in which nobody spins, and some threads wait for others.
+const SLEEPING: [&str; 4] = ["no-spin", "default", "10g-threads", "10g-links"];
+
+fn switches(results: &Results, set: &str, jobs: &[Job]) -> String {
+    let show = |who: Who<'_>, job: &Job| {
+        let host = results.median(who, job, Measurement::host_switches_per_io)?;
+        let target = results.median(who, job, Measurement::target_switches_per_io)?;
+        Some(format!("{host:.2}, {target:.2}"))
+    };
+    pairs(results, set, jobs, show)
+}
+
+fn trains(results: &Results, set: &str, jobs: &[Job]) -> String {
+    let show = |who: Who<'_>, job: &Job| {
+        let host = results.median(who, job, Measurement::host_train)?;
+        let target = results.median(who, job, Measurement::target_train)?;
+        Some(format!("{host:.1}, {target:.1}"))
+    };
+    pairs(results, set, jobs, show)
+}
+
+/// A table of figures of host and target, for the peers and jobs that have any.
+fn pairs(
+    results: &Results,
+    set: &str,
+    jobs: &[Job],
+    show: impl Fn(Who<'_>, &Job) -> Option<String>,
+) -> String {
+    let peers = results.peers(set).into_iter();
+    let cell = |peer: &str, job: &Job| show(results.who(set, peer), job);
+    let peers: Vec<_> =
+        peers.filter(|peer| jobs.iter().any(|job| cell(peer, job).is_some())).collect();
+    let names: Vec<_> = peers.iter().map(|peer| format!("{peer}: host, target")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut table = Table::new(&head("job", &names, &[]));
+    for job in jobs {
+        let cells: Vec<_> = peers.iter().map(|peer| cell(peer, job)).collect();
+        if cells.iter().all(Option::is_none) {
+            continue;
+        }
+        let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| NOTHING.to_owned()));
+        table.row(&[job.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+    }
+    table.text
 }
 
 fn tails(results: &Results, set: &str, jobs: &[Job]) -> String {
@@ -292,6 +389,7 @@ fn offloads(results: &Results, set: &str, jobs: &[Job]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Counters;
     use crate::result::testing;
 
     #[test]
@@ -304,7 +402,31 @@ mod tests {
             text.contains("| job | tyche | nbd | floor | tyche : nbd | tyche : floor |"),
             "{text}"
         );
+        assert!(!text.contains("Entries in a frame"), "{text}");
         assert!(text.contains("| randread-4k-32 | 400.0 | 100.0 | — | 4.00 | — |"), "{text}");
         assert!(!text.contains("offloads") && set(&results, "no-spin").is_empty());
+    }
+
+    #[test]
+    fn batches_and_trains_are_those_of_both_sides() {
+        let mut results = testing::empty();
+        let counters = Counters {
+            batches: 10,
+            batch_entries: 45,
+            batch_sizes: 70,
+            udp_trains_sent: 2,
+            udp_train_frames_sent: 10,
+            ..Counters::default()
+        };
+        let counters = Some(counters);
+        let measurement = testing::measurement("mtu-9000", "udp", 1, 400_000.0);
+        results.measurements.push(Measurement {
+            host_counters: counters,
+            target_counters: counters.map(|it| Counters { batch_entries: 90, ..it }),
+            ..measurement
+        });
+        let text = set(&results, "mtu-9000");
+        assert!(text.contains("| randread-4k-32 | 4.5, 9.0; N 7, 7 |"), "{text}");
+        assert!(text.contains("| randread-4k-32 | 5.0, 5.0 |"), "{text}");
     }
 }

@@ -27,6 +27,9 @@
 
 /* Longest wait for completions between two checks whether fio wants to end. */
 #define WAIT_MS 1000
+/* Longest wait for the other jobs of a session, in seconds: less than a target waits for a host that
+ * says nothing. */
+#define OTHERS_S 2
 /* Characters of a message from the library. */
 #define MESSAGE_MAX 512
 
@@ -45,6 +48,7 @@ struct tyche_fio_options {
 	unsigned int hand_over;
 	unsigned int batch;
 	unsigned int checksum;
+	char *counters;
 };
 
 #define ENGINE_OPTION .category = FIO_OPT_C_ENGINE, .group = FIO_OPT_G_INVALID
@@ -63,7 +67,7 @@ static struct fio_option options[] = {
 		.lname = "Interfaces",
 		.type = FIO_OPT_STR_STORE,
 		.off1 = offsetof(struct tyche_fio_options, link),
-		.help = "Interfaces that reach the target, with commas between them, or tcp:HOST:PORT",
+		.help = "Interfaces, tcp:HOST:PORT or udp:HOST:PORT, with commas between them",
 		ENGINE_OPTION,
 	},
 	{
@@ -181,6 +185,14 @@ static struct fio_option options[] = {
 		.def = "1",
 		ENGINE_OPTION,
 	},
+	{
+		.name = "counters",
+		.lname = "File for counters",
+		.type = FIO_OPT_STR_STORE,
+		.off1 = offsetof(struct tyche_fio_options, counters),
+		.help = "File to which each job appends its session's counters in the end, as JSON",
+		ENGINE_OPTION,
+	},
 	{ .name = NULL },
 };
 
@@ -191,6 +203,9 @@ struct session {
 	void *memory;
 	/* The completions of the last getevents. */
 	tyche_completion *done;
+	/* Whether the job has counters of its own: not if it joined the session of another in queue
+	 * mode, where they are the session's. */
+	bool counts;
 };
 
 /* fio's thread_data has an error number and a message that is printed in the end. */
@@ -278,9 +293,28 @@ struct shared {
 
 static struct shared *all_shared;
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t shared_changed = PTHREAD_COND_INITIALIZER;
 
-/* Opens a queue of a session of other jobs, or a new session. Returns 0, or 1 after an error. */
-static int open_queue(struct thread_data *td, tyche_volume **volume)
+/*
+ * Waits until all queues of the session are open. fio starts a job's clock when its engine is
+ * ready: jobs that ran one after the other would not share the link that they are to share.
+ */
+static void wait_for_others(struct shared *it)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += OTHERS_S;
+	while (it->left)
+		if (pthread_cond_timedwait(&shared_changed, &shared_lock, &until))
+			break;
+}
+
+/*
+ * Opens a queue of a session of other jobs, or a new session. Returns 0, or 1 after an error;
+ * `joined` says which.
+ */
+static int open_queue(struct thread_data *td, tyche_volume **volume, bool *joined)
 {
 	struct tyche_fio_options *eo = td->eo;
 	const char *export = export_of(td);
@@ -288,6 +322,7 @@ static int open_queue(struct thread_data *td, tyche_volume **volume)
 	struct shared *it;
 	int ret = 0;
 
+	*joined = false;
 	if (eo->queues == 1)
 		return open_volume(td, 1, volume);
 	if (!td->o.use_thread)
@@ -296,6 +331,7 @@ static int open_queue(struct thread_data *td, tyche_volume **volume)
 	for (it = all_shared; it; it = it->next)
 		if (it->left && !strcmp(it->export, export))
 			break;
+	*joined = it;
 	if (it) {
 		ret = tyche_open_queue(it->volume, volume, message, sizeof(message));
 		ret = ret ? fail(td, -ret, message) : 0;
@@ -313,6 +349,10 @@ static int open_queue(struct thread_data *td, tyche_volume **volume)
 		it->next = all_shared;
 		all_shared = it;
 	}
+	if (!ret) {
+		pthread_cond_broadcast(&shared_changed);
+		wait_for_others(it);
+	}
 	pthread_mutex_unlock(&shared_lock);
 	return ret;
 }
@@ -326,8 +366,39 @@ static void close_queue(tyche_volume *volume)
 	for (it = all_shared; it; it = it->next)
 		if (it->volume == volume)
 			it->left = 0;
+	pthread_cond_broadcast(&shared_changed);
 	pthread_mutex_unlock(&shared_lock);
 	tyche_close(volume);
+}
+
+/* Counters for the file: those that the library lacks for this kind of link are left out. */
+static const char *const counter_names[] = {
+	"rx_frames", "tx_frames", "retransmitted", "batches", "batch_entries", "batch_sizes",
+	"udp_trains_sent", "udp_train_frames_sent", "udp_trains_received",
+	"udp_train_frames_received",
+};
+
+/* Appends the job's counters to the file: an object in a line, written by one call. */
+static void write_counters(struct thread_data *td, tyche_volume *volume)
+{
+	struct tyche_fio_options *eo = td->eo;
+	char line[1024];
+	size_t len = 0;
+	uint64_t value;
+	FILE *file;
+
+	for (size_t i = 0; i < sizeof(counter_names) / sizeof(*counter_names); i++)
+		if (!tyche_get_counter(volume, counter_names[i], &value))
+			len += snprintf(line + len, sizeof(line) - len, "%c\"%s\":%llu",
+					len ? ',' : '{', counter_names[i],
+					(unsigned long long)value);
+	file = fopen(eo->counters, "a");
+	if (!file) {
+		fail(td, errno, "cannot write the counters' file");
+		return;
+	}
+	fprintf(file, "%s}\n", len ? line : "{");
+	fclose(file);
 }
 
 /* The one hook that runs in fio's parent as well, where there is no session yet. */
@@ -354,16 +425,19 @@ static int tyche_get_file_size(struct thread_data *td, struct fio_file *f)
 
 static int tyche_init(struct thread_data *td)
 {
+	struct tyche_fio_options *eo = td->eo;
 	struct session *s = calloc(1, sizeof(*s));
+	bool joined;
 
 	if (!s)
 		return fail(td, ENOMEM, "no memory");
 	s->done = calloc(td->o.iodepth, sizeof(*s->done));
-	if (!s->done || open_queue(td, &s->volume)) {
+	if (!s->done || open_queue(td, &s->volume, &joined)) {
 		free(s->done);
 		free(s);
 		return 1;
 	}
+	s->counts = eo->counters && !(joined && eo->mode == TYCHE_QUEUE);
 	td->io_ops_data = s;
 	return 0;
 }
@@ -374,6 +448,8 @@ static void tyche_cleanup(struct thread_data *td)
 
 	if (!s)
 		return;
+	if (s->counts)
+		write_counters(td, s->volume);
 	close_queue(s->volume);
 	free(s->done);
 	free(s);

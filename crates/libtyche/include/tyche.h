@@ -245,6 +245,16 @@ int tyche_wait(const struct tyche_volume *volume,
 int tyche_wait_fd(const struct tyche_volume *volume);
 
 /**
+ * A counter of the session, or of this queue of it in inline mode, by the name that it has in
+ * `tyche stats -o json`: `rx_frames`, `tx_frames`, `retransmitted`, `batches`, `batch_entries`,
+ * `batch_sizes`, and those of the links' kind, such as `udp_trains_sent`. Links are added up.
+ * -ENOENT: there is no such counter. -EBUSY: another thread is in a call on this volume.
+ */
+int tyche_get_counter(const struct tyche_volume *volume,
+                      const char *name,
+                      uint64_t *value);
+
+/**
  * Options with their defaults, for the export of that name. NULL if the name is invalid. Does not
  * keep the string.
  */

@@ -70,6 +70,10 @@ static void null_is_refused(tyche_options *o, tyche_volume *volume)
 	CHECK(tyche_open(o, NULL, NULL, 0) == -EINVAL);
 	CHECK(tyche_get_geometry(NULL, &geometry) == -EINVAL);
 	CHECK(tyche_get_geometry(volume, NULL) == -EINVAL);
+	uint64_t value;
+	CHECK(tyche_get_counter(NULL, "batches", &value) == -EINVAL);
+	CHECK(tyche_get_counter(volume, NULL, &value) == -EINVAL);
+	CHECK(tyche_get_counter(volume, "batches", NULL) == -EINVAL);
 	CHECK(!tyche_buffer_alloc(NULL, 1) && !tyche_buffer_alloc(volume, 0));
 	CHECK(!tyche_buffer_alloc(volume, SIZE_MAX));
 	CHECK(tyche_read(volume, NULL, BLOCK, 0, 0) == -EINVAL);
@@ -176,6 +180,13 @@ int main(int argc, char **argv)
 	round_trip(volume, unregistered, 0);
 	other_requests(volume, &geometry);
 	CHECK(tyche_poll(volume, &done, 1) == 0 && tyche_poll(volume, NULL, 0) == 0);
+
+	uint64_t frames, entries, sent;
+	CHECK(tyche_get_counter(volume, "batches", &frames) == 0 && frames > 0);
+	CHECK(tyche_get_counter(volume, "batch_entries", &entries) == 0 && entries >= frames);
+	CHECK(tyche_get_counter(volume, "tx_frames", &sent) == 0 && sent >= frames);
+	CHECK(tyche_get_counter(volume, "malformed_short", &sent) == 0 && sent == 0);
+	CHECK(tyche_get_counter(volume, "no_such_counter", &sent) == -ENOENT);
 
 	tyche_volume *queue = NULL, *third = NULL;
 	CHECK(tyche_open_queue(NULL, &queue, NULL, 0) == -EINVAL);

@@ -65,6 +65,11 @@ impl Batching {
         self.policy != BatchPolicy::None
     }
 
+    /// The tuned batch size, in requests; 0 if nothing is tuned.
+    pub(crate) fn size(&self) -> u32 {
+        if self.policy == BatchPolicy::Adaptive { self.tuner.size } else { 0 }
+    }
+
     /// Whether the next frame has to wait, to be asked before every frame. `ready`: requests or
     /// answers that it could carry; `under_way`: those that may still become ready; `urgent`:
     /// something must not wait, or fills frames by itself.

@@ -422,6 +422,9 @@ impl<R: Rules> Channel<R> {
     pub(crate) fn send(&mut self, now: Instant, ring: Ring, entries: &[Entry]) -> Header {
         let packet = self.next_packet();
         let position = self.tx[ring as usize].push(entries, packet, now);
+        self.stats.batches += 1;
+        self.stats.batch_entries += entries.len() as u64;
+        self.stats.batch_sizes += u64::from(self.batching.size());
         let kind = match ring {
             Ring::Command => Kind::Command,
             Ring::Data => Kind::Data,

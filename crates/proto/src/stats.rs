@@ -19,6 +19,13 @@ pub struct ChannelStats {
     pub timeouts: u64,
     /// Frames received that the network had marked as congested.
     pub congested: u64,
+    /// Frames sent with entries (requests, answers, data), without those sent again.
+    pub batches: u64,
+    /// Entries in them.
+    pub batch_entries: u64,
+    /// Sum of the batch sizes that were in force when they were sent; 0 unless the policy is
+    /// adaptive. Divided by `batches`, the mean of the tuned size.
+    pub batch_sizes: u64,
 }
 
 impl std::ops::AddAssign for ChannelStats {
@@ -30,6 +37,9 @@ impl std::ops::AddAssign for ChannelStats {
         self.acks_sent += other.acks_sent;
         self.timeouts += other.timeouts;
         self.congested += other.congested;
+        self.batches += other.batches;
+        self.batch_entries += other.batch_entries;
+        self.batch_sizes += other.batch_sizes;
     }
 }
 

@@ -61,20 +61,50 @@ pub struct ProtocolCounters {
     pub timeouts: u64,
     /// Frames received that the network had marked as congested (ECN).
     pub congested: u64,
+    /// Frames sent with entries (requests, answers, data), without those sent again.
+    pub batches: u64,
+    /// Entries in them.
+    pub batch_entries: u64,
+    /// Entries in each of them, on average; null before the first one.
+    pub entries_per_frame: Option<f64>,
+    /// Sum of the batch sizes that were in force when they were sent; 0 unless frames wait for
+    /// more entries (`--batch adaptive`).
+    pub batch_sizes: u64,
+    /// The batch size on average, in requests or answers: the number that frames wait for; null
+    /// unless they wait.
+    pub batch_size: Option<f64>,
 }
 
 impl ProtocolCounters {
     /// The counters of links that have `sent` that many frames.
     pub(super) fn new(stats: &ChannelStats, sent: u64) -> Self {
+        // Each field is named, so that none is forgotten.
+        let &ChannelStats {
+            retransmitted,
+            nacked,
+            duplicates,
+            nacks_sent,
+            acks_sent,
+            timeouts,
+            congested,
+            batches,
+            batch_entries,
+            batch_sizes,
+        } = stats;
         Self {
-            retransmitted: stats.retransmitted,
-            retransmitted_share: ratio(stats.retransmitted, sent),
-            nacked: stats.nacked,
-            duplicates: stats.duplicates,
-            nacks_sent: stats.nacks_sent,
-            acks_sent: stats.acks_sent,
-            timeouts: stats.timeouts,
-            congested: stats.congested,
+            retransmitted,
+            retransmitted_share: ratio(retransmitted, sent),
+            nacked,
+            duplicates,
+            nacks_sent,
+            acks_sent,
+            timeouts,
+            congested,
+            batches,
+            batch_entries,
+            entries_per_frame: ratio(batch_entries, batches),
+            batch_sizes,
+            batch_size: ratio(batch_sizes, batches).filter(|_| batch_sizes > 0),
         }
     }
 }

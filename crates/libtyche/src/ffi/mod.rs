@@ -11,6 +11,7 @@
 #![allow(unreachable_pub, reason = "what is exported is reached by the linker")]
 
 mod buffers;
+mod counters;
 mod options;
 mod slots;
 

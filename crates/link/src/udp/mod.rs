@@ -15,7 +15,7 @@
 //! # Addresses
 //! Of the Ethernet header only the room is kept, for the frame's length; what follows the frame in
 //! its datagram is padding. The receiver fills in the addresses by the datagram's sender, so no
-//! peer can pass for another: a host's end has one peer, a target's end a table ([`peers`]).
+//! peer can pass for another: a host's end has one peer, a target's end a table (`peers.rs`).
 //!
 //! # Bounds
 //! A call receives a quarter of a megabyte at most. A target's end remembers [`PEERS_MAX`] peers

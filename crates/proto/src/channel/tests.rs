@@ -30,6 +30,22 @@ fn full_flight() -> (Channel<Sound>, u32) {
     (channel, 128)
 }
 
+#[test]
+fn entries_are_counted_once_and_the_tuned_size_with_them() {
+    let batch = BatchPolicy::Adaptive;
+    let mut channel = Channel::<Sound>::new(ChannelConfig { batch, ..config() }, Instant(0));
+    let size = u64::from(channel.batching.size());
+    for entries in [1, 3] {
+        channel.send(Instant(0), Ring::Command, &vec![Entry::Event(Event::Removed); entries]);
+    }
+    let mut now = Instant(0);
+    assert!(!expire(&mut channel, &mut now).is_empty(), "frames are sent again");
+    let ChannelStats { batches, batch_entries, batch_sizes, .. } = channel.stats;
+    assert_eq!((batches, batch_entries, batch_sizes), (2, 4, 2 * size));
+    let (natural, frames) = full_flight();
+    assert_eq!((natural.stats.batches, natural.stats.batch_sizes), (u64::from(frames), 0));
+}
+
 /// Lets the next timer expire, and returns what is sent again.
 fn expire(channel: &mut Channel<Sound>, now: &mut Instant) -> Vec<Header> {
     *now = channel.poll_timeout().max(*now);
