@@ -60,7 +60,7 @@ pub(super) const CHAPTERS: [Chapter; 6] = [
         heading: "Two links of 10 Gbit/s: who receives",
         about: "One receiving thread at the target for both links, or one for each, which hand \
                 over to the others (MSST 2014, Figure 11); 1 to 8 threads submit over both links, \
-                and each receives for itself. The threads of both sides run on any of the two cores.",
+                and each receives for itself. The threads of both sides run on either core.",
         plots: &[("links.svg", receivers)],
     },
 ];

@@ -119,8 +119,8 @@ flags! {
     DATA_RING = 4,
     /// On the kinds of the two rings: the sender's window is almost full; acknowledge at once.
     ACK_REQUEST = 8,
-    /// On the kinds that carry acks: since the sender's last frame with acks, a frame of the channel
-    /// has arrived that the network has marked as congested.
+    /// On the kinds that carry acks: since the sender's last frame with acks, a frame of the
+    /// channel has arrived that the network has marked as congested.
     CONGESTED = 16,
 }
 

@@ -184,14 +184,13 @@ impl Outgoing {
     fn sort(&mut self, batch: &TxBatch<'_>, routes: Routes<'_>) {
         self.order.clear();
         for (index, frame) in (0..).zip(batch.frames()) {
-            let to = match routes {
-                Routes::Connected => Mac::default(),
-                Routes::Table { .. } => destination(&frame),
-            };
-            if matches!(routes, Routes::Table { peers, as_ipv6 } if peers.find(to, as_ipv6).is_none())
-            {
-                self.counters.lost += 1;
-                continue;
+            let mut to = Mac::default();
+            if let Routes::Table { peers, as_ipv6 } = routes {
+                to = destination(&frame);
+                if peers.find(to, as_ipv6).is_none() {
+                    self.counters.lost += 1;
+                    continue;
+                }
             }
             let (len, burst) = (frame.len(), frame.burst().min(TRAIN_MAX));
             self.order.push(Item { index, to, len, burst });
@@ -326,7 +325,7 @@ impl Storage {
         }
         let mut rest = &mut self.vectors[..];
         for message in &mut self.messages {
-            let (pieces, others) = rest.split_at_mut(message.msg_hdr.msg_iovlen as usize);
+            let (pieces, others) = rest.split_at_mut(message.msg_hdr.msg_iovlen);
             message.msg_hdr.msg_iov = pieces.as_mut_ptr();
             rest = others;
         }

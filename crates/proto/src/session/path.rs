@@ -33,6 +33,8 @@ const PROBE_ROUNDS: u32 = 3;
 /// IPv6, as frames), one page, 9000 bytes of payload (the same). Short ones go first: a queue on
 /// the way may hold only a few frames, and long ones would displace the others in every round.
 const PROBE_LENS: [usize; 6] = [FRAME_LEN_MIN, 1452, 1514, 4210, 8952, 9014];
+/// Frame lengths to be probed: some of these, and the link's own.
+type Lengths = ArrayVec<usize, { PROBE_LENS.len() + 1 }>;
 /// A channel that was live for less has flapped: the pause before the next attempt doubles.
 const FLAP: Duration = Duration::from_secs(5);
 /// Each flap in a row doubles the pause before the next attempt, up to 2⁶-fold.
@@ -49,7 +51,7 @@ enum State<R> {
     Probing {
         nonce: u64,
         /// Frame lengths to be probed, ascending.
-        sizes: ArrayVec<usize, { PROBE_LENS.len() + 1 }>,
+        sizes: Lengths,
         /// Index of the length to be sent next in this round.
         next: usize,
         best: usize,
@@ -77,7 +79,7 @@ enum State<R> {
 struct Widening {
     nonce: u64,
     /// Frame lengths still to be sent, descending.
-    sizes: ArrayVec<usize, 5>,
+    sizes: Lengths,
 }
 
 /// The parameters that a session requests for a channel.
@@ -203,7 +205,7 @@ impl<R: Rules> Path<R> {
         let State::Live { accept, widening, .. } = &mut self.state else { return };
         let now = accept.frame_len as usize;
         let longer = PROBE_LENS.into_iter().filter(|&len| len > now && len < longest);
-        let sizes: ArrayVec<_, 5> = longer.chain([longest]).filter(|&len| len > now).rev().collect();
+        let sizes: Lengths = longer.chain([longest]).filter(|&len| len > now).rev().collect();
         *widening = (!sizes.is_empty()).then(|| Widening { nonce: random(), sizes });
     }
 
@@ -264,7 +266,7 @@ impl<R: Rules> Path<R> {
         let ticket = Ticket::NONE;
         let longest = self.config.frame_len_max;
         let shorter = PROBE_LENS.into_iter().filter(|&len| len < longest);
-        let sizes: ArrayVec<_, _> = shorter.chain([longest]).collect();
+        let sizes: Lengths = shorter.chain([longest]).collect();
         let (next, repeat) = (sizes.len(), Repeat::new(now));
         self.state = State::Probing { nonce, sizes, next, best: 0, ticket, repeat };
     }
