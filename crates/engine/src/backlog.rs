@@ -1,9 +1,9 @@
 //! The backlog of a port: frames that the interface had no room for.
 //!
 //! Frames that bypass the queueing discipline go straight to the ring of the network card's driver.
-//! The kernel refuses those that a full ring has no room for, and does not report when there is room
-//! again. The ring empties at the speed of the wire, so the port keeps these frames, sends them
-//! again every [`RETRY`], and composes no others before the last of them is gone. A queueing
+//! The kernel refuses those that a full ring has no room for, and does not report when there is
+//! room again. The ring empties at the speed of the wire, so the port keeps these frames, sends
+//! them again every [`RETRY`], and composes no others before the last of them is gone. A queueing
 //! discipline would hold them as well, but Debian's default (`fq_codel`) drops frames that wait for
 //! longer than a few milliseconds, and a full window waits for longer on a slow wire.
 

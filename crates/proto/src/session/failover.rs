@@ -22,8 +22,8 @@ impl<R: Rules> Session<R> {
         self.paths.add_port(now, config)
     }
 
-    /// Sets the longest frame of a local link, in bytes, which has grown: later attempts use it, and
-    /// a channel with shorter frames is replaced when longer ones get through.
+    /// Sets the longest frame of a local link, in bytes, which has grown: later attempts use it,
+    /// and a channel with shorter frames is replaced when longer ones get through.
     ///
     /// # Panics
     /// If there is no such link.

@@ -203,7 +203,8 @@ impl<R: Rules> Path<R> {
         let State::Live { accept, widening, .. } = &mut self.state else { return };
         let now = accept.frame_len as usize;
         let longer = PROBE_LENS.into_iter().filter(|&len| len > now && len < longest);
-        let sizes: ArrayVec<_, 5> = longer.chain([longest]).filter(|&len| len > now).rev().collect();
+        let sizes: ArrayVec<_, 5> =
+            longer.chain([longest]).filter(|&len| len > now).rev().collect();
         *widening = (!sizes.is_empty()).then(|| Widening { nonce: random(), sizes });
     }
 

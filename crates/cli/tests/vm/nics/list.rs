@@ -186,7 +186,8 @@ fn disturb(results: &mut Results, session: &Session<'_>, kind: &str, mtu: u16) {
     });
     under_load("driver unbound, bound", &|| {
         guest.run(&format!(
-            "device=$(readlink -f /sys/class/net/eth0/device); driver=$(readlink -f $device/driver)\n\
+            "device=$(readlink -f /sys/class/net/eth0/device)\n\
+             driver=$(readlink -f $device/driver)\n\
              echo ${{device##*/}} >$driver/unbind; sleep 1\n\
              echo ${{device##*/}} >$driver/bind\n\
              until [ -e /sys/class/net/eth0 ]; do sleep 0.1; done\n\
@@ -252,9 +253,8 @@ fn vlan(stage: &Stage, guest: &Guest, mtu: u16) -> String {
     guest.run(&format!(
         "ip netns add target; ip link set eth1 netns target\n\
          ip -n target link set eth1 mtu 9000 up\n\
-         for at in 'ip link add link eth0 name eth0' 'ip -n target link add link eth1 name eth1'; do\n\
-         $at.10 mtu {mtu} type vlan id 10\n\
-         done\n\
+         ip link add link eth0 name eth0.10 mtu {mtu} type vlan id 10\n\
+         ip -n target link add link eth1 name eth1.10 mtu {mtu} type vlan id 10\n\
          ip link set eth0.10 up; ip -n target link set eth1.10 up"
     ));
     let target = guest.start(&format!(
