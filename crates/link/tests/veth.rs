@@ -74,8 +74,8 @@ fn a_link_grows_with_its_interface() {
     let before = b.receive_capacity(1514);
     b.narrow(HEAD - 4, [7; 4]);
     for mtu in [4000, 9000, 65535] {
-        for end in 0..2 {
-            cable.ip(end, &["link", "set", NAMES[end], "mtu", &mtu.to_string()]);
+        for (end, name) in NAMES.iter().enumerate() {
+            cable.ip(end, &["link", "set", name, "mtu", &mtu.to_string()]);
         }
         let longest = mtu + ETHERNET;
         wait_until("both ends have grown", || {

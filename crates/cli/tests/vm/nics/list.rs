@@ -253,10 +253,8 @@ fn vlan(stage: &Stage, guest: &Guest, mtu: u16) -> String {
     guest.run(&format!(
         "ip netns add target; ip link set eth1 netns target\n\
          ip -n target link set eth1 mtu 9000 up\n\
-         for at in 'ip link add link eth0 name eth0' \
-                   'ip -n target link add link eth1 name eth1'; do\n\
-         $at.10 mtu {mtu} type vlan id 10\n\
-         done\n\
+         ip link add link eth0 name eth0.10 mtu {mtu} type vlan id 10\n\
+         ip -n target link add link eth1 name eth1.10 mtu {mtu} type vlan id 10\n\
          ip link set eth0.10 up; ip -n target link set eth1.10 up"
     ));
     let target = guest.start(&format!(
