@@ -14,7 +14,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
@@ -197,6 +197,18 @@ fn lock_file(file: &Path) -> io::Result<Option<File>> {
 pub(crate) fn is_locked(dir: &Path) -> bool {
     let lock = File::open(dir.join(LOCK));
     lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+}
+
+/// Waits until no process has the directory, for `limit` at most; false if one still has.
+pub(crate) fn await_unlocked(dir: &Path, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    while is_locked(dir) {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
 }
 
 /// Removes a directory, which is locked, and the files in it, but never a mount below it.

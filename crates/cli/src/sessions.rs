@@ -20,6 +20,10 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for an order other than to disconnect.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time that a killed daemon may take to end: the kernel first ends what each queue of its device
+/// had in progress, and closes its control socket before it releases its lock.
+const DEATH: Duration = Duration::from_secs(5);
+
 /// A session of this machine.
 pub(crate) struct Session {
     pub(crate) dir: PathBuf,
@@ -52,6 +56,9 @@ impl Session {
         };
         if let Some(report) = living {
             return Some(Self { dir, report, left: None });
+        }
+        if State::load(&dir).is_some_and(|record| !record.ended) {
+            runtime::await_unlocked(&dir, DEATH);
         }
         // If the lock can't be taken, the daemon is starting or ending.
         let _lock = leftovers::lock_dead(&dir)?;
@@ -112,13 +119,20 @@ pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {
 /// the export away from the first.
 pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
     for (dir, state) in State::all()? {
-        if state.export == export && state.host == host && is_running(&dir) {
+        if state.export == export && state.host == host && is_running(&dir) && !has_died(&dir) {
             let device = state.device.display();
             let message = format!("export `{export}` is connected already, as {device}");
             return Err(Error::new(Code::Usage, message));
         }
     }
     Ok(())
+}
+
+/// Whether the daemon of that directory, which has been running, has died: nobody listens at its
+/// control socket, and it is gone soon after.
+fn has_died(dir: &Path) -> bool {
+    let asked = ask::<SessionReport>(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT);
+    asked.is_err_and(|error| is_nobody(error.kind())) && runtime::await_unlocked(dir, DEATH)
 }
 
 /// The exports that daemons of this machine have connected.
