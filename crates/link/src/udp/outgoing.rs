@@ -318,10 +318,10 @@ impl Storage {
 
     /// Has vectors and messages point to what they name: nothing moves any more.
     fn settle(&mut self) {
+        let copied = &self.copied[..];
         for &place in &self.places {
-            let piece = &mut self.vectors[place];
-            let bytes = &mut self.copied[piece.iov_base.addr()..][..piece.iov_len];
-            piece.iov_base = bytes.as_mut_ptr().cast();
+            let libc::iovec { iov_base, iov_len } = self.vectors[place];
+            self.vectors[place] = vector(&copied[iov_base.addr()..][..iov_len]);
         }
         let mut rest = &mut self.vectors[..];
         for message in &mut self.messages {
