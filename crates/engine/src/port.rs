@@ -243,7 +243,8 @@ impl Port {
 
     /// Sends all frames; returns their number. Those that the interface refuses are lost, as on the
     /// wire, unless the link [retries](Link::retries) them: then no others are composed before they
-    /// are sent.
+    /// are sent. A probe is lost: it may be too long for the other end of a virtual cable, which
+    /// looks like a full ring.
     pub(crate) fn transmit<'d>(
         &mut self,
         time: impl Fn() -> Instant,
@@ -254,6 +255,7 @@ impl Port {
         let mut next = if self.backlog.is_empty() { frames.compose(time()) } else { None };
         while next.is_some() {
             let mut batch = self.vectors.batch();
+            let is_probe = next.is_some_and(|frame| frame.probes);
             while let Some(frame) = next.filter(|_| batch.room() > 0) {
                 // An interface whose MTU is being lowered refuses longer probes, and with them what
                 // follows in the batch.
@@ -272,11 +274,11 @@ impl Port {
             count += batch.len();
             let result = dispatch(&mut *self.link, &mut self.stats, &batch);
             batch.skip(*result.as_ref().unwrap_or(&0));
-            if result.is_ok() && !batch.is_empty() && self.link.retries() {
+            if result.is_ok() && !batch.is_empty() && !is_probe && self.link.retries() {
                 let backlog = &mut self.backlog;
                 backlog.begin(time());
                 batch.frames().for_each(|frame| backlog.push(frame.parts()));
-                if let Some(frame) = next.take() {
+                if let Some(frame) = next.take().filter(|frame| !frame.probes) {
                     write(&mut *self.link, source, frame, frames, |front, data, tail| {
                         backlog.push([front].into_iter().chain(data.iter().copied()).chain([tail]));
                     });

@@ -73,14 +73,14 @@ impl Place {
             Some(rest) => rest.split_once(']').ok_or_else(|| misspelt("a bracket is open"))?,
             None => place.split_at(place.find(':').unwrap_or(place.len())),
         };
+        if port.rfind(':').is_some_and(|at| at > 0) {
+            return Err(misspelt("an IPv6 address needs brackets"));
+        }
         if host.is_empty() {
             return Err(misspelt("there is no host"));
         }
         let port = match port.strip_prefix(':') {
             None if port.is_empty() => DEFAULT_PORT,
-            Some(port) if port.contains(':') => {
-                return Err(misspelt("an IPv6 address needs brackets"));
-            }
             port => port
                 .and_then(|port| port.parse().ok())
                 .filter(|port| *port >= port_min)
@@ -154,5 +154,7 @@ mod tests {
             assert!(error.contains("udp:HOST:PORT"), "{error}");
             assert!(error.starts_with(&format!("`udp:{place}`: ")), "{error}");
         }
+        let error = Place::parse("udp:::1:8650", 1).unwrap_err().to_string();
+        assert!(error.contains("brackets"), "{error}");
     }
 }
