@@ -86,7 +86,7 @@ impl AddAssign for Counters {
 impl Sub for Counters {
     type Output = Self;
 
-    /// What has been counted since `before`.
+    /// The counts since `before`.
     fn sub(self, before: Self) -> Self {
         let less = u64::saturating_sub;
         Self {

@@ -77,15 +77,5 @@ pub(super) fn ask(socket: &Socket, floor: &Floor, time: Duration) -> io::Result<
             heard = now;
         }
     }
-    if answers == 0 {
-        return Err(super::silence());
-    }
-    let per_s = answers as f64 / start.elapsed().as_secs_f64();
-    Ok(Outcome {
-        per_s,
-        bytes_per_s: per_s * PAGE as f64,
-        mean_ns: f64::from(depth) * 1e9 / per_s,
-        frames_per_answer: frames as f64 / answers as f64,
-        lost,
-    })
+    Outcome::of_exchange(depth, (answers, frames), start, lost)
 }

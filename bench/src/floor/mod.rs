@@ -31,7 +31,7 @@ mod udp;
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -161,6 +161,31 @@ pub(crate) struct Outcome {
     pub(crate) frames_per_answer: f64,
     /// Number of answers that did not come.
     pub(crate) lost: u64,
+}
+
+impl Outcome {
+    /// The result of an exchange at a depth, with so many answers in `frames` frames since `start`.
+    ///
+    /// # Errors
+    /// If there was no answer.
+    fn of_exchange(
+        depth: u32,
+        (answers, frames): (u64, u64),
+        start: Instant,
+        lost: u64,
+    ) -> io::Result<Self> {
+        if answers == 0 {
+            return Err(silence());
+        }
+        let per_s = answers as f64 / start.elapsed().as_secs_f64();
+        Ok(Self {
+            per_s,
+            bytes_per_s: per_s * PAGE as f64,
+            mean_ns: f64::from(depth) * 1e9 / per_s,
+            frames_per_answer: frames as f64 / answers as f64,
+            lost,
+        })
+    }
 }
 
 /// Where one side sends and receives: interfaces, or the address of the side that is asked.

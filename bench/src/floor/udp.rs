@@ -153,7 +153,7 @@ fn count_of(datagram: &[u8]) -> u32 {
     datagram.first_chunk().map_or(0, count)
 }
 
-/// What has come so far.
+/// The answers of a run so far.
 struct Inflow {
     room: Vec<u8>,
     /// Where pages end up.
@@ -227,17 +227,7 @@ pub(super) fn ask(address: SocketAddr, floor: &Floor, time: Duration) -> io::Res
         now = Instant::now();
         inflow.settle(came, now);
     }
-    if answers == 0 {
-        return Err(super::silence());
-    }
-    let per_s = answers as f64 / start.elapsed().as_secs_f64();
-    Ok(Outcome {
-        per_s,
-        bytes_per_s: per_s * PAGE as f64,
-        mean_ns: f64::from(depth) * 1e9 / per_s,
-        frames_per_answer: messages as f64 / answers as f64,
-        lost: inflow.lost,
-    })
+    Outcome::of_exchange(depth, (answers, messages), start, inflow.lost)
 }
 
 /// A datagram that asks, with room for the commands.

@@ -98,7 +98,7 @@ fn by_threads(sizes: [u32; 2], links: Option<u16>) -> Vec<Job> {
 }
 
 /// The threads that submit send their requests themselves, or hand them to the session's threads.
-/// Nobody spins, and nobody is pinned: with more threads than cores, either would be at the expense
+/// Threads neither spin nor are pinned: with more threads than cores, either would be at the expense
 /// of others.
 fn threads(runtime: Duration) -> Set {
     let peers = vec![tyche(0), tyche(0).queueing()];

@@ -252,7 +252,7 @@ pub(crate) fn floor(results: &Results, set: &str, job: &Job, udp: bool) -> Optio
     }
 }
 
-/// What a frame of each side has in it, and the size that the tuner has found.
+/// Entries in a frame of each side, and the size that the tuner has found.
 fn batches(results: &Results, set: &str, jobs: &[Job]) -> String {
     let entries: [Metric; 2] = [Measurement::host_entries, Measurement::target_entries];
     let sizes: [Metric; 2] = [Measurement::host_batch_size, Measurement::target_batch_size];

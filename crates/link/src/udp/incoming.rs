@@ -56,7 +56,7 @@ pub(super) struct Incoming {
     pub(super) frames: u64,
 }
 
-/// What is left of a train.
+/// The rest of a train, which is being divided.
 struct Train {
     /// Where its frames are.
     bytes: Range<usize>,

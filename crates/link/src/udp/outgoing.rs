@@ -77,10 +77,10 @@ struct Item {
     burst: usize,
 }
 
-/// What the messages of a batch point to.
+/// The memory that the messages of a batch point to.
 #[derive(Default)]
 struct Storage {
-    /// What is not sent from where it lies.
+    /// The bytes that are not sent from where they lie.
     copied: Vec<u8>,
     /// The pieces of all trains. Those that are copied have their place in `copied` instead of an
     /// address, until no more is copied: it may move.
