@@ -98,8 +98,8 @@ fn by_threads(sizes: [u32; 2], links: Option<u16>) -> Vec<Job> {
 }
 
 /// The threads that submit send their requests themselves, or hand them to the session's threads.
-/// Threads neither spin nor are pinned: with more threads than cores, either would be at the expense
-/// of others.
+/// Threads neither spin nor are pinned: with more threads than cores, either would be at the
+/// expense of others.
 fn threads(runtime: Duration) -> Set {
     let peers = vec![tyche(0), tyche(0).queueing()];
     let mut set = Set::new("10g-threads", Link::shaped(9000, 10 * GBIT), runtime, peers);
