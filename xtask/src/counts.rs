@@ -154,6 +154,8 @@ fn count(program: &Path, name: &str) -> Result<([f64; COLUMNS.len()], String)> {
 fn run_traced(program: &Path, name: &str, log: &Path) -> Result<String> {
     let mut traced = in_namespace("valgrind");
     traced.args(["--tool=lackey", "--trace-mem=yes", "--trace-sched=yes", "--trace-syscalls=yes"]);
+    // A thread that wakes runs next, rather than after the time slice of one that spins.
+    traced.arg("--fair-sched=yes");
     traced.arg(format!("--log-file={}", log.display()));
     traced.arg(program).arg(name).args(TRACED).arg("traced");
     // It is a thousand times slower than usual: on a busy machine the host may not wait that long.

@@ -45,11 +45,13 @@ pub(crate) const TEST: &[Need] = &[
 
 /// Programs that run a virtual machine.
 pub(crate) const VM: &[Need] = &[
+    ("addr2line", "binutils"),
     ("busybox", "busybox-static"),
     ("depmod", "kmod"),
     ("dpkg-deb", "dpkg"),
     ("ldd", "libc-bin"),
     ("nft", "nftables"),
+    ("objdump", "binutils"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),

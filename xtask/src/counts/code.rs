@@ -122,11 +122,12 @@ impl Code {
     }
 }
 
-/// Whether a function takes a lock: of the standard library, or of C's.
+/// Whether a function takes a lock: of the standard library, of parking_lot, or of C's.
 fn is_lock(name: &str, place: &str) -> bool {
-    let of_std = place.contains("/sync/mutex/") || place.contains("/sync/rwlock/");
+    let sources = ["/sync/mutex/", "/sync/rwlock/", "/parking_lot", "/lock_api"];
+    let is_of_locks = sources.iter().any(|it| place.contains(it));
     let takes = ["lock", "try_lock", "read", "try_read", "write", "try_write"];
-    (of_std && takes.iter().any(|it| name.rsplit("::").next() == Some(it)))
+    (is_of_locks && takes.iter().any(|it| name.rsplit("::").next() == Some(it)))
         || name.contains("pthread_mutex_lock")
 }
 

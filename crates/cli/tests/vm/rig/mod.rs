@@ -60,11 +60,11 @@ impl Rig {
     }
 
     /// The program under test.
-    fn program(&self) -> PathBuf {
+    pub(crate) fn program(&self) -> PathBuf {
         self.path("bin/tyche")
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
