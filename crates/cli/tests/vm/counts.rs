@@ -80,8 +80,8 @@ fn check(guest: &Guest, queues: u32) {
     let [locks, switches, slices] = [0, 1, 2].map(|index| numbers[index + 3] - numbers[index]);
     let requests = 2 * REQUESTS;
     println!(
-        "RESULT {queues} queues, {requests} requests: {locks} locks, {switches} switches of the queues' \
-         threads, {slices} time slices of other threads"
+        "RESULT {queues} queues, {requests} requests: {locks} locks, {switches} switches of the \
+         queues' threads, {slices} time slices of other threads"
     );
     // Reports and timers take locks and wake threads now and then, and the emulated machine stalls
     // for longer than threads spin. What a request did would be there for each.
