@@ -143,6 +143,11 @@ pub trait Link: Send {
         self.interface().mac
     }
 
+    /// What carries the frames; `None` if they travel as they are.
+    fn transport(&self) -> Option<ip::Transport> {
+        None
+    }
+
     /// Frames that the kernel dropped for want of room since the link opened; zero where it drops
     /// none.
     fn overruns(&mut self) -> u64 {

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use tyche_numa::Node;
 
+use crate::ip::Transport;
 use crate::{Interface, Link, Receiver, RxBatch, Share, TxBatch};
 
 /// A link that handles the frames of another. Every method of [`Link`] that a wrapper does not
@@ -95,6 +96,10 @@ impl<W: Wrapper> Link for W {
 
     fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
         Wrapper::take_receiver(self)
+    }
+
+    fn transport(&self) -> Option<Transport> {
+        self.inner().transport()
     }
 
     fn overruns(&mut self) -> u64 {

@@ -19,6 +19,8 @@ pub(crate) const RATE_UNKNOWN: u64 = 1 << 30;
 pub(crate) struct Load {
     /// Cost of all requests in flight.
     outstanding: u64,
+    /// Cost of all requests that have ended.
+    ended: u64,
     /// Bytes per second, once known.
     rate: Option<u64>,
     /// The current sample: its begin, the cost of the requests that ended in it, and whether there
@@ -41,6 +43,7 @@ impl Load {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             outstanding: 0,
+            ended: 0,
             rate: None,
             sample_at: now,
             sample: 0,
@@ -53,6 +56,16 @@ impl Load {
     /// The measured rate in bytes per second; `None` if the channel was never busy.
     pub(crate) fn rate(&self) -> Option<u64> {
         self.rate
+    }
+
+    /// The cost of all requests in flight, in bytes.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
+    /// The cost of all requests that have ended, in bytes.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
     }
 
     /// Since when requests have been in flight; `None` if none is.
@@ -78,6 +91,7 @@ impl Load {
     pub(crate) fn end(&mut self, now: Instant, cost: u64) {
         self.ended_at = now;
         self.outstanding -= cost;
+        self.ended += cost;
         self.sample += cost;
         let elapsed = now.since(self.sample_at);
         let seen = |sample: u64| sample * 1_000_000_000 / (elapsed.as_nanos() as u64).max(1);

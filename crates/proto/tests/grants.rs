@@ -21,8 +21,13 @@ fn connect(channels: usize, mut change: impl FnMut(&mut Accept)) -> Pair {
     }
     let id = Uuid::from_u128(7);
     let config = SessionConfig { session: id, device: id, channels, ..session() };
-    let port =
-        PortConfig { frame_len_max: FRAME_LEN, rings: [64; 2], target: Some(TARGET), node: None };
+    let port = PortConfig {
+        frame_len_max: FRAME_LEN,
+        rings: [64; 2],
+        target: Some(TARGET),
+        node: None,
+        transport: 0,
+    };
     pair.session = Session::new(config, &[port], Box::new(Random(9).numbers()), pair.now);
     let mut answers = 0;
     while answers < channels {

@@ -240,7 +240,13 @@ impl<R: Rules> Host<R> {
     /// A link as the session sees it.
     fn local(&self, link: usize, network: &Network) -> LocalLink {
         let frame_len_max = self.plan.links[link].frame_len_max;
-        let config = PortConfig { frame_len_max, rings: self.plan.rings, target: None, node: None };
+        let config = PortConfig {
+            frame_len_max,
+            rings: self.plan.rings,
+            target: None,
+            node: None,
+            transport: 0,
+        };
         let mac = network.mac(network.port(Station::Host(self.index), link));
         LocalLink { link, mac, config }
     }

@@ -48,7 +48,7 @@ impl<R: Rules> Host<R> {
             choice: ChannelChoice::default(),
         };
         let (frame_len_max, rings) = (FRAME_LEN, [64; 2]);
-        let port = PortConfig { frame_len_max, rings, target: None, node: None };
+        let port = PortConfig { frame_len_max, rings, target: None, node: None, transport: 0 };
         let now = Instant(1_000_000);
         Self {
             session: Session::new(session, &[port], Box::new(Random(3).numbers()), now),

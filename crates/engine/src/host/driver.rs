@@ -472,7 +472,8 @@ fn open(placement: &Placement, HostLink { link, target }: HostLink) -> (Port, Po
     let home = placed::home(placement, &*link);
     let node = home.nic.map(|node| node.0);
     let (frame_len_max, rings) = (link.frame_len_max(), rings(&*link));
-    let config = PortConfig { frame_len_max, rings, target, node };
+    let transport = link.transport().map_or(0, |it| 1 + it as u8);
+    let config = PortConfig { frame_len_max, rings, target, node, transport };
     (open_port(link, home), config)
 }
 

@@ -175,6 +175,10 @@ impl Link for TcpClient {
         Interface { name: &self.name, mac: CLIENT }
     }
 
+    fn transport(&self) -> Option<Transport> {
+        Some(Transport::Tcp)
+    }
+
     fn frame_len_max(&self) -> usize {
         FRAME_LEN_MAX
     }

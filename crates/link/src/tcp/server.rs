@@ -180,6 +180,10 @@ impl Link for TcpServer {
         Interface { name: &self.name, mac: SERVER }
     }
 
+    fn transport(&self) -> Option<Transport> {
+        Some(Transport::Tcp)
+    }
+
     fn frame_len_max(&self) -> usize {
         FRAME_LEN_MAX
     }

@@ -223,6 +223,10 @@ impl Link for UdpClient {
         Interface { name: &self.name, mac: OWN }
     }
 
+    fn transport(&self) -> Option<Transport> {
+        Some(Transport::Udp)
+    }
+
     fn frame_len_max(&self) -> usize {
         if self.frame_len_max.get().1.elapsed() >= REFRESH_EVERY {
             self.refresh();

@@ -95,6 +95,10 @@ impl Link for UdpServer {
         Interface { name: &self.name, mac: OWN }
     }
 
+    fn transport(&self) -> Option<Transport> {
+        Some(Transport::Udp)
+    }
+
     fn frame_len_max(&self) -> usize {
         self.frame_len_max
     }

@@ -185,7 +185,13 @@ impl Host {
             channels: 1,
             choice: ChannelChoice::default(),
         };
-        let port = PortConfig { frame_len_max: FRAME_LEN, rings: RINGS, target: None, node: None };
+        let port = PortConfig {
+            frame_len_max: FRAME_LEN,
+            rings: RINGS,
+            target: None,
+            node: None,
+            transport: 0,
+        };
         Self {
             session: Session::new(config, &[port], random(), now),
             memory: vec![0xa5; len as usize * usize::from(DEPTH)],

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::config::ChannelChoice;
 use super::path::Path;
+use super::trial::Trials;
 use crate::load::{RATE_UNKNOWN, cost};
 use crate::rules::Rules;
 use crate::time::Instant;
@@ -20,6 +21,10 @@ const UNANSWERED: Duration = Duration::from_millis(200);
 /// and a factor of 2¹⁶ is more than the difference between any two links, so every channel is tried
 /// again.
 const RESTED_MAX: u64 = 16;
+
+/// The later end that counts for a channel of another transport than the favoured one. It serves
+/// only requests that would have to wait longer for the favourite, or while that is silent.
+const HANDICAP: Duration = Duration::from_millis(100);
 
 /// Numbers of requests by the NUMA node of their channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,11 +48,12 @@ pub(super) struct Chooser {
     /// The channel that was chosen last.
     last: usize,
     nodes: NodeCounts,
+    trials: Trials,
 }
 
 impl Chooser {
     pub(super) fn new(choice: ChannelChoice) -> Self {
-        Self { choice, last: 0, nodes: NodeCounts::default() }
+        Self { choice, last: 0, nodes: NodeCounts::default(), trials: Trials::new() }
     }
 
     /// Numbers of requests by node, if channels are chosen by node.
@@ -73,9 +79,9 @@ impl Chooser {
         Some(chosen)
     }
 
-    /// The choice, without effect.
+    /// The choice, without effect on the next one.
     fn pick<R: Rules>(
-        &self,
+        &mut self,
         now: Instant,
         paths: &[Path<R>],
         data_len: u32,
@@ -97,22 +103,28 @@ impl Chooser {
                 let both = order.clone().find(|path| has_room(path) && answers(path));
                 both.or_else(|| order.find(has_room))?
             }
-            ChannelChoice::LeastOutstanding => self.fastest(now, paths, cost, None)?,
+            ChannelChoice::LeastOutstanding => {
+                let favourite = self.trials.favourite(now, paths);
+                self.fastest(now, paths, cost, (None, favourite))?
+            }
             ChannelChoice::Node => {
-                let near = node.and_then(|node| self.fastest(now, paths, cost, Some(node)));
-                near.or_else(|| self.fastest(now, paths, cost, None))?
+                let favourite = self.trials.favourite(now, paths);
+                let near =
+                    node.and_then(|node| self.fastest(now, paths, cost, (Some(node), favourite)));
+                near.or_else(|| self.fastest(now, paths, cost, (None, favourite)))?
             }
         };
         has_room(&chosen).then_some(chosen)
     }
 
-    /// The live channel that would finish the request first, among those of `node` if given.
+    /// The live channel that would finish the request first, among those of `node` if given, with
+    /// an advantage for those of the favoured transport.
     fn fastest<R: Rules>(
         &self,
         now: Instant,
         paths: &[Path<R>],
         cost: u64,
-        node: Option<u16>,
+        (node, favourite): (Option<u16>, Option<u8>),
     ) -> Option<usize> {
         let eligible = |path: &Path<R>| node.is_none() || path.node() == node;
         let live = || {
@@ -139,7 +151,9 @@ impl Chooser {
             // A channel that is not chosen is not measured: its estimate halves every second, until
             // it is tried.
             let rested = initiator.load.rested(now).as_secs().min(RESTED_MAX);
-            Some((if rested > 0 { time / (1 << rested) } else { time }, slack))
+            let time = if rested > 0 { time / (1 << rested) } else { time };
+            let is_favoured = favourite.is_none_or(|it| it == paths[path].transport());
+            Some((if is_favoured { time } else { time + HANDICAP }, slack))
         };
         let all = live().filter_map(|(index, _)| Some((index, time(index)?.0)));
         let (best, least) = all.min_by_key(|&(_, time)| time)?;

@@ -11,7 +11,7 @@
 //! Port .. Port      local links: which of the target's addresses are heard?     port
 //!     pairs         so that each NIC of both sides has its part                 paths, pairing
 //! Path .. Path      a channel each: probed, connected, live, lost, again        path, detector
-//! pieces            to the channel that will be done first                      issue, choice
+//! pieces            to the channel that will be done first              issue, choice, trial
 //! ```
 //!
 //! The session joins parts that do not call each other: the path manager ([`paths`]), the failure
@@ -41,6 +41,7 @@ mod problem;
 mod quest;
 mod repeat;
 mod report;
+mod trial;
 mod watch;
 
 use std::collections::VecDeque;

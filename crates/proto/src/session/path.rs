@@ -165,6 +165,11 @@ impl<R: Rules> Path<R> {
         self.config.node
     }
 
+    /// The transport of its local link.
+    pub(super) fn transport(&self) -> u8 {
+        self.config.transport
+    }
+
     pub(super) fn live(&self) -> Option<&Initiator<R>> {
         match &self.state {
             State::Live { initiator, .. } => Some(initiator),

@@ -39,6 +39,9 @@ pub struct PortConfig {
     pub target: Option<Mac>,
     /// The NUMA node of the link's NIC, if it has one.
     pub node: Option<u16>,
+    /// A number for what carries the link's frames: the path scheduler compares links of different
+    /// transports.
+    pub transport: u8,
 }
 
 #[derive(Clone, Copy, Debug)]

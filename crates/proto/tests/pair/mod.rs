@@ -92,7 +92,7 @@ impl Pair {
         let now = Instant(0);
         let rings = [64; 2];
         let target = Some(TARGET);
-        let port = PortConfig { frame_len_max: FRAME_LEN, rings, target, node: None };
+        let port = PortConfig { frame_len_max: FRAME_LEN, rings, target, node: None, transport: 0 };
         let listener = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings };
         let mut pair = Self {
             session: Session::new(config, &[port], Box::new(Random(1).numbers()), now),

@@ -129,8 +129,13 @@ impl<R: Rules> Guest<R> {
             channels: 1,
             choice: Default::default(),
         };
-        let port =
-            PortConfig { frame_len_max: FRAME_LEN_MAX, rings: RINGS, target: None, node: None };
+        let port = PortConfig {
+            frame_len_max: FRAME_LEN_MAX,
+            rings: RINGS,
+            target: None,
+            node: None,
+            transport: 0,
+        };
         let session = Session::new(config, &[port], Box::new(move || random.next()), now);
         Self { session, alarm: None, left: REQUESTS }
     }

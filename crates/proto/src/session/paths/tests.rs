@@ -39,7 +39,7 @@ fn config() -> SessionConfig {
 }
 
 fn link() -> PortConfig {
-    PortConfig { frame_len_max: 1294, rings: [256; 2], target: None, node: None }
+    PortConfig { frame_len_max: 1294, rings: [256; 2], target: None, node: None, transport: 0 }
 }
 
 /// The third queue's paths over so many links, each of which hears the addresses of the target
