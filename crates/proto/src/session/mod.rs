@@ -8,10 +8,10 @@
 //! fail.
 //!
 //! ```text
-//! Port .. Port      local links: which of the target's addresses are heard?     port
-//!     pairs         so that each NIC of both sides has its part                 paths, pairing
-//! Path .. Path      a channel each: probed, connected, live, lost, again        path, detector
-//! pieces            to the channel that will be done first              issue, choice, trial
+//! Port .. Port      local links: which of the target's addresses are heard? port
+//!     pairs         so that each NIC of both sides has its part             paths, pairing
+//! Path .. Path      a channel each: probed, connected, live, lost, again    path, detector
+//! pieces            to the channel that will be done first                  issue, choice, trial
 //! ```
 //!
 //! The session joins parts that do not call each other: the path manager ([`paths`]), the failure
