@@ -13,6 +13,9 @@ const TIMEOUT_NS_MIN: u64 = 5_000_000;
 const TIMEOUT_NS_MAX: u64 = 1_000_000_000;
 /// Upper bound of a sample, so that sums do not overflow.
 const SAMPLE_NS_MAX: u64 = 1 << 40;
+/// Samples after which the shortest counts. The first ones are of the time in which both sides
+/// prepare their channels, and may be a thousand times too long.
+const SAMPLES_LEAST: u8 = 8;
 
 /// Smoothed round-trip time of a channel.
 #[derive(Clone, Copy, Debug)]
@@ -20,37 +23,43 @@ pub(crate) struct Rtt {
     smoothed_ns: u64,
     variation_ns: u64,
     least_ns: u64,
-    sampled: bool,
+    /// Number of samples, as far as it matters.
+    samples: u8,
 }
 
 impl Rtt {
     pub(crate) fn new() -> Self {
-        Self { smoothed_ns: INITIAL_NS, variation_ns: INITIAL_NS / 2, least_ns: 0, sampled: false }
+        Self {
+            smoothed_ns: INITIAL_NS,
+            variation_ns: INITIAL_NS / 2,
+            least_ns: u64::MAX,
+            samples: 0,
+        }
     }
 
     /// Takes a sample: the time from sending a frame that was sent once until its ack.
     pub(crate) fn sample(&mut self, sample_ns: u64) {
         let sample_ns = sample_ns.min(SAMPLE_NS_MAX);
-        if self.sampled {
-            self.least_ns = self.least_ns.min(sample_ns);
+        self.least_ns = self.least_ns.min(sample_ns);
+        if self.samples > 0 {
             let error_ns = self.smoothed_ns.abs_diff(sample_ns);
             self.variation_ns = (self.variation_ns * 3 + error_ns) / 4;
             self.smoothed_ns = (self.smoothed_ns * 7 + sample_ns) / 8;
         } else {
-            let variation_ns = sample_ns / 2;
-            *self =
-                Self { smoothed_ns: sample_ns, variation_ns, least_ns: sample_ns, sampled: true };
+            (self.smoothed_ns, self.variation_ns) = (sample_ns, sample_ns / 2);
         }
+        self.samples = (self.samples + 1).min(SAMPLES_LEAST);
     }
 
     pub(crate) fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.smoothed_ns)
     }
 
-    /// The shortest sample: the round trip without queueing. Zero before the first sample, so that
-    /// a path which was never measured is tried.
+    /// The shortest sample: the round trip without queueing. Zero before there are enough samples,
+    /// so that a path which was hardly measured is tried.
     pub(crate) fn least(&self) -> Duration {
-        Duration::from_nanos(self.least_ns)
+        let is_known = self.samples == SAMPLES_LEAST;
+        Duration::from_nanos(if is_known { self.least_ns } else { 0 })
     }
 
     /// Retransmission timeout in nanoseconds, after `expiries` expiries in a row without progress.
@@ -81,9 +90,12 @@ mod tests {
     fn the_shortest_sample_is_kept_and_a_path_that_was_not_tried_has_none() {
         let mut rtt = Rtt::new();
         assert_eq!(rtt.least(), Duration::ZERO);
-        for sample_ns in [7_000_000, 20_000, 9_000_000] {
+        for sample_ns in [7_000_000, 20_000, 9_000_000, 8_000_000, 8_000_000, 8_000_000, 8_000_000]
+        {
             rtt.sample(sample_ns);
+            assert_eq!(rtt.least(), Duration::ZERO);
         }
+        rtt.sample(8_000_000);
         assert_eq!(rtt.least(), Duration::from_nanos(20_000));
     }
 

@@ -17,10 +17,15 @@ const STICKY: u64 = 32 << 10;
 /// if another has room.
 const UNANSWERED: Duration = Duration::from_millis(200);
 
-/// Upper bound of the seconds without requests that count. A channel's estimate halves with each,
-/// and a factor of 2¹⁶ is more than the difference between any two links, so every channel is tried
-/// again.
-const RESTED_MAX: u64 = 16;
+/// A channel that gets no requests is not measured either, and what is known of it may be wrong: its
+/// first samples are of the time of opening. So its estimate halves with each pause of this many
+/// times the estimate, until it is tried. A slow one is tried the less often, the slower it is.
+const PAUSE: u32 = 8;
+/// The shortest of these pauses.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// Upper bound of the pauses that count: a factor of 2¹⁶ is more than the difference between any two
+/// links.
+const PAUSES_MAX: u128 = 16;
 
 /// The later end that counts for a channel of another transport than the favoured one. It serves
 /// only requests that would have to wait longer for the favourite, or while that is silent.
@@ -148,10 +153,9 @@ impl Chooser {
             // without requests.
             let silent = initiator.silent_for(now).max(initiator.channel.asked_for(now));
             let time = queued + initiator.channel.rtt_least() + silent;
-            // A channel that is not chosen is not measured: its estimate halves every second, until
-            // it is tried.
-            let rested = initiator.load.rested(now).as_secs().min(RESTED_MAX);
-            let time = if rested > 0 { time / (1 << rested) } else { time };
+            let pause = (time * PAUSE).max(PAUSE_MIN).as_nanos();
+            let pauses = (initiator.load.rested(now).as_nanos() / pause).min(PAUSES_MAX);
+            let time = time / (1 << pauses);
             let is_favoured = favourite.is_none_or(|it| it == paths[path].transport());
             Some((if is_favoured { time } else { time + HANDICAP }, slack))
         };
