@@ -27,6 +27,12 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// links.
 const PAUSES_MAX: u128 = 16;
 
+/// How often the estimate `time` halves in that time without requests.
+fn pauses(rested: Duration, time: Duration) -> u32 {
+    let pauses = rested.as_nanos() / (time * PAUSE).max(PAUSE_MIN).as_nanos();
+    pauses.min(PAUSES_MAX) as u32
+}
+
 /// The later end that counts for a channel of another transport than the favoured one. It serves
 /// only requests that would have to wait longer for the favourite, or while that is silent.
 const HANDICAP: Duration = Duration::from_millis(100);
@@ -153,9 +159,8 @@ impl Chooser {
             // without requests.
             let silent = initiator.silent_for(now).max(initiator.channel.asked_for(now));
             let time = queued + initiator.channel.rtt_least() + silent;
-            let pause = (time * PAUSE).max(PAUSE_MIN).as_nanos();
-            let pauses = (initiator.load.rested(now).as_nanos() / pause).min(PAUSES_MAX);
-            let time = time / (1 << pauses);
+            let rested = initiator.load.rested(now);
+            let time = if rested < PAUSE_MIN { time } else { time / (1 << pauses(rested, time)) };
             let is_favoured = favourite.is_none_or(|it| it == paths[path].transport());
             Some((if is_favoured { time } else { time + HANDICAP }, slack))
         };
@@ -166,5 +171,25 @@ impl Chooser {
         };
         let sticks = self.last != best && self.last < paths.len() && stays(self.last);
         Some(if sticks { self.last } else { best })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long a channel with that estimate rests before a request prefers it to a wait of 1 ms.
+    fn rests(estimate: Duration) -> Duration {
+        let mut rested = (0..).map(Duration::from_millis);
+        let is_tried =
+            |rested| estimate / (1 << pauses(rested, estimate)) < Duration::from_millis(1);
+        rested.find(|rested| is_tried(*rested)).expect("every channel is tried")
+    }
+
+    #[test]
+    fn a_channel_that_is_hardly_slower_is_soon_tried_and_a_slow_one_now_and_then() {
+        assert_eq!(rests(Duration::from_micros(1500)), PAUSE_MIN);
+        assert_eq!(rests(Duration::from_millis(15)), Duration::from_millis(4 * 8 * 15));
+        assert_eq!(rests(Duration::from_millis(100)), Duration::from_millis(7 * 8 * 100));
     }
 }
