@@ -241,8 +241,9 @@ impl<R: Rules> Host<R> {
     fn local(&self, link: usize, network: &Network) -> LocalLink {
         let frame_len_max = self.plan.links[link].frame_len_max;
         let config = PortConfig { frame_len_max, rings: self.plan.rings, target: None, node: None };
-        let mac = network.mac(network.port(Station::Host(self.index), link));
-        LocalLink { link, mac, config }
+        let port = network.port(Station::Host(self.index), link);
+        let (mac, carrier) = (network.own_mac(port), network.carrier(port));
+        LocalLink { link, mac, carrier, config }
     }
 
     /// Removes a link from the session, unless it is the last; returns whether it is removed.

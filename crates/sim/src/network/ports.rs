@@ -49,7 +49,10 @@ impl std::fmt::Display for Place {
 /// The interface of a link, and the port of the segment that it is plugged in to.
 pub(super) struct Interface {
     pub(super) place: Place,
+    /// Its address on the segment.
     pub(super) mac: Mac,
+    /// Its address as its link knows it: another one after routers have changed that on the segment.
+    pub(super) own: Mac,
     pub(super) plan: LinkPlan,
     /// Until when the interface is sending.
     pub(super) sends_until: Instant,
@@ -63,6 +66,11 @@ pub(super) struct Interface {
     pub(super) hears_all: bool,
     /// It is given each frame twice.
     pub(super) twice: bool,
+    /// With UDP: when it last heard of its peer or tried another, its broadcasts since then, and how
+    /// often it has tried another.
+    pub(super) heard: Instant,
+    pub(super) asked: u32,
+    pub(super) turn: usize,
     /// Copies of frames to it, by channel, for its next channel of that index.
     pub(super) late: VecDeque<(u16, Vec<u8>)>,
 }
@@ -72,6 +80,7 @@ impl Interface {
         Self {
             place,
             mac: address(place, 0),
+            own: address(place, 0),
             plan,
             sends_until: Instant(0),
             takes_until: Instant(0),
@@ -79,6 +88,9 @@ impl Interface {
             deaf: 0.0,
             hears_all: false,
             twice: false,
+            heard: Instant(0),
+            asked: 0,
+            turn: 0,
             late: VecDeque::new(),
         }
     }
@@ -190,7 +202,16 @@ impl Ports {
             segments.rotate_left(1);
         }
         for (interface, segment) in self.iter_mut().filter(target).zip(segments) {
-            (interface.mac, interface.plan.segment) = (address(interface.place, lives), segment);
+            interface.mac = address(interface.place, lives);
+            (interface.own, interface.plan.segment) = (interface.mac, segment);
         }
+    }
+
+    /// A port gets another address, which its link does not know.
+    pub(super) fn rebind(&mut self, port: Port) {
+        self.lives = self.lives.wrapping_add(1);
+        let lives = self.lives;
+        let interface = self.get_mut(port);
+        interface.mac = address(interface.place, lives);
     }
 }
