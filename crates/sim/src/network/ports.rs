@@ -129,11 +129,13 @@ fn address(place: Place, life: u8) -> Mac {
 pub(super) struct Ports {
     list: Vec<Interface>,
     lives: u8,
+    /// Addresses that were those of hosts' links, by segment, in the order of their end.
+    left: VecDeque<(usize, Mac)>,
 }
 
 impl Ports {
     pub(super) fn new(plan: &Plan) -> Self {
-        let mut ports = Self { list: Vec::new(), lives: 0 };
+        let mut ports = Self { list: Vec::new(), lives: 0, left: VecDeque::new() };
         ports.plug(Station::Target, &plan.target.links);
         for (host, plan) in plan.hosts.iter().enumerate() {
             ports.plug(Station::Host(host), &plan.links);
@@ -207,11 +209,15 @@ impl Ports {
         }
     }
 
-    /// A port gets another address, which its link does not know.
-    pub(super) fn rebind(&mut self, port: Port) {
+    /// A port gets another address, which its link does not know: a new one, or, if `again`, the one
+    /// that has been free for longest.
+    pub(super) fn rebind(&mut self, port: Port, again: bool) {
         self.lives = self.lives.wrapping_add(1);
-        let lives = self.lives;
-        let interface = self.get_mut(port);
-        interface.mac = address(interface.place, lives);
+        let (lives, interface) = (self.lives, &mut self.list[port]);
+        let segment = interface.plan.segment;
+        let free = self.left.iter().position(|it| it.0 == segment).filter(|_| again);
+        let free = free.and_then(|at| self.left.remove(at));
+        let mac = free.map_or_else(|| address(interface.place, lives), |(_, mac)| mac);
+        self.left.push_back((segment, std::mem::replace(&mut interface.mac, mac)));
     }
 }

@@ -159,13 +159,13 @@ impl Network {
         if interface.asked >= ASKED_MAX && now.since(interface.heard) >= UNHEARD_MAX {
             (interface.asked, interface.heard) = (0, now);
             interface.turn += 1;
-            self.rebind(from);
+            self.ports.rebind(from, false);
         }
     }
 
-    /// Gives a port another address.
-    pub(crate) fn rebind(&mut self, port: Port) {
-        self.ports.rebind(port);
+    /// Gives a port another address; if `again`, one that another may have had, if there is any.
+    pub(crate) fn rebind(&mut self, port: Port, again: bool) {
+        self.ports.rebind(port, again);
     }
 
     /// Draws a port of a host on a segment with UDP, if there is one.

@@ -149,7 +149,7 @@ impl<R: Rules> World<R> {
     /// Gives a host's link over UDP another address, as routers do (NAT).
     pub fn rebind_link(&mut self, host: usize, link: usize) {
         self.report.rebinds += 1;
-        self.network.rebind(self.network.port(Station::Host(host), link));
+        self.network.rebind(self.network.port(Station::Host(host), link), false);
     }
 
     /// Sets the probability that a train on a segment with UDP is marked as congested.

@@ -112,7 +112,8 @@ impl<R: Rules> World<R> {
     pub(super) fn rebind(&mut self) {
         let Some(port) = self.network.draw_udp_host(&mut self.random) else { return };
         self.report.rebinds += 1;
-        self.network.rebind(port);
+        let again = self.random.chance(0.5);
+        self.network.rebind(port, again);
         let (place, mac) = (self.network.place(port), self.network.mac(port));
         self.note(Happening::Incident(format!("{place} has the address {mac} outside")));
     }
