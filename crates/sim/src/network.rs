@@ -204,9 +204,7 @@ impl Network {
     /// All pairs of a link of a host and a link of the target that it reaches, with the target's
     /// address.
     pub(crate) fn pairs(&self, host: usize) -> Vec<(usize, (usize, Mac))> {
-        let of = |station| {
-            self.ports.iter().filter(move |it| it.1.place.station == station)
-        };
+        let of = |station| self.ports.iter().filter(move |it| it.1.place.station == station);
         let pairs = of(Station::Host(host)).flat_map(|(port, mine)| {
             let targets = self.targets_of(port);
             targets.map(|other| (mine.place.link, (other.place.link, other.mac)))

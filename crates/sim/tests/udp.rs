@@ -42,8 +42,7 @@ fn frames_leave_in_trains() {
 
 #[test]
 fn whatever_befalls_trains_costs_time_only() {
-    let faults =
-        TrainFaults { drop: 0.05, tear: 0.2, duplicate: 0.05, delay: 0.05, shuffle: 0.2 };
+    let faults = TrainFaults { drop: 0.05, tear: 0.2, duplicate: 0.05, delay: 0.05, shuffle: 0.2 };
     for (seed, joins, pads_last) in [(1, 0.0, false), (2, 0.5, true), (3, 1.0, true)] {
         let udp = UdpPlan { joins, pads_last, faults, marks: 0.1, ..UdpPlan::clean() };
         let mut world = connected(over_udp(seed, 1500, udp));

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::socket::{self, Received};
 use super::DATAGRAM_MAX;
 use super::datagram::{self, ETHERNET};
+use super::socket::{self, Received};
 use crate::batch::Lender;
 use crate::{ETHERTYPE, HEAD, Mac, Refused, RxBatch};
 

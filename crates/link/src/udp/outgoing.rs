@@ -14,11 +14,11 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::{mem, ptr};
 
+use super::TRAIN_MAX;
+use super::datagram::{self, ETHERNET};
 use super::peers::Peers;
 use super::socket::{self, Name};
 use super::train::{self, Train};
-use super::TRAIN_MAX;
-use super::datagram::{self, ETHERNET};
 use crate::{Mac, TxBatch, TxFrame};
 
 /// Data of up to so many bytes are copied, too.

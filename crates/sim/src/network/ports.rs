@@ -51,7 +51,7 @@ pub(super) struct Interface {
     pub(super) place: Place,
     /// Its address on the segment.
     pub(super) mac: Mac,
-    /// Its address as its link knows it: another one after routers have changed that on the segment.
+    /// Its address as its link knows it: another one after routers have changed that outside.
     pub(super) own: Mac,
     pub(super) plan: LinkPlan,
     /// Until when the interface is sending.
@@ -66,8 +66,8 @@ pub(super) struct Interface {
     pub(super) hears_all: bool,
     /// It is given each frame twice.
     pub(super) twice: bool,
-    /// With UDP: when it last heard of its peer or tried another, its broadcasts since then, and how
-    /// often it has tried another.
+    /// With UDP: when it last heard of its peer or tried another, its broadcasts since then, and
+    /// how often it has tried another.
     pub(super) heard: Instant,
     pub(super) asked: u32,
     pub(super) turn: usize,
@@ -209,8 +209,8 @@ impl Ports {
         }
     }
 
-    /// A port gets another address, which its link does not know: a new one, or, if `again`, the one
-    /// that has been free for longest.
+    /// A port gets another address, which its link does not know: a new one, or, if `again`, the
+    /// one that has been free for longest.
     pub(super) fn rebind(&mut self, port: Port, again: bool) {
         self.lives = self.lives.wrapping_add(1);
         let (lives, interface) = (self.lives, &mut self.list[port]);

@@ -17,8 +17,8 @@ const ADDRESSES: usize = 12;
 const NOBODY: Mac = Mac([2, 0, 0, 0xff, 0xff, 0xff]);
 /// Time between two datagrams that still arrive as one.
 const JOINED_MAX: Duration = Duration::from_millis(1);
-/// As a link of UDP does it (`tyche_link::udp`): broadcasts without an answer, and the silence, after
-/// which a host asks from another port.
+/// As a link over UDP does it (`tyche_link::udp`): broadcasts without an answer, and the silence,
+/// after which a host asks from another port.
 const ASKED_MAX: u32 = 3;
 const UNHEARD_MAX: Duration = Duration::from_secs(1);
 
@@ -124,7 +124,8 @@ impl Network {
         }
     }
 
-    /// The port that a host's link on a segment with UDP is connected to, if the other end is there.
+    /// The port that a host's link on a segment with UDP is connected to, if the other end is
+    /// there.
     pub(super) fn peer(&self, port: Port) -> Option<Port> {
         let own = self.ports.get(port);
         let wanted =
@@ -177,8 +178,8 @@ impl Network {
         (!ports.is_empty()).then(|| random.pick(&ports))
     }
 
-    /// Gives a frame that has arrived the address that its receiver knows of itself; returns whether
-    /// it is for the link that is at the port now.
+    /// Gives a frame that has arrived the address that its receiver knows of itself; returns
+    /// whether it is for the link that is at the port now.
     pub(crate) fn admit(&mut self, now: Instant, delivery: &mut Delivery) -> bool {
         let (to, head) = (delivery.to, delivery.head());
         if !self.ports.get(to).takes(Mac::destination(head)) {

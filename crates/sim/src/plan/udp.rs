@@ -20,7 +20,7 @@ use std::time::Duration;
 use tyche_link::udp::FRAME_LEN_MAX;
 use tyche_wire::ETHERNET_LEN;
 
-use super::{LinkPlan, Plan};
+use super::Plan;
 use crate::random::Random;
 
 /// Salt of a seed for the random stream of this module.
@@ -146,8 +146,8 @@ impl Plan {
         let hosts = self.hosts.iter_mut().map(|host| &mut host.links);
         let others = self.breaker.iter_mut().map(|breaker| &mut breaker.links);
         let links = hosts.chain(others).chain([&mut self.target.links]).flatten();
-        let here = |link: &&mut LinkPlan| link.segment == segment;
-        links.filter(here).for_each(|link| shorten(&mut link.frame_len_max));
+        let here = links.filter(|link| link.segment == segment);
+        here.for_each(|link| shorten(&mut link.frame_len_max));
         let segment = &mut self.segments[segment];
         assert!(segment.udp.is_none(), "a segment is of one kind");
         shorten(&mut segment.frame_len_passed);
