@@ -18,6 +18,8 @@ use tyche_sim::{Options, Profile, Report, Violation, canaries, hunt, run as run_
 /// the worlds have a single link, others up to six links at each side, on segments of their own or
 /// on one switch, of different speeds, MTUs and quality; links flap, lose frames in one direction,
 /// or are cut just when one of them is fenced, and targets die, freeze, or move to other addresses.
+/// Some segments are networks of routers, with trains of UDP datagrams, marks of congestion, narrow
+/// paths and hosts whose addresses change.
 /// On some segments are strangers: another target with a host of its own, a clone of a host, frames
 /// from before a restart, and an attacker who replays frames and forges those that need no key.
 #[derive(Args, Debug)]

@@ -297,6 +297,13 @@ impl<R: Rules> Channel<R> {
         self.stats.congested += 1;
     }
 
+    /// Whether the peer has to be told of congestion, once.
+    fn take_congestion(&mut self) -> bool {
+        let is_congested = self.congested;
+        self.congested &= !R::TELL_MARK_ONCE;
+        is_congested
+    }
+
     /// Takes acks and position of a frame that was [checked](Self::check). The caller must ignore
     /// the entries of a `Duplicate`.
     pub(crate) fn receive(
@@ -309,7 +316,7 @@ impl<R: Rules> Channel<R> {
         self.receive_acks(now, header);
         if header.flags.contains(Flags::CONGESTED) {
             // As a loss, though nothing was lost (RFC 3168, section 5).
-            self.congestion.lost(self.acked, self.packet);
+            self.congestion.lost::<R>(self.acked, self.packet);
         }
         (self.heard_at, self.asked_at) = (now, None);
         self.is_heard = true;
@@ -379,7 +386,7 @@ impl<R: Rules> Channel<R> {
         let (congestion, stats) = (&mut self.congestion, &mut self.stats);
         for (i, ring) in self.tx.iter_mut().enumerate() {
             let acked = ring.nacked(header.acks[i], &nack.bitmaps[i], nack.newest, now, |packet| {
-                congestion.lost(packet, next);
+                congestion.lost::<R>(packet, next);
                 stats.nacked += 1;
             });
             frames += acked.frames;
@@ -480,7 +487,7 @@ impl<R: Rules> Channel<R> {
         let mut flags = Flags::NONE;
         flags.set(Flags::CHECKSUMMED, kind == Kind::Data && self.config.checksum);
         flags.set(Flags::DATA_RING, kind == Kind::Void && ring == Ring::Data);
-        flags.set(Flags::CONGESTED, std::mem::take(&mut self.congested));
+        flags.set(Flags::CONGESTED, self.take_congestion());
         self.unasked += 1;
         if self.unasked * 2 >= self.congestion.window() || self.expiries > 0 {
             flags.set(Flags::ACK_REQUEST, true);
@@ -498,7 +505,7 @@ impl<R: Rules> Channel<R> {
         Header {
             channel: self.config.peer.0,
             cookie: self.config.peer.1,
-            acks: [self.rx[0].next(), self.rx[1].next()],
+            acks: [self.rx[0].ack::<R>(), self.rx[1].ack::<R>()],
             window: self.receiver,
             ..Header::new(kind)
         }

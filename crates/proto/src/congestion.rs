@@ -2,6 +2,8 @@
 
 use tyche_wire::PacketNumber;
 
+use crate::Rules;
+
 /// Frames in flight before anything is known about the path.
 const WINDOW_INITIAL: u32 = 128;
 
@@ -53,12 +55,13 @@ impl Congestion {
 
     /// The frame `lost` was lost; `next` is the number of the next frame. The window shrinks once
     /// per flight, by 30 % as with CUBIC (RFC 9438, section 4.6).
-    pub(crate) fn lost(&mut self, lost: PacketNumber, next: PacketNumber) {
-        if lost < self.answered {
+    pub(crate) fn lost<R: Rules>(&mut self, lost: PacketNumber, next: PacketNumber) {
+        if lost < self.answered && R::SHRINK_ONCE {
             return;
         }
         self.answered = next;
-        self.window = (self.window * 7 / 10).max(Self::WINDOW_MIN);
+        let least = if R::LIMIT_SHRINKING { Self::WINDOW_MIN } else { 0 };
+        self.window = (self.window * 7 / 10).max(least);
         self.threshold = self.window;
         self.credit = 0;
     }
@@ -74,23 +77,24 @@ impl Congestion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Sound;
 
     #[test]
     fn one_flight_of_losses_shrinks_the_window_once() {
         let mut congestion = Congestion::new(1024);
-        congestion.lost(PacketNumber(5), PacketNumber(100));
+        congestion.lost::<Sound>(PacketNumber(5), PacketNumber(100));
         let once = congestion.window();
         assert_eq!(once, 89);
-        congestion.lost(PacketNumber(99), PacketNumber(120));
+        congestion.lost::<Sound>(PacketNumber(99), PacketNumber(120));
         assert_eq!(congestion.window(), once);
-        congestion.lost(PacketNumber(100), PacketNumber(130));
+        congestion.lost::<Sound>(PacketNumber(100), PacketNumber(130));
         assert!(congestion.window() < once);
     }
 
     #[test]
     fn grows_by_one_a_window_after_a_loss_and_never_past_the_rings() {
         let mut congestion = Congestion::new(96);
-        congestion.lost(PacketNumber(5), PacketNumber(6));
+        congestion.lost::<Sound>(PacketNumber(5), PacketNumber(6));
         let window = congestion.window();
         congestion.acked(window, window);
         assert_eq!(congestion.window(), window + 1);

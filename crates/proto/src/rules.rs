@@ -6,7 +6,7 @@
 
 use tyche_wire::{Header, Open, Reject};
 
-/// The rules that keep data safe. All are on unless a type says otherwise.
+/// The rules that keep data safe and sessions going. All are on unless a type says otherwise.
 pub trait Rules: Copy + Send + 'static {
     /// A position of a ring, or a use of a slot, takes effect once.
     const SUPPRESS_DUPLICATES: bool = true;
@@ -22,6 +22,14 @@ pub trait Rules: Copy + Send + 'static {
     const REMEMBER_EXECUTED: bool = true;
     /// Frames with another cookie than the channel's are dropped.
     const CHECK_COOKIE: bool = true;
+    /// A ring's ack stops at the first position that has not arrived.
+    const ACK_IN_ORDER: bool = true;
+    /// A mark of the network is told to the sender once.
+    const TELL_MARK_ONCE: bool = true;
+    /// The losses and marks of one flight shrink the congestion window once.
+    const SHRINK_ONCE: bool = true;
+    /// The congestion window has a minimum.
+    const LIMIT_SHRINKING: bool = true;
     /// Frames whose payload does not match its checksum are dropped.
     const CHECK_PAYLOAD: bool = true;
     /// Modifications in flight on a lost channel are reissued only after the target has closed that

@@ -19,6 +19,8 @@
 //! | what must be dropped is not executed | stale, whole-frames, ranges |
 //! | a slot is used again only when it was answered | slots |
 //! | nothing is modified for who may only read | read-only |
+//! | operations end: `run` | acks |
+//! | congestion is told as often as it was marked: `world::witness` | marks |
 
 use tyche_proto::{Rules, Sound};
 
@@ -75,9 +77,11 @@ broken! {
     ReissuesAfterReset: FENCE_AFTER_RESET;
     ReissuesAfterLostCache: FENCE_AFTER_LOST_CACHE;
     ForgetsHolder: NOTE_HOLDER;
+    AcksBeyondGaps: ACK_IN_ORDER;
+    RepeatsMarks: TELL_MARK_ONCE;
 }
 
-const CANARIES: [&str; 29] = [
+const CANARIES: [&str; 31] = [
     "duplicates",
     "completions",
     "cookie",
@@ -107,6 +111,8 @@ const CANARIES: [&str; 29] = [
     "fence-after-reset",
     "fence-after-lost-cache",
     "holder-noted",
+    "acks",
+    "marks",
 ];
 
 /// Names of all canaries.
@@ -146,6 +152,8 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "fence-after-reset" => run_with::<ReissuesAfterReset>,
         "fence-after-lost-cache" => run_with::<ReissuesAfterLostCache>,
         "holder-noted" => run_with::<ForgetsHolder>,
+        "acks" => run_with::<AcksBeyondGaps>,
+        "marks" => run_with::<RepeatsMarks>,
         "flush" | "sync-error" | "generation" => run_with::<Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),
     };

@@ -9,6 +9,7 @@ use tyche_proto::{
 };
 use tyche_wire::{CommandFlags, Name, Opcode, Uuid};
 
+use crate::link::Carrier;
 use crate::network::{Network, Station};
 use crate::plan::{HostPlan, Mix};
 use crate::queues::{LocalLink, Queues};
@@ -240,15 +241,16 @@ impl<R: Rules> Host<R> {
     /// A link as the session sees it.
     fn local(&self, link: usize, network: &Network) -> LocalLink {
         let frame_len_max = self.plan.links[link].frame_len_max;
+        let port = network.port(Station::Host(self.index), link);
+        let (mac, carrier) = (network.own_mac(port), network.carrier(port));
         let config = PortConfig {
             frame_len_max,
             rings: self.plan.rings,
             target: None,
             node: None,
-            transport: 0,
+            transport: u8::from(carrier != Carrier::Ethernet),
         };
-        let mac = network.mac(network.port(Station::Host(self.index), link));
-        LocalLink { link, mac, config }
+        LocalLink { link, mac, carrier, config }
     }
 
     /// Removes a link from the session, unless it is the last; returns whether it is removed.

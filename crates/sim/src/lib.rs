@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! plan      what a seed draws: sizes, faults, who takes part
-//!   edges   └ numbers that wrap, several exports and writers, who breaks the protocol
+//!   edges   ├ numbers that wrap, several exports and writers, who breaks the protocol
+//!   udp     └ segments over which frames travel in trains of UDP datagrams
 //! world     drives hosts and target, and lets things happen
 //!   hosts   ├ the engine's drivers over simulated links, workload
 //!   exports ├ the exports of the target, each with a disk and a history
@@ -48,6 +49,7 @@ pub use network::Station;
 pub use plan::{
     BreakerPlan, ClonePlan, DiskPlan, ExportPlan, Faults, ForgerPlan, HostPlan, Incidents,
     LinkPlan, Mix, Plan, Profile, Promises, SegmentPlan, StrangerPlan, Strangers, TargetPlan,
+    TrainFaults, UdpPlan,
 };
 pub use report::{Report, Violation};
 pub use run::{Options, run};

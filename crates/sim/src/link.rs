@@ -2,7 +2,7 @@
 //!
 //! A link has two ends: the loop's, which is a [`Link`] like that of a real interface, and the
 //! world's, the [`Wire`], which takes the frames that the loop has sent and gives it those that
-//! arrive.
+//! arrive. A link over UDP divides its frames into trains as the real one does.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_engine::{Batches, Port};
+use tyche_link::udp::{TRAIN_MAX, train};
 use tyche_link::{Interface, Link, RxBatch, TxBatch};
 use tyche_numa::Home;
 use tyche_wire::{ENTRIES_MAX, HEAD_LEN, Mac};
@@ -17,12 +18,31 @@ use tyche_wire::{ENTRIES_MAX, HEAD_LEN, Mac};
 /// Batches of a few frames, because a run has many ports, and the memory of a batch is allocated as
 /// a whole.
 const BATCHES: Batches = Batches { frames: 4, head_len: HEAD_LEN, pieces_max: ENTRIES_MAX };
+/// The same for short frames over UDP, of which trains are made.
+const BATCHES_OF_TRAINS: Batches = Batches { frames: 16, ..BATCHES };
+/// The longest of these frames.
+const SHORT_MAX: usize = 9000;
+
+/// What carries the frames of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// Each by itself.
+    Ethernet,
+    /// Datagrams to one peer.
+    UdpClient,
+    /// Datagrams to any peers.
+    UdpServer,
+}
+
+/// Frames that leave together.
+pub(crate) type Train = Vec<Vec<u8>>;
 
 /// The loop's end.
 struct SimulatedLink {
     name: String,
     mac: Mac,
     frame_len_max: usize,
+    carrier: Carrier,
     lanes: Arc<Mutex<Lanes>>,
 }
 
@@ -31,18 +51,46 @@ pub(crate) struct Wire(Arc<Mutex<Lanes>>);
 
 #[derive(Default)]
 struct Lanes {
-    arrived: VecDeque<Vec<u8>>,
-    sent: VecDeque<Vec<u8>>,
+    /// Frames, and whether the network has marked them.
+    arrived: VecDeque<(Vec<u8>, bool)>,
+    sent: VecDeque<Train>,
     /// The next call for frames fails: the interface is down.
     is_down: bool,
 }
 
 /// The port of a link called `name` with its address, for frames of up to `frame_len_max` bytes.
-pub(crate) fn port(name: String, mac: Mac, frame_len_max: usize) -> (Port, Wire) {
+pub(crate) fn port(
+    name: String,
+    (mac, carrier): (Mac, Carrier),
+    frame_len_max: usize,
+) -> (Port, Wire) {
     let lanes = Arc::default();
     let wire = Wire(Arc::clone(&lanes));
-    let link = Box::new(SimulatedLink { name, mac, frame_len_max, lanes });
-    (Port::new(link, Home::default(), BATCHES), wire)
+    let link = Box::new(SimulatedLink { name, mac, frame_len_max, carrier, lanes });
+    let in_trains = carrier != Carrier::Ethernet && frame_len_max <= SHORT_MAX;
+    let batches = if in_trains { BATCHES_OF_TRAINS } else { BATCHES };
+    (Port::new(link, Home::default(), batches), wire)
+}
+
+/// Divides frames, each with the most bytes that may leave at once with it, into trains.
+fn divide(mut frames: Vec<(Vec<u8>, usize)>, carrier: Carrier) -> Vec<Train> {
+    let to = |frame: &[u8]| {
+        let head = frame.first_chunk().expect("a head");
+        (carrier == Carrier::UdpServer).then(|| Mac::destination(head).0)
+    };
+    frames.sort_by_key(|(frame, _)| to(frame));
+    let mut trains = Vec::new();
+    while let Some((first, _)) = frames.first() {
+        let first = to(first);
+        let alike = frames.iter().take_while(|(frame, _)| to(frame) == first);
+        let lengths = alike.map(|(frame, burst)| (frame.len(), (*burst).min(TRAIN_MAX)));
+        let count = match carrier {
+            Carrier::Ethernet => 1,
+            _ => train::next(lengths).expect("there is a frame").frames,
+        };
+        trains.push(frames.drain(..count).map(|(frame, _)| frame).collect());
+    }
+    trains
 }
 
 fn lock(lanes: &Mutex<Lanes>) -> MutexGuard<'_, Lanes> {
@@ -51,12 +99,12 @@ fn lock(lanes: &Mutex<Lanes>) -> MutexGuard<'_, Lanes> {
 
 impl Wire {
     /// A frame arrives.
-    pub(crate) fn arrive(&self, frame: &[u8]) {
-        lock(&self.0).arrived.push_back(frame.to_vec());
+    pub(crate) fn arrive(&self, frame: &[u8], is_congested: bool) {
+        lock(&self.0).arrived.push_back((frame.to_vec(), is_congested));
     }
 
-    /// The next frame that the loop has sent.
-    pub(crate) fn take(&self) -> Option<Vec<u8>> {
+    /// The next frames that the loop has sent together.
+    pub(crate) fn take(&self) -> Option<Train> {
         lock(&self.0).sent.pop_front()
     }
 
@@ -88,9 +136,11 @@ impl Link for SimulatedLink {
             return Err(io::ErrorKind::NetworkDown.into());
         }
         while batch.len() < batch.capacity() {
-            let Some(frame) = lanes.arrived.pop_front() else { break };
+            let Some((frame, is_congested)) = lanes.arrived.pop_front() else { break };
             // A frame that does not fit is lost, as on a socket.
-            let _ = batch.push([frame.as_slice()]);
+            if batch.push([frame.as_slice()]).is_ok() && is_congested {
+                batch.mark_congested();
+            }
         }
         Ok(batch.len())
     }
@@ -99,9 +149,10 @@ impl Link for SimulatedLink {
         let frames = batch.frames().map(|frame| {
             let mut bytes = Vec::new();
             frame.append_to(&mut bytes);
-            bytes
+            (bytes, frame.burst())
         });
-        lock(&self.lanes).sent.extend(frames);
+        let trains = divide(frames.collect(), self.carrier);
+        lock(&self.lanes).sent.extend(trains);
         Ok(batch.len())
     }
 

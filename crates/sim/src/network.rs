@@ -5,8 +5,11 @@
 //! waits until its sender's interface is free, takes its time on the wire, then the latency and
 //! jitter of the segment, and finally waits for the port of its receiver, whose link may be slower.
 //! Frames that wait too long are dropped.
+//!
+//! On segments with UDP frames travel in trains of datagrams (`trains.rs`).
 
 mod ports;
+mod trains;
 
 use std::time::Duration;
 
@@ -28,13 +31,22 @@ const KIND_AT: usize = 15;
 const COOKIE_AT: usize = 20;
 
 /// A frame that arrives.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) to: Port,
     pub(crate) frame: Vec<u8>,
+    /// The network has marked it.
+    pub(crate) is_congested: bool,
+    /// It is received together with the next one.
+    pub(crate) more: bool,
 }
 
 impl Delivery {
+    /// A frame by itself.
+    fn new(to: Port, frame: Vec<u8>) -> Self {
+        Self { to, frame, is_congested: false, more: false }
+    }
+
     pub(crate) fn head(&self) -> &[u8; HEAD_LEN] {
         self.frame.first_chunk().expect("frames are at least a head long")
     }
@@ -78,6 +90,12 @@ pub(crate) struct Counts {
     pub(crate) corrupted: u64,
     pub(crate) duplicated: u64,
     pub(crate) late: u64,
+    /// Trains on segments with UDP.
+    pub(crate) trains: u64,
+    /// Those of them that did not arrive, or not as a whole.
+    pub(crate) torn_trains: u64,
+    /// Datagrams that were marked as congested.
+    pub(crate) marks: u64,
 }
 
 struct Segment {
@@ -132,9 +150,14 @@ impl Network {
         self.ports.get(port).place
     }
 
-    /// The address of a port's link.
+    /// The address of a port's link on its segment.
     pub(crate) fn mac(&self, port: Port) -> Mac {
         self.ports.get(port).mac
+    }
+
+    /// The address of a port's link as the link knows it.
+    pub(crate) fn own_mac(&self, port: Port) -> Mac {
+        self.ports.get(port).own
     }
 
     /// The segment of a port.
@@ -150,8 +173,11 @@ impl Network {
     /// Plugs in the links of strangers.
     pub(crate) fn plug_others(&mut self, station: Station, links: &[LinkPlan], hears_all: bool) {
         self.ports.plug(station, links);
-        for interface in self.ports.iter_mut().filter(|it| it.place.station == station) {
-            interface.hears_all = hears_all;
+        let Self { ports, segments, .. } = self;
+        for interface in ports.iter_mut().filter(|it| it.place.station == station) {
+            // Nobody hears the datagrams for others.
+            let has_udp = segments[interface.plan.segment].plan.udp.is_some();
+            interface.hears_all = hears_all && !has_udp;
         }
     }
 
@@ -171,32 +197,35 @@ impl Network {
         let fits = |port: &Port| frame.len() <= self.ports.get(*port).plan.frame_len_max;
         let down = self.segments[segment].down;
         for to in self.ports.takers(segment, destination, 0).filter(|to| !down && fits(to)) {
-            self.deliveries.push((at, Delivery { to, frame: frame.into() }));
+            self.deliveries.push((at, Delivery::new(to, frame.into())));
         }
     }
 
     /// All pairs of a link of a host and a link of the target that it reaches, with the target's
     /// address.
     pub(crate) fn pairs(&self, host: usize) -> Vec<(usize, (usize, Mac))> {
-        let of = |station| {
-            self.ports.iter().map(|it| it.1).filter(move |it| it.place.station == station)
-        };
-        let near = |mine: usize| of(Station::Target).filter(move |it| it.plan.segment == mine);
-        let pairs = of(Station::Host(host)).flat_map(|mine| {
-            near(mine.plan.segment).map(|other| (mine.place.link, (other.place.link, other.mac)))
+        let of = |station| self.ports.iter().filter(move |it| it.1.place.station == station);
+        let pairs = of(Station::Host(host)).flat_map(|(port, mine)| {
+            let targets = self.targets_of(port);
+            targets.map(|other| (mine.place.link, (other.place.link, other.mac)))
         });
         pairs.collect()
     }
 
-    /// The addresses of the target's links on the segment of a port.
+    /// The addresses of the target's links that a host's port reaches.
     pub(crate) fn targets_near(&self, port: Port) -> Vec<Mac> {
+        self.targets_of(port).map(|it| it.mac).collect()
+    }
+
+    /// The target's links that a host's port reaches: all on its segment, or its peer.
+    fn targets_of(&self, port: Port) -> impl Iterator<Item = &ports::Interface> {
         let segment = self.segment(port);
-        let targets = self
-            .ports
-            .iter()
-            .map(|it| it.1)
-            .filter(|it| it.place.station == Station::Target && it.plan.segment == segment);
-        targets.map(|it| it.mac).collect()
+        let (has_udp, peer) = (self.udp(segment).is_some(), self.peer(port));
+        let near = move |other: Port, it: &ports::Interface| {
+            let reached = !has_udp || peer == Some(other);
+            it.place.station == Station::Target && it.plan.segment == segment && reached
+        };
+        self.ports.iter().filter(move |it| near(it.0, it.1)).map(|it| it.1)
     }
 
     /// The links of a host on a segment.
@@ -241,6 +270,15 @@ impl Network {
         self.segments[segment].plan.faults.drop = probability;
     }
 
+    /// Sets the probability that a train is marked as congested.
+    ///
+    /// # Panics
+    /// If the segment is none with UDP.
+    pub(crate) fn set_marks(&mut self, segment: usize, probability: f64) {
+        let udp = self.segments[segment].plan.udp.as_mut();
+        udp.expect("a segment with UDP").marks = probability;
+    }
+
     /// Sets the longest frame that the switch passes on; `None`: as planned.
     pub(crate) fn set_frame_len_passed(&mut self, segment: usize, len: Option<usize>) {
         let segment = &mut self.segments[segment];
@@ -260,8 +298,20 @@ impl Network {
         (!ports.is_empty()).then(|| random.pick(&ports))
     }
 
-    /// Sends a frame; returns its fate.
-    pub(crate) fn send(&mut self, now: Instant, from: Port, frame: Vec<u8>) -> Fate {
+    /// Sends frames that leave together; returns the fate of each.
+    pub(crate) fn send(&mut self, now: Instant, from: Port, train: Vec<Vec<u8>>) -> Vec<Fate> {
+        match self.udp(self.segment(from)) {
+            None => train.into_iter().map(|frame| self.send_one(now, from, frame)).collect(),
+            Some(plan) if plan.uncut => {
+                let alone = train.into_iter().map(|frame| vec![frame]);
+                alone.flat_map(|train| self.send_train(now, from, train, &plan)).collect()
+            }
+            Some(plan) => self.send_train(now, from, train, &plan),
+        }
+    }
+
+    /// Sends a frame, or a datagram with one; returns its fate.
+    fn send_one(&mut self, now: Instant, from: Port, frame: Vec<u8>) -> Fate {
         self.counts.frames += 1;
         let fate = self.judge(now, from, &frame);
         if matches!(fate, Fate::Dropped | Fate::TooLong | Fate::Congested | Fate::Cut) {
@@ -269,6 +319,7 @@ impl Network {
             return fate;
         }
         let leaves = self.leave(now, from, frame.len());
+        let is_datagram = self.udp(self.segment(from)).is_some();
         let destination = Mac::destination(frame.first_chunk().expect("a head"));
         let mut next = self.ports.receiver(from, destination, 0);
         let mut frame = Some(frame);
@@ -278,7 +329,7 @@ impl Network {
             let bytes = if next.is_none() { frame.take() } else { frame.clone() };
             let mut bytes = bytes.expect("the last receiver takes the frame");
             match fate {
-                Fate::Corrupted => self.corrupt(&mut bytes),
+                Fate::Corrupted => self.corrupt(&mut bytes, is_datagram),
                 Fate::Duplicated => {
                     self.counts.duplicated += 1;
                     let apart = if self.random.chance(0.5) { self.random.below(50_000) } else { 0 };
@@ -327,10 +378,13 @@ impl Network {
     }
 
     /// Flips one to three bits anywhere behind the Ethernet header.
-    fn corrupt(&mut self, frame: &mut [u8]) {
+    /// Flips bits of a frame, behind the Ethernet header; of a datagram, also those of the length
+    /// at the end of that.
+    fn corrupt(&mut self, frame: &mut [u8], is_datagram: bool) {
         self.counts.corrupted += 1;
+        let first = if is_datagram { ETHERNET_LEN - 2 } else { ETHERNET_LEN };
         for _ in 0..self.random.between(1, 3) {
-            let byte = self.random.between(ETHERNET_LEN as u64, frame.len() as u64 - 1);
+            let byte = self.random.between(first as u64, frame.len() as u64 - 1);
             frame[byte as usize] ^= 1 << self.random.below(8);
         }
     }
@@ -342,17 +396,21 @@ impl Network {
         sender.sends_until
     }
 
-    fn deliver(&mut self, leaves: Instant, to: Port, frame: Vec<u8>, delay: Duration) {
+    fn deliver(&mut self, leaves: Instant, to: Port, mut frame: Vec<u8>, delay: Duration) {
         let receiver = self.ports.get_mut(to);
         let plan = &self.segments[receiver.plan.segment].plan;
         let comes = leaves + plan.latency;
         let lost = frame.len() > receiver.plan.frame_len_max
             || receiver.takes_until.since(comes) > receiver.patience(plan.queue)
-            || self.random.hits(receiver.deaf);
+            || self.random.hits(receiver.deaf)
+            || plan.udp.is_some() && !trains::open(&mut frame);
         if lost {
             self.counts.drops += 1;
             return;
         }
+        let waits = receiver.takes_until.since(comes);
+        let marks_after = plan.udp.and_then(|udp| udp.marks_after);
+        let is_congested = marks_after.is_some_and(|limit| waits > limit);
         let free = receiver.takes_until + receiver.time_of(frame.len());
         receiver.takes_until = comes.max(free);
         let jitter = match plan.jitter.as_nanos() as u64 {
@@ -360,28 +418,33 @@ impl Network {
             jitter => Duration::from_nanos(self.random.below(jitter)),
         };
         let at = receiver.takes_until + jitter + delay;
+        let delivery = Delivery { is_congested, ..Delivery::new(to, frame) };
         if receiver.twice && !self.calm {
             self.counts.duplicated += 1;
-            self.deliveries.push((at, Delivery { to, frame: frame.clone() }));
+            self.deliveries.push((at, delivery.clone()));
         }
-        self.deliveries.push((at, Delivery { to, frame }));
+        self.deliveries.push((at, delivery));
     }
 
     /// Keeps a copy of a frame, to arrive on a later channel of the same index. A copy of a frame
     /// outside of channels arrives much later.
     fn keep(&mut self, leaves: Instant, to: Port, frame: &[u8]) {
         let Ok(header) = Header::parse(frame.first_chunk().expect("a head")) else { return };
+        let mut frame = frame.to_vec();
+        if self.udp(self.segment(to)).is_some() && !trains::open(&mut frame) {
+            return;
+        }
         if header.kind.on_channel() {
             let late = &mut self.ports.get_mut(to).late;
             if late.len() == LATE_MAX {
                 late.pop_front();
             }
-            late.push_back((header.channel.0, frame.to_vec()));
+            late.push_back((header.channel.0, frame));
             return;
         }
         self.counts.late += 1;
         let delay = Duration::from_millis(self.random.below(5000));
-        self.deliveries.push((leaves + delay, Delivery { to, frame: frame.to_vec() }));
+        self.deliveries.push((leaves + delay, Delivery::new(to, frame)));
     }
 
     /// Delivers kept frames in the next milliseconds, when a channel was opened at a port: those of
@@ -395,15 +458,10 @@ impl Network {
             if channel.is_none_or(|channel| channel == index) {
                 self.counts.late += 1;
                 let at = now + Duration::from_micros(self.random.below(20_000));
-                self.deliveries.push((at, Delivery { to, frame }));
+                self.deliveries.push((at, Delivery::new(to, frame)));
             } else {
                 self.ports.get_mut(to).late.push_back((index, frame));
             }
         }
-    }
-
-    /// Whether a frame that has arrived is for the link that is at the port now.
-    pub(crate) fn is_meant(&self, delivery: &Delivery) -> bool {
-        self.ports.get(delivery.to).takes(Mac::destination(delivery.head()))
     }
 }

@@ -7,6 +7,7 @@ mod incidents;
 mod promises;
 mod strangers;
 mod topology;
+mod udp;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub use promises::Promises;
 pub use strangers::{ClonePlan, ForgerPlan, StrangerPlan, Strangers};
 use topology::Topology;
 pub use topology::{Faults, LinkPlan, SegmentPlan};
+pub use udp::{TrainFaults, UdpPlan};
 
 /// The longest time that an operation may take, whatever the host's keep-alive time, while one of
 /// its host's links is whole and another is cut: for each cut that it meets.
@@ -314,6 +316,7 @@ impl Plan {
             restores_unnoticed: false,
         };
         plan.draw_edges();
+        plan.draw_udp();
         plan
     }
 }

@@ -17,7 +17,8 @@ use tyche_proto::{
 };
 use tyche_wire::{Cookie, ETHERTYPE, Header, Mac};
 
-use crate::link::{Wire, port};
+use crate::link::{Carrier, Train, Wire, port};
+use crate::network::Delivery;
 use crate::random::Random;
 use crate::request::request;
 
@@ -34,6 +35,7 @@ pub(crate) struct LocalLink {
     /// Index among the links of its host.
     pub(crate) link: usize,
     pub(crate) mac: Mac,
+    pub(crate) carrier: Carrier,
     pub(crate) config: PortConfig,
 }
 
@@ -100,8 +102,8 @@ fn name(link: usize) -> String {
 }
 
 fn open(local: &LocalLink) -> ((Port, PortConfig), Wire) {
-    let LocalLink { link: index, mac, config } = *local;
-    let (port, wire) = port(name(index), mac, config.frame_len_max);
+    let LocalLink { link: index, mac, carrier, config } = *local;
+    let (port, wire) = port(name(index), (mac, carrier), config.frame_len_max);
     ((port, config), wire)
 }
 
@@ -202,10 +204,9 @@ impl<R: Rules> Queues<R> {
     }
 
     /// Gives a frame that has come by a link to its queue, or to all if it belongs to no channel.
-    pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &[u8]) {
+    pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &Delivery) {
         self.set_clock(now);
-        let head = frame.first_chunk().expect("frames are at least a head long");
-        let channel = Header::parse(head).ok().filter(|header| header.kind.on_channel());
+        let channel = Header::parse(frame.head()).ok().filter(|header| header.kind.on_channel());
         let of_channel = channel.map(|header| usize::from(header.channel.0) / CHANNELS);
         for (number, queue) in self.queues.iter_mut().enumerate() {
             let is_its = of_channel.is_none_or(|queue| queue == number);
@@ -213,7 +214,7 @@ impl<R: Rules> Queues<R> {
                 continue;
             }
             let Some((_, wire)) = queue.links.get(&link) else { continue };
-            wire.arrive(frame);
+            wire.arrive(&frame.frame, frame.is_congested);
             queue.receive(now);
             if self.random.hits(self.pauses) {
                 let pause = Duration::from_millis(self.random.between(1, PAUSE_MAX_MS));
@@ -260,22 +261,22 @@ impl<R: Rules> Queues<R> {
     }
 
     /// Has the queues send all frames that they can, and returns them with the link and the queue
-    /// that has sent each.
-    pub(crate) fn transmit(&mut self, now: Instant) -> VecDeque<(usize, usize, Vec<u8>)> {
+    /// that has sent them.
+    pub(crate) fn transmit(&mut self, now: Instant) -> VecDeque<(usize, usize, Train)> {
         self.set_clock(now);
-        let mut frames = VecDeque::new();
+        let mut trains = VecDeque::new();
         for (number, queue) in self.queues.iter_mut().enumerate() {
             if now < self.still_until[number] {
                 continue;
             }
             queue.ports.transmit(now, &mut queue.driver);
             for (link, (_, wire)) in &queue.links {
-                while let Some(frame) = wire.take() {
-                    frames.push_back((number, *link, frame));
+                while let Some(train) = wire.take() {
+                    trains.push_back((number, *link, train));
                 }
             }
         }
-        frames
+        trains
     }
 
     /// The operation in a slot of the channel whose frames have this cookie.

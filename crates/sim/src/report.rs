@@ -29,6 +29,14 @@ pub struct Report {
     pub duplicated: u64,
     /// Frames that arrived at a later channel of the same index.
     pub late: u64,
+    /// Trains of datagrams that were sent.
+    pub trains: u64,
+    /// Those that were lost, or lost some of their datagrams.
+    pub torn_trains: u64,
+    /// Datagrams that the network has marked as congested.
+    pub marks: u64,
+    /// Times that a link of a host got another address on its way through routers.
+    pub rebinds: u64,
     /// Frames sent again.
     pub retransmissions: u64,
     /// Frames received with a position that had been received before.
@@ -119,7 +127,7 @@ impl Report {
 
     /// Times that a host lost a link, or may have lost one.
     pub(crate) fn outages(&self) -> u64 {
-        self.cuts + self.one_ways + self.narrowed + self.relinks
+        self.cuts + self.one_ways + self.narrowed + self.relinks + self.rebinds
     }
 
     pub(crate) fn completed(&mut self, is_success: bool) {
@@ -143,6 +151,10 @@ impl std::ops::AddAssign for Report {
         self.corrupted += other.corrupted;
         self.duplicated += other.duplicated;
         self.late += other.late;
+        self.trains += other.trains;
+        self.torn_trains += other.torn_trains;
+        self.marks += other.marks;
+        self.rebinds += other.rebinds;
         self.retransmissions += other.retransmissions;
         self.duplicates += other.duplicates;
         self.timeouts += other.timeouts;

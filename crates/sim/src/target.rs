@@ -17,7 +17,8 @@ use tyche_wire::{ChannelId, Cookie, ETHERTYPE, Event as ExportEvent, Mac, Name, 
 
 use crate::disk::{Disk, Progress};
 use crate::host::{export_name, uuid};
-use crate::link::{Wire, port};
+use crate::link::{Carrier, Train, Wire, port};
+use crate::network::Delivery;
 use crate::plan::{ExportPlan, LinkPlan, TargetPlan};
 use crate::random::Random;
 use crate::store::{Bus, Submitted, store};
@@ -181,7 +182,7 @@ impl<R: Rules> Process<R> {
         now: Instant,
         plan: &TargetPlan,
         exports: impl Iterator<Item = (Exported, &'a Disk)>,
-        macs: impl Iterator<Item = Mac>,
+        macs: impl Iterator<Item = (Mac, Carrier)>,
         random: &mut Random,
     ) -> Self {
         let target = TargetConfig {
@@ -205,7 +206,7 @@ impl<R: Rules> Process<R> {
         let keepers = (keeper_of_writers(&records), keeper_of_generations(&records, exported));
         let exports = Exports::new(target, served, keepers, plan.links.len());
         let exports = Arc::new(exports.expect("the machine has descriptors for the run"));
-        let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, Mac))| {
+        let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, (Mac, Carrier)))| {
             let mut random = random.fork();
             let frame_len_max = plan_of_link.frame_len_max;
             let (port, wire) = port(format!("target-{index}"), mac, frame_len_max);
@@ -254,11 +255,11 @@ impl<R: Rules> Process<R> {
     }
 
     /// Gives a frame to a link. Returns whether it was taken.
-    pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &[u8]) -> bool {
+    pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &Delivery) -> bool {
         let TargetLink { exporter, ports, wire } = &mut self.links[link];
         self.clock.store(now.0, Ordering::Relaxed);
         let dropped = exporter.listener().rejects().total();
-        wire.arrive(frame);
+        wire.arrive(&frame.frame, frame.is_congested);
         ports.receive(now, exporter);
         exporter.listener().rejects().total() == dropped
     }
@@ -284,7 +285,7 @@ impl<R: Rules> Process<R> {
     }
 
     /// Has a link send all frames that it can, and returns them.
-    pub(crate) fn transmit(&mut self, now: Instant, link: usize) -> Vec<Vec<u8>> {
+    pub(crate) fn transmit(&mut self, now: Instant, link: usize) -> Vec<Train> {
         let TargetLink { exporter, ports, wire } = &mut self.links[link];
         ports.transmit(now, exporter);
         std::iter::from_fn(|| wire.take()).collect()

@@ -30,6 +30,7 @@ use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, Sound};
 use tyche_wire::{ENTRY_LEN, Entry, HEAD_LEN, Header, Kind};
 
 use crate::host::Host;
+use crate::link::Train;
 use crate::network::{Delivery, Fate, Network, Port, Station};
 use crate::plan::{HostPlan, Plan, TargetPlan};
 use crate::random::Random;
@@ -197,7 +198,7 @@ impl<R: Rules> World<R> {
             return Ok(true);
         }
         match event {
-            Event::Arrive(delivery) => self.arrive(&delivery)?,
+            Event::Arrive(delivery) => self.arrive(delivery)?,
             Event::HostAlarm(host) => self.host_alarm(host)?,
             Event::TargetAlarm => self.target_alarm()?,
             Event::DiskMid(job) => self.disk_mid(job),
@@ -231,12 +232,13 @@ impl<R: Rules> World<R> {
         }
     }
 
-    fn arrive(&mut self, delivery: &Delivery) -> Result<(), String> {
+    fn arrive(&mut self, mut delivery: Delivery) -> Result<(), String> {
         self.frames_in_flight -= 1;
-        if !self.network.is_meant(delivery) {
+        if !self.network.admit(self.now, &mut delivery) {
             return Ok(());
         }
-        let place = self.network.place(delivery.to);
+        self.witness_mark(&delivery);
+        let (delivery, place) = (&delivery, self.network.place(delivery.to));
         match place.station {
             Station::Target => self.target_frame(place.link, delivery),
             Station::Host(host) => self.host_frame(host, place.link, delivery),
@@ -248,24 +250,40 @@ impl<R: Rules> World<R> {
 
     /// Hands a frame to the network.
     fn send(&mut self, from: Port, frame: Vec<u8>) -> Result<(), String> {
-        let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
-        let header = Header::parse(head).map_err(|reject| format!("sent a bad frame: {reject}"))?;
-        if matches!(header.kind, Kind::Fence | Kind::Fenced) {
-            self.report.fences += 1;
-            self.cut_fence(from);
+        self.send_train(from, vec![frame])
+    }
+
+    /// Hands frames that leave together to the network.
+    fn send_train(&mut self, from: Port, train: Train) -> Result<(), String> {
+        let place = self.network.place(from);
+        let (mut sent, mut frames) = (Vec::new(), Vec::with_capacity(train.len()));
+        for mut frame in train {
+            self.network.translate(self.now, from, &mut frame);
+            let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
+            let header =
+                Header::parse(head).map_err(|reject| format!("sent a bad frame: {reject}"))?;
+            if matches!(header.kind, Kind::Fence | Kind::Fenced) {
+                self.report.fences += 1;
+                self.cut_fence(from);
+            }
+            self.overhear(from, &frame, header);
+            self.witness_marked(from, &header)?;
+            if place.station == Station::Target {
+                self.witness_answer(&frame, &header);
+            }
+            let len = frame.len();
+            if self.hold(from, &frame, &header)? {
+                let fate = Fate::Delayed;
+                self.note(Happening::Frame { port: from, from: place, len, fate, header });
+            } else {
+                sent.push((len, header));
+                frames.push(frame);
+            }
         }
-        let (len, place) = (frame.len(), self.network.place(from));
-        self.overhear(from, &frame, header);
-        if place.station == Station::Target {
-            self.witness_answer(&frame, &header);
-        }
-        if self.hold(from, &frame, &header)? {
-            let fate = Fate::Delayed;
+        let fates = self.network.send(self.now, from, frames);
+        for ((len, header), fate) in sent.into_iter().zip(fates) {
             self.note(Happening::Frame { port: from, from: place, len, fate, header });
-            return Ok(());
         }
-        let fate = self.network.send(self.now, from, frame);
-        self.note(Happening::Frame { port: from, from: place, len, fate, header });
         self.plan_deliveries()
     }
 
@@ -363,6 +381,9 @@ impl<R: Rules> World<R> {
             corrupted: counts.corrupted,
             duplicated: counts.duplicated,
             late: counts.late,
+            trains: counts.trains,
+            torn_trains: counts.torn_trains,
+            marks: counts.marks,
             retransmissions: stats.retransmitted,
             duplicates: stats.duplicates,
             timeouts: stats.timeouts,
@@ -422,7 +443,8 @@ fn begin<R: Rules>(
     network: &Network,
     random: &mut Random,
 ) -> Process<R> {
-    let macs = (0..plan.links.len()).map(|link| network.mac(network.port(Station::Target, link)));
+    let ports = (0..plan.links.len()).map(|link| network.port(Station::Target, link));
+    let macs = ports.map(|port| (network.mac(port), network.carrier(port)));
     let exports = volumes.iter().map(|volume| (volume.exported, &volume.disk));
     Process::new(now, plan, exports, macs, random)
 }

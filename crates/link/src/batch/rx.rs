@@ -199,7 +199,10 @@ impl RxBatch {
     }
 
     /// Marks the frame that was added last as congested.
-    pub(crate) fn mark_congested(&mut self) {
+    ///
+    /// # Panics
+    /// If the batch is empty.
+    pub fn mark_congested(&mut self) {
         self.congested[usize::from(self.order[self.count - 1])] = true;
     }
 

@@ -232,7 +232,7 @@ impl<'a> TxFrame<'a> {
     }
 
     /// The most bytes that may leave at once with it: [`TxBatch::limit_burst`].
-    pub(crate) fn burst(&self) -> usize {
+    pub fn burst(&self) -> usize {
         self.burst as usize
     }
 

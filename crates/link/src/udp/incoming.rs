@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::DATAGRAM_MAX;
+use super::datagram::{self, ETHERNET};
 use super::socket::{self, Received};
-use super::{DATAGRAM_MAX, ETHERNET, LENGTH_AT};
 use crate::batch::Lender;
 use crate::{ETHERTYPE, HEAD, Mac, Refused, RxBatch};
 
@@ -215,11 +216,7 @@ impl Memory {
         // SAFETY: a head is longer, and a datagram is opened once, before its frame is lent: nobody
         // else refers to these bytes.
         let header = unsafe { start.cast::<[u8; ETHERNET]>().as_mut() };
-        let [high, low] = [header[LENGTH_AT], header[LENGTH_AT + 1]];
-        let len = usize::from(u16::from_be_bytes([high, low]));
-        if len > datagram.len() {
-            return None;
-        }
+        let len = datagram::frame_len(header, datagram.len())?;
         header[..6].copy_from_slice(&own);
         header[6..12].copy_from_slice(&source);
         header[12..].copy_from_slice(&ETHERTYPE.to_be_bytes());

@@ -28,12 +28,13 @@
 //! found by the protocol's probes. They are never fragmented.
 
 mod client;
+pub mod datagram;
 mod incoming;
 mod outgoing;
 mod peers;
 mod server;
 mod socket;
-mod train;
+pub mod train;
 
 use std::time::Duration;
 
@@ -47,16 +48,11 @@ const OWN: Mac = [0x02, 0, 0, 0, 0, 1];
 /// The address of a host's only peer.
 const PEER: Mac = [0x02, 0, 0, 0, 0, 2];
 
-/// Bytes of the Ethernet header.
-const ETHERNET: usize = 14;
-/// Where it has the frame's length, big-endian: in place of the EtherType.
-const LENGTH_AT: usize = 12;
-
 /// The longest datagram, in bytes of payload, and so the longest frame: that of IPv4.
 pub const FRAME_LEN_MAX: usize = 65507;
 /// The longest train, in bytes of payload: with all headers less than 64 KiB, the longest that an
 /// interface takes as one (`gso_max_size`). The kernel would cut a longer one itself.
-const TRAIN_MAX: usize = (64 << 10) - 128;
+pub const TRAIN_MAX: usize = (64 << 10) - 128;
 /// Room for a received train.
 const DATAGRAM_MAX: usize = 64 << 10;
 

@@ -14,10 +14,11 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::{mem, ptr};
 
+use super::TRAIN_MAX;
+use super::datagram::{self, ETHERNET};
 use super::peers::Peers;
 use super::socket::{self, Name};
 use super::train::{self, Train};
-use super::{ETHERNET, LENGTH_AT, TRAIN_MAX};
 use crate::{Mac, TxBatch, TxFrame};
 
 /// Data of up to so many bytes are copied, too.
@@ -264,9 +265,7 @@ impl Storage {
 
     /// Adds the pieces of a frame to a train, whose first piece is `first`.
     fn add(&mut self, frame: &TxFrame<'_>, padding: usize, first: usize) {
-        let mut header = [0; ETHERNET];
-        header[LENGTH_AT..].copy_from_slice(&(frame.len() as u16).to_be_bytes());
-        self.copy(&header, first);
+        self.copy(&datagram::header(frame.len()), first);
         self.copy(&frame.front()[ETHERNET..], first);
         for data in frame.data() {
             if data.len() <= COPIED_MAX {

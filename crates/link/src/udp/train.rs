@@ -1,7 +1,7 @@
 //! The division of frames into trains.
 
 /// The most datagrams of a train: the kernel's limit before Linux 6.9 (`UDP_MAX_SEGMENTS`).
-pub(super) const FRAMES_MAX: usize = 64;
+pub const FRAMES_MAX: usize = 64;
 
 /// A frame is padded to the length of its train if it has at least so many eighths of it. More
 /// padding would take longer to send than another train.
@@ -9,18 +9,18 @@ const PADDED_FROM: usize = 7;
 
 /// Frames that leave as one: datagrams of the same length, except that the last may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Train {
+pub struct Train {
     /// The number of frames.
-    pub(super) frames: usize,
+    pub frames: usize,
     /// Bytes of each datagram but the last.
-    pub(super) segment: usize,
+    pub segment: usize,
     /// Bytes of padding in all of them.
-    pub(super) padding: usize,
+    pub padding: usize,
 }
 
 /// The longest train at the beginning of a sequence of frames, each with its length and the most
 /// bytes of a train that it may be in; a single frame may be longer. `None` without frames.
-pub(super) fn next(frames: impl IntoIterator<Item = (usize, usize)>) -> Option<Train> {
+pub fn next(frames: impl IntoIterator<Item = (usize, usize)>) -> Option<Train> {
     let mut rest = frames.into_iter();
     let (first, mut bytes_max) = rest.next()?;
     // The shortest of the frames that are padded: all of them but the last.

@@ -94,7 +94,7 @@ impl<R: Rules> Channel<R> {
     /// Makes the header of an ack or nack.
     fn ack(&mut self, now: Instant) -> Header {
         let mut flags = Flags::NONE;
-        flags.set(Flags::CONGESTED, std::mem::take(&mut self.congested));
+        flags.set(Flags::CONGESTED, self.take_congestion());
         self.unsequenced(now, Kind::Ack, flags)
     }
 }

@@ -49,7 +49,10 @@ impl std::fmt::Display for Place {
 /// The interface of a link, and the port of the segment that it is plugged in to.
 pub(super) struct Interface {
     pub(super) place: Place,
+    /// Its address on the segment.
     pub(super) mac: Mac,
+    /// Its address as its link knows it: another one after routers have changed that outside.
+    pub(super) own: Mac,
     pub(super) plan: LinkPlan,
     /// Until when the interface is sending.
     pub(super) sends_until: Instant,
@@ -63,6 +66,11 @@ pub(super) struct Interface {
     pub(super) hears_all: bool,
     /// It is given each frame twice.
     pub(super) twice: bool,
+    /// With UDP: when it last heard of its peer or tried another, its broadcasts since then, and
+    /// how often it has tried another.
+    pub(super) heard: Instant,
+    pub(super) asked: u32,
+    pub(super) turn: usize,
     /// Copies of frames to it, by channel, for its next channel of that index.
     pub(super) late: VecDeque<(u16, Vec<u8>)>,
 }
@@ -72,6 +80,7 @@ impl Interface {
         Self {
             place,
             mac: address(place, 0),
+            own: address(place, 0),
             plan,
             sends_until: Instant(0),
             takes_until: Instant(0),
@@ -79,6 +88,9 @@ impl Interface {
             deaf: 0.0,
             hears_all: false,
             twice: false,
+            heard: Instant(0),
+            asked: 0,
+            turn: 0,
             late: VecDeque::new(),
         }
     }
@@ -117,11 +129,13 @@ fn address(place: Place, life: u8) -> Mac {
 pub(super) struct Ports {
     list: Vec<Interface>,
     lives: u8,
+    /// Addresses that were those of hosts' links, by segment, in the order of their end.
+    left: VecDeque<(usize, Mac)>,
 }
 
 impl Ports {
     pub(super) fn new(plan: &Plan) -> Self {
-        let mut ports = Self { list: Vec::new(), lives: 0 };
+        let mut ports = Self { list: Vec::new(), lives: 0, left: VecDeque::new() };
         ports.plug(Station::Target, &plan.target.links);
         for (host, plan) in plan.hosts.iter().enumerate() {
             ports.plug(Station::Host(host), &plan.links);
@@ -190,7 +204,20 @@ impl Ports {
             segments.rotate_left(1);
         }
         for (interface, segment) in self.iter_mut().filter(target).zip(segments) {
-            (interface.mac, interface.plan.segment) = (address(interface.place, lives), segment);
+            interface.mac = address(interface.place, lives);
+            (interface.own, interface.plan.segment) = (interface.mac, segment);
         }
+    }
+
+    /// A port gets another address, which its link does not know: a new one, or, if `again`, the
+    /// one that has been free for longest.
+    pub(super) fn rebind(&mut self, port: Port, again: bool) {
+        self.lives = self.lives.wrapping_add(1);
+        let (lives, interface) = (self.lives, &mut self.list[port]);
+        let segment = interface.plan.segment;
+        let free = self.left.iter().position(|it| it.0 == segment).filter(|_| again);
+        let free = free.and_then(|at| self.left.remove(at));
+        let mac = free.map_or_else(|| address(interface.place, lives), |(_, mac)| mac);
+        self.left.push_back((segment, std::mem::replace(&mut interface.mac, mac)));
     }
 }

@@ -44,6 +44,8 @@ pub struct Incidents {
     pub fence_cut: f64,
     /// A segment begins to drop long frames, for a while.
     pub mtu_drop: Option<Duration>,
+    /// Routers give a link of a host over UDP another address (NAT).
+    pub rebind: Option<Duration>,
     /// A link is taken out of a host's session, and put back later.
     pub relink: Option<Duration>,
     /// The export gets another size.

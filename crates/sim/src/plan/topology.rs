@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tyche_wire::ETHERNET_LEN;
 
+use super::UdpPlan;
 use crate::random::Random;
 
 /// The most links that the target and each host have.
@@ -45,6 +46,8 @@ pub struct SegmentPlan {
     pub jitter: Duration,
     /// Faults of single frames.
     pub faults: Faults,
+    /// Frames travel in UDP datagrams: [`Plan::set_udp`](super::Plan::set_udp).
+    pub udp: Option<UdpPlan>,
 }
 
 /// Probabilities of the faults of a frame.
@@ -78,6 +81,7 @@ impl SegmentPlan {
             latency: Duration::from_micros(20),
             jitter: Duration::ZERO,
             faults: Faults::default(),
+            udp: None,
         }
     }
 

@@ -53,14 +53,16 @@ impl<R: Rules> World<R> {
         let other = if reads_first { reads_all(frame) } else { None };
         let frame = other.as_ref().map_or(frame, |(other, _)| other);
         let channels = if other.is_some() { running.live_channels() } else { 0 };
-        running.session.handle_frame(now, link, &frame.frame);
+        running.session.handle_frame(now, link, frame);
         // Anybody may say that an attempt is accepted: it is if the session takes that.
         if let Some((_, attempt)) = &other
             && running.live_channels() > channels
         {
             host.writes |= host.attempts.get(attempt) == Some(&true);
         }
-        self.drive_host(index)?;
+        if !frame.more {
+            self.drive_host(index)?;
+        }
         if frame.is_accept() {
             self.network.release_late(now, frame.to, None);
             self.plan_deliveries()?;
@@ -250,27 +252,39 @@ impl<R: Rules> World<R> {
     fn transmit_host(&mut self, index: usize) -> Result<(), String> {
         let now = self.now;
         let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
-        for (queue, link, frame) in running.session.transmit(now) {
+        for (queue, link, mut train) in running.session.transmit(now) {
             let from = self.network.port(Station::Host(index), link);
-            let Host { running, reads_first: is_other, writes, attempts, .. } =
-                &mut self.hosts[index];
-            let Some(running) = running else { return Ok(()) };
-            let is_lost = || running.session.lost_since().is_some();
-            let frame =
-                if *is_other { reads_first(frame, *writes, is_lost(), attempts) } else { frame };
-            let header = Header::parse(frame.first_chunk().expect("a head"));
-            let header = header.map_err(|reject| format!("sent a bad frame: {reject}"))?;
-            for entry in entries(&header, &frame) {
-                let Entry::Command(command) = entry else { continue };
-                if !command.opcode.modifies() {
-                    continue;
-                }
-                let op = running.session.locate(queue, header.cookie, command.tag.slot);
-                let op = op.ok_or("a command of a slot that carries nothing")?;
-                let pending = running.pending.get(&op).ok_or("a command of no operation")?;
-                self.sent.insert((header.cookie.0, command.tag.to_bits()), pending.stamp);
+            for frame in &mut train {
+                self.look_at((index, queue), frame)?;
             }
-            self.send(from, frame)?;
+            self.send_train(from, train)?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of the requests in a frame that a queue of a host sends.
+    fn look_at(
+        &mut self,
+        (index, queue): (usize, usize),
+        frame: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let Host { running, reads_first: is_other, writes, attempts, .. } = &mut self.hosts[index];
+        let Some(running) = running else { return Ok(()) };
+        if *is_other {
+            let is_lost = running.session.lost_since().is_some();
+            *frame = reads_first(std::mem::take(frame), *writes, is_lost, attempts);
+        }
+        let header = Header::parse(frame.first_chunk().expect("a head"));
+        let header = header.map_err(|reject| format!("sent a bad frame: {reject}"))?;
+        for entry in entries(&header, frame) {
+            let Entry::Command(command) = entry else { continue };
+            if !command.opcode.modifies() {
+                continue;
+            }
+            let op = running.session.locate(queue, header.cookie, command.tag.slot);
+            let op = op.ok_or("a command of a slot that carries nothing")?;
+            let pending = running.pending.get(&op).ok_or("a command of no operation")?;
+            self.sent.insert((header.cookie.0, command.tag.to_bits()), pending.stamp);
         }
         Ok(())
     }

@@ -36,6 +36,7 @@ pub(super) enum Incident {
     Again(usize, u32),
     Blackout,
     MtuDrop,
+    Rebind,
     /// The segment is repaired.
     Repair(usize),
     Relink,
@@ -45,7 +46,7 @@ pub(super) enum Incident {
 }
 
 impl Incident {
-    const RECURRING: [Self; 17] = [
+    const RECURRING: [Self; 18] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
@@ -63,6 +64,7 @@ impl Incident {
         Self::MtuDrop,
         Self::Relink,
         Self::Resize,
+        Self::Rebind,
     ];
 }
 
@@ -93,6 +95,7 @@ impl<R: Rules> World<R> {
             Incident::MtuDrop => plan.mtu_drop,
             Incident::Relink => plan.relink,
             Incident::Resize => plan.resize,
+            Incident::Rebind => plan.rebind,
             Incident::TargetRestart
             | Incident::Restore
             | Incident::StateFree
@@ -161,6 +164,7 @@ impl<R: Rules> World<R> {
                 self.outage(incident)?;
             }
             Incident::Relink => self.relink()?,
+            Incident::Rebind => self.rebind(),
             Incident::Resize => self.resize_randomly()?,
         }
         self.plan_next(incident);

@@ -146,6 +146,20 @@ impl<R: Rules> World<R> {
         self.network.set_frame_len_passed(segment, len);
     }
 
+    /// Gives a host's link over UDP another address, as routers do (NAT).
+    pub fn rebind_link(&mut self, host: usize, link: usize) {
+        self.report.rebinds += 1;
+        self.network.rebind(self.network.port(Station::Host(host), link), false);
+    }
+
+    /// Sets the probability that a train on a segment with UDP is marked as congested.
+    ///
+    /// # Panics
+    /// If it is a segment without.
+    pub fn set_marks(&mut self, segment: usize, probability: f64) {
+        self.network.set_marks(segment, probability);
+    }
+
     /// Gives the disk another size, at most the planned one.
     ///
     /// # Errors

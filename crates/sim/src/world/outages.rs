@@ -10,6 +10,9 @@ use super::{Event, World};
 use crate::network::{Place, Port, Station};
 use crate::trace::Happening;
 
+/// The shortest MTU of a network of routers: that of IPv6.
+const MTU_MIN: usize = 1280;
+
 impl<R: Rules> World<R> {
     /// Draws a segment for an outage, if there is one that may have any.
     fn draw_segment(&mut self) -> Option<usize> {
@@ -31,9 +34,13 @@ impl<R: Rules> World<R> {
         match incident {
             Incident::MtuDrop => {
                 self.report.narrowed += 1;
-                let mtu = self.random.pick(&[1500, 1500, 4196, 9000]);
+                let udp = self.network.udp(segment);
+                let shortest = if udp.is_some() { MTU_MIN } else { 1500 };
+                let mtu = self.random.pick(&[shortest, 1500, 4196, 9000]);
                 self.note(Happening::Incident(format!("segment {segment}: MTU {mtu}")));
-                self.network.set_frame_len_passed(segment, Some(ETHERNET_LEN + mtu));
+                let len = ETHERNET_LEN + mtu;
+                let len = udp.map_or(len, |udp| udp.frame_len_max(len));
+                self.network.set_frame_len_passed(segment, Some(len));
                 self.plan_repair(segment);
                 Ok(())
             }
@@ -98,6 +105,17 @@ impl<R: Rules> World<R> {
         self.note(Happening::Incident(format!("{place} loses: sends {mute}, receives {deaf}")));
         self.network.set_one_way(port, mute, deaf);
         self.plan_repair(self.network.segment(port));
+    }
+
+    /// Gives a link of a host over UDP another address: what comes from the old one is no more for
+    /// it, and the target does not know the new one.
+    pub(super) fn rebind(&mut self) {
+        let Some(port) = self.network.draw_udp_host(&mut self.random) else { return };
+        self.report.rebinds += 1;
+        let again = self.random.chance(0.5);
+        self.network.rebind(port, again);
+        let (place, mac) = (self.network.place(port), self.network.mac(port));
+        self.note(Happening::Incident(format!("{place} has the address {mac} outside")));
     }
 
     /// Takes a link out of a session, and plans its return.

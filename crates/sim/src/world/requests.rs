@@ -32,13 +32,16 @@ impl<R: Rules> World<R> {
     pub(super) fn target_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
-        if process.handle_frame(now, link, &frame.frame) {
+        if process.handle_frame(now, link, frame) {
             self.witness_frame(link, frame);
             self.drain_channels(link)?;
             self.note_cookie(link, frame);
         }
         self.drain_channels(link)?;
         self.drain_requests(link)?;
+        if frame.more {
+            return Ok(());
+        }
         self.drive_target()
     }
 
@@ -325,12 +328,12 @@ impl<R: Rules> World<R> {
     /// Sends the frames of a link; returns whether there were any.
     fn transmit_target(&mut self, link: usize) -> Result<bool, String> {
         let Some(process) = &mut self.process else { return Ok(false) };
-        let frames = process.transmit(self.now, link);
+        let trains = process.transmit(self.now, link);
         let port = self.network.port(Station::Target, link);
-        let sent = !frames.is_empty();
-        for frame in frames {
-            self.note_answers(link, &frame);
-            self.send(port, frame)?;
+        let sent = !trains.is_empty();
+        for train in trains {
+            train.iter().for_each(|frame| self.note_answers(link, frame));
+            self.send_train(port, train)?;
         }
         Ok(sent)
     }

@@ -218,6 +218,9 @@ impl<R: Rules> World<R> {
     pub(super) fn stranger_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(stranger) = &mut self.others.stranger else { return Ok(()) };
+        if frame.is_congested {
+            stranger.listeners[link].note_congestion(frame.head());
+        }
         stranger.listeners[link].handle_frame(now, frame.head(), frame.payload());
         self.drive_stranger()
     }
@@ -226,6 +229,9 @@ impl<R: Rules> World<R> {
         let now = self.now;
         let stranger = self.others.stranger.as_mut();
         let Some(guest) = stranger.and_then(|it| it.guest.as_mut()) else { return Ok(()) };
+        if frame.is_congested {
+            guest.session.note_congestion(0, frame.head());
+        }
         guest.session.handle_frame(now, 0, frame.head(), frame.payload());
         self.drive_guest()
     }
@@ -362,13 +368,14 @@ pub(super) fn reads_first(
 
 /// Turns the answer to such a host into one that ours takes; returns it with its attempt.
 pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, u64)> {
-    let Delivery { to, frame } = delivery;
+    let frame = &delivery.frame;
     let Some((header, Control::Accept(mut accept))) = control(frame, Kind::Accept) else {
         return None;
     };
     let attempt = accept.attempt;
     accept.geometry.read_only = false;
-    Some((Delivery { to: *to, frame: again(frame, header, Control::Accept(accept)) }, attempt))
+    let frame = again(frame, header, Control::Accept(accept));
+    Some((Delivery { frame, ..delivery.clone() }, attempt))
 }
 
 /// The body of a frame of that kind, if it is valid.

@@ -6,17 +6,20 @@
 //! - A living session that the target has just heard is not displaced by another of a host with
 //!   the same UUID, unless it is the same device that goes on.
 //! - A session is refused only by the target, and fails only for a reason that exists.
+//!
+//! And one for channels: an end of a link says that the network is congested once at most for each
+//! frame that the network has marked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_engine::Notice;
 use tyche_proto::{Failure, Instant, Rules, SessionInfo, Writer};
-use tyche_wire::{Body, Checksums, Control, HEAD_LEN, Header, Kind, Reason, Uuid};
+use tyche_wire::{Body, Checksums, Control, Flags, HEAD_LEN, Header, Kind, Reason, Uuid};
 
 use super::World;
 use crate::host::uuid;
-use crate::network::Delivery;
+use crate::network::{Delivery, Port};
 
 /// Life of a ticket.
 const TICKET_LIFE: Duration = Duration::from_secs(5);
@@ -42,6 +45,8 @@ pub(super) struct Witness {
     newest: BTreeMap<usize, Instant>,
     /// Attempts that the target has refused.
     refused: BTreeSet<u64>,
+    /// The marked frames that have arrived at each port, less the frames that told of them.
+    marks: BTreeMap<Port, u64>,
     /// Two hosts have the same UUID.
     has_clones: bool,
 }
@@ -114,6 +119,28 @@ impl<R: Rules> World<R> {
         {
             self.others.witness.refused.insert(rejection.attempt);
         }
+    }
+
+    /// Records that a marked frame arrives.
+    pub(super) fn witness_mark(&mut self, delivery: &Delivery) {
+        if delivery.is_congested {
+            *self.others.witness.marks.entry(delivery.to).or_default() += 1;
+        }
+    }
+
+    /// Checks that a frame that tells of congestion has a cause of its own.
+    pub(super) fn witness_marked(&mut self, from: Port, header: &Header) -> Result<(), String> {
+        if !header.flags.contains(Flags::CONGESTED) {
+            return Ok(());
+        }
+        match self.others.witness.marks.get_mut(&from).filter(|marks| **marks > 0) {
+            Some(marks) => *marks -= 1,
+            None => {
+                let place = self.network.place(from);
+                return Err(format!("{place} tells of congestion, and no mark is left to tell of"));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that a notice of a queue has its cause.
