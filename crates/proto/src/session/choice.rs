@@ -17,14 +17,14 @@ const STICKY: u64 = 32 << 10;
 /// if another has room.
 const UNANSWERED: Duration = Duration::from_millis(200);
 
-/// A channel that gets no requests is not measured either, and what is known of it may be wrong: its
-/// first samples are of the time of opening. So its estimate halves with each pause of this many
-/// times the estimate, until it is tried. A slow one is tried the less often, the slower it is.
+/// A channel that gets no requests is not measured either, and what is known of it may be wrong or
+/// old. So its estimate halves with each pause of this many times the estimate, until it is tried:
+/// the slower it is, the less often.
 const PAUSE: u32 = 8;
 /// The shortest of these pauses.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// Upper bound of the pauses that count: a factor of 2¹⁶ is more than the difference between any two
-/// links.
+/// Upper bound of the pauses that count: a factor of 2¹⁶ is more than the difference between any
+/// two links.
 const PAUSES_MAX: u128 = 16;
 
 /// How often the estimate `time` halves in that time without requests.

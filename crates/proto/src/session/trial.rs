@@ -24,8 +24,8 @@ const BACKLOG: u64 = 64 << 10;
 const SETTLE: Duration = Duration::from_millis(30);
 /// Time in which a candidate is measured.
 const MEASURE: Duration = Duration::from_millis(50);
-/// Time between two trials at first, and after a change of the favourite. It doubles with each trial
-/// that confirms the favourite.
+/// Time between two trials at first, and after a change of the favourite. It doubles with each
+/// trial that confirms the favourite.
 const HOLD: Duration = Duration::from_secs(2);
 const HOLD_MAX: Duration = Duration::from_secs(60);
 /// A favourite is replaced by what carries so many percent of it.
