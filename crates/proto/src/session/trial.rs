@@ -10,8 +10,9 @@
 //!               settle, measure               2 s to 60 s
 //! ```
 
-use arrayvec::ArrayVec;
 use std::time::Duration;
+
+use arrayvec::ArrayVec;
 
 use super::path::Path;
 use crate::rules::Rules;
