@@ -8,10 +8,10 @@ use serde_json::Value;
 use tyche_testkit::random::Random;
 
 use crate::files::Files;
-use crate::filesystem::check_ext4;
 use crate::refusals::refused;
 use crate::rig::{
-    DATAGRAMS, FRAMES, PATIENCE, Rig, Session, Side, Target, finish, rig, run, wait_until,
+    DATAGRAMS, FRAMES, PATIENCE, Rig, Session, Side, Target, check_ext4, finish, rig, run,
+    wait_until,
 };
 
 const SIZE: u64 = 256 << 20;

@@ -23,6 +23,7 @@ use serde_json::Value;
 use tyche_cli::report::Output;
 use tyche_testkit::alone::{Place, Places};
 
+use crate::files::Files;
 pub(crate) use inline::{await_done, submit};
 pub(crate) use lab::LAB;
 pub(crate) use stranger::{Stranger, forged};
@@ -219,6 +220,16 @@ impl Rig {
         });
     }
 
+    /// Connects the disk read-only, with more arguments, compares the files on it and checks their
+    /// file system.
+    pub(crate) fn assert_kept(&self, files: &Files, args: &[&str]) {
+        let session = self.connect(&[&["--read-only"], args].concat());
+        files.assert_intact(&self.mount(&session.device, "ro"));
+        self.unmount();
+        check_ext4(&session.device);
+        session.disconnect();
+    }
+
     /// A shell command line on the host, with `tyche` in its path.
     pub(crate) fn shell(&self, line: &str) -> Command {
         let ours = Path::new(env!("CARGO_BIN_EXE_tyche")).parent().unwrap();
@@ -382,4 +393,9 @@ impl Session<'_> {
     fn await_device_gone(&self) {
         wait_until("the device is free", || !self.is_bound());
     }
+}
+
+/// Checks the file system of a device, which must not be mounted.
+pub(crate) fn check_ext4(device: &Path) {
+    run(Command::new("e2fsck").args(["-f", "-n"]).arg(device));
 }
