@@ -143,7 +143,7 @@ pub trait Link: Send {
         self.interface().mac
     }
 
-    /// What carries the frames; `None` if they travel as they are.
+    /// The transport that the frames travel in; `None` if they travel as they are.
     fn transport(&self) -> Option<ip::Transport> {
         None
     }

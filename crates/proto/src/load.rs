@@ -10,7 +10,7 @@ const REQUEST_COST: u64 = 512;
 /// Minimum duration of a sample of the rate.
 const SAMPLE: Duration = Duration::from_millis(20);
 /// Bytes in flight below which the rate of a channel says nothing about its capacity.
-const BACKLOG: u64 = 64 << 10;
+pub(crate) const BACKLOG: u64 = 64 << 10;
 /// The rate assumed of a channel that was not measured yet, in bytes per second.
 pub(crate) const RATE_UNKNOWN: u64 = 1 << 30;
 

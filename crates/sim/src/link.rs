@@ -23,7 +23,7 @@ const BATCHES_OF_TRAINS: Batches = Batches { frames: 16, ..BATCHES };
 /// The longest of these frames.
 const SHORT_MAX: usize = 9000;
 
-/// What carries the frames of a link.
+/// The medium of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carrier {
     /// Each by itself.

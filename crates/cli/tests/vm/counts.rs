@@ -1,6 +1,6 @@
-//! What threads share for the requests of a device: nothing, because the thread of a queue serves
-//! the queue of the device and that of the session. `cargo xtask counts` has the same counts for
-//! the library and for a target, instruction by instruction.
+//! Locks, context switches and time slices for the requests of a device: none, because the thread
+//! of a queue serves the queue of the device and that of the session, and shares nothing. `cargo
+//! xtask counts` has the same counts for the library and for a target, instruction by instruction.
 //!
 //! Locks are counted by probes of the guest's kernel, one behind each instruction of the program
 //! that takes a lock. Threads cross, and cache lines move between them, only if a second thread

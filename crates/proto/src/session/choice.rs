@@ -27,12 +27,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// two links.
 const PAUSES_MAX: u128 = 16;
 
-/// How often the estimate `time` halves in that time without requests.
-fn pauses(rested: Duration, time: Duration) -> u32 {
-    let pauses = rested.as_nanos() / (time * PAUSE).max(PAUSE_MIN).as_nanos();
-    pauses.min(PAUSES_MAX) as u32
-}
-
 /// The later end that counts for a channel of another transport than the favoured one. It serves
 /// only requests that would have to wait longer for the favourite, or while that is silent.
 const HANDICAP: Duration = Duration::from_millis(100);
@@ -90,7 +84,7 @@ impl Chooser {
         Some(chosen)
     }
 
-    /// The choice, without effect on the next one.
+    /// The choice; it counts for nothing yet, except that a trial of transports goes on.
     fn pick<R: Rules>(
         &mut self,
         now: Instant,
@@ -103,6 +97,11 @@ impl Chooser {
         }
         let cost = cost(data_len);
         let has_room = |&path: &usize| paths[path].live().is_some_and(|it| it.has_room(data_len));
+        let favourite = match self.choice {
+            ChannelChoice::RoundRobin => None,
+            _ => self.trials.favourite(now, paths),
+        };
+        let fastest = |node| self.fastest(now, paths, cost, (node, favourite));
         let chosen = match self.choice {
             ChannelChoice::RoundRobin => {
                 // A channel that does not answer is skipped until it is heard or lost.
@@ -114,15 +113,9 @@ impl Chooser {
                 let both = order.clone().find(|path| has_room(path) && answers(path));
                 both.or_else(|| order.find(has_room))?
             }
-            ChannelChoice::LeastOutstanding => {
-                let favourite = self.trials.favourite(now, paths);
-                self.fastest(now, paths, cost, (None, favourite))?
-            }
+            ChannelChoice::LeastOutstanding => fastest(None)?,
             ChannelChoice::Node => {
-                let favourite = self.trials.favourite(now, paths);
-                let near =
-                    node.and_then(|node| self.fastest(now, paths, cost, (Some(node), favourite)));
-                near.or_else(|| self.fastest(now, paths, cost, (None, favourite)))?
+                node.and_then(|node| fastest(Some(node))).or_else(|| fastest(None))?
             }
         };
         has_room(&chosen).then_some(chosen)
@@ -172,6 +165,12 @@ impl Chooser {
         let sticks = self.last != best && self.last < paths.len() && stays(self.last);
         Some(if sticks { self.last } else { best })
     }
+}
+
+/// How often the estimate `time` halves in that time without requests.
+fn pauses(rested: Duration, time: Duration) -> u32 {
+    let pauses = rested.as_nanos() / (time * PAUSE).max(PAUSE_MIN).as_nanos();
+    pauses.min(PAUSES_MAX) as u32
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! their queue, so what one carries the other can't. The rate of a channel does not tell which of
 //! them is better: it is the share that the channel was given. So each transport is tried alone for
 //! a moment, as are all at once, and what has carried most is favoured until the next trial.
+//! Without a [backlog](BACKLOG) latency decides.
 //!
 //! ```text
 //!  backlog    [all][frames alone][UDP alone]  favourite ......  [all][frames alone]..
@@ -15,12 +16,10 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 
 use super::path::Path;
+use crate::load::BACKLOG;
 use crate::rules::Rules;
 use crate::time::Instant;
 
-/// Cost of the requests in flight from which on a favourite counts, in bytes. With less, latency
-/// decides.
-const BACKLOG: u64 = 64 << 10;
 /// Time for the requests of the candidate before to end.
 const SETTLE: Duration = Duration::from_millis(30);
 /// Time in which a candidate is measured.

@@ -115,7 +115,7 @@ impl Network {
         self.segments[segment].plan.udp
     }
 
-    /// What carries the frames of the link that is plugged in to a port.
+    /// The medium of the link that is plugged in to a port.
     pub(crate) fn carrier(&self, port: Port) -> Carrier {
         match self.place(port).station {
             _ if self.udp(self.segment(port)).is_none() => Carrier::Ethernet,
