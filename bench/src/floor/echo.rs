@@ -41,18 +41,7 @@ pub(super) fn ask(socket: &Socket, time: Duration) -> io::Result<Outcome> {
         }
         answers += u64::from(asked.elapsed() <= LOST);
     }
-    if answers == 0 {
-        return Err(super::silence());
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    let per_s = answers as f64 / seconds;
-    Ok(Outcome {
-        per_s,
-        bytes_per_s: per_s * PAGE as f64,
-        mean_ns: 1e9 / per_s,
-        frames_per_answer: 2.0,
-        lost,
-    })
+    Outcome::of_exchange(1, (answers, 2 * answers), start, lost)
 }
 
 /// Receives a frame if one is pending.

@@ -186,6 +186,29 @@ impl Outcome {
             lost,
         })
     }
+
+    /// The result of a stream, with so many answers and bytes of data in `time`.
+    ///
+    /// # Errors
+    /// If there was no answer.
+    fn of_stream(
+        time: Duration,
+        (answers, bytes): (u64, u64),
+        frames_per_answer: f64,
+        lost: u64,
+    ) -> io::Result<Self> {
+        if answers == 0 {
+            return Err(silence());
+        }
+        let seconds = time.as_secs_f64();
+        Ok(Self {
+            per_s: answers as f64 / seconds,
+            bytes_per_s: bytes as f64 / seconds,
+            mean_ns: 0.0,
+            frames_per_answer,
+            lost,
+        })
+    }
 }
 
 /// Where one side sends and receives: interfaces, or the address of the side that is asked.

@@ -80,15 +80,5 @@ pub(super) fn ask(sockets: &[Socket], time: Duration) -> io::Result<Outcome> {
             }
         }
     }
-    if frames == 0 {
-        return Err(super::silence());
-    }
-    let seconds = time.as_secs_f64();
-    Ok(Outcome {
-        per_s: frames as f64 / seconds,
-        bytes_per_s: bytes as f64 / seconds,
-        mean_ns: 0.0,
-        frames_per_answer: 1.0,
-        lost,
-    })
+    Outcome::of_stream(time, (frames, bytes), 1.0, lost)
 }

@@ -261,17 +261,7 @@ fn ask_stream(socket: &TrainSocket, shape: Shape, time: Duration) -> io::Result<
         now = Instant::now();
         inflow.settle(came, now);
     }
-    if datagrams == 0 {
-        return Err(super::silence());
-    }
-    let seconds = time.as_secs_f64();
-    Ok(Outcome {
-        per_s: datagrams as f64 / seconds,
-        bytes_per_s: payload as f64 / seconds,
-        mean_ns: 0.0,
-        frames_per_answer: 1.0 / shape.train() as f64,
-        lost: inflow.lost,
-    })
+    Outcome::of_stream(time, (datagrams, payload), 1.0 / shape.train() as f64, inflow.lost)
 }
 
 #[cfg(test)]

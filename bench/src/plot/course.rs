@@ -5,7 +5,7 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::{CAPTION, COLORS, NOTE, size, split};
+use super::{CAPTION, COLORS, Drawn, NOTE, size, split};
 use crate::process::{Doing, Failure, Result};
 
 /// One diagram.
@@ -42,11 +42,7 @@ impl Course {
         Ok(true)
     }
 
-    fn draw(
-        &self,
-        area: &DrawingArea<SVGBackend<'_>, Shift>,
-        max: f64,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, max: f64) -> Drawn<()> {
         area.fill(&WHITE)?;
         let areas = split(area, self.panels.len(), [&self.title, &self.note])?;
         for (panel, area) in self.panels.iter().zip(areas) {
@@ -60,7 +56,7 @@ impl Course {
         panel: &CoursePanel,
         area: &DrawingArea<SVGBackend<'_>, Shift>,
         max: f64,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    ) -> Drawn<()> {
         let end = panel.turns.iter().filter_map(|turn| turn.last()).map(|it| it.0);
         let mut chart = ChartBuilder::on(area)
             .caption(&panel.caption, CAPTION)

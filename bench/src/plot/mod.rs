@@ -9,10 +9,15 @@ pub(crate) use course::{Course, CoursePanel};
 use std::path::Path;
 
 use plotters::coord::Shift;
+use plotters::coord::types::{RangedCoordf64, RangedCoordi32};
 use plotters::prelude::*;
 
 use crate::process::{Doing, Failure, Result};
 use crate::result::Spread;
+
+/// What was drawn, or the error.
+type Drawn<T> = std::result::Result<T, DrawingAreaErrorKind<std::io::Error>>;
+type Chart<'c, 'b> = ChartContext<'c, SVGBackend<'b>, Cartesian2d<RangedCoordi32, RangedCoordf64>>;
 
 /// Pixels of a panel.
 const PANEL: (u32, u32) = (480, 360);
@@ -110,7 +115,7 @@ impl Plot {
         panels: &[&Panel],
         area: &DrawingArea<SVGBackend<'_>, Shift>,
         max: f64,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    ) -> Drawn<()> {
         area.fill(&WHITE)?;
         for (panel, area) in
             panels.iter().zip(split(area, panels.len(), [&self.title, &self.note])?)
@@ -125,29 +130,13 @@ impl Plot {
         panel: &Panel,
         area: &DrawingArea<SVGBackend<'_>, Shift>,
         max: f64,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    ) -> Drawn<()> {
         if self.shape == Shape::Stack {
             return stack::draw(panel, [&self.x, &self.y], area, max);
         }
-        let places = panel.places.len() as i32;
-        let mut chart = ChartBuilder::on(area)
-            .caption(&panel.caption, CAPTION)
-            .margin(10)
-            .x_label_area_size(40)
-            .y_label_area_size(60)
-            // Room above for the legend.
-            .build_cartesian_2d(0..places * STEPS, 0.0..max * 1.5)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .x_desc(&self.x)
-            .y_desc(&self.y)
-            // Twice as many labels as places: every other one is in the middle of a place.
-            .x_labels(panel.places.len() * 2 + 1)
-            .y_label_formatter(&|y| format!("{}", (y * 1e3).round() / 1e3))
-            .x_label_formatter(&|x| label(*x, &panel.places))
-            .draw()?;
+        // Room above for the legend.
+        let (places, height) = (panel.places.len(), max * 1.5);
+        let mut chart = chart(panel, [&self.x, &self.y], area, (places, height))?;
         for (number, series) in panel.series.iter().enumerate() {
             let color = color(&series.name, number);
             let values = series.values.iter().enumerate();
@@ -189,6 +178,34 @@ impl Plot {
     }
 }
 
+/// A chart with caption and axes: `places` places wide, at least those of the panel, and `height`
+/// high.
+fn chart<'c, 'b>(
+    panel: &Panel,
+    [x, y]: [&str; 2],
+    area: &DrawingArea<SVGBackend<'b>, Shift>,
+    (places, height): (usize, f64),
+) -> Drawn<Chart<'c, 'b>> {
+    let mut chart = ChartBuilder::on(area)
+        .caption(&panel.caption, CAPTION)
+        .margin(10)
+        .x_label_area_size(40)
+        .y_label_area_size(60)
+        .build_cartesian_2d(0..places as i32 * STEPS, 0.0..height)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc(x)
+        .y_desc(y)
+        // Twice as many labels as places: every other one is in the middle of a place.
+        .x_labels(places * 2 + 1)
+        .y_label_formatter(&|y| format!("{}", (y * 1e3).round() / 1e3))
+        .x_label_formatter(&|x| label(*x, &panel.places))
+        .draw()?;
+    Ok(chart)
+}
+
 /// Columns and rows of `panels` panels.
 fn grid(panels: usize) -> (u32, u32) {
     let columns = panels.clamp(1, COLUMNS_MAX);
@@ -206,10 +223,7 @@ fn split<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
     panels: usize,
     [title, note]: [&str; 2],
-) -> std::result::Result<
-    Vec<DrawingArea<SVGBackend<'a>, Shift>>,
-    DrawingAreaErrorKind<std::io::Error>,
-> {
+) -> Drawn<Vec<DrawingArea<SVGBackend<'a>, Shift>>> {
     let (columns, rows) = grid(panels);
     let (area, below) = area.split_vertically(TITLE_HEIGHT + PANEL.1 * rows);
     below.draw_text(note, &NOTE.into_text_style(&below), (12, 0))?;

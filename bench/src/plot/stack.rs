@@ -3,10 +3,10 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::{CAPTION, GREY, Panel, STEPS, label, swatch};
+use super::{Drawn, GREY, Panel, STEPS, chart, swatch};
 
 /// Room for the legend at the right, in places.
-const LEGEND: i32 = 2;
+const LEGEND: usize = 2;
 /// The parts of a request's time. The host is blue, the target orange, the store green, wake-ups
 /// are red and the wire is grey, as `tyche-lab bench --stages-svg` has them.
 const COLORS: [(&str, RGBColor); 11] = [
@@ -34,27 +34,11 @@ pub(super) fn height(panel: &Panel) -> f64 {
 
 pub(super) fn draw(
     panel: &Panel,
-    [x, y]: [&str; 2],
+    axes: [&str; 2],
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     max: f64,
-) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
-    let places = panel.places.len() as i32 + LEGEND;
-    let mut chart = ChartBuilder::on(area)
-        .caption(&panel.caption, CAPTION)
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(0..places * STEPS, 0.0..max * 1.05)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(TRANSPARENT)
-        .x_desc(x)
-        .y_desc(y)
-        .x_labels(places as usize * 2 + 1)
-        .y_label_formatter(&|y| format!("{}", (y * 1e3).round() / 1e3))
-        .x_label_formatter(&|x| label(*x, &panel.places))
-        .draw()?;
+) -> Drawn<()> {
+    let mut chart = chart(panel, axes, area, (panel.places.len() + LEGEND, max * 1.05))?;
     let mut below = vec![0.0; panel.places.len()];
     for series in &panel.series {
         let color = COLORS.iter().find(|(name, _)| *name == series.name).map_or(GREY, |it| it.1);

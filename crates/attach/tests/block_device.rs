@@ -9,6 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
@@ -25,15 +26,30 @@ use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const MIB: usize = 1 << 20;
 
-fn direct(path: &std::path::Path) -> File {
+/// Makes the rig of a test. On a machine where the test cannot run, prints why and ends the test.
+macro_rules! rig {
+    () => {{
+        need_root!("/dev/fuse", "/dev/loop-control");
+        Rig::new()
+    }};
+}
+
+/// Attaches a disk as a loop device, which is released with the rig at the latest.
+fn attach(rig: &Rig, disk: &MemoryDisk) -> (LoopAttachment, PathBuf) {
+    let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
+    let device = attachment.device_path().to_owned();
+    rig.watch(&device);
+    (attachment, device)
+}
+
+fn direct(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).unwrap()
 }
 
 #[test]
 fn the_file_reads_and_writes_the_disk() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(8 * MIB, 512);
-    let rig = Rig::new();
+    let rig = rig!();
     let mut mount = FuseMount::start(&rig.dir().join("mnt"), disk.dyn_disk()).unwrap();
     let path = mount.device_path().to_owned();
     assert_eq!(fs::metadata(&path).unwrap().len(), 8 << 20);
@@ -72,10 +88,9 @@ fn the_file_reads_and_writes_the_disk() {
 
 #[test]
 fn sync_and_fallocate_reach_the_disk() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(8 * MIB, 4096);
     disk.write(0, &pattern(9, 8 * MIB));
-    let rig = Rig::new();
+    let rig = rig!();
     let mount = FuseMount::start(&rig.dir().join("mnt"), disk.dyn_disk()).unwrap();
     let file = OpenOptions::new().read(true).write(true).open(mount.device_path()).unwrap();
     disk.take_log();
@@ -114,13 +129,10 @@ fn sync_and_fallocate_reach_the_disk() {
 
 #[test]
 fn a_file_system_lives_on_the_loop_device() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     for block_size in [512, 4096] {
         let disk = MemoryDisk::new(64 * MIB, block_size);
-        let rig = Rig::new();
-        let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
-        let device = attachment.device_path().to_owned();
-        rig.watch(&device);
+        let rig = rig!();
+        let (mut attachment, device) = attach(&rig, &disk);
         let name = device.to_str().unwrap();
         assert_eq!(run("blockdev", &["--getss", name]).trim(), block_size.to_string());
         assert_eq!(run("blockdev", &["--getsize64", name]).trim(), (64 * MIB).to_string());
@@ -157,14 +169,11 @@ fn a_file_system_lives_on_the_loop_device() {
 
 #[test]
 fn direct_io_discard_and_zeroes_on_the_loop_device() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(32 * MIB, 512);
     let content = pattern(13, 32 * MIB);
     disk.write(0, &content);
-    let rig = Rig::new();
-    let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
-    let device = attachment.device_path().to_owned();
-    rig.watch(&device);
+    let rig = rig!();
+    let (_attachment, device) = attach(&rig, &disk);
     let name = device.to_str().unwrap();
 
     let copy = rig.dir().join("copy");
@@ -207,12 +216,9 @@ fn direct_io_discard_and_zeroes_on_the_loop_device() {
 
 #[test]
 fn direct_io_with_buffers_that_begin_anywhere() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(16 * MIB, 4096);
-    let rig = Rig::new();
-    let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
-    let device = attachment.device_path().to_owned();
-    rig.watch(&device);
+    let rig = rig!();
+    let (_attachment, device) = attach(&rig, &disk);
     let file = direct(&device);
     let mut buffer = Buffer::new(5 * MIB);
     for skip in [0, 512, 2048, 3584] {
@@ -243,14 +249,12 @@ fn direct_io_with_buffers_that_begin_anywhere() {
 
 #[test]
 fn a_disk_without_discard_is_zeroed_by_writing() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::with(4 * MIB, 512, 4096, |geometry| geometry.discard = false);
     let content = pattern(1, 4 * MIB);
     disk.write(0, &content);
-    let rig = Rig::new();
-    let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
-    rig.watch(attachment.device_path());
-    let name = attachment.device_path().to_str().unwrap();
+    let rig = rig!();
+    let (_attachment, device) = attach(&rig, &disk);
+    let name = device.to_str().unwrap();
     // The kernel accepts the first discard, which did nothing, and then offers no more.
     run("blkdiscard", &[name]);
     assert!(disk.read(0..4 * MIB) == content);
@@ -262,12 +266,9 @@ fn a_disk_without_discard_is_zeroed_by_writing() {
 
 #[test]
 fn read_only_disks_cannot_be_written() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::with(4 * MIB, 512, 4096, |geometry| geometry.read_only = true);
-    let rig = Rig::new();
-    let attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
-    let device = attachment.device_path().to_owned();
-    rig.watch(&device);
+    let rig = rig!();
+    let (_attachment, device) = attach(&rig, &disk);
     assert_eq!(run("blockdev", &["--getro", device.to_str().unwrap()]).trim(), "1");
     let error = OpenOptions::new().write(true).open(&device).and_then(|f| f.write_at(&[0; 512], 0));
     assert!(matches!(error.unwrap_err().raw_os_error(), Some(libc::EPERM | libc::EACCES)));
@@ -279,12 +280,9 @@ fn read_only_disks_cannot_be_written() {
 
 #[test]
 fn a_grown_disk_is_a_grown_device() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(4 * MIB, 512);
-    let rig = Rig::new();
-    let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
-    let device = attachment.device_path().to_owned();
-    rig.watch(&device);
+    let rig = rig!();
+    let (mut attachment, device) = attach(&rig, &disk);
     disk.grow(6 * MIB);
     attachment.resized().unwrap();
     let size = run("blockdev", &["--getsize64", device.to_str().unwrap()]);
@@ -298,12 +296,9 @@ fn a_grown_disk_is_a_grown_device() {
 
 #[test]
 fn cached_writes_reach_the_disk_before_the_device_goes() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(4 * MIB, 512);
-    let rig = Rig::new();
-    let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
-    let device = attachment.device_path().to_owned();
-    rig.watch(&device);
+    let rig = rig!();
+    let (mut attachment, device) = attach(&rig, &disk);
     let data = pattern(19, 2 * MIB);
     OpenOptions::new().write(true).open(&device).unwrap().write_all(&data).unwrap();
     assert_eq!(attachment.stop(false).unwrap(), Stopped::Gone);
@@ -312,12 +307,9 @@ fn cached_writes_reach_the_disk_before_the_device_goes() {
 
 #[test]
 fn force_ends_a_disk_that_does_not_answer() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(4 * MIB, 512);
-    let rig = Rig::new();
-    let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
-    let device = attachment.device_path().to_owned();
-    rig.watch(&device);
+    let rig = rig!();
+    let (mut attachment, device) = attach(&rig, &disk);
     // A cached write that delays the last close, and a reader that waits.
     OpenOptions::new().write(true).open(&device).unwrap().write_all(&[1; 4096]).unwrap();
     let file = direct(&device);
@@ -342,12 +334,9 @@ fn force_ends_a_disk_that_does_not_answer() {
 
 #[test]
 fn force_on_a_mounted_device_leaves_errors_and_then_nothing() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(64 * MIB, 4096);
-    let rig = Rig::new();
-    let mut attachment = LoopAttachment::start(disk.dyn_disk(), rig.name()).unwrap();
-    let device = attachment.device_path().to_owned();
-    rig.watch(&device);
+    let rig = rig!();
+    let (mut attachment, device) = attach(&rig, &disk);
     run("mkfs.ext4", &["-q", device.to_str().unwrap()]);
     let mnt = rig.mount_ext4(&device);
     assert_eq!(attachment.stop(true).unwrap(), Stopped::InUse);
@@ -360,9 +349,8 @@ fn force_on_a_mounted_device_leaves_errors_and_then_nothing() {
 
 #[test]
 fn mounts_are_replaced_only_when_dead() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(MIB, 512);
-    let rig = Rig::new();
+    let rig = rig!();
     let path = rig.dir().join("mnt");
     let mount = FuseMount::start(&path, disk.dyn_disk()).unwrap();
     assert!(!FuseMount::clean_stale(&path).unwrap());
@@ -377,9 +365,8 @@ fn mounts_are_replaced_only_when_dead() {
 /// A process in a mount namespace of its own has a copy of each mount, until it ends.
 #[test]
 fn a_copy_of_the_mount_elsewhere_holds_up_nothing() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(MIB, 512);
-    let rig = Rig::new();
+    let rig = rig!();
     let path = rig.dir().join("mnt");
     for force in [false, true] {
         let mut mount = FuseMount::start(&path, disk.dyn_disk()).unwrap();
@@ -393,9 +380,8 @@ fn a_copy_of_the_mount_elsewhere_holds_up_nothing() {
 
 #[test]
 fn a_file_that_is_open_elsewhere_is_in_use_and_force_ends_it() {
-    need_root!("/dev/fuse", "/dev/loop-control");
     let disk = MemoryDisk::new(MIB, 512);
-    let rig = Rig::new();
+    let rig = rig!();
     let path = rig.dir().join("mnt");
     let mut mount = FuseMount::start(&path, disk.dyn_disk()).unwrap();
     let script = format!("exec 7<{}/disk; echo open; read -r end; cat <&7", path.display());
@@ -453,8 +439,7 @@ fn serve_until_killed() {
 
 #[test]
 fn a_killed_process_leaves_nobody_waiting() {
-    need_root!("/dev/fuse", "/dev/loop-control");
-    let rig = Rig::new();
+    let rig = rig!();
     for busy in [false, true] {
         let mut server = rig::Server::start(rig.name());
         let device = server.device.clone();
@@ -489,8 +474,7 @@ fn a_killed_process_leaves_nobody_waiting() {
 
 #[test]
 fn a_process_killed_below_a_mounted_file_system_leaves_nobody_waiting() {
-    need_root!("/dev/fuse", "/dev/loop-control");
-    let rig = Rig::new();
+    let rig = rig!();
     let mut server = rig::Server::start(rig.name());
     let device = server.device.clone();
     rig.watch(&device);

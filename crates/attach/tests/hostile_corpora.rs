@@ -9,7 +9,10 @@ use std::fs;
 use std::path::Path;
 
 use tyche_attach::nbd::Ending;
-use tyche_block::Operation::{Discard, Flush, Read, Write, WriteZeroes};
+use tyche_block::Operation::{self, Discard, Flush, Read, Write, WriteZeroes};
+
+/// Operations that sessions of every kind ask for.
+const COMMON: [Operation; 5] = [Read, Write { fua: false }, Write { fua: true }, Flush, Discard];
 
 /// Each file of a target's corpus.
 fn corpus(target: &str) -> impl Iterator<Item = Vec<u8>> {
@@ -45,15 +48,9 @@ fn an_nbd_client_may_say_anything() {
     ] {
         assert!(endings.contains(&ending.to_string()), "no session ends with: {ending}");
     }
-    for operation in [
-        Read,
-        Write { fua: false },
-        Write { fua: true },
-        Flush,
-        Discard,
-        WriteZeroes { fua: false, may_unmap: false },
-        WriteZeroes { fua: true, may_unmap: true },
-    ] {
+    let zeroes = [(false, false), (true, true)];
+    let zeroes = zeroes.map(|(fua, may_unmap)| WriteZeroes { fua, may_unmap });
+    for operation in COMMON.into_iter().chain(zeroes) {
         assert!(executed.contains(&operation), "no session asks for {operation:?}");
     }
 }
@@ -71,14 +68,7 @@ fn a_guest_may_write_anything() {
         }
     }
     assert!(broken > 0 && refused > 0, "{broken} queues are broken, {refused} refused");
-    for operation in [
-        Read,
-        Write { fua: false },
-        Write { fua: true },
-        Flush,
-        Discard,
-        WriteZeroes { fua: false, may_unmap: true },
-    ] {
+    for operation in COMMON.into_iter().chain([WriteZeroes { fua: false, may_unmap: true }]) {
         assert!(executed.contains(&operation), "no guest asks for {operation:?}");
     }
 }

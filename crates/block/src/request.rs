@@ -40,6 +40,47 @@ impl Operation {
     }
 }
 
+/// An [`Operation`] without its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in Operation")]
+pub enum OperationKind {
+    Read,
+    Write,
+    Flush,
+    Discard,
+    WriteZeroes,
+}
+
+impl OperationKind {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] =
+        [Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
+            Self::WriteZeroes => "write_zeroes",
+        }
+    }
+}
+
+impl From<Operation> for OperationKind {
+    #[inline]
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Read => Self::Read,
+            Operation::Write { .. } => Self::Write,
+            Operation::Flush => Self::Flush,
+            Operation::Discard => Self::Discard,
+            Operation::WriteZeroes { .. } => Self::WriteZeroes,
+        }
+    }
+}
+
 /// One request. `offset` and `len` are bytes and multiples of the disk's block size; a flush has
 /// zero for both.
 #[derive(Debug)]

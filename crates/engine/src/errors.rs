@@ -1,45 +1,6 @@
 //! Counters of failed requests, by operation and by class of error.
 
-use tyche_block::{Errno, Operation};
-
-/// An [`Operation`] without its flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in Operation")]
-pub enum OperationKind {
-    Read,
-    Write,
-    Flush,
-    Discard,
-    WriteZeroes,
-}
-
-impl OperationKind {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes];
-
-    /// The name of its counters.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Flush => "flush",
-            Self::Discard => "discard",
-            Self::WriteZeroes => "write_zeroes",
-        }
-    }
-}
-
-impl From<Operation> for OperationKind {
-    fn from(operation: Operation) -> Self {
-        match operation {
-            Operation::Read => Self::Read,
-            Operation::Write { .. } => Self::Write,
-            Operation::Flush => Self::Flush,
-            Operation::Discard => Self::Discard,
-            Operation::WriteZeroes { .. } => Self::WriteZeroes,
-        }
-    }
-}
+use tyche_block::{Errno, OperationKind};
 
 /// The meaning of an error number for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

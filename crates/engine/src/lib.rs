@@ -37,7 +37,7 @@ mod volume;
 pub use clock::Clock;
 pub use conversion::operation;
 pub use discovery::{Discovery, Foreign, Found, discover};
-pub use errors::{ErrorClass, ErrorCounts, OperationKind};
+pub use errors::{ErrorClass, ErrorCounts};
 pub use eventloop::{EventLoop, Tenant};
 pub use histogram::Histogram;
 pub use host::{

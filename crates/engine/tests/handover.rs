@@ -9,13 +9,13 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rig::{Client, Data, PATIENCE, SIZE, exercise, target};
-use tyche_block::{Errno, Operation};
+use tyche_block::{Errno, Operation, OperationKind};
 use tyche_engine::{Notice, Target};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::handover::{HandOverLink, hand_over};
 use tyche_link::{Link, memory};
 use tyche_store::Store;
-use tyche_store::fault::{FaultStore, Kind, Rule};
+use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::handover::HandOverStore;
 use tyche_store::memory::MemoryStore;
 use tyche_testkit::alone;
@@ -93,8 +93,8 @@ fn a_slow_disk_answers_in_its_own_order() {
     let (a, b) = memory::pair(9014).unwrap();
     let _target = handing_target(a, store);
     let client = handing_client(wrapped(b), PATIENCE).connected();
-    faults.add(Rule::delay(Duration::from_millis(50)).on(Kind::Write));
-    faults.add(Rule::fail(Errno::NOSPC).on(Kind::WriteZeroes));
+    faults.add(Rule::delay(Duration::from_millis(50)).on(OperationKind::Write));
+    faults.add(Rule::fail(Errno::NOSPC).on(OperationKind::WriteZeroes));
     client.submit(Operation::Write { fua: false }, 0, Data::Out(&[5; 4096]), 1);
     client.submit(Operation::Read, 8192, Data::In(4096), 2);
     let zeroes = Operation::WriteZeroes { fua: false, may_unmap: false };
@@ -168,7 +168,7 @@ fn teardown_with_work_in_flight_leaves_nothing_behind() {
         let (a, b) = memory::pair(9014).unwrap();
         let target = handing_target(a, store);
         let client = handing_client(wrapped(b), PATIENCE).connected();
-        faults.add(Rule::delay(Duration::from_millis(20)).on(Kind::Read));
+        faults.add(Rule::delay(Duration::from_millis(20)).on(OperationKind::Read));
         for token in 0..40 {
             client.submit(Operation::Read, token * 4096, Data::In(4096), token);
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rig::{Client, Data, PATIENCE, SIZE, Shared, exercise, target};
-use tyche_block::{Errno, Operation};
+use tyche_block::{Errno, Operation, OperationKind};
 use tyche_engine::{ErrorCounts, Notice};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::memory::MemoryLink;
@@ -19,7 +19,7 @@ use tyche_link::{HEAD, Interface, Link, RxBatch, TxBatch, TxFrame, TxVectors, me
 use tyche_proto::wire::Uuid;
 use tyche_proto::{Former, Problem};
 use tyche_store::Store;
-use tyche_store::fault::{FaultStore, Kind, Rule};
+use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::memory::MemoryStore;
 
 #[test]
@@ -171,8 +171,8 @@ fn errors_of_the_store_reach_who_asked_and_nobody_else() {
     let faults = store.faults();
     let _target = target(Box::new(a), Arc::new(store));
     let client = Client::start(Box::new(b), PATIENCE).connected();
-    faults.add(Rule::fail(Errno::NOSPC).on(Kind::Write).within(0..4096));
-    faults.add(Rule::fail(Errno::IO).on(Kind::Read).within(1 << 20..(1 << 20) + 512));
+    faults.add(Rule::fail(Errno::NOSPC).on(OperationKind::Write).within(0..4096));
+    faults.add(Rule::fail(Errno::IO).on(OperationKind::Read).within(1 << 20..(1 << 20) + 512));
     assert_eq!(client.write(0, &[1; 8192]), Err(Errno::NOSPC));
     assert_eq!(client.write(4096, &[1; 8192]), Ok(()));
     // Two megabytes are two requests on the wire; one of them fails.
@@ -192,9 +192,9 @@ fn errors_of_the_store_are_counted_by_kind_on_both_sides() {
     let target = target(Box::new(a), Arc::new(store));
     let client = Client::start(Box::new(b), PATIENCE).connected();
     // ENODATA: an unreadable sector. To the host it is an I/O error.
-    faults.add(Rule::fail(Errno(61)).on(Kind::Read).times(2));
-    faults.add(Rule::fail(Errno::NOSPC).on(Kind::Write).times(1));
-    faults.add(Rule::fail(Errno::IO).on(Kind::Flush).times(1));
+    faults.add(Rule::fail(Errno(61)).on(OperationKind::Read).times(2));
+    faults.add(Rule::fail(Errno::NOSPC).on(OperationKind::Write).times(1));
+    faults.add(Rule::fail(Errno::IO).on(OperationKind::Flush).times(1));
     client.read(0, 4096).unwrap_err();
     client.read(0, 4096).unwrap_err();
     client.write(0, &[1; 4096]).unwrap_err();
@@ -240,8 +240,8 @@ fn what_requests_take_is_known() {
     let (a, b) = memory::pair(9014).unwrap();
     let store = FaultStore::new(MemoryStore::new(SIZE, 512).unwrap());
     let late = Duration::from_millis(20);
-    store.faults().add(Rule::delay(late).on(Kind::Read).within(0..512));
-    store.faults().add(Rule::fail(Errno::IO).on(Kind::Read).within(8192..8704));
+    store.faults().add(Rule::delay(late).on(OperationKind::Read).within(0..512));
+    store.faults().add(Rule::fail(Errno::IO).on(OperationKind::Read).within(8192..8704));
     let _target = target(Box::new(a), Arc::new(store));
     let client = Client::start(Box::new(b), PATIENCE).connected();
     client.read(0, 512).unwrap();

@@ -7,14 +7,14 @@ mod rig;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tyche_block::{Errno, Operation};
+use tyche_block::{Errno, Operation, OperationKind};
 use tyche_engine::{Notice, Target};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
 use tyche_proto::Writer;
 use tyche_proto::wire::Uuid;
 use tyche_store::Store;
-use tyche_store::fault::{FaultStore, Kind, Rule};
+use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::memory::MemoryStore;
 
 use rig::{Client, Data, PATIENCE, SIZE, Shared, options_of_target};
@@ -62,7 +62,7 @@ fn after_a_failed_fua_write_flushes_fail_until_the_host_connects_anew() {
     let first = kept.serve(Shared::new(&cable), Arc::clone(&store));
     let client = Client::start(Box::new(b), PATIENCE).connected();
     client.write(0, &[1; 4096]).unwrap();
-    faults.add(Rule::fail(Errno::IO).on(Kind::Write).times(1));
+    faults.add(Rule::fail(Errno::IO).on(OperationKind::Write).times(1));
     assert_eq!(fua(&client), Err(Errno::IO));
     assert_eq!(kept.0.load(Ordering::SeqCst), 1, "kept before it was answered");
     assert_eq!(client.flush(), Err(Errno::IO));
@@ -91,7 +91,7 @@ fn a_failed_flush_whose_answer_is_lost_fails_at_the_next_target_too() {
     let first = kept.serve(Box::new(cut), Arc::clone(&store));
     let client = Client::start(Box::new(b), PATIENCE).connected();
     client.write(0, &[1; 4096]).unwrap();
-    let rule = faults.add(Rule::fail(Errno::IO).on(Kind::Flush).times(1));
+    let rule = faults.add(Rule::fail(Errno::IO).on(OperationKind::Flush).times(1));
     plan.set_cut(true);
     client.submit(Operation::Flush, 0, Data::None(0), 1);
     client.await_notice(|notice| matches!(notice, Notice::Lost(_)));

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rig::{PATIENCE, SIZE, options, target};
-use tyche_block::{Completion, Operation, Request};
+use tyche_block::{Completion, Operation, OperationKind, Request};
 use tyche_engine::{HostOptions, InlineHost, Stage, StageTimes};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
 use tyche_proto::SessionConfig;
 use tyche_proto::wire::Reject;
 use tyche_store::Store;
-use tyche_store::fault::{FaultStore, Kind, Rule};
+use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::memory::MemoryStore;
 
 /// Long compared with every other stage.
@@ -100,7 +100,7 @@ fn a_slow_store_is_the_store_and_a_slow_link_the_wire() {
     let faults = store.faults();
     let _target = target(Box::new(a), Arc::new(store) as Arc<dyn Store>);
     let mut host = host(Box::new(b), true);
-    faults.add(Rule::delay(LONG).on(Kind::Read).times(1));
+    faults.add(Rule::delay(LONG).on(OperationKind::Read).times(1));
     let (times, _) = one(&mut host, Operation::Read, 4096);
     assert_eq!(longest(&times, 50), Stage::Store);
     assert!(u128::from(times.nanoseconds(Stage::Store)) >= LONG.as_nanos());

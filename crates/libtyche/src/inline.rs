@@ -16,6 +16,7 @@ use tyche_proto::{Association, Seat};
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Why};
 use crate::exclusive::{Exclusive, Taken};
+use crate::wanted::Wanted;
 
 pub(crate) struct Inline {
     state: Exclusive<State>,
@@ -101,15 +102,13 @@ impl Inline {
 
     pub(crate) fn collect(
         &self,
-        min: usize,
-        max: usize,
-        timeout: Duration,
+        wanted: Wanted,
         take: &mut dyn FnMut(Completion),
     ) -> Result<usize, Why> {
         let mut state = self.state()?;
         let State { host, ready, found } = &mut *state;
         let in_flight = self.in_flight();
-        let min = min.min(in_flight);
+        let min = wanted.min.min(in_flight);
         // No poll while enough completions are left: a caller that takes them one by one submits in
         // between, and the requests submitted until all are taken share frames.
         if min == 0 || ready.len() < min {
@@ -118,7 +117,7 @@ impl Inline {
         }
         if ready.len() < min {
             let start = Instant::now();
-            while let Some(left) = timeout.checked_sub(start.elapsed())
+            while let Some(left) = wanted.timeout.checked_sub(start.elapsed())
                 && ready.len() < min
             {
                 host.wait(found, left);
@@ -132,7 +131,7 @@ impl Inline {
                 notice => tracing::info!(?notice, "session"),
             }
         }
-        let count = ready.len().min(max);
+        let count = ready.len().min(wanted.max);
         ready.drain(..count).for_each(take);
         self.in_flight.store(in_flight - count, Ordering::Relaxed);
         Ok(count)

@@ -47,6 +47,7 @@ mod inline;
 mod options;
 mod queue;
 mod volume;
+mod wanted;
 
 pub use error::{OpenError, Refused, Why};
 pub use options::{Mode, Options};

@@ -13,6 +13,7 @@ use tyche_engine::{Host, HostOptions, HostReport, Notice};
 
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Why};
+use crate::wanted::Wanted;
 
 /// One queue of a session whose queues have threads of their own.
 pub(crate) struct Queue {
@@ -84,19 +85,13 @@ impl Queue {
         Ok(())
     }
 
-    pub(crate) fn collect(
-        &self,
-        min: usize,
-        max: usize,
-        timeout: Duration,
-        take: &mut dyn FnMut(Completion),
-    ) -> usize {
-        let min = min.min(self.in_flight());
-        let mut count = self.done.take(max, take);
+    pub(crate) fn collect(&self, wanted: Wanted, take: &mut dyn FnMut(Completion)) -> usize {
+        let min = wanted.min.min(self.in_flight());
+        let mut count = self.done.take(wanted.max, take);
         if count < min {
-            let deadline = Instant::now() + timeout;
+            let deadline = Instant::now() + wanted.timeout;
             while count < min && self.done.wait(deadline) {
-                count += self.done.take(max - count, take);
+                count += self.done.take(wanted.max - count, take);
             }
         }
         self.in_flight.fetch_sub(count, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use crate::error::{OpenError, Refused, Why};
 use crate::inline::Inline;
 use crate::options::{Mode, Options};
 use crate::queue::Queue;
+use crate::wanted::Wanted;
 
 /// An open export: takes requests, each with a token of the caller's choice, and returns their
 /// completions in the order in which they end.
@@ -188,7 +189,7 @@ impl Volume {
     /// # Errors
     /// [`Why::Busy`].
     pub fn poll(&self, done: &mut Vec<Completion>, max: usize) -> Result<usize, Why> {
-        self.collect(0, max, Duration::ZERO, &mut |completion| done.push(completion))
+        self.collect(Wanted::at_once(max), &mut |completion| done.push(completion))
     }
 
     /// As [`poll`](Self::poll), but waits until `min` completions are there, or as many as there
@@ -204,21 +205,19 @@ impl Volume {
         max: usize,
         timeout: Duration,
     ) -> Result<usize, Why> {
-        self.collect(min, max, timeout, &mut |completion| done.push(completion))
+        let wanted = Wanted::new(min, max, timeout);
+        self.collect(wanted, &mut |completion| done.push(completion))
     }
 
-    /// Hands up to `max` completions to `take`, which must not call the volume.
+    /// Hands completions to `take`, which must not call the volume.
     pub(crate) fn collect(
         &self,
-        min: usize,
-        max: usize,
-        timeout: Duration,
+        wanted: Wanted,
         take: &mut dyn FnMut(Completion),
     ) -> Result<usize, Why> {
-        let min = min.min(max);
         match &self.session {
-            Session::Inline(inline) => inline.collect(min, max, timeout, take),
-            Session::Queue(queue) => Ok(queue.collect(min, max, timeout, take)),
+            Session::Inline(inline) => inline.collect(wanted, take),
+            Session::Queue(queue) => Ok(queue.collect(wanted, take)),
         }
     }
 

@@ -5,7 +5,7 @@
 //! disconnect", and "Echo frames".
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod upkeep;
 
 use std::time::Duration;

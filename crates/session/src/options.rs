@@ -8,8 +8,6 @@ use tyche_proto::wire::Name;
 use tyche_proto::{BatchPolicy, ChannelChoice, ExportId, SessionConfig, TargetId, parse_export};
 use uuid::Uuid;
 
-/// Pages wanted for the target's data queue: 32 MiB.
-const DAMQ_PAGES: u32 = (32 << 20) / 4096;
 /// Operations in progress at once; the rest waits in the queue.
 pub const OPERATIONS_MAX: usize = 1024;
 /// The most requests at the target at once.
@@ -87,25 +85,18 @@ impl SessionOptions<'_> {
         bounded((1..=CHANNELS_MAX).contains(&self.channels), "an interface has 1 to 16 channels")?;
         bounded(KEEP_ALIVE.contains(&self.keep_alive), "a keep-alive time is 0.1 s to 60 s")?;
         Ok(SessionConfig {
-            host: self.host,
-            host_name: Name::truncated(self.host_name),
-            session,
-            device: session,
-            resumes: None,
-            export,
             target,
             queue_size: self.queue_size,
-            damq_pages: DAMQ_PAGES,
             operations_max: OPERATIONS_MAX as u32,
             read_only: self.read_only,
             checksum: self.checksum,
-            stages: false,
             keep_alive: self.keep_alive,
             reconnect_delay: self.reconnect_delay,
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             batch: self.batch,
             channels: self.channels.into(),
             choice: self.choice,
+            ..SessionConfig::new(self.host, Name::truncated(self.host_name), session, export)
         })
     }
 }

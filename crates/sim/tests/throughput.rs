@@ -21,19 +21,10 @@ fn measure(loss: f64, ring: u16, mtu: usize) -> (f64, u64) {
     plan.operations = OPERATIONS;
     plan.target.rings = [ring; 2];
     plan.set_mtu(mtu);
-    let mix = Mix {
-        read: 1,
-        write: 1,
-        write_fua: 0,
-        flush: 0,
-        write_zeroes: 0,
-        discard: 0,
-        len_max: LEN,
-    };
-    let rings = [ring; 2];
+    let quiet = HostPlan::quiet();
+    let (mix, rings) = (Mix { len_max: LEN, ..quiet.mix }, [ring; 2]);
     let links = plan.hosts[0].links.clone();
-    plan.hosts[0] =
-        HostPlan { links, mix, rings, depth: 32, busy: true, whole: true, ..HostPlan::quiet() };
+    plan.hosts[0] = HostPlan { links, mix, rings, depth: 32, busy: true, whole: true, ..quiet };
     let mut world = World::<Sound>::new(plan, None);
     world.run_until(Duration::from_secs(1), |world| world.is_connected(0)).unwrap();
     world.set_loss(0, loss);

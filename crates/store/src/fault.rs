@@ -4,12 +4,12 @@
 //! use. Nothing is random: the same requests under the same rules end the same way.
 //!
 //! ```
-//! # use tyche_block::Errno;
-//! # use tyche_store::{fault::{FaultStore, Kind, Rule}, memory::MemoryStore};
+//! # use tyche_block::{Errno, OperationKind};
+//! # use tyche_store::{fault::{FaultStore, Rule}, memory::MemoryStore};
 //! # fn main() -> std::io::Result<()> {
 //! let store = FaultStore::new(MemoryStore::new(1 << 20, 512)?);
 //! let faults = store.faults();
-//! faults.add(Rule::fail(Errno::IO).on(Kind::Write).times(2));
+//! faults.add(Rule::fail(Errno::IO).on(OperationKind::Write).times(2));
 //! faults.add(Rule::fail(Errno(61)).within(4096..8192)); // a bad spot on the disk
 //! # Ok(())
 //! # }
@@ -36,7 +36,7 @@ use queue::FaultQueue;
 use rules::Rules;
 use undo::UndoLog;
 
-pub use rules::{Fault, Kind, Rule, RuleId};
+pub use rules::{Fault, Rule, RuleId};
 
 /// See the [module](self).
 pub struct FaultStore {

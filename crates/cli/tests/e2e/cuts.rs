@@ -205,10 +205,10 @@ fn frames_grow_when_the_mtu_does_and_no_request_fails() {
 fn a_killed_target_is_found_at_other_addresses_and_interfaces() {
     let rig = rig!();
     lay_cables(&rig, 3, 1500);
-    let file = rig.file("disk.img", crate::load::LOAD_SIZE);
+    rig.file("disk.img", crate::load::LOAD_SIZE);
     let serve = |names: &[&str]| {
         let links: Vec<_> = names.iter().flat_map(|link| ["--link", link]).collect();
-        rig.serve_on(&links, &["--export", &format!("disk={}", file.display())])
+        rig.serve_on(&links, &["--export", &rig.export()])
     };
     let target = serve(&TARGETS[..2]);
     let session = connect_evenly(&rig);

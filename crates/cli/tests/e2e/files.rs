@@ -3,8 +3,11 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
 
 use tyche_testkit::random::Random;
+use tyche_testkit::wait::PATIENCE;
 
 /// Bytes in the longest file.
 const LEN_MAX: u64 = 8 << 20;
@@ -35,9 +38,29 @@ impl Files {
         self.write_with(root, |_| {})
     }
 
-    /// Writes all files as [`write`](Self::write) does, and calls `at` with the number of each file
-    /// before it is written.
-    pub(crate) fn write_with(&self, root: &Path, mut at: impl FnMut(usize)) -> io::Result<()> {
+    /// Writes all files as [`write`](Self::write) does, and calls `disturb` so many times
+    /// meanwhile, after equal parts of the files.
+    pub(crate) fn write_disturbed(&self, root: &Path, times: usize, mut disturb: impl FnMut()) {
+        let part = self.files.len().div_ceil(times + 1);
+        let (sender, written) = channel();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                self.write_with(root, |number| {
+                    if number > 0 && number % part == 0 {
+                        sender.send(()).unwrap();
+                    }
+                })
+            });
+            for _ in 0..times {
+                written.recv_timeout(PATIENCE).unwrap();
+                disturb();
+            }
+            writer.join().unwrap().unwrap();
+        });
+    }
+
+    /// Writes all files, and calls `at` with the number of each file before it is written.
+    fn write_with(&self, root: &Path, mut at: impl FnMut(usize)) -> io::Result<()> {
         for (number, (path, len)) in self.files.iter().enumerate() {
             at(number);
             let path = root.join(path);
@@ -72,10 +95,6 @@ impl Files {
             wanted.chunks_mut(1 << 20).for_each(|part| content.fill(part));
             assert!(found == wanted, "{} differs", path.display());
         }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.files.len()
     }
 
     fn content(&self, number: usize) -> Random {

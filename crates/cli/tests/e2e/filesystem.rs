@@ -21,7 +21,6 @@ fn round_trip(rig: &Rig, seed: u64) {
     session.disconnect();
 
     rig.assert_kept(&files, &[]);
-    println!("{} files of {} MB intact", files.count(), BYTES >> 20);
 }
 
 #[test]
@@ -41,9 +40,8 @@ fn files_survive_a_reconnect_with_standard_frames() {
 #[test]
 fn files_survive_losses_with_blocks_of_4_kib() {
     let rig = rig!(9000);
-    let file = rig.file("disk.img", SIZE);
-    let export = format!("disk={}", file.display());
-    let _target = rig.serve(&["--export", &export, "--block-size", "4096", "--write-back"]);
+    rig.file("disk.img", SIZE);
+    let _target = rig.serve(&["--export", &rig.export(), "--block-size", "4096", "--write-back"]);
     rig.cable.lose_of_10000(100);
     round_trip(&rig, 3);
 }

@@ -14,8 +14,7 @@ const PART: usize = 256 << 10;
 const TCP: &str = "tcp:127.0.0.1:8650";
 
 fn serve(rig: &Rig, hand_over: &str) -> Target {
-    let export = format!("disk={}", rig.path("disk.img").display());
-    rig.serve(&["--export", &export, hand_over])
+    rig.serve(&["--export", &rig.export(), hand_over])
 }
 
 #[test]

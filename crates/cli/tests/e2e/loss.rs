@@ -5,14 +5,13 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
 use crate::files::Files;
-use crate::rig::{PATIENCE, rig, run, wait_until};
+use crate::rig::{rig, run, wait_until};
 
 const SIZE: u64 = 1 << 30;
 /// The longest wait for EIO if requests may wait 5 s for a lost target.
@@ -21,27 +20,15 @@ const EIO_LIMIT: Duration = Duration::from_secs(10);
 #[test]
 fn a_killed_target_that_returns_loses_nothing() {
     let rig = rig!(9000);
-    let target = rig.serve_file(SIZE);
+    let mut target = Some(rig.serve_file(SIZE));
     let session = rig.connect(&[]);
     run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
     let point = rig.mount(&session.device, "rw");
     let files = Files::new(4, 160 << 20);
-    let (sender, half) = channel();
-    let mut target = Some(target);
-    thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            files.write_with(&point, |number| {
-                if number == files.count() / 2 {
-                    sender.send(()).unwrap();
-                }
-            })
-        });
-        half.recv_timeout(PATIENCE).unwrap();
+    files.write_disturbed(&point, 1, || {
         target.take().unwrap().kill();
         wait_until("the loss is noticed", || rig.ask(&["list"])["sessions"][0]["state"] == "lost");
-        let export = format!("disk={}", rig.path("disk.img").display());
-        target = Some(rig.serve(&["--export", &export]));
-        writer.join().unwrap().unwrap();
+        target = Some(rig.serve_again());
     });
     assert_eq!(rig.stats().0["requests"]["errors"], 0);
     rig.unmount();

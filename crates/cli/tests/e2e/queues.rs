@@ -1,13 +1,11 @@
 //! Sessions with several queues: each queue works like the only one.
 
 use std::process::Command;
-use std::sync::mpsc::channel;
-use std::thread;
 
 use serde_json::Value;
 
 use crate::files::Files;
-use crate::rig::{PATIENCE, Rig, Side, rig, run};
+use crate::rig::{Rig, Side, rig, run};
 
 const SIZE: u64 = 1 << 30;
 /// How often the target is killed.
@@ -30,23 +28,9 @@ fn files_survive_a_target_that_is_killed_ten_times() {
         run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
         let point = rig.mount(&session.device, "rw");
         let files = Files::new(queues as u64, 96 << 20);
-        let (sender, parts) = channel();
-        thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let part = files.count().div_ceil(KILLS + 1);
-                files.write_with(&point, |number| {
-                    if number > 0 && number % part == 0 {
-                        sender.send(()).unwrap();
-                    }
-                })
-            });
-            for _ in 0..KILLS {
-                parts.recv_timeout(PATIENCE).unwrap();
-                target.take().unwrap().kill();
-                let export = format!("disk={}", rig.path("disk.img").display());
-                target = Some(rig.serve(&["--export", &export]));
-            }
-            writer.join().unwrap().unwrap();
+        files.write_disturbed(&point, KILLS, || {
+            target.take().unwrap().kill();
+            target = Some(rig.serve_again());
         });
         assert_eq!(rig.stats().0["requests"]["errors"], 0);
         rig.unmount();

@@ -133,8 +133,8 @@ fn a_second_writer_is_told_who_the_first_is() {
 #[test]
 fn a_read_only_export_is_not_written() {
     let rig = rig!(1500);
-    let file = rig.file("disk.img", SIZE);
-    let _target = rig.serve(&["--read-only", "--export", &format!("disk={}", file.display())]);
+    rig.file("disk.img", SIZE);
+    let _target = rig.serve(&["--read-only", "--export", &rig.export()]);
     let session = rig.connect_as("fuse", &[]);
     assert_eq!(session.value["disk"]["read_only"], true, "{}", session.value);
     let began = Instant::now();

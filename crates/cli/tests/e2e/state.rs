@@ -30,10 +30,6 @@ fn state(rig: &Rig) -> Value {
     rig.ask(&["list"])["sessions"][0]["state"].take()
 }
 
-fn export(rig: &Rig) -> String {
-    format!("{DISK}={}", rig.path("disk.img").display())
-}
-
 #[test]
 fn memory_under_a_lasting_uuid_is_not_taken_for_the_disk_that_it_was() {
     let rig = rig!(1500);
@@ -67,14 +63,14 @@ fn who_wrote_last_is_known_though_the_state_was_put_back() {
     stale.signal(Signal::STOP);
     target.kill();
 
-    let target = rig.serve(&["--export", &export(&rig)]);
+    let target = rig.serve_again();
     let other = rig.connect_as("fuse", &["--host-id", OTHER_HOST]);
     write(&other, 0, 2);
     target.kill();
     fs::remove_dir_all(&records).unwrap();
     fs::rename(&saved, &records).unwrap();
 
-    let target = rig.serve(&["--export", &export(&rig)]);
+    let target = rig.serve_again();
     assert!(target.log().contains("is a copy"), "{}", target.log());
     stale.signal(Signal::CONT);
     wait_until("the stale session is refused", || {
@@ -102,7 +98,7 @@ fn a_file_that_was_replaced_is_a_question() {
     let (disk, copy) = (rig.path("disk.img"), rig.path("copy.img"));
     fs::copy(&disk, &copy).unwrap();
     fs::rename(&copy, &disk).unwrap();
-    let (export, link) = (export(&rig), rig.cable.link(Side::Target));
+    let (export, link) = (rig.export(), rig.cable.link(Side::Target));
     let serve = ["serve", "--name", "e2e", "--link", link, "--export", &export];
     let accept = format!("--accept-changed-disk {DISK}");
     refused(&rig, Side::Target, &serve, 8, &["disk.img", "inode", &accept]);
@@ -189,8 +185,8 @@ fn state_that_can_t_be_written_refuses_writers_with_the_remedy() {
 #[test]
 fn a_machine_that_is_put_back_to_an_earlier_state_tells_its_hosts() {
     let rig = rig!(1500);
-    let file = rig.file("disk.img", SIZE);
-    let export = format!("{DISK}={}", file.display());
+    rig.file("disk.img", SIZE);
+    let export = rig.export();
     let target = rig.serve(&["--write-back", "--export", &export]);
     let session = rig.connect_as("fuse", &[]);
     write(&session, 0, 1);

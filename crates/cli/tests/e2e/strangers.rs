@@ -228,8 +228,7 @@ fn connect_elsewhere(rig: &Rig, directory: &str) -> Command {
 #[test]
 fn a_cloned_host_is_told_what_it_is_and_a_rebooted_one_is_back_at_once() {
     let rig = rig!(1500);
-    let file = rig.file("disk.img", LOAD_SIZE);
-    let target = rig.serve(&["--export", &format!("{DISK}={}", file.display())]);
+    let target = rig.serve_file(LOAD_SIZE);
     let session = rig.connect_as("fuse", &[]);
     let load = Load::start(&session.device);
     let done = finish(&mut connect_elsewhere(&rig, "clone"), PATIENCE);

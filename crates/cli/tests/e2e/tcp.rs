@@ -14,8 +14,7 @@ const PART: usize = 256 << 10;
 const LINK: &str = "tcp:127.0.0.1:8650";
 
 fn serve(rig: &Rig) -> Target {
-    let export = format!("disk={}", rig.path("disk.img").display());
-    rig.serve(&["--link", LINK, "--export", &export])
+    rig.serve(&["--link", LINK, "--export", &rig.export()])
 }
 
 #[test]

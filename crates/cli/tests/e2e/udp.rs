@@ -32,12 +32,10 @@ fn addressed(rig: Rig) -> Rig {
 }
 
 fn serve(rig: &Rig, args: &[&str]) -> Target {
-    let file = rig.path("disk.img");
-    if !file.exists() {
+    if !rig.path("disk.img").exists() {
         rig.file("disk.img", SIZE);
     }
-    let export = format!("disk={}", file.display());
-    rig.serve_on(&["--link", LINK], &[&["--export", &export], args].concat())
+    rig.serve_on(&["--link", LINK], &[&["--export", &rig.export()], args].concat())
 }
 
 fn connect<'r>(rig: &'r Rig, args: &[&str]) -> Session<'r> {
@@ -96,9 +94,8 @@ fn threads_of_a_target_share_its_port() {
 fn a_session_over_frames_and_udp_outlives_either() {
     let rig = addressed(rig!(9000));
     rig.file("disk.img", SIZE);
-    let export = format!("disk={}", rig.path("disk.img").display());
     let links = ["--link", rig.cable.link(Side::Target), "--link", LINK];
-    let _target = rig.serve_on(&links, &["--export", &export]);
+    let _target = rig.serve_on(&links, &["--export", &rig.export()]);
     let links = ["--link", rig.cable.link(Side::Host), "--link", LINK];
     let session = rig.connect_over(Side::Host, &[&["--as", "fuse"][..], &links].concat());
     let device = File::options().read(true).write(true).open(&session.device).unwrap();

@@ -58,10 +58,9 @@ fn an_export_that_is_another_disk_now() {
 fn an_export_that_another_host_holds_now() {
     let rig = rig!();
     rig.cable.add(&[("t1", "h1"), ("t2", "h2")], 1500);
-    let file = rig.file("disk.img", SIZE);
-    let export = format!("{DISK}={}", file.display());
+    rig.file("disk.img", SIZE);
     let links = ["--link", "t1", "--link", "t2"];
-    let _target = rig.serve_on(&links, &["--export", &export]);
+    let _target = rig.serve_on(&links, &["--export", &rig.export()]);
     let times = ["--keep-alive-tmo", "0.5", "--ctrl-loss-tmo", "-1"];
     let first = rig.connect_at((Side::Host, "h1"), "nbd-socket", &times);
     rig.cable.cut(Side::Target, &["t1"]);

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::attachment::{Attachment, Kernel};
-use crate::rig::{Guest, MIB, Rig, Session, Shape};
+use crate::rig::{Guest, MIB, Rig, Session};
 
 const SIZE: u64 = 128 * MIB;
 /// Requests on each of two processors.
@@ -60,9 +60,7 @@ const PROBED: &str = "\
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask vm"]
 fn requests_share_nothing() {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(Kernel::V6_12));
+    let (rig, _target, guest) = Rig::start(SIZE, Kernel::V6_12);
     let probes = rig.path("locks");
     fs::write(&probes, probes_of_locks(&rig.program())).unwrap();
     guest.put(&probes, "locks");

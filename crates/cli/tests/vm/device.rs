@@ -11,9 +11,7 @@ const SIZE: u64 = 128 * MIB;
 
 /// Written data are read back, and an orderly disconnect removes everything.
 pub(crate) fn smoke(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (_rig, _target, guest) = Rig::start(SIZE, attachment);
     let session = Session::connect(&guest, attachment, "");
     let queues = attachment.queues();
     session.run(&format!(
@@ -29,9 +27,7 @@ pub(crate) fn smoke(attachment: Attachment) {
 
 /// The default kind is the best that the kernel has, and `connect` says why it is no better.
 pub(crate) fn auto(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (_rig, _target, guest) = Rig::start(SIZE, attachment);
     if attachment == Attachment::Loop {
         // Hides the other modules: the kernel has nothing better then.
         guest.run("modprobe --all fuse loop; umount /lib/modules");
@@ -45,9 +41,7 @@ pub(crate) fn auto(attachment: Attachment) {
 
 /// Discarded blocks take no room in the target's file, and read as zeros.
 pub(crate) fn discard(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (rig, _target, guest) = Rig::start(SIZE, attachment);
     let session = Session::connect(&guest, attachment, "");
     let fill = "head -c 32M /dev/urandom >/tmp/random\n\
         dd if=/tmp/random of=$D bs=1M oflag=direct conv=fsync status=none\n\
@@ -109,9 +103,7 @@ impl Drop for LoopDevice {
 
 /// A device that is connected read-only reports that, and refuses writes.
 pub(crate) fn read_only(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (rig, _target, guest) = Rig::start(SIZE, attachment);
     let session = Session::connect(&guest, attachment, "--read-only");
     session.run(
         "[ $(blockdev --getro $D) = 1 ]\n\
@@ -126,9 +118,7 @@ pub(crate) fn read_only(attachment: Attachment) {
 /// Partitions appear, and udev gives them stable names.
 pub(crate) fn partitions(attachment: Attachment) {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/udev");
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (_rig, _target, guest) = Rig::start(SIZE, attachment);
     for file in ["59-tyche.rules", "60-tyche.rules"] {
         guest.put(&rules.join(file), file);
     }

@@ -26,9 +26,7 @@ pub(crate) fn btrfs(attachment: Attachment) {
 /// Copies a tree to a new file system, compares it after mounting again, checks the file system,
 /// and checks that the target's file shrinks when the tree is removed.
 fn tree(attachment: Attachment, make: &str, check: &str) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (rig, _target, guest) = Rig::start(SIZE, attachment);
     let session = Session::connect(&guest, attachment, "");
     session.run_within(
         LIMIT,
@@ -58,9 +56,7 @@ fn tree(attachment: Attachment, make: &str, check: &str) {
 /// If the kernel cannot do that, the daemon reports it, and the new size is there after connecting
 /// again.
 pub(crate) fn resize(attachment: Attachment) {
-    let rig = Rig::new();
-    let target = rig.serve_new(64 * MIB);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (rig, target, guest) = Rig::start(64 * MIB, attachment);
     let mut session = Session::connect(&guest, attachment, "");
     session.run(
         "mkfs.ext4 -q $D; mount $D /mnt\n\
@@ -95,10 +91,8 @@ pub(crate) fn resize(attachment: Attachment) {
 /// A guest with little memory writes many times as much through a file system: writing out dirty
 /// pages must not wait for dirty pages to be written out.
 pub(crate) fn memory_pressure(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(5 << 30);
     let shape = Shape { memory_mib: 512, ..Shape::from(attachment) };
-    let guest = rig.boot(0, &shape);
+    let (rig, _target, guest) = Rig::start(5 << 30, shape);
     let session = Session::connect(&guest, attachment, "");
     // First through the page cache, then through mapped pages, which are not throttled.
     session.run_within(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::attachment::Attachment;
-use crate::rig::{DISK, Guest, Job, MIB, Rig, Session, Shape};
+use crate::rig::{DISK, Guest, Job, MIB, Rig, Session};
 
 const SIZE: u64 = 64 * MIB;
 /// Time limit for a load.
@@ -43,9 +43,7 @@ pub(crate) fn daemon_killed(attachment: Attachment) {
         println!("SKIPPED: {reason}");
         return;
     }
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (_rig, _target, guest) = Rig::start(SIZE, attachment);
     let mut session = Session::connect(&guest, attachment, "");
     let load = Load::start(&session);
     for _ in 0..3 {
@@ -60,9 +58,7 @@ pub(crate) fn daemon_killed(attachment: Attachment) {
 
 /// Kills the daemon for good: processes that wait for the device are released.
 pub(crate) fn given_up(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (_rig, _target, guest) = Rig::start(SIZE, attachment);
     let session = Session::connect(&guest, attachment, "");
     let reader = session.start("while dd if=$D of=/dev/null bs=64k iflag=direct; do :; done");
     session.await_requests(100);
@@ -99,9 +95,7 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
         println!("SKIPPED: {reason}");
         return;
     }
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (_rig, _target, guest) = Rig::start(SIZE, attachment);
     let args = connect_once(&guest, attachment);
     let rounds = guest.start(&format!(
         "set +e; {LEFT}\n\
@@ -123,9 +117,7 @@ pub(crate) fn killed_at_start(attachment: Attachment) {
 /// Ends the daemon during its start, while the kernel's requests (for partitions, mostly) are not
 /// answered: nothing waits for long.
 pub(crate) fn unanswered(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (rig, _target, guest) = Rig::start(SIZE, attachment);
     let args = connect_once(&guest, attachment);
     rig.starve(0);
     let force = format!("timeout 20 tyche disconnect {DISK} --force");
@@ -159,9 +151,7 @@ pub(crate) fn unanswered(attachment: Attachment) {
 /// Kills the daemon while it disconnects, orderly or by force: the next session works, and after
 /// that nothing is left.
 pub(crate) fn killed_at_end(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (_rig, _target, guest) = Rig::start(SIZE, attachment);
     let args = connect_once(&guest, attachment);
     let rounds = guest.start(&format!(
         "set +e; {LEFT}\n\
@@ -180,9 +170,7 @@ pub(crate) fn killed_at_end(attachment: Attachment) {
 
 /// Kills the target under load, and starts it again: requests wait for it.
 pub(crate) fn target_killed(attachment: Attachment) {
-    let rig = Rig::new();
-    let mut target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (rig, mut target, guest) = Rig::start(SIZE, attachment);
     let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1");
     let load = Load::start(&session);
     for _ in 0..2 {
@@ -198,9 +186,7 @@ pub(crate) fn target_killed(attachment: Attachment) {
 /// Cuts the link for longer than requests may wait: they fail, and a forced disconnect leaves
 /// nothing behind.
 pub(crate) fn link_cut(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (rig, _target, guest) = Rig::start(SIZE, attachment);
     let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo 5");
     let reader = session.start("while dd if=$D of=/dev/null bs=64k iflag=direct; do :; done");
     let writer = session
@@ -222,9 +208,7 @@ pub(crate) fn link_cut(attachment: Attachment) {
 /// Disconnects by force after the target is lost for good: processes that wait for the device are
 /// released.
 pub(crate) fn forced(attachment: Attachment) {
-    let rig = Rig::new();
-    let target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (_rig, target, guest) = Rig::start(SIZE, attachment);
     let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo -1");
     // A dirty page besides, which the kernel tries to write when it can.
     session.run("dd if=/dev/zero of=$D bs=64k count=16 seek=16 status=none");
@@ -237,9 +221,7 @@ pub(crate) fn forced(attachment: Attachment) {
 
 /// Cuts the link for too long under a mounted file system.
 pub(crate) fn link_cut_mounted(attachment: Attachment) {
-    let rig = Rig::new();
-    let _target = rig.serve_new(SIZE);
-    let guest = rig.boot(0, &Shape::from(attachment));
+    let (rig, _target, guest) = Rig::start(SIZE, attachment);
     let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo 5");
     session.run("mkfs.ext4 -q $D; mount $D /mnt");
     let writer =

@@ -2,24 +2,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
-mod frames;
 mod host;
+mod machine;
 mod target;
 
 use std::path::Path;
 
-use tyche_conformance::{Outcome, Role, Subject, Suite};
+use tyche_conformance::{Outcome, Role, Suite};
 use tyche_proto::{Rules, Sound};
 use tyche_testkit::random::Random;
 
-/// Runs all vectors, each against a new subject; returns the failures.
-fn failures<S: Subject>(role: Role, mut subject: impl FnMut() -> S) -> Vec<String> {
+use machine::{Machine, Simulated};
+
+/// Runs all vectors, each against a new state machine; returns the failures.
+fn failures<M: Machine>(role: Role, machine: impl Fn() -> M) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let suite = Suite::read(&folder, role).unwrap();
     let mut random = Random(1).numbers();
     let mut failed = Vec::new();
     for name in suite.names() {
-        match suite.run(&name, &mut subject(), &mut random) {
+        match suite.run(&name, &mut Simulated::new(machine()), &mut random) {
             Outcome::Passed => {}
             Outcome::Known(why) => println!("{name}: known: {why}"),
             Outcome::Failed(why) => failed.push(format!("{name}: {why}")),

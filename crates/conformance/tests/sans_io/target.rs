@@ -1,31 +1,27 @@
 //! A target without threads: its state machines, pages and disks.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use tyche_conformance::{Mac, Result, Subject};
-use tyche_proto::wire::{Command, Geometry, Name, Opcode, PAGE_LEN, Status, Uuid};
+use tyche_proto::wire::{Command, Geometry, HEAD_LEN, Name, Opcode, PAGE_LEN, Status, Uuid};
 use tyche_proto::{
     Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing,
-    Registry, Rules, TargetConfig,
+    Registry, RejectCounts, Rules, TargetConfig,
 };
 use tyche_testkit::random::Random;
 
-use crate::frames::{FRAME_LEN, PLAYED, SUBJECT};
+use crate::machine::{FRAME_LEN, Machine, SUBJECT};
 
 const SIZE: usize = 1 << 20;
 /// See the module.
 pub(crate) struct Target<R> {
     listener: Listener<R>,
     registry: Registry,
-    now: Instant,
     /// Content of the disks, by export.
     disks: BTreeMap<usize, Vec<u8>>,
     /// Memory by channel.
     memory: BTreeMap<u16, Memory>,
     /// The data section of the frame being handled.
     payload: Vec<u8>,
-    sent: VecDeque<Vec<u8>>,
 }
 
 /// The pages of a channel.
@@ -70,31 +66,24 @@ impl<R: Rules> Target<R> {
         Self {
             listener: Listener::new(config, uuid, Box::new(Random(2).numbers())),
             registry,
-            now: Instant(1_000_000),
             disks: (0..4).map(|number| (number, vec![0; SIZE])).collect(),
             memory: BTreeMap::new(),
             payload: Vec::new(),
-            sent: VecDeque::new(),
         }
     }
 
-    fn serve(&mut self) {
+    fn serve(&mut self, now: Instant) {
         while let Some(event) = self.listener.poll_event() {
             self.handle(event);
         }
         while self.listener.has_requests() || self.registry.called_links().next().is_some() {
-            self.listener.serve_requests(self.now, &mut self.registry);
+            self.listener.serve_requests(now, &mut self.registry);
             while let Some((export, writer)) = self.registry.unkept() {
                 self.registry.kept(export, writer, Ok(()));
             }
             while let Some(event) = self.listener.poll_event() {
                 self.handle(event);
             }
-        }
-        let mut out = Outgoing::new();
-        while self.listener.poll_transmit(self.now, &mut out) {
-            let data = self.data_of(&out);
-            self.sent.push_back(out.to_bytes(SUBJECT, &data));
         }
     }
 
@@ -156,54 +145,29 @@ fn execute(disk: &mut [u8], memory: &mut Memory, command: Command) -> Status {
     Status::Success
 }
 
-impl<R: Rules> Subject for Target<R> {
-    fn address(&self) -> Mac {
-        PLAYED.0
-    }
-
-    fn frame_len(&self) -> u32 {
-        FRAME_LEN as u32
-    }
-
-    fn now(&self) -> Duration {
-        Duration::from_nanos(self.now.0)
-    }
-
-    fn send(&mut self, frame: &[u8]) -> Result<()> {
-        let (head, payload) = frame.split_first_chunk().unwrap();
+impl<R: Rules> Machine for Target<R> {
+    fn handle_frame(&mut self, now: Instant, head: &[u8; HEAD_LEN], payload: &[u8]) {
         self.payload = payload.to_vec();
-        self.listener.handle_frame(self.now, head, payload);
-        self.serve();
-        Ok(())
+        self.listener.handle_frame(now, head, payload);
+        self.serve(now);
     }
 
-    fn receive(&mut self, patience: Duration) -> Result<Option<Vec<u8>>> {
-        let deadline = self.now + patience;
-        loop {
-            if let Some(frame) = self.sent.pop_front() {
-                return Ok(Some(frame));
-            }
-            if self.now >= deadline {
-                return Ok(None);
-            }
-            let next = self.listener.poll_timeout().unwrap_or(deadline);
-            // A timer may be due immediately, several times in a row.
-            self.now = next.max(self.now + Duration::from_micros(10)).min(deadline);
-            self.listener.handle_timeout(self.now);
-            self.serve();
-        }
+    fn handle_timeout(&mut self, now: Instant) {
+        self.listener.handle_timeout(now);
+        self.serve(now);
     }
 
-    fn order(&mut self, _line: &str) -> Result<()> {
-        Err("a target has no agent".to_owned())
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.listener.poll_timeout()
     }
 
-    fn said(&mut self) -> Result<Option<String>> {
-        Ok(None)
+    fn poll_transmit(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let mut out = Outgoing::new();
+        let is_composed = self.listener.poll_transmit(now, &mut out);
+        is_composed.then(|| out.to_bytes(SUBJECT, &self.data_of(&out)))
     }
 
-    fn rejects(&mut self) -> Result<Option<BTreeMap<String, u64>>> {
-        let counts = self.listener.rejects().iter();
-        Ok(Some(counts.map(|(reject, count)| (reject.name().to_owned(), count)).collect()))
+    fn rejects(&self) -> &RejectCounts {
+        self.listener.rejects()
     }
 }

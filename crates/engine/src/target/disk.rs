@@ -5,13 +5,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use tyche_block::{Arena, Completion, Errno, Operation, Request};
+use tyche_block::{Arena, Completion, Errno, Operation, OperationKind, Request};
 use tyche_proto::wire::Uuid;
 use tyche_store::{Loan, Queue};
 
 use super::exported::Exported;
 use super::exports::Exports;
-use crate::errors::OperationKind;
 
 /// The most requests of one loop at one store; more wait in the loop.
 pub(super) const DEPTH: usize = 1024;

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tyche_block::Errno;
+use tyche_block::{Errno, OperationKind};
 use tyche_proto::wire::Name;
 use tyche_store::Store;
 
-use crate::errors::{ErrorCounts, OperationKind};
+use crate::errors::ErrorCounts;
 
 /// The least time between two log lines about a disk: one that fails may fail thousands of requests
 /// in a second.

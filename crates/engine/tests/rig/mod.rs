@@ -18,7 +18,7 @@ use tyche_link::Link;
 use tyche_link::memory::MemoryLink;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Uuid};
-use tyche_proto::{BatchPolicy, ChannelChoice, Former, SessionConfig};
+use tyche_proto::{ExportId, Former, SessionConfig};
 use tyche_testkit::random::Random;
 pub use tyche_testkit::wait::PATIENCE;
 
@@ -28,26 +28,15 @@ pub const SIZE: u64 = 4 << 20;
 
 /// A host on one link.
 pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOptions {
+    let export = ExportId::Name(name("disk"));
     let session = SessionConfig {
-        host: Uuid::from_u128(2),
-        host_name: name("host"),
-        session: Uuid::from_u128(3),
-        device: Uuid::from_u128(3),
-        resumes: None,
-        export: tyche_proto::ExportId::Name(name("disk")),
-        target: tyche_proto::TargetId::Any,
         queue_size: 32,
         damq_pages: 1024,
         operations_max: 64,
-        read_only: false,
-        checksum: true,
-        stages: false,
         keep_alive: Duration::from_secs(1),
         reconnect_delay: Duration::from_millis(20),
         ctrl_loss_tmo,
-        batch: BatchPolicy::default(),
-        channels: 1,
-        choice: ChannelChoice::default(),
+        ..SessionConfig::new(Uuid::from_u128(2), name("host"), Uuid::from_u128(3), export)
     };
     HostOptions {
         session,

@@ -24,6 +24,7 @@ use tyche_block::{Completion, Errno, Extent, Geometry, Operation, Request};
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Refused, Why};
 use crate::volume::Volume;
+use crate::wanted::Wanted;
 use buffers::Buffers;
 use options::tyche_options;
 use slots::Slots;
@@ -343,7 +344,7 @@ pub unsafe extern "C" fn tyche_poll(
     max: u32,
 ) -> c_int {
     // SAFETY: both as the header demands.
-    unsafe { collect(volume, completions, 0, max, Duration::ZERO) }
+    unsafe { collect(volume, completions, Wanted::at_once(max as usize)) }
 }
 
 /// As tyche_poll(), but waits until `min` requests have ended, or as many as are in flight, or
@@ -357,8 +358,9 @@ pub unsafe extern "C" fn tyche_wait(
     timeout_ms: u32,
 ) -> c_int {
     let timeout = Duration::from_millis(timeout_ms.into());
+    let wanted = Wanted::new(min as usize, max as usize, timeout);
     // SAFETY: both as the header demands.
-    unsafe { collect(volume, completions, min, max, timeout) }
+    unsafe { collect(volume, completions, wanted) }
 }
 
 /// In queue mode, a descriptor that becomes readable when a request has ended: for poll(2) and the
@@ -373,30 +375,27 @@ pub unsafe extern "C" fn tyche_wait_fd(volume: *const tyche_volume) -> c_int {
 }
 
 /// # Safety
-/// `volume` is null or valid; `completions` is null or has room for `max`.
+/// `volume` is null or valid; `completions` is null or has room for `wanted.max`.
 unsafe fn collect(
     volume: *const tyche_volume,
     completions: *mut tyche_completion,
-    min: u32,
-    max: u32,
-    timeout: Duration,
+    wanted: Wanted,
 ) -> c_int {
     // SAFETY: null or valid, as the caller of this function promises.
     let Some(handle) = (unsafe { volume.as_ref() }) else { return -libc::EINVAL };
-    if completions.is_null() && max > 0 {
+    if completions.is_null() && wanted.max > 0 {
         return -libc::EINVAL;
     }
     let mut next = completions;
     let mut take = |completion: Completion| {
         let completion = handle.settle(completion);
-        // SAFETY: at most `max` are taken, and the array has room for as many.
+        // SAFETY: at most `wanted.max` are taken, and the array has room for as many.
         unsafe {
             next.write(completion);
             next = next.add(1);
         }
     };
-    let (min, max) = (min as usize, max as usize);
-    match handle.volume.collect(min, max, timeout, &mut take) {
+    match handle.volume.collect(wanted, &mut take) {
         Ok(count) => c_int::try_from(count).expect("fewer than may be in flight"),
         Err(why) => -errno(why),
     }

@@ -43,6 +43,21 @@ pub(crate) enum In {
     Ring,
 }
 
+/// The frames of a method: their interface, their EtherType, and the length of the longest.
+#[derive(Clone, Copy)]
+pub(crate) struct Wire<'a> {
+    pub(crate) interface: &'a str,
+    pub(crate) ethertype: u16,
+    pub(crate) frame_max: usize,
+}
+
+/// The number of blocks and of entries in a frame.
+#[derive(Clone, Copy)]
+pub(crate) struct Content {
+    pub(crate) blocks: usize,
+    pub(crate) entries: usize,
+}
+
 /// Memory that blocks are read from or written to, at random.
 pub(crate) struct Place {
     bytes: Vec<u8>,
@@ -82,12 +97,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn open(
-        interface: &str,
-        ethertype: u16,
-        out: Out,
-        frame_max: usize,
-    ) -> Result<Self> {
+    pub(crate) fn open(wire: Wire<'_>, out: Out) -> Result<Self> {
+        let Wire { interface, ethertype, frame_max } = wire;
         let socket = socket()?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)?;
         let linear = matches!(out, Out::Calls { linear: true });
@@ -115,32 +126,26 @@ impl Sender {
         })
     }
 
-    /// Sends frames of `blocks` blocks and `entries` entries each.
+    /// Sends so many frames of that content.
     pub(crate) fn send(
         &mut self,
         place: &mut Place,
         mut frames: usize,
-        blocks: usize,
-        entries: usize,
+        content: Content,
     ) -> Result<()> {
         while frames > 0 {
             let batch = frames.min(BATCH);
             match self.ring {
-                None => self.call(place, batch, blocks, entries)?,
-                Some(_) => self.fill(place, batch, blocks, entries)?,
+                None => self.call(place, batch, content)?,
+                Some(_) => self.fill(place, batch, content)?,
             }
             frames -= batch;
         }
         Ok(())
     }
 
-    fn call(
-        &mut self,
-        place: &mut Place,
-        frames: usize,
-        blocks: usize,
-        entries: usize,
-    ) -> Result<()> {
+    fn call(&mut self, place: &mut Place, frames: usize, content: Content) -> Result<()> {
+        let Content { blocks, entries } = content;
         let len = HEAD + blocks * place.block + entries * ENTRY;
         // `hdr_len`: the bytes of the frame to put into the first buffer.
         self.vnet[2..4].copy_from_slice(&(len as u16).to_ne_bytes());
@@ -154,7 +159,7 @@ impl Sender {
                 crc.update(block);
                 vectors[2 + at] = vector(block);
             }
-            describe(&mut self.heads[frame], crc, blocks, entries);
+            describe(&mut self.heads[frame], crc, content);
             vectors[1] = vector(&mut self.heads[frame]);
             vectors[2 + blocks] = vector(&mut self.entries[..entries * ENTRY]);
             let skipped = usize::from(!self.linear);
@@ -172,13 +177,8 @@ impl Sender {
         Ok(())
     }
 
-    fn fill(
-        &mut self,
-        place: &mut Place,
-        frames: usize,
-        blocks: usize,
-        entries: usize,
-    ) -> Result<()> {
+    fn fill(&mut self, place: &mut Place, frames: usize, content: Content) -> Result<()> {
+        let Content { blocks, entries } = content;
         let ring = self.ring.as_mut().expect("a ring to fill");
         for _ in 0..frames {
             while !ring.ours(self.next) {
@@ -195,7 +195,7 @@ impl Sender {
             }
             slot[len..len + entries * ENTRY].copy_from_slice(&self.entries[..entries * ENTRY]);
             len += entries * ENTRY;
-            describe(&mut self.heads[0], crc, blocks, entries);
+            describe(&mut self.heads[0], crc, content);
             slot[..HEAD].copy_from_slice(&self.heads[0]);
             ring.hand_over(self.next, len);
             self.next += 1;
@@ -226,12 +226,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn open(
-        interface: &str,
-        ethertype: u16,
-        input: In,
-        frame_max: usize,
-    ) -> Result<Self> {
+    pub(crate) fn open(wire: Wire<'_>, input: In) -> Result<Self> {
+        let Wire { interface, ethertype, frame_max } = wire;
         let socket = socket()?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &(512 << 20))?;
@@ -341,9 +337,9 @@ fn store(head: &[u8], payload: &[u8], place: &mut Place) {
     verify(head, crc);
 }
 
-fn describe(head: &mut [u8; HEAD], crc: Digest, blocks: usize, entries: usize) {
+fn describe(head: &mut [u8; HEAD], crc: Digest, content: Content) {
     head[16..20].copy_from_slice(&(crc.finalize() as u32).to_le_bytes());
-    head[20..22].copy_from_slice(&[blocks as u8, entries as u8]);
+    head[20..22].copy_from_slice(&[content.blocks as u8, content.entries as u8]);
 }
 
 fn verify(head: &[u8], crc: Digest) {

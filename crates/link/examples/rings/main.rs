@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use io::{ENTRY, HEAD, In, Out, Place};
+use io::{Content, ENTRY, HEAD, In, Out, Place, Wire};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The number of rounds, and the length of each turn.
@@ -138,7 +138,7 @@ fn ask(
                 let before = Instant::now();
                 let room = (load.depth - (asked - done)) / load.commands;
                 let frames = if start.elapsed() < TURN { room } else { 0 };
-                sender.send(&mut place, frames, 0, load.commands)?;
+                sender.send(&mut place, frames, Content { blocks: 0, entries: load.commands })?;
                 asked += frames * load.commands;
                 let answered = receiver.receive(&mut place, load.blocks)?;
                 done += answered;
@@ -185,7 +185,8 @@ fn serve(
         if wanted == 0 {
             continue;
         }
-        sender.send(&mut place, wanted / load.blocks, load.blocks, load.blocks)?;
+        let content = Content { blocks: load.blocks, entries: load.blocks };
+        sender.send(&mut place, wanted / load.blocks, content)?;
         let ns = before.elapsed().as_nanos() as usize;
         shared.target_ns.fetch_add(ns, Ordering::AcqRel);
     }
@@ -198,10 +199,8 @@ fn open(
     frame_max: usize,
 ) -> Result<Vec<(io::Sender, io::Receiver)>, Box<dyn Error>> {
     let open = |(ethertype, (_, out, input)): (u16, &(_, Out, In))| {
-        Ok((
-            io::Sender::open(interface, ethertype, *out, frame_max)?,
-            io::Receiver::open(interface, ethertype, *input, frame_max)?,
-        ))
+        let wire = Wire { interface, ethertype, frame_max };
+        Ok((io::Sender::open(wire, *out)?, io::Receiver::open(wire, *input)?))
     };
     (0xF000..).zip(&WAYS).map(open).collect()
 }

@@ -9,9 +9,9 @@ use tyche_proto::wire::{
     Status, Tag, Uuid,
 };
 use tyche_proto::{
-    Action, BatchPolicy, ChannelChoice, ExportConfig, ExportId, Instant, Listener, ListenerConfig,
-    ListenerEvent, Operation, Outgoing, Part, PortConfig, Registry, Session, SessionConfig,
-    SessionEvent, TargetConfig, TargetId,
+    Action, BatchPolicy, ExportConfig, ExportId, Instant, Listener, ListenerConfig, ListenerEvent,
+    Operation, Outgoing, Part, PortConfig, Registry, Session, SessionConfig, SessionEvent,
+    TargetConfig,
 };
 
 /// An MTU of 9000.
@@ -164,26 +164,13 @@ fn name(name: &str) -> Name {
 
 impl Host {
     fn new(len: u32, now: Instant) -> Self {
+        let export = ExportId::Name(name("disk"));
         let config = SessionConfig {
-            host: Uuid::from_u128(1),
-            host_name: name("host"),
-            session: Uuid::from_u128(2),
-            device: Uuid::from_u128(2),
-            resumes: None,
-            export: ExportId::Name(name("disk")),
-            target: TargetId::Any,
             queue_size: DEPTH,
             damq_pages: DAMQ_PAGES,
             operations_max: DEPTH.into(),
-            read_only: false,
-            checksum: true,
-            stages: false,
-            keep_alive: Duration::from_secs(3),
-            reconnect_delay: Duration::from_millis(100),
-            ctrl_loss_tmo: None,
             batch: BatchPolicy::Natural,
-            channels: 1,
-            choice: ChannelChoice::default(),
+            ..SessionConfig::new(Uuid::from_u128(1), name("host"), Uuid::from_u128(2), export)
         };
         let port = PortConfig {
             frame_len_max: FRAME_LEN,

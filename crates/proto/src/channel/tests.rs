@@ -3,7 +3,8 @@ use tyche_wire::{EntryList, Event};
 use super::*;
 use crate::rules::Sound;
 
-fn config() -> ChannelConfig {
+/// A channel of standard frames that stays alive for a minute.
+pub(crate) fn config() -> ChannelConfig {
     let side = |n| (ChannelId(n), Cookie(u64::from(n)));
     ChannelConfig {
         own: side(1),

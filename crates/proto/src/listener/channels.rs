@@ -226,12 +226,12 @@ mod tests {
     use std::collections::VecDeque;
     use std::time::Duration;
 
-    use tyche_wire::{Accept, Body, Cookie, Geometry, Header, Mac, PacketNumber, Uuid};
+    use tyche_wire::{Accept, Body, Cookie, Geometry, Header, PacketNumber, Uuid};
 
     use super::*;
     use crate::admission::Grant;
-    use crate::batching::BatchPolicy;
     use crate::channel::ChannelConfig;
+    use crate::channel::tests::config;
     use crate::rules::Sound;
 
     const NOW: Instant = Instant(1_000_000_000);
@@ -239,18 +239,7 @@ mod tests {
     /// Adds a half-open channel.
     fn add(channels: &mut Channels<Sound>, now: Instant) -> ChannelId {
         let channel = channels.vacancy();
-        let config = ChannelConfig {
-            own: (channel, Cookie(1)),
-            peer: (ChannelId(9), Cookie(2)),
-            peer_mac: Mac([2, 0, 0, 0, 0, 1]),
-            frame_len: 1514,
-            rx_rings: [256; 2],
-            tx_rings: [256; 2],
-            keep_alive_ns: 60_000_000_000,
-            checksum: true,
-            stages: false,
-            batch: BatchPolicy::Natural,
-        };
+        let config = ChannelConfig { own: (channel, Cookie(1)), ..config() };
         let accept = Accept {
             attempt: 1,
             target: Uuid::nil(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_wire::{Name, Uuid};
+use tyche_wire::{Name, PAGE_LEN, Uuid};
 
 use super::event::ExportState;
 use super::quest::{ExportId, TargetId};
@@ -55,6 +55,37 @@ pub struct SessionConfig {
     pub channels: usize,
     /// Which channel a request takes.
     pub choice: ChannelChoice,
+}
+
+impl SessionConfig {
+    /// A session that may write, the first one of its device, with the export of whichever target
+    /// offers it. There are checksums and no stage times; one channel for each pair, with 128
+    /// requests in flight; 32 MiB of `damq`s; and 1024 operations in progress. A channel is dead
+    /// after 3 s of silence, attempts to connect are 500 ms apart, and requests wait for a lost
+    /// target without limit.
+    pub fn new(host: Uuid, host_name: Name, session: Uuid, export: ExportId) -> Self {
+        Self {
+            host,
+            host_name,
+            session,
+            device: session,
+            resumes: None,
+            export,
+            target: TargetId::Any,
+            queue_size: 128,
+            damq_pages: (32 << 20) / PAGE_LEN as u32,
+            operations_max: 1024,
+            read_only: false,
+            checksum: true,
+            stages: false,
+            keep_alive: Duration::from_secs(3),
+            reconnect_delay: Duration::from_millis(500),
+            ctrl_loss_tmo: None,
+            batch: BatchPolicy::default(),
+            channels: 1,
+            choice: ChannelChoice::default(),
+        }
+    }
 }
 
 /// How a session chooses a channel for each request.

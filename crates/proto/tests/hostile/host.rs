@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tyche_proto::wire::{Mac, Name, Opcode, Status, Uuid};
 use tyche_proto::{
-    BatchPolicy, ChannelChoice, ExportId, Failure, Instant, OpId, Operation, Outgoing, PortConfig,
-    Problem, Rules, Session, SessionConfig, SessionEvent, Sound, TargetId,
+    BatchPolicy, ExportId, Failure, Instant, OpId, Operation, Outgoing, PortConfig, Problem, Rules,
+    Session, SessionConfig, SessionEvent, Sound,
 };
 
 use super::content;
@@ -68,14 +68,8 @@ fn name(text: &str) -> Name {
 impl<R: Rules> Host<R> {
     /// `number`: of the session.
     pub(crate) fn new(habits: Habits, number: u64, now: Instant) -> Self {
+        let export = ExportId::Name(name("disk"));
         let config = SessionConfig {
-            host: IDENTITY,
-            host_name: name("host"),
-            session: session_of(number),
-            device: session_of(number),
-            resumes: None,
-            export: ExportId::Name(name("disk")),
-            target: TargetId::Any,
             queue_size: SLOTS,
             damq_pages: 512,
             operations_max: DEPTH,
@@ -87,7 +81,7 @@ impl<R: Rules> Host<R> {
             ctrl_loss_tmo: Some(PATIENCE),
             batch: BatchPolicy::Natural,
             channels: habits.channels,
-            choice: ChannelChoice::default(),
+            ..SessionConfig::new(IDENTITY, name("host"), session_of(number), export)
         };
         let ports: Vec<_> = (0..LINKS).map(|link| port(habits, link)).collect();
         Self {

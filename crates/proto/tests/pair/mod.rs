@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tyche_proto::wire::{Entry, Geometry, Header, Mac, Name, Uuid};
 use tyche_proto::{
-    BatchPolicy, ChannelChoice, ExportConfig, ExportId, Instant, Listener, ListenerConfig,
-    Outgoing, PortConfig, Registry, Session, SessionConfig, TargetConfig, TargetId,
+    BatchPolicy, ExportConfig, ExportId, Instant, Listener, ListenerConfig, Outgoing, PortConfig,
+    Registry, Session, SessionConfig, TargetConfig,
 };
 use tyche_testkit::random::Random;
 
@@ -34,26 +34,14 @@ pub fn name(text: &str) -> Name {
 }
 
 pub fn session() -> SessionConfig {
+    let export = ExportId::Name(name("disk"));
     SessionConfig {
-        host: Uuid::from_u128(1),
-        host_name: name("host"),
-        session: Uuid::from_u128(2),
-        device: Uuid::from_u128(2),
-        resumes: None,
-        export: ExportId::Name(name("disk")),
-        target: TargetId::Any,
         queue_size: 8,
         damq_pages: 256,
         operations_max: 8,
-        read_only: false,
-        checksum: true,
-        stages: false,
-        keep_alive: Duration::from_secs(3),
         reconnect_delay: Duration::from_millis(20),
-        ctrl_loss_tmo: None,
         batch: BatchPolicy::Natural,
-        channels: 1,
-        choice: ChannelChoice::default(),
+        ..SessionConfig::new(Uuid::from_u128(1), name("host"), Uuid::from_u128(2), export)
     }
 }
 

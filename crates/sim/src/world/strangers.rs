@@ -108,26 +108,15 @@ impl<R: Rules> Stranger<R> {
 
 impl<R: Rules> Guest<R> {
     fn new(now: Instant, mut random: Random) -> Self {
+        let (host, session) = (uuid(1, 0xffff), uuid(2, 0xffff_0000));
         let config = SessionConfig {
-            host: uuid(1, 0xffff),
-            host_name: name("guest"),
-            session: uuid(2, 0xffff_0000),
-            device: uuid(2, 0xffff_0000),
-            resumes: None,
-            export: ExportId::Uuid(EXPORT),
             target: TargetId::Uuid(uuid(3, 1)),
             queue_size: 8,
             damq_pages: 256,
             operations_max: 8,
-            read_only: false,
-            checksum: true,
-            stages: false,
             keep_alive: Duration::from_millis(500),
             reconnect_delay: Duration::from_millis(100),
-            ctrl_loss_tmo: None,
-            batch: Default::default(),
-            channels: 1,
-            choice: Default::default(),
+            ..SessionConfig::new(host, name("guest"), session, ExportId::Uuid(EXPORT))
         };
         let port = PortConfig {
             frame_len_max: FRAME_LEN_MAX,

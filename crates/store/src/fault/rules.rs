@@ -3,31 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tyche_block::{Errno, Operation, Request};
-
-/// An [`Operation`] without its flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in Operation")]
-pub enum Kind {
-    Read,
-    Write,
-    Flush,
-    Discard,
-    WriteZeroes,
-}
-
-impl Kind {
-    /// The kind of an operation.
-    pub fn of(operation: Operation) -> Self {
-        match operation {
-            Operation::Read => Self::Read,
-            Operation::Write { .. } => Self::Write,
-            Operation::Flush => Self::Flush,
-            Operation::Discard => Self::Discard,
-            Operation::WriteZeroes { .. } => Self::WriteZeroes,
-        }
-    }
-}
+use tyche_block::{Errno, OperationKind, Request};
 
 /// The effect of a rule on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +20,7 @@ pub enum Fault {
 #[derive(Clone, Debug)]
 pub struct Rule {
     fault: Fault,
-    kind: Option<Kind>,
+    kind: Option<OperationKind>,
     range: Option<Range<u64>>,
     times: u64,
 }
@@ -72,7 +48,7 @@ impl Rule {
 
     /// Limits the rule to requests of this kind.
     #[must_use]
-    pub fn on(self, kind: Kind) -> Self {
+    pub fn on(self, kind: OperationKind) -> Self {
         Self { kind: Some(kind), ..self }
     }
 
@@ -90,7 +66,7 @@ impl Rule {
 
     fn matches(&self, request: &Request) -> bool {
         let end = request.offset.saturating_add(u64::from(request.len));
-        self.kind.is_none_or(|kind| kind == Kind::of(request.operation))
+        self.kind.is_none_or(|kind| kind == request.operation.into())
             && self
                 .range
                 .as_ref()
@@ -169,6 +145,8 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
+    use tyche_block::Operation;
+
     use super::*;
 
     fn request(operation: Operation, offset: u64, len: u32) -> Request {
@@ -178,7 +156,8 @@ mod tests {
     #[test]
     fn rules_strike_matching_requests_up_to_their_limit() {
         let mut rules = Rules::default();
-        let id = rules.add(Rule::fail(Errno::IO).on(Kind::Read).within(512..1024).times(2));
+        let reads = Rule::fail(Errno::IO).on(OperationKind::Read);
+        let id = rules.add(reads.within(512..1024).times(2));
         let mut end = |operation, offset| rules.judge(&request(operation, offset, 512)).end;
         assert_eq!(end(Operation::Read, 0), None);
         assert_eq!(end(Operation::Read, 1024), None);
@@ -196,7 +175,7 @@ mod tests {
         rules.add(Rule::delay(Duration::from_millis(1)));
         rules.add(Rule::swallow().times(1));
         let second = rules.add(Rule::fail(Errno::IO));
-        rules.add(Rule::delay(Duration::from_millis(2)).on(Kind::Flush));
+        rules.add(Rule::delay(Duration::from_millis(2)).on(OperationKind::Flush));
         let verdict = rules.judge(&request(Operation::Flush, 0, 0));
         assert_eq!(verdict, Verdict { end: Some(Ok(())), delay: Duration::from_millis(3) });
         assert_eq!(rules.judge(&request(Operation::Flush, 0, 0)).end, Some(Err(Errno::IO)));

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tyche_block::{Errno, Operation};
+use tyche_block::{Errno, Operation, OperationKind};
 use tyche_store::Store;
-use tyche_store::fault::{FaultStore, Faults, Kind, Rule};
+use tyche_store::fault::{FaultStore, Faults, Rule};
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
 use tyche_testkit::wait::PATIENCE;
@@ -30,7 +30,7 @@ fn failures_strike_by_count_and_by_place_and_do_nothing() {
     let store = FaultStore::new(memory());
     let faults = store.faults();
     let mut driver = Driver::new(&store, 4);
-    let two = faults.add(Rule::fail(Errno::NOSPC).on(Kind::Write).times(2));
+    let two = faults.add(Rule::fail(Errno::NOSPC).on(OperationKind::Write).times(2));
     assert_eq!(driver.write(WRITE, 0, &[1; 512]), Err(Errno::NOSPC));
     assert_eq!(driver.read(0, 512), [0; 512], "a failed write did nothing");
     assert_eq!(driver.write(WRITE, 0, &[2; 512]), Err(Errno::NOSPC));
@@ -51,8 +51,8 @@ fn delayed_completions_come_in_time_order_and_wake_the_sleeper() {
     let inner = FileStore::open(file.path(), &FileOptions::default()).unwrap();
     for store in [FaultStore::new(memory()), FaultStore::new(inner)] {
         let (short, long) = (Duration::from_millis(20), Duration::from_millis(60));
-        store.faults().add(Rule::delay(long).on(Kind::Write));
-        store.faults().add(Rule::delay(short).on(Kind::Flush));
+        store.faults().add(Rule::delay(long).on(OperationKind::Write));
+        store.faults().add(Rule::delay(short).on(OperationKind::Flush));
         let mut driver = Driver::new(&store, 4);
         let start = Instant::now();
         driver.submit(0, WRITE, 0, 512);
@@ -101,7 +101,7 @@ fn a_swallowed_or_failed_flush_makes_nothing_durable() {
     let mut driver = Driver::new(&store, 4);
     for (rule, result) in [(Rule::swallow(), Ok(())), (Rule::fail(Errno::IO), Err(Errno::IO))] {
         driver.write(WRITE, 0, &[9; 512]).unwrap();
-        faults.add(rule.on(Kind::Flush).times(1));
+        faults.add(rule.on(OperationKind::Flush).times(1));
         assert_eq!(driver.flush(), result);
         faults.crash().unwrap();
         assert_eq!(driver.read(0, 512), [0; 512]);
@@ -112,18 +112,17 @@ fn a_swallowed_or_failed_flush_makes_nothing_durable() {
 fn durable_steps_that_fail_are_losses() {
     let (store, faults) = volatile();
     let mut driver = Driver::new(&store, 4);
-    let steps = [(Kind::Flush, 1), (Kind::Write, 1), (Kind::WriteZeroes, 0), (Kind::Read, 0)];
-    for (kind, losses) in steps {
-        faults.add(Rule::fail(Errno::IO).on(kind).times(1));
+    let steps = [(Operation::Flush, 1), (WRITE_FUA, 1), (ZERO, 0), (Operation::Read, 0)];
+    for (operation, losses) in steps {
+        faults.add(Rule::fail(Errno::IO).on(operation.into()).times(1));
         let before = store.losses();
-        let ended = match kind {
-            Kind::Flush => driver.flush(),
-            Kind::Write => driver.write(WRITE_FUA, 0, &[1; 512]),
-            Kind::Read => driver.run(Operation::Read, 0, 512).result,
-            _ => driver.run(ZERO, 0, 512).result,
+        let ended = match operation {
+            Operation::Flush => driver.flush(),
+            WRITE_FUA => driver.write(WRITE_FUA, 0, &[1; 512]),
+            _ => driver.run(operation, 0, 512).result,
         };
         assert_eq!(ended, Err(Errno::IO));
-        assert_eq!(store.losses() - before, losses, "{kind:?}");
+        assert_eq!(store.losses() - before, losses, "{operation:?}");
     }
 }
 

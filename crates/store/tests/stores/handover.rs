@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tyche_block::{Arena, Completion, Errno, Geometry, Operation, PAGE, Request};
-use tyche_store::fault::{FaultStore, Kind, Rule};
+use tyche_block::{Arena, Completion, Errno, Geometry, Operation, OperationKind, PAGE, Request};
+use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::handover::HandOverStore;
 use tyche_store::memory::MemoryStore;
@@ -47,7 +47,7 @@ fn geometry_losses_and_errors_are_those_of_the_inner_store() {
     let store = HandOverStore::new(Arc::clone(&inner) as Arc<dyn Store>, SPIN);
     assert_eq!(store.geometry(), inner.geometry());
     let failing = FaultStore::new(memory());
-    failing.faults().add(Rule::fail(Errno::IO).on(Kind::Flush));
+    failing.faults().add(Rule::fail(Errno::IO).on(OperationKind::Flush));
     let store_of_failing = wrapped(failing);
     assert_eq!(Driver::new(&store_of_failing, 1).flush(), Err(Errno::IO));
     assert_eq!(store_of_failing.losses(), 1);
@@ -74,8 +74,8 @@ fn the_descriptor_is_readable_exactly_while_completions_wait() {
 fn a_slow_disk_does_not_hold_up_the_submitting_thread() {
     let inner = FaultStore::new(memory());
     let faults = inner.faults();
-    faults.add(Rule::delay(Duration::from_millis(30)).on(Kind::Read).times(1));
-    faults.add(Rule::fail(Errno::IO).on(Kind::Flush));
+    faults.add(Rule::delay(Duration::from_millis(30)).on(OperationKind::Read).times(1));
+    faults.add(Rule::fail(Errno::IO).on(OperationKind::Flush));
     let mut driver = Driver::new(&wrapped(inner), 4);
     let start = Instant::now();
     driver.submit(1, Operation::Read, 0, 512);

@@ -7,13 +7,11 @@ use tyche_engine::{HostLink, HostOptions, InlineHost};
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name};
-use tyche_proto::{BatchPolicy, ChannelChoice, ExportId, SessionConfig, TargetId};
+use tyche_proto::{ExportId, SessionConfig};
 use uuid::Uuid;
 
 use super::{DISK, PATIENCE, Rig, Side};
 
-/// Requests in flight.
-const QUEUE_SIZE: u16 = 128;
 /// Room for the data of requests, in pages.
 const ARENA_PAGES: usize = 1024;
 
@@ -30,28 +28,13 @@ impl Rig {
             let link = self.cable.end(Side::Host).on_thread(|| PacketLink::open(&options)).unwrap();
             HostLink { link: Box::new(link), target: None }
         };
-        let identity = Uuid::new_v4();
+        let [name, disk] = ["inline", DISK].map(|it| Name::new(it).unwrap());
+        let (host, session) = (Uuid::new_v4(), Uuid::new_v4());
         let mut session = SessionConfig {
-            host: Uuid::new_v4(),
-            host_name: Name::new("inline").unwrap(),
-            session: identity,
-            device: identity,
-            resumes: None,
-            export: ExportId::Name(Name::new(DISK).unwrap()),
-            target: TargetId::Any,
-            queue_size: QUEUE_SIZE,
-            damq_pages: 32 << 8,
-            operations_max: u32::from(QUEUE_SIZE),
-            read_only: false,
-            checksum: true,
-            stages: false,
-            batch: BatchPolicy::default(),
-            channels: 1,
-            choice: ChannelChoice::default(),
             // Long enough for a test that does something else in between.
             keep_alive: Duration::from_secs(60),
             reconnect_delay: Duration::from_millis(100),
-            ctrl_loss_tmo: None,
+            ..SessionConfig::new(host, name, session, ExportId::Name(disk))
         };
         change(&mut session);
         let mut host = InlineHost::new(HostOptions {

@@ -126,8 +126,18 @@ impl Rig {
 
     /// Serves a sparse file of that size.
     pub(crate) fn serve_file(&self, size: u64) -> Target {
-        let file = self.file("disk.img", size);
-        self.serve(&["--export", &format!("{DISK}={}", file.display())])
+        self.file("disk.img", size);
+        self.serve_again()
+    }
+
+    /// Serves the file of [`serve_file`](Self::serve_file) as it is.
+    pub(crate) fn serve_again(&self) -> Target {
+        self.serve(&["--export", &self.export()])
+    }
+
+    /// The file `disk.img` as an argument of `--export`.
+    pub(crate) fn export(&self) -> String {
+        format!("{DISK}={}", self.path("disk.img").display())
     }
 
     /// Starts a target on the cable and waits until it serves.

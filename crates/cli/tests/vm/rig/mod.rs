@@ -59,6 +59,14 @@ impl Rig {
         rig
     }
 
+    /// A rig with a target that serves a new sparse file of that size, and a guest.
+    pub(crate) fn start(size: u64, shape: impl Into<Shape>) -> (Self, Target, Guest) {
+        let rig = Self::new();
+        let target = rig.serve_new(size);
+        let guest = rig.boot(0, &shape.into());
+        (rig, target, guest)
+    }
+
     /// The program under test.
     pub(crate) fn program(&self) -> PathBuf {
         self.path("bin/tyche")

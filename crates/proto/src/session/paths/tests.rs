@@ -1,9 +1,8 @@
 use tyche_wire::{Accept, Connect, ConnectFlags, Content, Flags, Geometry, Kind, Name};
 
 use super::*;
-use crate::batching::BatchPolicy;
 use crate::rules::Sound;
-use crate::session::{ChannelChoice, ExportId, TargetId};
+use crate::session::{ExportId, TargetId};
 
 const NOW: Instant = Instant(1_000_000_000);
 const TARGET: Uuid = Uuid::from_u128(7);
@@ -15,26 +14,12 @@ fn mac(n: u8) -> Mac {
 
 /// Two channels for each pair.
 fn config() -> SessionConfig {
+    let (host, session) = (Uuid::from_u128(1), Uuid::from_u128(2));
     SessionConfig {
-        host: Uuid::from_u128(1),
-        host_name: Name::EMPTY,
-        session: Uuid::from_u128(2),
-        device: Uuid::from_u128(2),
-        resumes: None,
-        export: ExportId::Uuid(AIM.export),
-        target: TargetId::Any,
-        queue_size: 8,
         damq_pages: 16_384,
-        operations_max: 8,
-        read_only: false,
-        checksum: true,
-        stages: false,
-        keep_alive: Duration::from_secs(3),
         reconnect_delay: Duration::from_millis(20),
-        ctrl_loss_tmo: None,
-        batch: BatchPolicy::Natural,
         channels: 2,
-        choice: ChannelChoice::default(),
+        ..SessionConfig::new(host, Name::EMPTY, session, ExportId::Uuid(AIM.export))
     }
 }
 
