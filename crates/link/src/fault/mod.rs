@@ -30,7 +30,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::{Link, RxBatch, TxBatch, TxVectors};
+use crate::{HEAD, Link, RxBatch, TxBatch, TxVectors};
 use lane::Lane;
 pub use plan::{FaultCounts, FaultPlan};
 
@@ -102,7 +102,9 @@ impl<L: Link> FaultLink<L> {
         loop {
             let mut batch = self.vectors.batch();
             for frame in self.outgoing.due(now).take(FLUSH) {
-                batch.push(&[], [frame], &[]);
+                // Links look at the front of a frame: over UDP its address is there.
+                let (front, rest) = frame.split_at(frame.len().min(HEAD));
+                batch.push(front, [rest], &[]);
             }
             if batch.is_empty() {
                 return Ok(());
