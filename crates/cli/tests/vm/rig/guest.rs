@@ -326,7 +326,7 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     // On a busy machine the guest's processors stall, which is no error of its kernel.
     qemu.args([
         "-append",
-        "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
+        "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off no_timer_check \
         tsc=unstable clocksource=hpet nowatchdog rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0",
     ]);
     for (index, number) in (number..number + shape.interfaces).enumerate() {
