@@ -266,7 +266,7 @@ impl SessionArgs {
         };
         let remedy = match self.links.first() {
             Some(link) if Place::is_named_by(link) => {
-                format!("check that `tyche serve` listens at {link}")
+                format!("check that `tyche serve` listens at {link}, and firewalls on the way")
             }
             _ => format!(
                 "check cables and VLAN, and that `tyche serve` runs on the same Ethernet with \

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use tyche_testkit::random::Random;
@@ -17,6 +18,8 @@ use crate::rig::{
 const SIZE: u64 = 256 << 20;
 /// Bytes of a request: below the length from which the file needs aligned buffers.
 const PART: usize = 256 << 10;
+/// Time limit for fio, which moves some ten megabytes in small pieces over a bad network.
+const FIO_LIMIT: Duration = Duration::from_secs(120);
 const HOST: &str = "10.8.0.2/24";
 const TARGET: &str = "10.8.0.1/24";
 const LINK: &str = "udp:10.8.0.1";
@@ -123,6 +126,69 @@ fn a_session_over_frames_and_udp_outlives_either() {
     assert_eq!(rig.stats().0["requests"]["errors"], 0);
     drop(device);
     session.disconnect();
+}
+
+/// A router lets longer datagrams to the host through no more, with a report, and those from it,
+/// without one.
+#[test]
+fn a_path_that_shrinks_goes_on_with_shorter_frames() {
+    let rig = rig!(9000);
+    rig.cable.insert_router(9000);
+    let _target = serve(&rig, &[]);
+    let session = rig.connect_over(Side::Host, &["--as", "fuse", "--link", LINK]);
+    assert_eq!(session.value["links"][0]["frame_len"], 9000 - 28);
+    let device = File::options().read(true).write(true).open(&session.device).unwrap();
+    let mut random = Random(6);
+    let (mut data, mut back) = (vec![0; PART], vec![0; PART]);
+    for part in 0..64 {
+        if part == 8 {
+            rig.cable.narrow_router(Side::Host, 1500);
+        }
+        random.fill(&mut data);
+        device.write_all_at(&data, part * PART as u64).unwrap();
+        device.read_exact_at(&mut back, part * PART as u64).unwrap();
+        assert!(back == data, "part {part}");
+    }
+    let list = rig.ask(&["list"]);
+    let found = list["sessions"][0]["links"][0]["frame_len"].as_u64().unwrap();
+    assert!((1024..=1500 - 28).contains(&found), "{list}");
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    drop(device);
+    session.disconnect();
+}
+
+/// Writes of random sizes are read back while links lose, repeat and delay frames.
+#[test]
+fn fio_verifies_random_sizes_at_depth_64_over_a_bad_network() {
+    let rig = addressed(rig!(1500));
+    let fault = "drop=1%,duplicate=1%,reorder=2%,seed=8";
+    let _target = serve(&rig, &["--fault", fault]);
+    let session = connect(&rig, &["--fault", fault]);
+    let mut fio = Command::new("fio");
+    fio.args(["--name=verify", "--ioengine=libaio", "--direct=1", "--rw=randwrite"]);
+    fio.args(["--bsrange=512-256k", "--iodepth=64", "--size=64M", "--randseed=9"]);
+    fio.args(["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"]);
+    fio.args(["--output-format=terse"]).arg("--filename").arg(&session.device);
+    let done = finish(fio.current_dir(rig.path("")), FIO_LIMIT);
+    assert!(done.success(), "{}{}", done.stdout, done.stderr);
+    let (stats, _) = rig.stats();
+    assert_eq!(stats["requests"]["errors"], 0);
+    for fault in ["fault_dropped", "fault_duplicated", "fault_reordered"] {
+        assert!(counters(&rig, fault).iter().all(|&count| count > 0), "{fault}");
+    }
+    session.disconnect();
+}
+
+#[test]
+fn a_firewall_is_one_of_the_remedies() {
+    let rig = addressed(rig!(1500));
+    let target = serve(&rig, &[]);
+    let args = ["connect", "disk", "--timeout", "2", "--link", LINK];
+    let chain = "add table inet wall; add chain inet wall here { type filter hook input \
+                 priority 0; }; add rule inet wall here udp dport 8650 drop";
+    rig.cable.end(Side::Target).nft(chain);
+    refused(&rig, Side::Host, &args, 6, &[LINK, "`tyche serve` listens", "firewall"]);
+    target.kill();
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 use tyche_testkit::net::{Namespace, lay_cable};
+use tyche_testkit::process::run;
 
 use super::{Side, wait_until};
 
@@ -14,6 +15,14 @@ const LINKS: [&str; 2] = ["tye-t", "tye-h"];
 /// The rules that match frames of ours, and datagrams with such.
 pub(crate) const FRAMES: &str = "ether type 0x88b5";
 pub(crate) const DATAGRAMS: &str = "ip protocol udp";
+
+/// The addresses of the ends with a router between them, each with that of the router's interface.
+pub(crate) const ROUTED: [[&str; 2]; 2] = [["10.8.0.1", "10.8.0.254"], ["10.8.1.1", "10.8.1.254"]];
+
+/// The name of the interface in the middle at the other end of a cable.
+fn port(link: &str) -> String {
+    format!("p-{link}")
+}
 
 /// The namespaces and the network between them.
 pub(crate) struct Cable {
@@ -68,6 +77,32 @@ impl Cable {
         self.await_running(links);
     }
 
+    /// Replaces the cable by two with a router in the middle. Each end has an address of its own
+    /// network, [`ROUTED`].
+    pub(crate) fn insert_router(&self, mtu: u32) {
+        self.ip(Side::Target, &["link", "del", self.link(Side::Target)]);
+        let sides = [Side::Target, Side::Host];
+        for (side, [address, router]) in sides.into_iter().zip(ROUTED) {
+            let (link, port) = (self.link(side), &port(self.link(side)));
+            lay_cable([(self.middle(), port, mtu), (self.end(side), link, mtu)]);
+            let add = |of, address: &str, link| {
+                Namespace::ip(of, &["address", "add", &format!("{address}/24"), "dev", link]);
+            };
+            add(self.middle(), router, port);
+            add(self.end(side), address, link);
+            self.ip(side, &["route", "add", "default", "via", router]);
+        }
+        let forward = "echo 1 >/proc/sys/net/ipv4/ip_forward";
+        run(self.middle().command("sh").args(["-c", forward]));
+        self.await_running(&sides.map(|side| (side, self.link(side))));
+    }
+
+    /// Changes the MTU of the router's interface towards one end. Longer packets to that end are
+    /// reported to their sender (ICMP), longer ones from it are lost.
+    pub(crate) fn narrow_router(&self, side: Side, mtu: u32) {
+        self.middle().ip(&["link", "set", &port(self.link(side)), "mtu", &mtu.to_string()]);
+    }
+
     /// Adds cables from new interfaces of these names to one hub: every frame goes to all.
     pub(crate) fn lay_hub(&self, hub: &str, links: &[(Side, &str)]) {
         // A bridge without memory: it learns no addresses, so it floods every frame.
@@ -84,7 +119,7 @@ impl Cable {
 
     /// Connects a new interface to a new port of a bridge.
     fn plug(&self, bridge: &str, (side, link): (Side, &str), (mtu, mtu_port): (u32, u32)) {
-        let port = &format!("p-{link}");
+        let port = &port(link);
         lay_cable([(self.middle(), port, mtu_port), (self.end(side), link, mtu)]);
         self.middle().ip(&["link", "set", port, "master", bridge]);
     }
