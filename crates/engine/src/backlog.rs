@@ -61,8 +61,7 @@ impl Backlog {
     /// Adds the frames to a batch, as many as it has room for. `head_len`: bytes of a frame's head.
     pub(crate) fn fill<'a>(&'a self, batch: &mut TxBatch<'a>, head_len: usize) {
         for frame in self.frames[self.first..self.end].iter().take(batch.room()) {
-            let (head, rest) = frame.split_at(frame.len().min(head_len));
-            batch.push(head, [rest], &[]);
+            batch.push_whole(frame, head_len);
         }
     }
 

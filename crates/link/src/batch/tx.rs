@@ -106,7 +106,17 @@ pub struct TxBatch<'a> {
 }
 
 impl<'a> TxBatch<'a> {
-    /// Adds the frame `front` ++ `data` ++ `tail`. Front and tail are copied, the data is not.
+    /// Adds a frame that lies in one piece: its head, of `head_len` bytes, is the front.
+    ///
+    /// # Panics
+    /// As [`push`](Self::push).
+    pub fn push_whole(&mut self, frame: &'a [u8], head_len: usize) {
+        let (front, rest) = frame.split_at(frame.len().min(head_len));
+        self.push(front, [rest], &[]);
+    }
+
+    /// Adds the frame `front` ++ `data` ++ `tail`. Front and tail are copied, the data is not. The
+    /// Ethernet header is in the front: links look for it there.
     ///
     /// # Panics
     /// If the batch is full, there are more slices than the storage has room for, or front and tail

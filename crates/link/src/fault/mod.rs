@@ -102,9 +102,7 @@ impl<L: Link> FaultLink<L> {
         loop {
             let mut batch = self.vectors.batch();
             for frame in self.outgoing.due(now).take(FLUSH) {
-                // Links look at the front of a frame: over UDP its address is there.
-                let (front, rest) = frame.split_at(frame.len().min(HEAD));
-                batch.push(front, [rest], &[]);
+                batch.push_whole(frame, HEAD);
             }
             if batch.is_empty() {
                 return Ok(());

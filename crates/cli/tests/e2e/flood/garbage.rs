@@ -56,8 +56,7 @@ impl Injector {
                 frame[..6].copy_from_slice(&self.to);
                 frame[6..12].copy_from_slice(&from);
                 frame[12..14].copy_from_slice(&[0x88, 0xb5]);
-                let (head, rest) = frame.split_first_chunk::<HEAD>().unwrap();
-                batch.push(head, [rest], &[]);
+                batch.push_whole(frame, HEAD);
             }
             while !batch.is_empty() {
                 let sent = self.link.send(&batch).unwrap();

@@ -61,8 +61,7 @@ impl Stranger {
         for chunk in frames.chunks(BATCH) {
             let mut batch = self.tx.batch();
             for frame in chunk {
-                let (head, rest) = frame.split_first_chunk::<HEAD>().unwrap();
-                batch.push(head, [rest], &[]);
+                batch.push_whole(frame, HEAD);
             }
             while !batch.is_empty() {
                 let sent = self.link.send(&batch).unwrap();
