@@ -1,12 +1,13 @@
 //! A host without threads: its state machine and the memory of its operations.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use tyche_conformance::Result;
 use tyche_proto::wire::{CommandFlags, HEAD_LEN, Name, Opcode, Status, Uuid};
 use tyche_proto::{
-    ExportId, Instant, OpId, Operation, Outgoing, PortConfig, RejectCounts, Rules, Session,
-    SessionConfig, SessionEvent,
+    BatchPolicy, ExportId, Instant, OpId, Operation, Outgoing, PortConfig, RejectCounts, Rules,
+    Session, SessionConfig, SessionEvent,
 };
 use tyche_testkit::random::Random;
 
@@ -25,7 +26,14 @@ impl<R: Rules> Host<R> {
         let name = |text| Name::new(text).unwrap();
         let (identity, session) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let export = ExportId::Name(name("conf"));
-        let session = SessionConfig::new(identity, name("host"), session, export);
+        let session = SessionConfig {
+            queue_size: 8,
+            damq_pages: 256,
+            operations_max: 8,
+            reconnect_delay: Duration::from_millis(20),
+            batch: BatchPolicy::Natural,
+            ..SessionConfig::new(identity, name("host"), session, export)
+        };
         let (frame_len_max, rings) = (FRAME_LEN, [64; 2]);
         let port = PortConfig { frame_len_max, rings, target: None, node: None, transport: 0 };
         Self {

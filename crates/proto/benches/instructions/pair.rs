@@ -169,6 +169,7 @@ impl Host {
             queue_size: DEPTH,
             damq_pages: DAMQ_PAGES,
             operations_max: DEPTH.into(),
+            reconnect_delay: Duration::from_millis(100),
             batch: BatchPolicy::Natural,
             ..SessionConfig::new(Uuid::from_u128(1), name("host"), Uuid::from_u128(2), export)
         };

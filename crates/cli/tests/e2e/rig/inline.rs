@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 use super::{DISK, PATIENCE, Rig, Side};
 
+/// Requests in flight.
+const QUEUE_SIZE: u16 = 128;
 /// Room for the data of requests, in pages.
 const ARENA_PAGES: usize = 1024;
 
@@ -31,6 +33,8 @@ impl Rig {
         let [name, disk] = ["inline", DISK].map(|it| Name::new(it).unwrap());
         let (host, session) = (Uuid::new_v4(), Uuid::new_v4());
         let mut session = SessionConfig {
+            queue_size: QUEUE_SIZE,
+            operations_max: QUEUE_SIZE.into(),
             // Long enough for a test that does something else in between.
             keep_alive: Duration::from_secs(60),
             reconnect_delay: Duration::from_millis(100),

@@ -1,6 +1,7 @@
 use tyche_wire::{Accept, Connect, ConnectFlags, Content, Flags, Geometry, Kind, Name};
 
 use super::*;
+use crate::batching::BatchPolicy;
 use crate::rules::Sound;
 use crate::session::{ExportId, TargetId};
 
@@ -16,8 +17,11 @@ fn mac(n: u8) -> Mac {
 fn config() -> SessionConfig {
     let (host, session) = (Uuid::from_u128(1), Uuid::from_u128(2));
     SessionConfig {
+        queue_size: 8,
         damq_pages: 16_384,
+        operations_max: 8,
         reconnect_delay: Duration::from_millis(20),
+        batch: BatchPolicy::Natural,
         channels: 2,
         ..SessionConfig::new(host, Name::EMPTY, session, ExportId::Uuid(AIM.export))
     }
