@@ -15,8 +15,9 @@ use plotters::prelude::*;
 use crate::process::{Doing, Failure, Result};
 use crate::result::Spread;
 
-/// What was drawn, or the error.
+/// A drawn part of a plot, or the error of drawing it.
 type Drawn<T> = std::result::Result<T, DrawingAreaErrorKind<std::io::Error>>;
+/// A panel's chart: places along the lower edge, values upwards.
 type Chart<'c, 'b> = ChartContext<'c, SVGBackend<'b>, Cartesian2d<RangedCoordi32, RangedCoordf64>>;
 
 /// Pixels of a panel.

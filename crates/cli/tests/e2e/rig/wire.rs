@@ -17,7 +17,7 @@ pub(crate) const FRAMES: &str = "ether type 0x88b5";
 pub(crate) const DATAGRAMS: &str = "ip protocol udp";
 
 /// The addresses of the ends with a router between them, each with that of the router's interface.
-pub(crate) const ROUTED: [[&str; 2]; 2] = [["10.8.0.1", "10.8.0.254"], ["10.8.1.1", "10.8.1.254"]];
+const ROUTED: [[&str; 2]; 2] = [["10.8.0.1", "10.8.0.254"], ["10.8.1.1", "10.8.1.254"]];
 
 /// The name of the interface in the middle at the other end of a cable.
 fn port(link: &str) -> String {
@@ -85,8 +85,8 @@ impl Cable {
         for (side, [address, router]) in sides.into_iter().zip(ROUTED) {
             let (link, port) = (self.link(side), &port(self.link(side)));
             lay_cable([(self.middle(), port, mtu), (self.end(side), link, mtu)]);
-            let add = |of, address: &str, link| {
-                Namespace::ip(of, &["address", "add", &format!("{address}/24"), "dev", link]);
+            let add = |end: &Namespace, address: &str, link: &str| {
+                end.ip(&["address", "add", &format!("{address}/24"), "dev", link]);
             };
             add(self.middle(), router, port);
             add(self.end(side), address, link);

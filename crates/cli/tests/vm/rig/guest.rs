@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::segment::cable;
-use super::{Rig, Running, console, wait_until};
+use super::{KERNEL, Rig, Running, console, wait_until};
 use crate::attachment::{Attachment, Kernel};
 
 /// Time limit for any short operation in an emulated machine.
@@ -323,12 +323,9 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     let monitor = format!("unix:{},server=on,wait=off", dir.join("monitor").display());
     qemu.args(["-monitor", &monitor]);
     qemu.arg("-kernel").arg(image.join("vmlinux")).arg("-initrd").arg(image.join("initrd"));
-    // On a busy machine the guest's processors stall, which is no error of its kernel.
-    qemu.args([
-        "-append",
-        "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off no_timer_check \
-        tsc=unstable clocksource=hpet nowatchdog rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0",
-    ]);
+    let kernel = "oops=panic tsc=unstable clocksource=hpet nowatchdog \
+                  rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0";
+    qemu.args(["-append", &format!("{KERNEL} {kernel}")]);
     for (index, number) in (number..number + shape.interfaces).enumerate() {
         let (net, cable, mac) = (number, cable(number), mac(number));
         let tap = format!("tap,id=net{net},ifname={cable},script=no,downscript=no,vhost=off");

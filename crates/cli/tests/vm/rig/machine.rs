@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tyche_testkit::process::{Done, finish};
 
-use super::{PATIENCE, Rig, Running, console, run};
+use super::{KERNEL, PATIENCE, Rig, Running, console, run};
 use crate::attachment::Kernel;
 
 /// Modules for the root file system.
@@ -99,10 +99,7 @@ impl Machine {
         command.args(["-device", "vhost-user-blk-pci,chardev=disk,num-queues=2"]);
         command.args(["-serial", &format!("file:{}", dir.join("console").display())]);
         command.arg("-kernel").arg(kernel.image().join("vmlinux")).arg("-initrd").arg(initrd);
-        command.args([
-            "-append",
-            "console=ttyS0 loglevel=5 panic=-1 mitigations=off tsc=reliable no_timer_check",
-        ]);
+        command.args(["-append", &format!("{KERNEL} tsc=reliable")]);
         let log = File::create(dir.join("qemu.log")).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
         Self { qemu: Running::start(&mut command), dir }
