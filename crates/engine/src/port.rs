@@ -168,7 +168,7 @@ impl Port {
         }
         if error.kind() == io::ErrorKind::InvalidInput {
             // Shorter frames still get through; the next handshake finds their length.
-            self.fault = Some(Fault::Narrowed);
+            self.fault = Some(Fault::Narrowed(self.link.frame_len_max()));
             return;
         }
         self.fault = Some(Fault::Down);

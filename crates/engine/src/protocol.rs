@@ -10,8 +10,9 @@ use tyche_proto::Instant;
 pub enum Fault {
     /// The interface is down or gone; it is tried again.
     Down,
-    /// It takes only shorter frames than before.
-    Narrowed,
+    /// It takes only shorter frames than before. Holds the length of the longest in bytes, as far
+    /// as the interface knows: on the way, the limit may be lower.
+    Narrowed(usize),
 }
 
 /// A received frame.

@@ -38,7 +38,7 @@ impl From<Fault> for Problem {
         match fault {
             Fault::Down => Self::Down,
             // Shorter frames still get through; the next handshake finds their length.
-            Fault::Narrowed => Self::Narrowed,
+            Fault::Narrowed(_) => Self::Narrowed,
         }
     }
 }

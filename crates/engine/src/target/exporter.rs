@@ -15,7 +15,7 @@ use super::report::TargetLinkReport;
 use crate::clock::Clock;
 use crate::placed::{self, LinkNodes};
 use crate::ports::Ports;
-use crate::protocol::{Frames, Protocol, Received};
+use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::tyche::{Composer, head};
 
 /// What an exporter gets of its link and its machine.
@@ -290,6 +290,12 @@ impl<R: Rules> Protocol for Exporter<R> {
         }
         self.listener.handle_frame(now, head(frame), frame.payload);
         self.settle(Some((now, frame)));
+    }
+
+    fn handle_fault(&mut self, now: Instant, _: usize, fault: Fault) {
+        if let Fault::Narrowed(frame_len_max) = fault {
+            self.listener.narrow(now, frame_len_max);
+        }
     }
 
     fn handle_frame_len_max(&mut self, _: usize, frame_len_max: usize) {

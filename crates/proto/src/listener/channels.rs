@@ -109,9 +109,9 @@ impl<R: Rules> Channels<R> {
         }
     }
 
-    /// Closes all channels and has each send a farewell.
-    pub(super) fn shut_down(&mut self, now: Instant) {
-        for open in self.iter_mut().filter(|open| !open.closing) {
+    /// Closes all channels that `ends` names, and has each send a farewell.
+    pub(super) fn end(&mut self, now: Instant, ends: impl Fn(&Open<R>) -> bool) {
+        for open in self.iter_mut().filter(|open| !open.closing && ends(open)) {
             open.closing = true;
             if let Some(target) = &mut open.target {
                 let farewell = target.channel.unsequenced(now, Kind::Disconnect, Flags::NONE);
@@ -364,11 +364,22 @@ mod tests {
         let mut channels = Channels::new();
         let channel = add_heard(&mut channels);
         channels.busy(channel).channel.stats.duplicates = 3;
-        channels.shut_down(NOW);
+        channels.end(NOW, |_| true);
         assert_eq!(reap(&mut channels), []);
         assert_eq!(sent(&mut channels), Some((Some(channel), Kind::Disconnect)));
         assert_eq!(sent(&mut channels), None, "once");
         assert_eq!(reap(&mut channels), [channel]);
         assert_eq!(channels.stats().duplicates, 3);
+    }
+
+    #[test]
+    fn only_the_channels_that_are_named_end() {
+        let mut channels = Channels::new();
+        let [stays, ends] = [(); 2].map(|()| add_heard(&mut channels));
+        channels.end(NOW, |open| open.id() == ends);
+        assert_eq!(sent(&mut channels), Some((Some(ends), Kind::Disconnect)));
+        assert_eq!(sent(&mut channels), None);
+        assert_eq!(reap(&mut channels), [ends]);
+        assert!(is_open(&channels, stays));
     }
 }

@@ -299,7 +299,15 @@ impl<R: Rules> Listener<R> {
 
     /// Closes all channels and sends farewells to their hosts, when the target ends.
     pub fn shut_down(&mut self, now: Instant) {
-        self.channels.shut_down(now);
+        self.channels.end(now, |_| true);
+    }
+
+    /// Closes the channels whose frames may be longer than `frame_len_max` bytes, which is all that
+    /// the link takes now, and sends farewells to their hosts: they find the length by the probes
+    /// of their next handshake. Without it, a host that sends only short frames would wait for the
+    /// answers to its reads until the keep-alive time is over.
+    pub fn narrow(&mut self, now: Instant, frame_len_max: usize) {
+        self.channels.end(now, |open| open.accept.frame_len as usize > frame_len_max);
     }
 
     /// Notes the stage times of a request until `now`, right before it [completes](Self::complete).
