@@ -1,0 +1,62 @@
+//! The search for the logical units of a target: REPORT LUNS, at LUN 0.
+
+use alloc::vec::Vec;
+
+use super::discovery::{Attempts, DiscoveryError, Progress, question};
+use super::{Answer, Request};
+use crate::cdb::{Command, LunSelect};
+use crate::lun::{Lun, UNITS_MAX};
+use crate::operation::Failure;
+use crate::report_luns::{LUN_LEN, LUNS_HEAD_LEN, LunList};
+
+/// The most bytes of a list that are asked for.
+const ALLOCATION: u32 = (LUNS_HEAD_LEN + UNITS_MAX * LUN_LEN) as u32;
+
+/// The list of a target's logical units.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    luns: Vec<Lun>,
+    left_out: usize,
+    attempts: Attempts,
+}
+
+impl Scan {
+    /// The command to send to [`Lun::ZERO`].
+    pub fn request(&self) -> Request {
+        let select = LunSelect::Ordinary;
+        question(Command::ReportLuns { select, allocation: ALLOCATION }, ALLOCATION)
+    }
+
+    /// Takes the answer to it.
+    pub fn handle(&mut self, answer: Answer<'_>) -> Progress {
+        let data = match self.attempts.take(&answer) {
+            Ok(data) => data,
+            // A target of the time before lists has LUN 0.
+            Err(Progress::Failed(DiscoveryError::Refused(
+                Failure::NotSupported | Failure::Invalid,
+            ))) => {
+                self.luns.push(Lun::ZERO);
+                return Progress::Done;
+            }
+            Err(progress) => return progress,
+        };
+        match LunList::parse(data) {
+            Ok(list) => {
+                self.luns.extend(list.iter().take(UNITS_MAX));
+                self.left_out = list.total() - self.luns.len();
+                Progress::Done
+            }
+            Err(fault) => Progress::Failed(DiscoveryError::Malformed(fault)),
+        }
+    }
+
+    /// The logical units, at most [`UNITS_MAX`], as the target names them.
+    pub fn luns(&self) -> &[Lun] {
+        &self.luns
+    }
+
+    /// How many more the target has.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+}

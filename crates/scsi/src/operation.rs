@@ -1,0 +1,102 @@
+//! The operations of a disk that commands stand for, and how they fail.
+//!
+//! They are those of requests to a disk. They stand here again because those come with page memory
+//! and threads, and this crate has neither.
+
+use crate::sense::{Code, Sense, SenseKey};
+
+/// An operation of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Fill the buffer from the disk.
+    Read,
+    /// Write the buffer to the disk.
+    Write {
+        /// Force unit access: done only when on stable storage.
+        fua: bool,
+    },
+    /// Make every write that was done before this one durable.
+    Flush,
+    /// The content of the range is no longer needed; reads may return anything until rewritten.
+    Discard,
+    /// The range reads as zeroes from now on.
+    WriteZeroes {
+        /// Force unit access: done only when on stable storage.
+        fua: bool,
+        /// Blocks may be deallocated (a hole may be punched).
+        may_unmap: bool,
+    },
+}
+
+impl Operation {
+    /// Whether the operation changes the content of the disk.
+    pub fn modifies(self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Discard | Self::WriteZeroes { .. })
+    }
+}
+
+/// The failure of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// `EIO`: the disk could not do it, or a failure without a name of its own.
+    Io,
+    /// `EINVAL`: misaligned, or past the end of the disk.
+    Invalid,
+    /// `EROFS`: the disk is read-only.
+    ReadOnly,
+    /// `ENOSPC`: the store has no space left.
+    NoSpace,
+    /// `EOPNOTSUPP`: the disk has no such operation.
+    NotSupported,
+    /// `EBADE`: another initiator has the disk, as Linux reports a reservation conflict.
+    Reserved,
+    /// `ENXIO`: the disk is gone.
+    Gone,
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Io,
+        Self::Invalid,
+        Self::ReadOnly,
+        Self::NoSpace,
+        Self::NotSupported,
+        Self::Reserved,
+        Self::Gone,
+    ];
+
+    /// Linux' error number.
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Io => 5,
+            Self::Gone => 6,
+            Self::Invalid => 22,
+            Self::NoSpace => 28,
+            Self::ReadOnly => 30,
+            Self::Reserved => 52,
+            Self::NotSupported => 95,
+        }
+    }
+
+    /// The failure of that error number, [`Failure::Io`] if it has no name here.
+    pub fn from_errno(errno: i32) -> Self {
+        Self::ALL.into_iter().find(|failure| failure.errno() == errno).unwrap_or(Self::Io)
+    }
+
+    /// The sense data with which a target answers the failure of an operation of its store.
+    pub fn sense(self, operation: Operation) -> Sense {
+        let (key, code) = match self {
+            Self::Io | Self::Reserved if operation == Operation::Read => {
+                (SenseKey::MediumError, Code::UNRECOVERED_READ_ERROR)
+            }
+            Self::Io | Self::Reserved => (SenseKey::MediumError, Code::WRITE_ERROR),
+            Self::Invalid => (SenseKey::IllegalRequest, Code::INVALID_FIELD_IN_CDB),
+            Self::ReadOnly => (SenseKey::DataProtect, Code::WRITE_PROTECTED),
+            Self::NoSpace => (SenseKey::DataProtect, Code::SPACE_ALLOCATION_FAILED),
+            Self::NotSupported => (SenseKey::IllegalRequest, Code::INVALID_OPCODE),
+            Self::Gone => (SenseKey::HardwareError, Code::INTERNAL_TARGET_FAILURE),
+        };
+        Sense::new(key, code)
+    }
+}

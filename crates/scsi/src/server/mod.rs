@@ -1,0 +1,508 @@
+//! The device server of a target: what it answers to each command of each initiator.
+//!
+//! A command ends at once, or becomes operations of the disk. Their failure is answered with
+//! [`Reply::of`]. The order of checks is that of SAM-5 and SPC-4: the logical unit is there; a
+//! pending unit attention, of which INQUIRY, REPORT LUNS and REQUEST SENSE take no notice; a
+//! reservation; the CDB; read-only; the right to write; the range.
+//!
+//! One initiator at a time may write to a logical unit that is not shared: the first that does, until
+//! it logs out. Others get RESERVATION CONFLICT for all that modifies, and may read.
+
+mod nexus;
+mod unit;
+
+use alloc::boxed::Box;
+use core::iter;
+
+pub use nexus::{NexusId, NoRoom};
+pub use unit::Unit;
+
+use crate::attention::Pending;
+use crate::cdb::{Command, Form, LunSelect, Range, ReservationQuery, opcode};
+use crate::lun::{Lun, LunSet, UNITS_MAX};
+use crate::opcodes::Commands;
+use crate::operation::{Failure, Operation};
+use crate::refusal::Refusal;
+use crate::report_luns::{LUN_LEN, LUNS_HEAD_LEN, emit_luns};
+use crate::sense::{Code, Sense, SenseKey};
+use crate::status::Status;
+use crate::unmap::{UNMAP_DESCRIPTOR_LEN, UNMAP_HEAD_LEN, UnmapRanges};
+use nexus::{Nexus, Nexuses};
+use unit::{Slot, inquiry};
+
+/// The most bytes of an answer: that of REPORT LUNS, with all logical units.
+pub const ANSWER_LEN_MAX: usize = LUNS_HEAD_LEN + UNITS_MAX * LUN_LEN;
+/// The most bytes of a read or write.
+pub const TRANSFER_LEN_MAX: u32 = 1 << 20;
+/// The most bytes of a WRITE SAME, and of all ranges of an UNMAP together.
+pub const WRITE_ZEROES_LEN_MAX: u32 = 1 << 30;
+/// The most ranges of an UNMAP.
+pub const UNMAP_DESCRIPTORS_MAX: usize = 32;
+/// The most bytes of an UNMAP's parameter list.
+pub const UNMAP_LEN_MAX: usize = UNMAP_HEAD_LEN + UNMAP_DESCRIPTORS_MAX * UNMAP_DESCRIPTOR_LEN;
+
+/// The end of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Its status.
+    pub status: Status,
+    /// The sense data of a CHECK CONDITION.
+    pub sense: Option<Sense>,
+    /// Bytes of the answer: of data for the initiator.
+    pub len: usize,
+}
+
+impl Reply {
+    /// The command is done, and has no answer.
+    pub const GOOD: Self = Self { status: Status::Good, sense: None, len: 0 };
+    /// Another initiator has the logical unit.
+    const CONFLICT: Self = Self { status: Status::ReservationConflict, ..Self::GOOD };
+
+    /// The end of a command that was an operation of the disk.
+    pub fn of(operation: Operation, result: Result<(), Failure>) -> Self {
+        result.map_or_else(|failure| Self::check(failure.sense(operation)), |()| Self::GOOD)
+    }
+
+    /// A CHECK CONDITION with these sense data.
+    pub const fn check(sense: Sense) -> Self {
+        Self { status: Status::CheckCondition, sense: Some(sense), len: 0 }
+    }
+
+    const fn answer(len: usize) -> Self {
+        Self { len, ..Self::GOOD }
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        Self::check(refusal.sense())
+    }
+}
+
+/// An operation of a disk, for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The number of the logical unit.
+    pub unit: u8,
+    /// The operation.
+    pub operation: Operation,
+    /// The first byte of the range; a multiple of the block size.
+    pub offset: u64,
+    /// Bytes of the range; a multiple of the block size. The length of a read's or write's data.
+    pub len: u32,
+}
+
+/// The next step of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is over: the answer is in the buffer.
+    Answer(Reply),
+    /// It is this operation of the disk. The data of a write must be there first, all of them.
+    Perform(Task),
+    /// Its parameter list, of so many bytes, is to be given to [`Server::parameters`].
+    Collect {
+        #[allow(missing_docs, reason = "above")]
+        len: u32,
+    },
+}
+
+/// The operations that a command with a parameter list stands for. Without any the command is done.
+#[derive(Clone, Debug)]
+pub enum Tasks<'a> {
+    /// One.
+    One(iter::Once<Task>),
+    /// One for each range of an UNMAP.
+    Unmap {
+        #[allow(missing_docs, reason = "above")]
+        ranges: UnmapRanges<'a>,
+        /// The number of the logical unit.
+        unit: u8,
+        /// Bytes of a block.
+        block_size: u32,
+    },
+}
+
+impl Iterator for Tasks<'_> {
+    type Item = Task;
+
+    fn next(&mut self) -> Option<Task> {
+        match self {
+            Self::One(task) => task.next(),
+            Self::Unmap { ranges, unit, block_size } => {
+                let (lba, blocks) = ranges.find(|(_, blocks)| *blocks > 0)?;
+                let offset = lba * u64::from(*block_size);
+                let len = blocks * *block_size;
+                Some(Task { unit: *unit, operation: Operation::Discard, offset, len })
+            }
+        }
+    }
+}
+
+/// The device server of a target, for all its logical units.
+#[derive(Debug)]
+pub struct Server {
+    slots: Box<[Option<Slot>; UNITS_MAX]>,
+    nexuses: Nexuses,
+}
+
+impl Server {
+    /// A server without logical units, which remembers at most so many initiators.
+    pub fn new(nexuses_max: u16) -> Self {
+        Self { slots: Box::new([None; UNITS_MAX]), nexuses: Nexuses::new(nexuses_max) }
+    }
+
+    /// Adds a logical unit, or puts another in its place. Initiators are told.
+    ///
+    /// # Panics
+    /// If the geometry is not valid.
+    pub fn add(&mut self, number: u8, unit: Unit) {
+        assert!(unit.geometry.is_valid(), "a disk is a whole number of its blocks");
+        self.slots[usize::from(number)] = Some(Slot::new(unit));
+        self.nexuses.tell(number, Pending::PowerOn, None);
+        self.nexuses.tell_luns_changed();
+    }
+
+    /// Removes a logical unit. Initiators are told.
+    pub fn remove(&mut self, number: u8) {
+        if self.slots[usize::from(number)].take().is_some() {
+            self.nexuses.tell_luns_changed();
+        }
+    }
+
+    /// The logical unit of that number.
+    pub fn unit(&self, number: u8) -> Option<&Unit> {
+        self.slots[usize::from(number)].as_ref().map(|slot| &slot.unit)
+    }
+
+    /// Changes the size of a logical unit, in bytes. Initiators are told.
+    ///
+    /// # Panics
+    /// If the size is no multiple of the block size.
+    pub fn resize(&mut self, number: u8, size: u64) {
+        if let Some(slot) = &mut self.slots[usize::from(number)] {
+            slot.unit.geometry.size = size;
+            assert!(slot.unit.geometry.is_valid(), "a disk is a whole number of its blocks");
+            self.nexuses.tell(number, Pending::CapacityChanged, None);
+        }
+    }
+
+    /// The store of a logical unit has lost writes that were done. Initiators are told that it was
+    /// powered on, for that is how they learn that a cache is lost.
+    pub fn writes_lost(&mut self, number: u8) {
+        self.nexuses.tell(number, Pending::PowerOn, None);
+    }
+
+    /// An initiator has reset a logical unit. The others are told; a reservation is over.
+    pub fn reset(&mut self, number: u8, by: NexusId) {
+        if let Some(slot) = &mut self.slots[usize::from(number)] {
+            slot.reserved = None;
+            self.nexuses.tell(number, Pending::DeviceReset, Some(by));
+        }
+    }
+
+    /// Lets an initiator in, known by its WWPN, to whom these logical units are visible. One that is
+    /// logged in already has lost its nexus, and all rights.
+    ///
+    /// # Errors
+    /// If there is no room for another.
+    pub fn login(&mut self, initiator: u64, visible: LunSet) -> Result<NexusId, NoRoom> {
+        let nexus = self.nexuses.login(initiator, visible)?;
+        self.release(nexus);
+        Ok(nexus)
+    }
+
+    /// Ends the login of an initiator, and all its rights. No command of it is to follow; those in
+    /// progress must have ended.
+    pub fn logout(&mut self, nexus: NexusId) {
+        self.nexuses.logout(nexus);
+        self.release(nexus);
+    }
+
+    fn release(&mut self, nexus: NexusId) {
+        self.slots.iter_mut().flatten().for_each(|slot| slot.release(nexus));
+    }
+
+    /// Begins a command. An answer is written to `out`, which should have [`ANSWER_LEN_MAX`] bytes;
+    /// what does not fit is cut off.
+    ///
+    /// It is for the caller to compare the length of the task, or of the answer, with the length that
+    /// the initiator expects, and to refuse data in a direction that the command does not have.
+    pub fn begin(&mut self, nexus: NexusId, lun: Lun, cdb: &[u8], out: &mut [u8]) -> Step {
+        self.step(nexus, lun, cdb, out).unwrap_or_else(Step::Answer)
+    }
+
+    fn step(&mut self, id: NexusId, lun: Lun, cdb: &[u8], out: &mut [u8]) -> Result<Step, Reply> {
+        let command = Command::parse(cdb);
+        let nexus = self.nexuses.get_mut(id).ok_or(Refusal::LogicalUnit)?;
+        if let Ok(Command::ReportLuns { select, allocation }) = command {
+            let answer = report_luns(&self.slots, nexus, lun, select, allotted(out, allocation))?;
+            return Ok(Step::Answer(answer));
+        }
+        let Some((number, slot)) = find(&mut self.slots, nexus, lun) else {
+            return absent(command, out).map(Step::Answer);
+        };
+        attend(nexus, number, cdb)?;
+        if slot.reserved.is_some_and(|holder| holder != id) && !passes_reservation(cdb) {
+            return Err(Reply::CONFLICT);
+        }
+        let command = command?;
+        match command {
+            Command::RequestSense { descriptors, allocation } => {
+                if descriptors {
+                    return Err(Refusal::CdbField(1).into());
+                }
+                let pending = nexus.attentions[usize::from(number)].take();
+                let sense = pending.unwrap_or(Sense::new(SenseKey::NoSense, Code::NONE));
+                Ok(Step::Answer(emit_sense(sense, allotted(out, allocation.into()))))
+            }
+            Command::Reserve => {
+                slot.reserved = Some(id);
+                Ok(Step::Answer(Reply::GOOD))
+            }
+            Command::Release => {
+                slot.reserved = slot.reserved.filter(|holder| *holder != id);
+                Ok(Step::Answer(Reply::GOOD))
+            }
+            _ => {
+                if let Some(len) = answer(&slot.unit, command, out)? {
+                    return Ok(Step::Answer(Reply::answer(len)));
+                }
+                perform(slot, id, number, command)
+            }
+        }
+    }
+
+    /// Goes on with a command that has its parameter list: UNMAP or WRITE SAME. The logical unit may
+    /// have changed since [`Server::begin`], so all is checked again.
+    ///
+    /// # Errors
+    /// The end of the command, if the list is refused.
+    pub fn parameters<'a>(
+        &mut self,
+        id: NexusId,
+        lun: Lun,
+        cdb: &[u8],
+        list: &'a [u8],
+    ) -> Result<Tasks<'a>, Reply> {
+        let command = Command::parse(cdb)?;
+        let nexus = self.nexuses.get_mut(id).ok_or(Refusal::LogicalUnit)?;
+        let (unit, slot) = find(&mut self.slots, nexus, lun).ok_or(Refusal::LogicalUnit)?;
+        if let Step::Answer(reply) = perform(slot, id, unit, command)? {
+            return Err(reply);
+        }
+        let block_size = slot.unit.geometry.block_size;
+        match command {
+            Command::Unmap { len } => {
+                let list = list.get(..len.into()).ok_or(Refusal::ListLength)?;
+                let ranges = UnmapRanges::parse(list, slot.unit.unmap_limits())?;
+                Ok(Tasks::Unmap { ranges, unit, block_size })
+            }
+            Command::WriteSame { lba, blocks, unmap, .. } => {
+                let block = list.get(..block_size as usize).ok_or(Refusal::ListLength)?;
+                // The disk can't write anything but zeroes many times.
+                if let Some(at) = block.iter().position(|byte| *byte != 0) {
+                    return Err(Refusal::ListField(at as u16).into());
+                }
+                Ok(Tasks::One(iter::once(write_zeroes(slot, unit, lba, blocks, unmap)?)))
+            }
+            _ => Err(Refusal::Opcode.into()),
+        }
+    }
+}
+
+/// The part of the buffer that the initiator takes.
+fn allotted(out: &mut [u8], allocation: u32) -> &mut [u8] {
+    let len = out.len().min(allocation as usize);
+    &mut out[..len]
+}
+
+/// A logical unit that is there for an initiator, and its number.
+fn find<'a>(
+    slots: &'a mut [Option<Slot>; UNITS_MAX],
+    nexus: &Nexus,
+    lun: Lun,
+) -> Option<(u8, &'a mut Slot)> {
+    let number = lun.index().filter(|number| nexus.visible.has(*number))?;
+    slots[usize::from(number)].as_mut().map(|slot| (number, slot))
+}
+
+/// Tells an initiator what has happened to the logical unit, once, in place of the command's answer.
+fn attend(nexus: &mut Nexus, number: u8, cdb: &[u8]) -> Result<(), Reply> {
+    let is_exempt = matches!(
+        cdb.first(),
+        Some(&(opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE))
+    );
+    let sense = if is_exempt { None } else { nexus.attentions[usize::from(number)].take() };
+    sense.map_or(Ok(()), |sense| Err(Reply::check(sense)))
+}
+
+/// Whether a command is executed though another initiator has reserved the logical unit.
+fn passes_reservation(cdb: &[u8]) -> bool {
+    matches!(cdb.first(), Some(&(opcode::INQUIRY | opcode::REQUEST_SENSE | opcode::RELEASE_6)))
+}
+
+/// The list of the logical units that an initiator may know of, which LUN 0 has though it be absent.
+fn report_luns(
+    slots: &[Option<Slot>; UNITS_MAX],
+    nexus: &mut Nexus,
+    lun: Lun,
+    select: LunSelect,
+    out: &mut [u8],
+) -> Result<Reply, Refusal> {
+    let visible = nexus.visible;
+    let is_there = |number: u8| visible.has(number) && slots[usize::from(number)].is_some();
+    if lun.number() != Some(0) && !lun.index().is_some_and(is_there) {
+        return Err(Refusal::LogicalUnit);
+    }
+    // Who has read the list needs not be told that it has changed.
+    nexus.attentions.iter_mut().for_each(|it| it.remove(Pending::LunsChanged));
+    let luns = (0..=u8::MAX).filter(|number| select != LunSelect::WellKnown && is_there(*number));
+    Ok(Reply::answer(emit_luns(luns.map(Lun::peripheral), out)))
+}
+
+/// The answer of a LUN without a logical unit.
+fn absent(command: Result<Command, Refusal>, out: &mut [u8]) -> Result<Reply, Reply> {
+    match command {
+        Ok(Command::Inquiry { page: None, allocation }) => {
+            Ok(Reply::answer(inquiry().absent().emit(allotted(out, allocation.into()))))
+        }
+        Ok(Command::RequestSense { allocation, descriptors: false }) => {
+            let out = allotted(out, allocation.into());
+            Ok(emit_sense(Refusal::LogicalUnit.sense(), out))
+        }
+        _ => Err(Refusal::LogicalUnit.into()),
+    }
+}
+
+fn emit_sense(sense: Sense, out: &mut [u8]) -> Reply {
+    let sense = sense.emit();
+    let len = sense.len().min(out.len());
+    out[..len].copy_from_slice(&sense[..len]);
+    Reply::answer(len)
+}
+
+/// Writes the answer to a question; returns its length, or `None` if the command is no question.
+fn answer(unit: &Unit, command: Command, out: &mut [u8]) -> Result<Option<usize>, Refusal> {
+    let len = match command {
+        Command::Inquiry { page: None, allocation } => {
+            inquiry().emit(allotted(out, allocation.into()))
+        }
+        Command::Inquiry { page: Some(page), allocation } => {
+            unit.emit_page(page, allotted(out, allocation.into()))?
+        }
+        Command::ModeSense { query, allocation } => {
+            unit.mode().emit(&query, allotted(out, allocation.into()))?
+        }
+        Command::ReadCapacity10 => {
+            unit.check_medium()?;
+            unit.capacity().emit_10(out)
+        }
+        Command::ReadCapacity16 { allocation } => {
+            unit.check_medium()?;
+            unit.capacity().emit_16(allotted(out, allocation))
+        }
+        Command::ReportOpcodes { query, timeouts, allocation } => {
+            let commands = Commands { unmap: unit.geometry.discard };
+            commands.emit(query, timeouts, allotted(out, allocation))?
+        }
+        Command::PersistentReserveIn { query, allocation } => {
+            // Generation 0 and an empty list, or the capability of nothing.
+            let is_capabilities = query == ReservationQuery::Capabilities;
+            let answer = [0, if is_capabilities { 8 } else { 0 }, 0, 0, 0, 0, 0, 0];
+            let out = allotted(out, allocation.into());
+            let len = out.len().min(answer.len());
+            out[..len].copy_from_slice(&answer[..len]);
+            len
+        }
+        Command::TestUnitReady => {
+            unit.check_medium()?;
+            0
+        }
+        Command::StartStopUnit { .. } => 0,
+        Command::Verify(range) => {
+            unit.check_end(range)?;
+            0
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(len))
+}
+
+/// The operation of a command that is one, or the length of its parameter list.
+fn perform(slot: &mut Slot, id: NexusId, number: u8, command: Command) -> Result<Step, Reply> {
+    let task = |operation, (offset, len)| {
+        // A transfer of no blocks is done.
+        if len == 0 {
+            return Step::Answer(Reply::GOOD);
+        }
+        Step::Perform(Task { unit: number, operation, offset, len })
+    };
+    match command {
+        Command::Read { range, .. } => {
+            Ok(task(Operation::Read, slot.unit.check(range, TRANSFER_LEN_MAX)?))
+        }
+        Command::Write { range, fua } => {
+            admit(slot, id)?;
+            let range = slot.unit.check(range, TRANSFER_LEN_MAX)?;
+            slot.writer = Some(id);
+            Ok(task(Operation::Write { fua }, range))
+        }
+        Command::SynchronizeCache { range, .. } => {
+            // Of the range only its begin and end are checked: the whole cache is flushed.
+            slot.unit.check_end(range)?;
+            let operation = Operation::Flush;
+            Ok(Step::Perform(Task { unit: number, operation, offset: 0, len: 0 }))
+        }
+        Command::WriteSame { lba, blocks, unmap, no_data } => {
+            admit(slot, id)?;
+            let task = write_zeroes(slot, number, lba, blocks, unmap)?;
+            slot.writer = Some(id);
+            let len = slot.unit.geometry.block_size;
+            Ok(if no_data { Step::Perform(task) } else { Step::Collect { len } })
+        }
+        Command::Unmap { len } => {
+            if !slot.unit.geometry.discard {
+                return Err(Refusal::Opcode.into());
+            }
+            admit(slot, id)?;
+            match usize::from(len) {
+                0 => Ok(Step::Answer(Reply::GOOD)),
+                1..=UNMAP_LEN_MAX => {
+                    slot.writer = Some(id);
+                    Ok(Step::Collect { len: len.into() })
+                }
+                _ => Err(Refusal::ListLength.into()),
+            }
+        }
+        _ => Err(Refusal::Opcode.into()),
+    }
+}
+
+/// The operation of a WRITE SAME of zeroes.
+fn write_zeroes(
+    slot: &Slot,
+    unit: u8,
+    lba: u64,
+    blocks: u32,
+    may_unmap: bool,
+) -> Result<Task, Refusal> {
+    if may_unmap && !slot.unit.geometry.discard {
+        return Err(Refusal::CdbField(1));
+    }
+    // WSNZ: zero does not mean up to the end of the disk.
+    if blocks == 0 {
+        return Err(Refusal::CdbField(10));
+    }
+    let range = Range { form: Form::Sixteen, lba, blocks };
+    let (offset, len) = slot.unit.check(range, WRITE_ZEROES_LEN_MAX)?;
+    Ok(Task { unit, operation: Operation::WriteZeroes { fua: false, may_unmap }, offset, len })
+}
+
+/// Admits a command that modifies: the disk is not read-only, and no other initiator writes to it.
+fn admit(slot: &Slot, nexus: NexusId) -> Result<(), Reply> {
+    if slot.unit.geometry.read_only {
+        return Err(Refusal::WriteProtected.into());
+    }
+    let is_free = slot.unit.shared || slot.writer.is_none_or(|writer| writer == nexus);
+    if is_free { Ok(()) } else { Err(Reply::CONFLICT) }
+}

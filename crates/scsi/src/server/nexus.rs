@@ -1,0 +1,105 @@
+//! The initiators that a target knows, and what each has not been told of.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::attention::{Attentions, Pending};
+use crate::lun::{LunSet, UNITS_MAX};
+
+/// An initiator that is logged in, by its place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NexusId(u16);
+
+/// All places for initiators are taken by those that are logged in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// An initiator.
+#[derive(Clone, Debug)]
+pub(super) struct Nexus {
+    /// Its name, a WWPN.
+    initiator: u64,
+    /// It is logged in; otherwise when it was last, by a count of logouts.
+    left: Option<u64>,
+    /// The logical units that it may know of.
+    pub(super) visible: LunSet,
+    pub(super) attentions: Box<[Attentions; UNITS_MAX]>,
+}
+
+impl Nexus {
+    fn new(initiator: u64, visible: LunSet) -> Self {
+        let mut nexus = Self {
+            initiator,
+            left: None,
+            visible,
+            attentions: Box::new([Attentions::default(); UNITS_MAX]),
+        };
+        nexus.tell_all(Pending::PowerOn);
+        nexus
+    }
+
+    fn tell_all(&mut self, attention: Pending) {
+        self.attentions.iter_mut().for_each(|attentions| attentions.add(attention));
+    }
+}
+
+/// The initiators, in a table of fixed size. Those that have logged out are remembered until their
+/// place is needed: one that comes back has lost its nexus, but has seen no power on.
+#[derive(Debug)]
+pub(super) struct Nexuses {
+    table: Vec<Nexus>,
+    max: u16,
+    logouts: u64,
+}
+
+impl Nexuses {
+    pub(super) fn new(max: u16) -> Self {
+        Self { table: Vec::with_capacity(max.into()), max, logouts: 0 }
+    }
+
+    pub(super) fn login(&mut self, initiator: u64, visible: LunSet) -> Result<NexusId, NoRoom> {
+        let known = self.table.iter().position(|nexus| nexus.initiator == initiator);
+        if let Some(known) = known {
+            let nexus = &mut self.table[known];
+            nexus.left = None;
+            nexus.visible = visible;
+            nexus.tell_all(Pending::NexusLoss);
+            return Ok(NexusId(known as u16));
+        }
+        let nexus = Nexus::new(initiator, visible);
+        if self.table.len() < usize::from(self.max) {
+            self.table.push(nexus);
+            return Ok(NexusId(self.table.len() as u16 - 1));
+        }
+        let left = self.table.iter().enumerate().filter_map(|(at, it)| Some((it.left?, at)));
+        let (_, oldest) = left.min().ok_or(NoRoom)?;
+        self.table[oldest] = nexus;
+        Ok(NexusId(oldest as u16))
+    }
+
+    pub(super) fn logout(&mut self, id: NexusId) {
+        if let Some(nexus) = self.table.get_mut(usize::from(id.0)).filter(|it| it.left.is_none()) {
+            nexus.left = Some(self.logouts);
+            self.logouts += 1;
+        }
+    }
+
+    /// The initiator, if it is logged in.
+    pub(super) fn get_mut(&mut self, id: NexusId) -> Option<&mut Nexus> {
+        self.table.get_mut(usize::from(id.0)).filter(|nexus| nexus.left.is_none())
+    }
+
+    /// Tells all initiators but one what has happened to a logical unit, also those that are away.
+    pub(super) fn tell(&mut self, unit: u8, attention: Pending, except: Option<NexusId>) {
+        for (at, nexus) in self.table.iter_mut().enumerate() {
+            if except != Some(NexusId(at as u16)) {
+                nexus.attentions[usize::from(unit)].add(attention);
+            }
+        }
+    }
+
+    /// Tells all initiators that there are other logical units.
+    pub(super) fn tell_luns_changed(&mut self) {
+        self.table.iter_mut().for_each(|nexus| nexus.tell_all(Pending::LunsChanged));
+    }
+}
