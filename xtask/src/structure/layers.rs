@@ -20,7 +20,7 @@ const LAYERS: [&[&str]; 9] = [
     &["tyche-engine"],
     &["tyche-attach", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-wake", "tyche-wire"],
-    &["tyche-geometry", "tyche-numa"],
+    &["tyche-geometry", "tyche-numa", "tyche-time"],
     // Programs beside the others: they share no code with them.
     &["comparison", "xtask"],
 ];
