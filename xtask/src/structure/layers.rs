@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 9] = [
     &["tyche-session"],
     &["tyche-engine"],
     &["tyche-attach", "tyche-link", "tyche-proto", "tyche-store"],
-    &["tyche-block", "tyche-wake", "tyche-wire"],
+    &["tyche-block", "tyche-fc-wire", "tyche-wake", "tyche-wire"],
     &["tyche-geometry", "tyche-numa", "tyche-time"],
     // Programs beside the others: they share no code with them.
     &["comparison", "xtask"],
