@@ -18,7 +18,7 @@ const LAYERS: [&[&str]; 9] = [
     &["libtyche", "tyche-conformance", "tyche-console", "tyche-sim"],
     &["tyche-session"],
     &["tyche-engine"],
-    &["tyche-attach", "tyche-link", "tyche-proto", "tyche-store"],
+    &["tyche-attach", "tyche-fc", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-fc-wire", "tyche-wake", "tyche-wire"],
     &["tyche-geometry", "tyche-numa", "tyche-time"],
     // Programs beside the others: they share no code with them.
