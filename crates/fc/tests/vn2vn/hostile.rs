@@ -2,7 +2,7 @@
 
 use tyche_fc::vn2vn::{Event, Ignored, NEIGHBOURS_MAX};
 use tyche_fc::wire::fip::{self, Flags, Message, Operation};
-use tyche_fc::wire::{Mac, PortId, Wwn};
+use tyche_fc::wire::{Ethernet, Mac, PortId, Wwn};
 use tyche_testkit::random::Random;
 
 use crate::network::{Network, claim, forged, ms, stranger};
@@ -75,6 +75,35 @@ fn a_beacon_alone_makes_no_neighbour_but_asks_for_a_claim_now_and_then() {
     let claims = asked.filter(|it| it.1 == Operation::ClaimNotification).count();
     assert!((4..=6).contains(&claims), "{claims} claims in two seconds");
     assert_eq!(network.stations[0].vn2vn.neighbours().count(), 0);
+}
+
+#[test]
+fn a_port_that_has_been_asked_for_a_claim_shows_itself_to_who_has_just_heard_of_it() {
+    let mut network = one();
+    network.run(ms(3_000));
+    let sent = network.stations[0].sent.len();
+    network.inject(&forged(Message::Beacon(stranger(7, 0x0707)), Flags::EMPTY));
+    network.run(ms(430));
+    let sent: Vec<_> = network.stations[0].sent[sent..].iter().map(|it| it.1).collect();
+    assert_eq!(sent, [Operation::ClaimNotification, Operation::Beacon]);
+}
+
+#[test]
+fn nobody_delays_the_first_probe() {
+    let mut network = Network::new(1);
+    let start = network.now;
+    network.add(A, None);
+    // Whichever it wants next is taken, more often than it may collide.
+    for id in (1..0xffff).cycle().take(12 * 0xfffe) {
+        let message = Message::ProbeRequest(stranger(u64::MAX, id));
+        let ethernet = Ethernet { destination: fip::ALL_VN2VN_ENODE_MACS, source: Mac([2; 6]) };
+        let frame = fip::Frame::new(ethernet, Flags::EMPTY, message);
+        network.stations[0].vn2vn.handle_frame(start, &frame);
+    }
+    network.run(ms(100));
+    assert_eq!(network.stations[0].sent[0].1, Operation::ProbeRequest);
+    network.run(ms(1_000));
+    assert!(network.id(0).is_some_and(|id| id != PortId::new(0x0a0a)));
 }
 
 #[test]

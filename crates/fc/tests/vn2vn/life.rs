@@ -131,7 +131,8 @@ fn a_neighbour_is_present_with_its_beacon_and_gone_after_twenty_seconds_of_silen
 fn a_port_that_starts_anew_gets_its_address_back_unnoticed() {
     for seed in 0..50 {
         let mut network = Network::new(seed);
-        (network.add(A, None), network.add(B, None));
+        network.add(A, None);
+        network.add(B, None);
         network.run(ms(10_000));
         let (events, id) = (network.stations[0].events.len(), network.id(1));
         network.restart(1, id);

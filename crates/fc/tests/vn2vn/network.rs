@@ -62,7 +62,7 @@ impl Network {
             wwpn: Wwn(wwpn),
             wwnn: Wwn(wwpn ^ 0x3000_0000_0000_0000),
             recorded: recorded.map(PortId::new),
-            functions: Functions { initiator: index % 2 == 0, target: index % 2 == 1 },
+            functions: Functions { initiator: index % 2 != 1, target: index % 2 == 1 },
             seed: self.random.next(),
         };
         self.stations.push(Station {
