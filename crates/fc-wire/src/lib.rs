@@ -6,7 +6,7 @@
 //!   fabric, or to the other end (FC-BB-6).
 //! - [`Frame`]: an encapsulated Fibre Channel frame (EtherType 0x8906). Its [`Header`] says which
 //!   exchange and sequence it belongs to, and what it is ([`Kind`], FC-FS-3): a link service
-//!   (ELS, FC-LS-2; BLS), a request to the name server (FC-CT, FC-GS-6), or an information
+//!   ([`els`], FC-LS-2; [`bls`]), a request to the name server ([`ct`], FC-GS-6), or an information
 //!   unit of SCSI ([`fcp`], FCP-4).
 //!
 //! ```text
@@ -29,9 +29,12 @@
 #![forbid(unsafe_code)]
 
 mod bits;
+pub mod bls;
 mod bytes;
 mod crc;
+pub mod ct;
 mod delimiter;
+pub mod els;
 mod ethernet;
 mod fc4;
 pub mod fcp;
