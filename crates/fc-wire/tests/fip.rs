@@ -2,7 +2,9 @@
 //! unknown or another operation's.
 
 use tyche_fc_wire::fip::*;
-use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, FcMap, Header, Kind, Mac, PortId, Reject, Wwn, Xid};
+use tyche_fc_wire::{
+    Ethernet, FRAME_LEN_MAX, Fc4, FcMap, Header, Kind, Mac, PortId, Reject, Wwn, Xid,
+};
 
 const ETHERNET: Ethernet =
     Ethernet { destination: ALL_VN2VN_ENODE_MACS, source: Mac([2, 0, 0, 0, 0, 1]) };
@@ -43,7 +45,7 @@ fn bytes(message: Message<'_>) -> Vec<u8> {
 /// A beacon with another list of descriptors.
 fn with_list(list: &[u8]) -> Vec<u8> {
     let mut frame = bytes(Message::Beacon(port()))[..HEADER_LEN].to_vec();
-    frame[20..22].copy_from_slice(&u16::try_from(list.len() / 4).unwrap().to_be_bytes());
+    frame[20..22].copy_from_slice(&((list.len() / 4) as u16).to_be_bytes());
     frame.extend(list);
     frame
 }

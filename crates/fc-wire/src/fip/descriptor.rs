@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::bits::codes;
 use crate::bytes::{Append, exactly, front};
-use crate::{FC_HEADER_LEN, FcMap, Header, Mac, PortId, Reject, Wwn};
+use crate::{FC_HEADER_LEN, Fc4, FcMap, Header, Mac, PortId, Reject, Wwn};
 
 codes! {
     /// The type of a descriptor.
@@ -113,16 +113,6 @@ pub struct KeepAlivePeriod {
     pub ms: u32,
 }
 
-/// The protocols of a port (FC-4 types), and its functions in each.
-#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct Fc4 {
-    /// A bit for each type: type `t` in word `t / 32`, bit `t % 32` of it.
-    types: [U32; 8],
-    /// Four bits for each type: type `t` in word `t / 8`, from bit `t % 8 * 4` on.
-    features: [U32; 32],
-}
-
 /// The link services that travel in descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
@@ -134,37 +124,6 @@ pub enum Service {
     Logo,
     /// Exchange of parameters between switches.
     Elp,
-}
-
-impl Fc4 {
-    /// The bit of targets among the features of FCP.
-    pub const TARGET: u8 = 1;
-    /// The bit of initiators among the features of FCP.
-    pub const INITIATOR: u8 = 2;
-    /// The type of FCP, SCSI.
-    const FCP: usize = 8;
-
-    /// Only FCP, with the functions [`Fc4::TARGET`] and [`Fc4::INITIATOR`].
-    pub fn fcp(functions: u8) -> Self {
-        let mut this = Self { types: [0.into(); 8], features: [0.into(); 32] };
-        this.types[Self::FCP / 32] = (1 << (Self::FCP % 32)).into();
-        let shift = Self::FCP % 8 * 4;
-        this.features[Self::FCP / 8] = (u32::from(functions & 0xf) << shift).into();
-        this
-    }
-
-    /// The functions of FCP that the port has; `None` if it does not speak FCP.
-    pub fn fcp_functions(&self) -> Option<u8> {
-        let speaks = self.types[Self::FCP / 32].get() >> (Self::FCP % 32) & 1 != 0;
-        let features = self.features[Self::FCP / 8].get() >> (Self::FCP % 8 * 4);
-        speaks.then_some((features & 0xf) as u8)
-    }
-}
-
-impl core::fmt::Debug for Fc4 {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Fc4").field("fcp_functions", &self.fcp_functions()).finish_non_exhaustive()
-    }
 }
 
 impl Service {

@@ -2,8 +2,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Descriptor, DescriptorKind, Fabric, Fc4, KeepAlivePeriod, Operation, Service, VnPort};
-use crate::{FcMap, Header, Mac, Reject, Wwn};
+use super::{Descriptor, DescriptorKind, Fabric, KeepAlivePeriod, Operation, Service, VnPort};
+use crate::{Fc4, FcMap, Header, Mac, Reject, Wwn};
 
 /// The most ports in one Clear Virtual Link.
 pub const VN_PORTS_MAX: usize = 16;

@@ -30,7 +30,7 @@ mod link_service;
 mod vlan;
 mod vn2vn;
 
-pub use descriptor::{Descriptor, DescriptorKind, Fabric, Fc4, KeepAlivePeriod, Service, VnPort};
+pub use descriptor::{Descriptor, DescriptorKind, Fabric, KeepAlivePeriod, Service, VnPort};
 pub use discovery::{Advertisement, Solicitation};
 pub use found::{VLANS_MAX, VN_PORTS_MAX};
 pub use frame::{Frame, Message};

@@ -1,8 +1,8 @@
 //! Probe, Claim and Beacon: ports without a fabric choose their addresses and find each other.
 
 use super::found::Found;
-use super::{Descriptor, Fc4, VnPort};
-use crate::{Mac, Reject, Wwn};
+use super::{Descriptor, VnPort};
+use crate::{Fc4, Mac, Reject, Wwn};
 
 /// A port and its node, in probes, their answers, and beacons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Frames of other ports, and those that are sent.
 
-use tyche_fc_wire::fip::{self, Claim, Fc4, Flags, Message, Port, VnPort};
-use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, FcMap, Mac};
+use tyche_fc_wire::fip::{self, Claim, Flags, Message, Port, VnPort};
+use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Fc4, FcMap, Mac};
 use tyche_time::Instant;
 
 use super::neighbours::{Functions, Neighbour, Noted};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tyche_fc::vn2vn::{Event, Functions, Interface, Membership, Neighbour, Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::fip::{self, Message};
-use tyche_fc::wire::{FRAME_LEN_MAX, Mac, PortId, Wwn};
+use tyche_fc::wire::{FRAME_LEN_MAX, Fc4, Mac, PortId, Wwn};
 use tyche_testkit::random::Random;
 use tyche_time::Instant;
 
@@ -275,6 +275,6 @@ pub(crate) fn stranger(wwpn: u64, id: u32) -> fip::Port {
 
 /// The claim of a stranger.
 pub(crate) fn claim(wwpn: u64, id: u32) -> fip::Claim {
-    let fc4 = fip::Fc4::fcp(fip::Fc4::TARGET);
+    let fc4 = Fc4::fcp(Fc4::TARGET);
     fip::Claim { port: stranger(wwpn, id), fc4, size: 2158 }
 }
