@@ -116,6 +116,22 @@ impl Port {
         &*self.link
     }
 
+    /// As [`Link::join`], for a protocol with groups, or with addresses of its own.
+    ///
+    /// # Errors
+    /// As [`Link::join`].
+    pub fn join(&mut self, address: Mac) -> io::Result<()> {
+        self.link.join(address)
+    }
+
+    /// As [`Link::leave`].
+    ///
+    /// # Errors
+    /// As [`Link::leave`].
+    pub fn leave(&mut self, address: Mac) -> io::Result<()> {
+        self.link.leave(address)
+    }
+
     /// The placement of the link.
     pub(crate) fn home(&self) -> &Home {
         &self.home

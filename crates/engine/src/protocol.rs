@@ -68,7 +68,8 @@ pub trait Frames<'d> {
     fn compose(&mut self, now: Instant) -> Option<Composed>;
 
     /// Writes the composed frame: gives `push` its front, the pieces of its data, and what follows
-    /// them. `source` is the address of the interface.
+    /// them. `source` is the address of the interface, for the front's Ethernet header; a protocol
+    /// with [addresses of its own](crate::Port::join) writes one of those instead.
     fn write(&mut self, source: Mac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8]));
 }
 

@@ -50,7 +50,7 @@ pub type Mac = [u8; 6];
 pub struct Interface<'a> {
     /// Name for people and logs.
     pub name: &'a str,
-    /// The source address of its frames.
+    /// Its own address, the source of frames whose sender has no address for itself.
     pub mac: Mac,
 }
 
@@ -152,6 +152,30 @@ pub trait Link: Send {
     /// none.
     fn overruns(&mut self) -> u64 {
         0
+    }
+
+    /// Joins an address: frames to it are received as well, besides those to the interface's own
+    /// address and to everybody. It is a group, or an address that a protocol has chosen for
+    /// itself; frames may be sent from that without joining. Membership lasts until
+    /// [`leave`](Self::leave) or the end of the link, also while the interface is down or gone, and
+    /// begins again on an interface that takes its place. To join again changes nothing.
+    ///
+    /// # Errors
+    /// `Unsupported` if the link has no memberships, `QuotaExceeded` if there are too many;
+    /// otherwise the error of the system call. Nothing has changed then.
+    fn join(&mut self, address: Mac) -> io::Result<()> {
+        let _ = address;
+        Err(wrapper::no_memberships(self.name()))
+    }
+
+    /// Ends the membership of an address, if there is one.
+    ///
+    /// # Errors
+    /// As for [`join`](Self::join). If the interface can't be told, it still ends: frames to the
+    /// address are no longer received.
+    fn leave(&mut self, address: Mac) -> io::Result<()> {
+        let _ = address;
+        Err(wrapper::no_memberships(self.name()))
     }
 
     /// Restricts reception to frames with these four bytes, or zeroes, at `at`, so that the kernel

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use tyche_numa::Node;
 
 use crate::ip::Transport;
-use crate::{Interface, Link, Receiver, RxBatch, Share, TxBatch};
+use crate::{Interface, Link, Mac, Receiver, RxBatch, Share, TxBatch};
 
 /// A link that handles the frames of another. Every method of [`Link`] that a wrapper does not
 /// mention goes to the inner link.
@@ -106,6 +106,14 @@ impl<W: Wrapper> Link for W {
         self.inner_mut().overruns()
     }
 
+    fn join(&mut self, address: Mac) -> io::Result<()> {
+        self.inner_mut().join(address)
+    }
+
+    fn leave(&mut self, address: Mac) -> io::Result<()> {
+        self.inner_mut().leave(address)
+    }
+
     fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
         self.inner_mut().narrow(at, bytes);
     }
@@ -147,5 +155,11 @@ impl<L: Link + ?Sized> Wrapper for Box<L> {
 /// The error of a link that has no receiving half.
 pub(crate) fn no_receiver(name: &str) -> io::Error {
     let message = format!("link {name} cannot receive in a thread of its own");
+    io::Error::new(io::ErrorKind::Unsupported, message)
+}
+
+/// The error of a link that has no memberships.
+pub(crate) fn no_memberships(name: &str) -> io::Error {
+    let message = format!("link {name} receives only frames to its own address and to everybody");
     io::Error::new(io::ErrorKind::Unsupported, message)
 }

@@ -5,7 +5,9 @@
 
 mod harness;
 
-use harness::{BROADCAST, Cable, NAMES, frame, receive_all, send_all, send_raw, wait};
+use harness::{
+    BROADCAST, Cable, NAMES, frame, receive_all, received_until_now, send_all, send_raw, wait,
+};
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, usable_interfaces};
 use tyche_link::{Link, Mac, RxBatch};
 use tyche_testkit::need_root;
@@ -20,19 +22,6 @@ fn add_macvlan(cable: &Cable) -> PacketLink {
     cable.ip(1, &["link", "add", "link", NAMES[1], "name", ABOVE, "type", "macvlan"]);
     cable.ip(1, &["link", "set", ABOVE, "up"]);
     cable.try_open(1, &PacketOptions::new(ABOVE)).unwrap()
-}
-
-/// Sends a last frame to a link; returns the frames received before it.
-fn received_until_now(far: &mut PacketLink, near: &mut PacketLink) -> Vec<Vec<u8>> {
-    let last = frame(near.mac(), far.mac(), 111, 1);
-    send_all(far, std::slice::from_ref(&last));
-    let (mut batch, mut came) = (RxBatch::new(16, MTU), Vec::new());
-    // A link's frames stay in order.
-    while came.last() != Some(&last) {
-        came.extend(receive_all(near, &mut batch, 1));
-    }
-    came.pop();
-    came
 }
 
 #[test]

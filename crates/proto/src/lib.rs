@@ -46,7 +46,6 @@ mod sync;
 mod takeovers;
 mod target;
 mod ticket;
-mod time;
 mod turns;
 
 pub use batching::BatchPolicy;
@@ -64,5 +63,7 @@ pub use session::{
 pub use stages::Exchange;
 pub use stats::{ChannelStats, RejectCounts};
 pub use target::Action;
-pub use time::Instant;
+pub use tyche_time::Instant;
 pub use tyche_wire as wire;
+
+use tyche_time as time;

@@ -5,6 +5,8 @@
 
 pub mod allocations;
 pub mod alone;
+pub mod document;
+pub mod golden;
 pub mod leaks;
 pub mod needs;
 pub mod net;

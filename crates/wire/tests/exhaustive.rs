@@ -4,6 +4,7 @@
 mod frames;
 
 use frames::{FLAGS, GOLDEN, HEADER_CRC, KIND, VERSION, golden, mend, mend_len, parse, u32_at};
+use tyche_testkit::golden::Change;
 use tyche_wire::{ENTRY_LEN, HEAD_LEN, Reject};
 
 /// The data section of a frame, if its checksum does not cover it.
@@ -109,16 +110,6 @@ enum Mend {
     Header,
     Checksums,
     LengthAndChecksums,
-}
-
-/// A change to a golden frame.
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    Put(usize, &'static [u8]),
-    /// Cuts the frame to this length.
-    Cut(usize),
-    /// Adds this number of zeroes.
-    Add(usize),
 }
 
 use Change::{Add, Cut, Put};
@@ -351,13 +342,7 @@ const OF_STATE: [Reject; 14] = [
 
 fn apply(name: &str, changes: &[Change], how: Mend) -> Vec<u8> {
     let mut frame = golden(name);
-    for change in changes {
-        match *change {
-            Put(offset, bytes) => frame[offset..offset + bytes.len()].copy_from_slice(bytes),
-            Cut(len) => frame.truncate(len),
-            Add(len) => frame.resize(frame.len() + len, 0),
-        }
-    }
+    changes.iter().for_each(|change| change.apply(&mut frame));
     match how {
         Nothing => {}
         Header => {

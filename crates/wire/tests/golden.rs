@@ -5,7 +5,6 @@
 mod frames;
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use frames::Payload;
 use tyche_wire::*;
@@ -416,10 +415,7 @@ fn there_is_a_frame_for_every_kind_opcode_and_flag() {
     let entries = requests[HEAD_LEN..].chunks(ENTRY_LEN);
     let opcodes: Vec<u8> = entries.map(|entry| entry[1]).collect();
     assert_eq!(opcodes, Opcode::ALL.iter().map(|&opcode| opcode as u8).collect::<Vec<_>>());
-    let files = fs::read_dir(frames::path("tests/golden")).unwrap();
-    let files = files.map(|file| file.unwrap().path());
-    let hex = files.filter(|file| file.extension().is_some_and(|ext| ext == "hex")).count();
-    assert_eq!(hex, frames::GOLDEN.len(), "a file that no test reads");
+    frames::FILES.check_files(&frames::GOLDEN);
 }
 
 /// Check values of CRC-32C: the catalogue's, and those of RFC 3720, B.4.

@@ -3,9 +3,9 @@
 
 mod frames;
 
-use std::fmt::Debug;
 use std::fs;
 
+use tyche_testkit::document::{check_links, codes, decimal, hexadecimal, table};
 use tyche_wire::*;
 
 fn document() -> String {
@@ -17,57 +17,9 @@ fn golden_frames() -> String {
     fs::read_to_string(path).expect("docs/golden-frames.md is there")
 }
 
-/// The code blocks marked as frames: name and text.
-fn frames_of(document: &str) -> Vec<(&str, &str)> {
-    let blocks = document.split("\n```frame ").skip(1);
-    let blocks = blocks.map(|rest| {
-        let (name, rest) = rest.split_once('\n').expect("a line with the name");
-        let (text, _) = rest.split_once("\n```\n").expect("an end of the block");
-        (name, text)
-    });
-    blocks.collect()
-}
-
-/// The rows of the table behind the heading, cell by cell.
-fn table<'a>(document: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
-    let (_, section) = document
-        .split_once(&format!("\n{heading}\n"))
-        .unwrap_or_else(|| panic!("no heading {heading:?}"));
-    section
-        .lines()
-        .take_while(|line| !line.starts_with('#'))
-        .filter(|line| line.starts_with("| "))
-        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim_matches([' ', '`'])))
-        .map(Iterator::collect)
-        .collect()
-}
-
-/// The first two cells of all rows, without the head of the table.
-fn codes(document: &str, heading: &str) -> Vec<(String, String)> {
-    let rows = table(document, heading);
-    let rows = rows.iter().filter(|row| row[0].starts_with(|first: char| first.is_numeric()));
-    rows.map(|row| (row[0].to_string(), row[1].to_string())).collect()
-}
-
-fn decimal<T: Copy + Debug>(all: &[T], code: impl Fn(T) -> u32) -> Vec<(String, String)> {
-    all.iter().map(|&one| (code(one).to_string(), format!("{one:?}"))).collect()
-}
-
-fn hexadecimal(flags: &[(u32, &str)]) -> Vec<(String, String)> {
-    flags.iter().map(|(bit, name)| (format!("{bit:#06x}"), name.to_string())).collect()
-}
-
 #[test]
 fn frames_are_the_golden_frames() {
-    let document = golden_frames();
-    let shown = frames_of(&document);
-    let names: Vec<&str> = shown.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, frames::GOLDEN);
-    for (name, text) in shown {
-        assert_eq!(frames::decode(text), frames::golden(name), "{name}");
-        // Including its comments.
-        assert_eq!(text, frames::golden_text(name).trim_end(), "{name}");
-    }
+    frames::FILES.check_document(&golden_frames(), &frames::GOLDEN);
 }
 
 #[test]
@@ -94,24 +46,24 @@ fn tables_have_the_flags() {
         (Flags::ACK_REQUEST.0.into(), "ACK_REQUEST"),
         (Flags::CONGESTED.0.into(), "CONGESTED"),
     ];
-    assert_eq!(codes(&document, "### Flags"), hexadecimal(&flags));
+    assert_eq!(codes(&document, "### Flags"), hexadecimal(4, &flags));
     let flags =
         [(u32::from(CommandFlags::FUA.0), "FUA"), (CommandFlags::MAY_UNMAP.0.into(), "MAY_UNMAP")];
-    assert_eq!(codes(&document, "### Command"), hexadecimal(&flags));
+    assert_eq!(codes(&document, "### Command"), hexadecimal(4, &flags));
     let flags = [
         (ExportFlags::READ_ONLY.0, "READ_ONLY"),
         (ExportFlags::WRITE_CACHE.0, "WRITE_CACHE"),
         (ExportFlags::HELD.0, "HELD"),
         (ExportFlags::SHARED.0, "SHARED"),
     ];
-    assert_eq!(codes(&document, "### Offer"), hexadecimal(&flags));
+    assert_eq!(codes(&document, "### Offer"), hexadecimal(4, &flags));
     let flags = [
         (ConnectFlags::READ_ONLY.0, "READ_ONLY"),
         (ConnectFlags::CHECKSUM.0, "CHECKSUM"),
         (ConnectFlags::RESUME.0, "RESUME"),
         (ConnectFlags::STAGES.0, "STAGES"),
     ];
-    assert_eq!(codes(&document, "### Connect"), hexadecimal(&flags));
+    assert_eq!(codes(&document, "### Connect"), hexadecimal(4, &flags));
     let flags = [
         (AcceptFlags::READ_ONLY.0, "READ_ONLY"),
         (AcceptFlags::CHECKSUM.0, "CHECKSUM"),
@@ -120,7 +72,7 @@ fn tables_have_the_flags() {
         (AcceptFlags::STAGES.0, "STAGES"),
         (AcceptFlags::ROTATIONAL.0, "ROTATIONAL"),
     ];
-    assert_eq!(codes(&document, "### Accept"), hexadecimal(&flags));
+    assert_eq!(codes(&document, "### Accept"), hexadecimal(4, &flags));
 }
 
 #[test]
@@ -156,23 +108,7 @@ fn the_table_of_limits_has_the_constants() {
     assert_eq!(rows, limits);
 }
 
-/// Links within the document have a target.
 #[test]
 fn links_lead_to_headings() {
-    let document = document();
-    let mut anchors: Vec<String> = Vec::new();
-    for heading in document.lines().filter(|line| line.starts_with('#')) {
-        let text = heading.trim_start_matches('#').trim().to_lowercase();
-        let keep = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-');
-        let anchor = text.chars().filter(keep).collect::<String>().replace(' ', "-");
-        let repeats = anchors.iter().filter(|other| **other == anchor).count();
-        anchors.push(anchor.clone());
-        if repeats > 0 {
-            anchors.push(format!("{anchor}-{repeats}"));
-        }
-    }
-    let links = document.split("](#").skip(1).map(|rest| rest.split(')').next().unwrap());
-    for link in links {
-        assert!(anchors.iter().any(|anchor| anchor == link), "no heading for #{link}");
-    }
+    check_links(&document());
 }

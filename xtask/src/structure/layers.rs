@@ -18,9 +18,9 @@ const LAYERS: [&[&str]; 9] = [
     &["libtyche", "tyche-conformance", "tyche-console", "tyche-sim"],
     &["tyche-session"],
     &["tyche-engine"],
-    &["tyche-attach", "tyche-link", "tyche-proto", "tyche-store"],
-    &["tyche-block", "tyche-scsi", "tyche-wake", "tyche-wire"],
-    &["tyche-geometry", "tyche-numa"],
+    &["tyche-attach", "tyche-fc", "tyche-link", "tyche-proto", "tyche-store"],
+    &["tyche-block", "tyche-fc-wire", "tyche-scsi", "tyche-wake", "tyche-wire"],
+    &["tyche-geometry", "tyche-numa", "tyche-time"],
     // Programs beside the others: they share no code with them.
     &["comparison", "xtask"],
 ];

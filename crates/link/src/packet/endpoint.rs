@@ -6,16 +6,19 @@
 //! can't describe blocks a slot of the ring for ever (Linux 6.18, `tpacket_rcv`).
 //!
 //! The kernel reports the fall of an interface once, to either half; then both see it. The state
-//! that both write is single independent atomics, and the filter, which has a lock: it changes when
-//! a session begins, or when the interface is replaced.
+//! that both write is single independent atomics, and the filter with its members, which has a lock:
+//! it changes when a session begins, when a protocol takes an address or gives one up, and when the
+//! interface is replaced.
+//!
+//! The kernel's memberships of an interface end with it. Those of a link are recorded in its filter,
+//! and begin again with the interface that the sockets are bound to next.
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::filter::Filter;
+use super::filter::{Filter, MEMBERS_MAX};
 use super::socket::{SENDS_ONLY, Socket};
 use super::{InterfaceInfo, Malformed, interface};
 use crate::Mac;
@@ -52,7 +55,7 @@ impl Endpoint {
             outgoing,
             name: info.name,
             ethertype,
-            filter: Mutex::new(Filter { interface: info.index, mark: None, share: None }),
+            filter: Mutex::new(Filter::new(info.index)),
             attached: AtomicBool::new(true),
             mac: AtomicU64::new(pack(info.mac)),
             mtu: AtomicUsize::new(info.mtu),
@@ -115,7 +118,7 @@ impl Endpoint {
         if !up {
             return Err(self.explain(io::Error::from_raw_os_error(libc::ENETDOWN)));
         }
-        self.filter(|filter| filter.interface = index)?;
+        self.move_to(index)?;
         // No change if the sockets are bound to this very interface. To the kernel, a new interface
         // of the same name, or even of the same number, is another one.
         self.incoming.bind(index, self.ethertype).map_err(|error| self.explain(error))?;
@@ -127,9 +130,66 @@ impl Endpoint {
 
     /// Changes the filter.
     pub(super) fn filter(&self, change: impl FnOnce(&mut Filter)) -> io::Result<()> {
-        let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filter = self.lock();
         change(&mut filter);
         self.incoming.filter(&filter)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Filter> {
+        self.filter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the filter and the members for an interface, which may be the same as before.
+    fn move_to(&self, interface: i32) -> io::Result<()> {
+        let mut filter = self.lock();
+        for &address in &filter.members {
+            // The kernel counts memberships: without this, the same interface would have two. An
+            // interface that is gone has none left, and leaving it fails.
+            let _ = self.incoming.leave(filter.interface, address);
+        }
+        filter.interface = interface;
+        self.incoming.filter(&filter)?;
+        let mut members = filter.members.iter();
+        members
+            .try_for_each(|&address| self.incoming.join(interface, address))
+            .map_err(|error| self.explain(error))
+    }
+
+    /// See [`Link::join`](crate::Link::join).
+    pub(super) fn join(&self, address: Mac) -> io::Result<()> {
+        let mut filter = self.lock();
+        if filter.members.contains(&address) {
+            return Ok(());
+        }
+        if filter.members.len() == MEMBERS_MAX {
+            let message = format!("link {} has {MEMBERS_MAX} addresses already", self.name);
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
+        }
+        filter.members.push(address);
+        let set = self.incoming.filter(&filter);
+        let joined = set.and_then(|()| self.incoming.join(filter.interface, address));
+        match joined {
+            Err(error) if !is_gone(&error) => {
+                filter.members.pop();
+                // If this fails, too, frames to the address pass until the next change.
+                let _ = self.incoming.filter(&filter);
+                Err(error)
+            }
+            // An interface that is gone is joined when it is back.
+            _ => Ok(()),
+        }
+    }
+
+    /// See [`Link::leave`](crate::Link::leave).
+    pub(super) fn leave(&self, address: Mac) -> io::Result<()> {
+        let mut filter = self.lock();
+        let Some(index) = filter.members.iter().position(|member| *member == address) else {
+            return Ok(());
+        };
+        filter.members.remove(index);
+        let left = self.incoming.leave(filter.interface, address);
+        self.incoming.filter(&filter)?;
+        left.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })
     }
 
     /// Converts the kernel's errors about the interface to the kinds of the contract, with a
@@ -141,7 +201,7 @@ impl Endpoint {
                 io::ErrorKind::NetworkDown,
                 format!("interface {name} is down; `ip link set {name} up` starts it"),
             ),
-            Some(libc::ENXIO | libc::ENODEV) => {
+            _ if is_gone(&error) => {
                 io::Error::new(io::ErrorKind::NotFound, format!("interface {name} is gone"))
             }
             _ => error,
@@ -172,6 +232,11 @@ impl Endpoint {
         self.short.fetch_add(malformed.short, Relaxed);
         self.long.fetch_add(malformed.long, Relaxed);
     }
+}
+
+/// Whether the error means that there is no such interface now.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
 }
 
 fn pack([a, b, c, d, e, f]: Mac) -> u64 {

@@ -9,15 +9,22 @@
 //! | eth1.10, a VLAN on eth1 | eth1 and eth1.10 | eth1.10 | |
 //! | a VLAN that this machine is not on | eth1 | eth1 | for others |
 //! | macvlan0 on eth1 | eth1 and macvlan0 | macvlan0 | |
-//! | everybody | eth1; a copy: macvlan0 | eth1; macvlan0 | |
+//! | everybody | eth1; a copy: macvlan0 | eth1; macvlan0 | broadcast |
+//! | a group | eth1; a copy: macvlan0 | eth1; macvlan0 | multicast |
+//! | another address than eth1's | eth1 | eth1 | for others |
 //! | bond0, of which eth1 is an active member | eth1 and bond0 | bond0 | |
 //! | bond0, of which eth1 is an inactive member | eth1 | eth1 | |
 //! | br0, of which eth1 is a member | br0 | br0 | |
 //!
 //! So a frame is the interface's own if its device is the interface, and its type is not "for
 //! others". A VLAN tag can't be tested for: the kernel strips it when it has found the device.
+//!
+//! Frames to *members*, which are groups and addresses besides the interface's, pass by their
+//! destination. A frame to a group must also be of the type multicast, so it is not one of a foreign
+//! VLAN. One to a single address is "for others" with and without a foreign VLAN: both pass, if
+//! the network card takes frames of that VLAN at all.
 
-use crate::Share;
+use crate::{Mac, Share};
 
 /// The remainder of a division (linux/filter.h).
 const BPF_MOD: u32 = 0x90;
@@ -25,8 +32,14 @@ const BPF_MOD: u32 = 0x90;
 /// The filter's result for a frame that passes: the number of bytes to keep.
 const WHOLE_FRAME: u32 = u32::MAX;
 
+/// The most members: the filter skips the tests for them in one step, by a byte.
+pub(super) const MEMBERS_MAX: usize = 32;
+
+/// Steps of the test for one member.
+const MEMBER_STEPS: usize = 6;
+
 /// A filter for the frames of one interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Filter {
     /// The number of the interface.
     pub(super) interface: i32,
@@ -34,19 +47,44 @@ pub(super) struct Filter {
     pub(super) mark: Option<(usize, [u8; 4])>,
     /// The share of the interface's frames, if several links divide them.
     pub(super) share: Option<Share>,
+    /// Addresses besides the interface's own, up to [`MEMBERS_MAX`].
+    pub(super) members: Vec<Mac>,
 }
 
 impl Filter {
-    /// The program that the kernel runs for each frame. Only frames to this machine's own address
-    /// and broadcasts pass: otherwise a bridge or a capture on the same interface would fill the
-    /// ring with the traffic of others.
+    /// A filter for all frames of an interface.
+    pub(super) fn new(interface: i32) -> Self {
+        Self { interface, mark: None, share: None, members: Vec::new() }
+    }
+
+    /// The program that the kernel runs for each frame. Only frames to this machine's own address,
+    /// to members, and broadcasts pass: otherwise a bridge or a capture on the same interface would
+    /// fill the ring with the traffic of others.
     pub(super) fn program(&self) -> Vec<libc::sock_filter> {
+        let tests = self.members.len() * MEMBER_STEPS;
         // PACKET_HOST is 0 and PACKET_BROADCAST 1; multicast and others are greater.
         let for_us = [
             load(ancillary(libc::SKF_AD_PKTTYPE)),
-            jump(libc::BPF_JGT, 0, 1, libc::PACKET_BROADCAST.into()),
-            verdict(0),
+            jump(libc::BPF_JGT, 0, steps_within_byte(tests + 1), libc::PACKET_BROADCAST.into()),
         ];
+        let for_members = (1..).zip(&self.members).flat_map(|(nth, &[a, b, c, d, e, f])| {
+            let is_group = a & 1 == 1;
+            let kind = if is_group { libc::PACKET_MULTICAST } else { libc::PACKET_OTHERHOST };
+            let last = u16::from_be_bytes([e, f]);
+            [
+                load(ancillary(libc::SKF_AD_PKTTYPE)),
+                jump(libc::BPF_JEQ, 0, 4, kind.into()),
+                load(0),
+                jump(libc::BPF_JEQ, 0, 2, u32::from_be_bytes([a, b, c, d])),
+                load_half(4),
+                jump(
+                    libc::BPF_JEQ,
+                    steps_within_byte(tests - nth * MEMBER_STEPS + 1),
+                    0,
+                    last.into(),
+                ),
+            ]
+        });
         let own = [
             load(ancillary(libc::SKF_AD_IFINDEX)),
             jump(libc::BPF_JEQ, 1, 0, self.interface.cast_unsigned()),
@@ -73,7 +111,8 @@ impl Filter {
                 verdict(0),
             ]
         });
-        let steps = for_us.into_iter().chain(own).chain(marked.into_iter().flatten());
+        let addressed = for_us.into_iter().chain(for_members).chain([verdict(0)]);
+        let steps = addressed.chain(own).chain(marked.into_iter().flatten());
         let steps = steps.chain(shared.into_iter().flatten());
         steps.chain([verdict(WHOLE_FRAME)]).collect()
     }
@@ -87,6 +126,16 @@ fn ancillary(what: i32) -> u32 {
 /// Loads the byte at an offset of the frame.
 fn load_byte(at: u32) -> libc::sock_filter {
     step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at)
+}
+
+/// Loads the two bytes at an offset of the frame.
+fn load_half(at: u32) -> libc::sock_filter {
+    step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, at)
+}
+
+/// A number of steps to skip.
+fn steps_within_byte(steps: usize) -> u8 {
+    steps.try_into().expect("members are bounded")
 }
 
 /// Skips steps.

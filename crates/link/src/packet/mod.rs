@@ -1,9 +1,10 @@
 //! An AF_PACKET socket on a network interface.
 //!
 //! A socket is bound to one interface and one EtherType, so the kernel's own demultiplexer keeps
-//! everything else away. It receives frames to the interface's address and broadcasts: no
-//! promiscuous mode, no multicast, nothing for a VLAN or a macvlan on the interface, which are
-//! interfaces of their own (`filter`). The kernel writes received frames to a shared ring, so
+//! everything else away. It receives frames to the interface's address, broadcasts, and frames to
+//! the addresses that it has [joined](Link::join), up to 32: no promiscuous mode, nothing for a
+//! VLAN or a macvlan on the interface, which are interfaces of their own (`filter`). A protocol with
+//! several EtherTypes opens a link for each, on the same interface. The kernel writes received frames to a shared ring, so
 //! receiving needs no system call. `sendmmsg` copies frames to send, and bypasses the traffic
 //! control layer (qdisc) by default: one lock and one queue less per frame.
 //!
@@ -48,7 +49,7 @@ use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
 use tyche_numa::Node;
 
-use crate::{ETHERTYPE, HEAD, Interface, Link, Receiver, RxBatch, Share, TxBatch};
+use crate::{ETHERTYPE, HEAD, Interface, Link, Mac, Receiver, RxBatch, Share, TxBatch};
 
 /// The greatest age of a link's data about its interface. A query costs a system call or two.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(100);
@@ -266,6 +267,14 @@ impl Link for PacketLink {
         self.overruns
     }
 
+    fn join(&mut self, address: Mac) -> io::Result<()> {
+        self.endpoint.join(address)
+    }
+
+    fn leave(&mut self, address: Mac) -> io::Result<()> {
+        self.endpoint.leave(address)
+    }
+
     fn narrow(&mut self, at: usize, bytes: [u8; 4]) {
         // Without the filter there is only more work.
         let _ = self.endpoint.filter(|filter| filter.mark = Some((at, bytes)));
@@ -344,7 +353,7 @@ fn open_incoming(shape: Shape, interface: i32) -> Result<(Socket, Ring), OpenErr
     let socket = open_socket()?;
     set(&socket, libc::PACKET_IGNORE_OUTGOING, 1)?;
     socket
-        .filter(&Filter { interface, mark: None, share: None })
+        .filter(&Filter::new(interface))
         .map_err(|source| OpenError::System { call: "SO_ATTACH_FILTER", source })?;
     let ring = socket
         .receive_into_ring(shape)

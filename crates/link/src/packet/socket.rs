@@ -7,6 +7,7 @@ use std::{mem, ptr};
 use super::filter::Filter;
 use super::messages::Messages;
 use super::ring::{Ring, Shape};
+use crate::Mac;
 use crate::batch::TxBatch;
 use crate::sys::{self, check};
 
@@ -49,6 +50,16 @@ impl Socket {
         let program =
             libc::sock_fprog { len: steps.len() as libc::c_ushort, filter: steps.as_mut_ptr() };
         self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Has the interface receive frames to this address, too.
+    pub(super) fn join(&self, interface: i32, address: Mac) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership(interface, address))
+    }
+
+    /// Ends what [`join`](Self::join) began.
+    pub(super) fn leave(&self, interface: i32, address: Mac) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_DROP_MEMBERSHIP, &membership(interface, address))
     }
 
     fn set<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
@@ -106,6 +117,19 @@ impl Socket {
 
     fn raw(&self) -> i32 {
         self.0.as_raw_fd()
+    }
+}
+
+fn membership(interface: i32, address: Mac) -> libc::packet_mreq {
+    let is_group = address[0] & 1 == 1;
+    let kind = if is_group { libc::PACKET_MR_MULTICAST } else { libc::PACKET_MR_UNICAST };
+    let mut mr_address = [0; 8];
+    mr_address[..address.len()].copy_from_slice(&address);
+    libc::packet_mreq {
+        mr_ifindex: interface,
+        mr_type: kind as libc::c_ushort,
+        mr_alen: address.len() as libc::c_ushort,
+        mr_address,
     }
 }
 

@@ -73,6 +73,19 @@ pub fn receive_all<L: Link>(link: &mut L, batch: &mut RxBatch, count: usize) -> 
     frames
 }
 
+/// Sends a last frame to a link; returns the frames received before it.
+pub fn received_until_now(far: &mut PacketLink, near: &mut PacketLink) -> Vec<Vec<u8>> {
+    let last = frame(near.mac(), far.mac(), 111, 1);
+    send_all(far, std::slice::from_ref(&last));
+    let (mut batch, mut came) = (RxBatch::new(16, 1500), Vec::new());
+    // A link's frames stay in order.
+    while came.last() != Some(&last) {
+        came.extend(receive_all(near, &mut batch, 1));
+    }
+    came.pop();
+    came
+}
+
 /// Two namespaces joined by a veth pair, its ends called [`NAMES`].
 pub struct Cable {
     namespaces: [Namespace; 2],
@@ -107,6 +120,14 @@ impl Cable {
         run(self.namespaces[side].command("tc").args(args));
     }
 
+    /// The addresses, besides its own, that an interface receives frames to.
+    pub fn addresses(&self, side: usize) -> Vec<Mac> {
+        let mut bridge = self.namespaces[side].command("bridge");
+        let shown = run(bridge.args(["fdb", "show", "dev", NAMES[side]]));
+        let first = shown.lines().filter_map(|line| line.split(' ').next());
+        first.map(parse_mac).collect()
+    }
+
     /// Adds rules of nftables in a namespace.
     pub fn nft(&self, side: usize, rules: &str) {
         self.namespaces[side].nft(rules);
@@ -133,6 +154,11 @@ impl Cable {
     pub fn try_open(&self, side: usize, options: &PacketOptions) -> Result<PacketLink, OpenError> {
         self.inside(side, || PacketLink::open(options))
     }
+}
+
+fn parse_mac(text: &str) -> Mac {
+    let bytes: Vec<_> = text.split(':').map(|it| u8::from_str_radix(it, 16).unwrap()).collect();
+    bytes.try_into().unwrap()
 }
 
 /// Sends any frame, also one that no link would send.

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tyche_wire::{ChannelId, Connect, Discover, Fence, Kind, Mac, Reject, Ticket};
 
-use super::pace::Pace;
 use crate::rules::Rules;
 use crate::ticket::Tickets;
-use crate::time::Instant;
+use crate::time::{Instant, Pace};
 
 /// Questions of hosts without a channel that wait for the registry at once, and as many fences.
 /// More are dropped, and their hosts repeat them.

@@ -2,7 +2,7 @@
 //! drives them.
 //!
 //! ```text
-//! Gate        bounds what hosts without a channel ask for        gate, pace
+//! Gate        bounds what hosts without a channel ask for        gate
 //! questions   go to the registry, which all links share          handshake
 //! Channels    accepted, open, closing                            channels, open, stalls
 //! Answers     to hosts without a channel                         answers, farewells
@@ -17,7 +17,6 @@ mod farewells;
 mod gate;
 mod handshake;
 mod open;
-mod pace;
 mod part;
 mod stalls;
 

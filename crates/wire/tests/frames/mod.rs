@@ -1,14 +1,10 @@
 //! Shared by the tests of frames: re-emission, corrected checksums, and the golden frames.
-//!
-//! A golden frame is a text file in `tests/golden`, one literal frame with a comment to every
-//! field. A line is `offset  bytes  ; comment`: the offset counts from the start of the frame,
-//! the bytes are in hexadecimal, and `00*57` stands for 57 zeroes.
 
 #![allow(dead_code, reason = "each test, and the fuzzer, uses a part")]
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use tyche_testkit::golden::Golden;
 use tyche_wire::{
     Body, Checksum, Checksums, Content, Control, ENTRY_LEN, Echo, Encoded, Encoder, Entry, Frame,
     HEAD_LEN, Header, Mac, Reject,
@@ -58,34 +54,12 @@ pub(crate) fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-/// The text of a golden frame.
-pub(crate) fn golden_text(name: &str) -> String {
-    let path = path("tests/golden").join(name).with_extension("hex");
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
+/// The golden frames of this crate.
+pub(crate) const FILES: Golden = Golden { root: env!("CARGO_MANIFEST_DIR") };
 
 /// The bytes of a golden frame.
 pub(crate) fn golden(name: &str) -> Vec<u8> {
-    decode(&golden_text(name))
-}
-
-/// Decodes an annotated text to bytes. Panics if an offset in the text is wrong.
-pub(crate) fn decode(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for line in text.lines() {
-        let code = line.split(';').next().expect("split yields at least one piece");
-        let mut words = code.split_whitespace();
-        let Some(offset) = words.next() else { continue };
-        assert_eq!(offset.parse(), Ok(bytes.len()), "the offset of {line:?}");
-        for word in words {
-            let (byte, count) = word.split_once('*').unwrap_or((word, "1"));
-            assert_eq!(byte.len(), 2, "two digits a byte in {line:?}");
-            let byte = u8::from_str_radix(byte, 16).expect("hexadecimal");
-            let len = bytes.len() + count.parse::<usize>().expect("a count");
-            bytes.resize(len, byte);
-        }
-    }
-    bytes
+    FILES.frame(name)
 }
 
 /// Parses a frame in one piece, of at least 64 bytes.

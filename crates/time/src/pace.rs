@@ -1,13 +1,13 @@
-//! Rate limit for frames of one kind from hosts without a channel.
+//! Rate limit for what strangers can cause.
 
-use std::time::Duration;
+use core::time::Duration;
 
-use crate::time::Instant;
+use crate::Instant;
 
-/// Admits one frame per interval, on average. More are dropped, and their hosts repeat them. So the
-/// cost of a flood is bounded, and the sessions of the link go on.
+/// Admits one frame of a kind per interval, on average. More are dropped, and their senders repeat
+/// them. So the cost of a flood is bounded.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub struct Pace {
     interval: Duration,
     /// Frames that may come at once.
     burst: u32,
@@ -16,12 +16,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(interval: Duration, burst: u32) -> Self {
+    /// Admits one frame per `interval`, and up to `burst` at once.
+    pub fn new(interval: Duration, burst: u32) -> Self {
         Self { interval, burst, until: Instant(0) }
     }
 
     /// Whether to take a frame that has come now.
-    pub(super) fn takes(&mut self, now: Instant) -> bool {
+    #[inline]
+    pub fn takes(&mut self, now: Instant) -> bool {
         let until = self.until.max(now) + self.interval;
         let taken = until.since(now) <= self.interval * self.burst;
         if taken {

@@ -1,0 +1,76 @@
+//! The protocols of a port (FC-4 types) and its functions in each, as FIP and the name server have
+//! them (FC-GS-6).
+
+use core::fmt;
+
+use zerocopy::byteorder::big_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The type of FCP, SCSI.
+pub const FC4_FCP: u8 = 8;
+
+/// A bit for each type: type `t` in word `t / 32`, bit `t % 32` of it.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(transparent)]
+pub struct Fc4Types([U32; 8]);
+
+/// The types, and four bits of functions for each: type `t` in word `t / 8`, from bit `t % 8 * 4`
+/// on.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Fc4 {
+    types: Fc4Types,
+    functions: [U32; 32],
+}
+
+impl Fc4Types {
+    /// Only this type.
+    pub fn only(kind: u8) -> Self {
+        let kind = usize::from(kind);
+        let mut words = [U32::ZERO; 8];
+        words[kind / 32] = (1 << (kind % 32)).into();
+        Self(words)
+    }
+
+    /// Whether this type is among them.
+    pub fn has(&self, kind: u8) -> bool {
+        let kind = usize::from(kind);
+        self.0[kind / 32].get() >> (kind % 32) & 1 != 0
+    }
+}
+
+impl Fc4 {
+    /// The bit of targets among the functions of FCP.
+    pub const TARGET: u8 = 1;
+    /// The bit of initiators among the functions of FCP.
+    pub const INITIATOR: u8 = 2;
+    /// The word with the functions of FCP, and their place in it.
+    const FCP_WORD: (usize, usize) = (FC4_FCP as usize / 8, FC4_FCP as usize % 8 * 4);
+
+    /// Only FCP, with the functions [`Fc4::TARGET`] and [`Fc4::INITIATOR`].
+    pub fn fcp(functions: u8) -> Self {
+        let (word, shift) = Self::FCP_WORD;
+        let mut this = Self { types: Fc4Types::only(FC4_FCP), functions: [U32::ZERO; 32] };
+        this.functions[word] = (u32::from(functions & 0xf) << shift).into();
+        this
+    }
+
+    /// The functions of FCP that the port has; `None` if it does not speak FCP.
+    pub fn fcp_functions(&self) -> Option<u8> {
+        let (word, shift) = Self::FCP_WORD;
+        let functions = (self.functions[word].get() >> shift & 0xf) as u8;
+        self.types.has(FC4_FCP).then_some(functions)
+    }
+}
+
+impl fmt::Debug for Fc4Types {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries((0..=u8::MAX).filter(|kind| self.has(*kind))).finish()
+    }
+}
+
+impl fmt::Debug for Fc4 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fc4 {{ types: {:?}, fcp: {:?} }}", self.types, self.fcp_functions())
+    }
+}

@@ -1,0 +1,73 @@
+//! Discovery Solicitation and Advertisement: nodes find the forwarders of a fabric.
+
+use super::found::Found;
+use super::{Descriptor, Fabric, KeepAlivePeriod};
+use crate::{FcMap, Mac, Reject, Wwn};
+
+/// Asks for forwarders; from a forwarder, for nodes and other forwarders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Solicitation {
+    /// The sender's Ethernet address.
+    pub mac: Mac,
+    /// The sender's name (WWNN).
+    pub name: Wwn,
+    /// The longest FCoE frame that the sender takes, see [`Descriptor::Size`].
+    pub size: u16,
+    /// A forwarder's upper half of addresses; not from nodes.
+    pub fc_map: Option<FcMap>,
+}
+
+/// A forwarder is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advertisement {
+    /// Its priority: the lower the number, the better.
+    pub priority: u8,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The name of the switch.
+    pub name: Wwn,
+    /// Its fabric.
+    pub fabric: Fabric,
+    /// The keep alives that it wants.
+    pub keep_alive: KeepAlivePeriod,
+}
+
+impl Solicitation {
+    pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
+        Ok(Self {
+            mac: found.mac()?,
+            name: found.name()?,
+            size: found.size()?,
+            fc_map: found.fc_map_if_any(),
+        })
+    }
+
+    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+        put(Descriptor::Mac(self.mac));
+        if let Some(map) = self.fc_map {
+            put(Descriptor::FcMap(map));
+        }
+        put(Descriptor::Name(self.name));
+        put(Descriptor::Size(self.size));
+    }
+}
+
+impl Advertisement {
+    pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
+        Ok(Self {
+            priority: found.priority()?,
+            mac: found.mac()?,
+            name: found.name()?,
+            fabric: found.fabric()?,
+            keep_alive: found.keep_alive()?,
+        })
+    }
+
+    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+        put(Descriptor::Priority(self.priority));
+        put(Descriptor::Mac(self.mac));
+        put(Descriptor::Name(self.name));
+        put(Descriptor::Fabric(self.fabric));
+        put(Descriptor::KeepAlive(self.keep_alive));
+    }
+}

@@ -1,0 +1,50 @@
+//! Keep Alive and Clear Virtual Link: whether a login with a forwarder lasts.
+
+use arrayvec::ArrayVec;
+
+use super::found::{Found, VN_PORTS_MAX};
+use super::{Descriptor, VnPort};
+use crate::{Mac, Reject, Wwn};
+
+/// A node is still there; or a port of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// The node's Ethernet address.
+    pub mac: Mac,
+    /// The port, if it is about one.
+    pub port: Option<VnPort>,
+}
+
+/// A forwarder ends the login of ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClearVirtualLink {
+    /// The forwarder's Ethernet address.
+    pub mac: Mac,
+    /// The name of the switch.
+    pub name: Wwn,
+    /// The ports; all of the node if there are none.
+    pub ports: ArrayVec<VnPort, VN_PORTS_MAX>,
+}
+
+impl KeepAlive {
+    pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
+        Ok(Self { mac: found.mac()?, port: found.vn_port_if_any()? })
+    }
+
+    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+        put(Descriptor::Mac(self.mac));
+        self.port.into_iter().for_each(|port| put(Descriptor::VnPort(port)));
+    }
+}
+
+impl ClearVirtualLink {
+    pub(super) fn find(found: Found<'_>) -> Result<Self, Reject> {
+        Ok(Self { mac: found.mac()?, name: found.name()?, ports: found.vn_ports() })
+    }
+
+    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+        put(Descriptor::Mac(self.mac));
+        put(Descriptor::Name(self.name));
+        self.ports.iter().for_each(|port| put(Descriptor::VnPort(*port)));
+    }
+}

@@ -1,0 +1,47 @@
+//! Link services in a descriptor: the frames of Fibre Channel that are sent before there is an
+//! address, or to give one back.
+
+use super::found::Found;
+use super::{Descriptor, Operation, Service, descriptor};
+use crate::{Header, Kind, Mac, Reject};
+
+/// Bytes of the longest payload of a link service in a descriptor.
+pub const PAYLOAD_LEN_MAX: usize = u8::MAX as usize * 4 - descriptor::LINK_SERVICE_LEN;
+
+/// A link service, or the answer to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkService<'a> {
+    /// The service.
+    pub service: Service,
+    /// The header of the frame; its kind is that of an extended link service.
+    pub header: Header,
+    /// The payload of the frame, a multiple of 4 bytes, at most [`PAYLOAD_LEN_MAX`].
+    pub payload: &'a [u8],
+    /// The Ethernet address of the port: asked for, or granted. An answer that refuses has none.
+    pub mac: Option<Mac>,
+}
+
+/// The ELS code of LS_RJT.
+const LS_RJT: u8 = 0x01;
+
+impl<'a> LinkService<'a> {
+    pub(super) fn find(operation: Operation, found: &Found<'a>) -> Result<Self, Reject> {
+        let (service, header, payload) = found.link_service()?;
+        let (wanted, may_refuse) = match operation {
+            Operation::LinkReply => (Kind::ElsReply, true),
+            _ => (Kind::ElsRequest, false),
+        };
+        if header.kind != wanted {
+            return Err(Reject::Kind);
+        }
+        let is_refused = may_refuse && payload.first() == Some(&LS_RJT);
+        let mac = if is_refused { found.mac_if_any() } else { Some(found.mac()?) };
+        Ok(Self { service, header, payload, mac })
+    }
+
+    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+        let Self { service, header, payload, mac } = *self;
+        put(Descriptor::LinkService { service, header, payload });
+        mac.into_iter().for_each(|mac| put(Descriptor::Mac(mac)));
+    }
+}

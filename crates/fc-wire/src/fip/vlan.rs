@@ -1,0 +1,47 @@
+//! VLAN Request and Notification: which VLANs have FCoE.
+
+use arrayvec::ArrayVec;
+
+use super::Descriptor;
+use super::found::{Found, VLANS_MAX};
+use crate::{Mac, Reject, Wwn};
+
+/// Asks for the VLANs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VlanRequest {
+    /// The node's Ethernet address.
+    pub mac: Mac,
+    /// The node's name (WWNN), if it says so.
+    pub name: Option<Wwn>,
+}
+
+/// The VLANs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VlanNotification {
+    /// The Ethernet address of the sender.
+    pub mac: Mac,
+    /// Their numbers, 12 bits each; 0 stands for the network without a tag.
+    pub vids: ArrayVec<u16, VLANS_MAX>,
+}
+
+impl VlanRequest {
+    pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
+        Ok(Self { mac: found.mac()?, name: found.name_if_any() })
+    }
+
+    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+        put(Descriptor::Mac(self.mac));
+        self.name.into_iter().for_each(|name| put(Descriptor::Name(name)));
+    }
+}
+
+impl VlanNotification {
+    pub(super) fn find(found: Found<'_>) -> Result<Self, Reject> {
+        Ok(Self { mac: found.mac()?, vids: found.vlans() })
+    }
+
+    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+        put(Descriptor::Mac(self.mac));
+        self.vids.iter().for_each(|vid| put(Descriptor::Vlan(*vid)));
+    }
+}

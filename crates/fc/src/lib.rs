@@ -1,0 +1,17 @@
+//! Fibre Channel over Ethernet as sans-IO state machines. No clock, no system call, no thread: the
+//! caller brings time, random numbers and frames, and sends what it is given.
+//!
+//! | | what it does | standard |
+//! |---|---|---|
+//! | [`vn2vn`] | chooses an address on a network without a fabric, and finds neighbours | FC-BB-6 |
+//!
+//! Each takes one input at a time and is then drained of its outputs. Memory is bounded. A frame
+//! that is wrong, or not for us, is a named counter, never an error and never a panic; our own
+//! invariants are assertions.
+
+#![forbid(unsafe_code)]
+
+mod random;
+pub mod vn2vn;
+
+pub use tyche_fc_wire as wire;

@@ -1,0 +1,374 @@
+//! Ports on a network without a fabric: how they choose addresses and find each other (VN2VN of
+//! FC-BB-6).
+//!
+//! A port chooses its N_Port_ID itself, asks all others whether it is free, claims it, and is
+//! reached at the Ethernet address that follows from it:
+//!
+//! ```text
+//!          0..100 ms        100 ms          400 ms         400 ms
+//!  Start ─────────► Probe1 ───────► Probe2 ───────► Claim ───────► Up ◄─┐ 8 s
+//!    ▲       probe          probe           claim          beacon  └────┘ beacon
+//!    └── another N_Port_ID if this one belongs to another port ────┘
+//! ```
+//!
+//! Of two ports that want the same N_Port_ID, one has it already, or the one with the higher name
+//! gets it. A neighbour is known by its claim and present with its first beacon. It is gone if it
+//! is silent for 2.5 beacons, or claims something else.
+//!
+//! One input ([`handle_link`](Vn2vn::handle_link), [`handle_frame`](Vn2vn::handle_frame),
+//! [`handle_timeout`](Vn2vn::handle_timeout)), then drain the outputs:
+//! [`poll_membership`](Vn2vn::poll_membership) and [`poll_event`](Vn2vn::poll_event) until `None`,
+//! [`poll_transmit`](Vn2vn::poll_transmit) until `None`. [`poll_timeout`](Vn2vn::poll_timeout) says
+//! how long to wait for the next input.
+//!
+//! The times are those that Linux has. Where the standard leaves a choice, the reason is beside it.
+
+mod neighbours;
+mod outputs;
+mod receive;
+
+use std::time::Duration;
+
+use tyche_fc_wire::fip::ALL_VN2VN_ENODE_MACS;
+use tyche_fc_wire::{FcMap, Mac, PortId, Wwn};
+use tyche_time::{Instant, Pace, earliest};
+
+pub use neighbours::{Functions, NEIGHBOURS_MAX, Neighbour};
+pub use outputs::{Event, Ignored, Membership};
+
+use crate::random::Random;
+use neighbours::{Change, Neighbours};
+use outputs::{Outputs, Send};
+
+/// The most time before the first probe, so that ports that start together spread.
+const START_MAX: Duration = Duration::from_millis(100);
+/// The time between the probes.
+const PROBE_WAIT: Duration = Duration::from_millis(100);
+/// The time for an answer to the second probe, to the claim, and to the first beacon.
+const ANNOUNCE_WAIT: Duration = Duration::from_millis(400);
+/// The time between beacons.
+const BEACON_INTERVAL: Duration = Duration::from_secs(8);
+/// The most time that is added to it, so that beacons spread.
+const BEACON_SPREAD: Duration = Duration::from_millis(100);
+/// The longest silence of a neighbour: two beacons may be lost.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+/// Collisions after which attempts become rare.
+const COLLISIONS_MAX: u32 = 10;
+/// The time between attempts then.
+const COLLISION_WAIT: Duration = Duration::from_secs(10);
+/// The least time between answers, on average, and how many there may be at once: as many as
+/// neighbours that start together. An answer to a claim has the size of the longest frame, and goes
+/// to an address that the claim names: without a bound, we would multiply a flood by ten.
+const ANSWER_INTERVAL: Duration = Duration::from_millis(1);
+const ANSWERS_MAX: u32 = 256;
+/// The longest FCoE frame, in bytes, without the Ethernet header.
+const FCOE_LEN_MAX: u16 = 2158;
+
+/// What a port is, for its whole life.
+#[derive(Clone, Copy, Debug)]
+pub struct Vn2vnConfig {
+    /// Name of the port.
+    pub wwpn: Wwn,
+    /// Name of its node.
+    pub wwnn: Wwn,
+    /// The N_Port_ID that it had before, if that is known.
+    pub recorded: Option<PortId>,
+    /// Its functions.
+    pub functions: Functions,
+    /// Random numbers follow from it.
+    pub seed: u64,
+}
+
+/// The interface of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its own address.
+    pub mac: Mac,
+    /// Its MTU, in bytes.
+    pub mtu: usize,
+}
+
+/// The stage on the way to an N_Port_ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// The link is down.
+    Down,
+    /// Waits before the first probe.
+    Start,
+    /// Has sent one probe.
+    Probe1,
+    /// Has sent both.
+    Probe2,
+    /// Has claimed it.
+    Claim,
+    /// Has it, and shows it by beacons.
+    Up,
+}
+
+/// See the module.
+pub struct Vn2vn {
+    config: Vn2vnConfig,
+    random: Random,
+    neighbours: Neighbours,
+    answers: Pace,
+    interface: Interface,
+    stage: Stage,
+    /// When the stage ends by itself.
+    stage_ends: Option<Instant>,
+    /// The N_Port_ID that the port wants, or has.
+    id: PortId,
+    /// Whether it had that before.
+    is_recorded: bool,
+    /// Collisions since the link came up.
+    collisions: u32,
+    /// When the last claim was sent.
+    claimed: Option<Instant>,
+    /// When another is to be sent.
+    claim_due: Option<Instant>,
+    /// When the next beacon is to be sent.
+    beacon_due: Option<Instant>,
+    outputs: Outputs,
+}
+
+impl Vn2vn {
+    /// A port whose link is down.
+    pub fn new(config: Vn2vnConfig) -> Self {
+        let mut outputs = Outputs::default();
+        outputs.memberships.push_back(Membership::Join(ALL_VN2VN_ENODE_MACS));
+        Self {
+            random: Random::new(config.seed),
+            neighbours: Neighbours::new(),
+            answers: Pace::new(ANSWER_INTERVAL, ANSWERS_MAX),
+            interface: Interface { mac: Mac::default(), mtu: 0 },
+            stage: Stage::Down,
+            stage_ends: None,
+            id: PortId::NONE,
+            is_recorded: false,
+            collisions: 0,
+            claimed: None,
+            claim_due: None,
+            beacon_due: None,
+            outputs,
+            config,
+        }
+    }
+
+    /// The N_Port_ID and the address of the port, if it is up.
+    pub fn address(&self) -> Option<(PortId, Mac)> {
+        (self.stage == Stage::Up).then(|| (self.id, self.mac()))
+    }
+
+    /// The neighbours that are present, up to [`NEIGHBOURS_MAX`]; none if the port is not up.
+    pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
+        self.neighbours.present().filter(|_| self.stage == Stage::Up)
+    }
+
+    /// What was ignored since the start.
+    pub fn ignored(&self) -> Ignored {
+        self.outputs.ignored
+    }
+
+    /// Takes the state of the link: up, with an interface, or down. An interface with another
+    /// address is another one; another MTU alone changes nothing but the size that is shown.
+    pub fn handle_link(&mut self, now: Instant, up: Option<Interface>) {
+        let before = (self.stage > Stage::Down).then_some(self.interface.mac);
+        if let Some(interface) = up {
+            self.interface = interface;
+        }
+        if before == up.map(|it| it.mac) {
+            return;
+        }
+        self.release();
+        self.neighbours.clear(|_| {});
+        self.collisions = 0;
+        (self.stage, self.stage_ends) = (Stage::Down, None);
+        if up.is_some() {
+            self.choose_first();
+            self.start(now);
+        }
+    }
+
+    /// Runs the timers that have expired.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.stage_ends) {
+            self.advance(now);
+        }
+        if is_due(self.claim_due) {
+            self.send_claim(now);
+        }
+        if is_due(self.beacon_due) {
+            self.outputs.send(Send::Beacon);
+            let spread = self.random_below(BEACON_SPREAD);
+            self.beacon_due = Some(now + BEACON_INTERVAL + spread);
+        }
+        let (outputs, is_up) = (&mut self.outputs, self.stage == Stage::Up);
+        self.neighbours.expire(now, |change| {
+            if is_up {
+                outputs.change(change);
+            }
+        });
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), if there is no other input before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let own = earliest(self.stage_ends, earliest(self.claim_due, self.beacon_due));
+        earliest(own, self.neighbours.silent_at())
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.outputs.events.pop_front()
+    }
+
+    /// The next address to join or leave.
+    pub fn poll_membership(&mut self) -> Option<Membership> {
+        self.outputs.memberships.pop_front()
+    }
+
+    /// The address that follows from the N_Port_ID.
+    fn mac(&self) -> Mac {
+        Mac::fpma(FcMap::VN2VN, self.id)
+    }
+
+    /// The longest FCoE frame that the interface takes.
+    fn fcoe_len_max(&self) -> u16 {
+        u16::try_from(self.interface.mtu).unwrap_or(FCOE_LEN_MAX).min(FCOE_LEN_MAX)
+    }
+
+    fn random_below(&mut self, bound: Duration) -> Duration {
+        Duration::from_nanos(self.random.below(bound.as_nanos() as u64))
+    }
+
+    /// Waits before the first probe.
+    fn start(&mut self, now: Instant) {
+        let wait = self.random_below(START_MAX);
+        self.enter(Stage::Start, now + wait);
+    }
+
+    fn enter(&mut self, stage: Stage, until: Instant) {
+        (self.stage, self.stage_ends) = (stage, Some(until));
+    }
+
+    /// Goes on to the next stage: nobody has objected.
+    fn advance(&mut self, now: Instant) {
+        match self.stage {
+            Stage::Start => {
+                self.outputs.send(Send::Probe);
+                self.enter(Stage::Probe1, now + PROBE_WAIT);
+            }
+            Stage::Probe1 => {
+                self.outputs.send(Send::Probe);
+                self.enter(Stage::Probe2, now + ANNOUNCE_WAIT);
+            }
+            Stage::Probe2 => {
+                self.outputs.memberships.push_back(Membership::Join(self.mac()));
+                self.send_claim(now);
+                self.enter(Stage::Claim, now + ANNOUNCE_WAIT);
+            }
+            Stage::Claim => self.come_up(now),
+            Stage::Down | Stage::Up => unreachable!("{:?} does not end by itself", self.stage),
+        }
+    }
+
+    fn come_up(&mut self, now: Instant) {
+        (self.stage, self.stage_ends) = (Stage::Up, None);
+        self.config.recorded = Some(self.id);
+        self.outputs.events.push_back(Event::Claimed(self.id, self.mac()));
+        for neighbour in self.neighbours.present() {
+            self.outputs.change(Change::Appeared(*neighbour));
+        }
+        self.outputs.send(Send::Beacon);
+        self.beacon_due = Some(now + ANNOUNCE_WAIT);
+    }
+
+    /// Sends a claim, or has it sent as soon as the last is old enough: whoever did not understand
+    /// that one needs another, and all answer it.
+    fn repeat_claim(&mut self, now: Instant) {
+        match self.claimed.map(|sent| sent + ANNOUNCE_WAIT) {
+            Some(at) if now < at => self.claim_due = Some(at),
+            _ => self.send_claim(now),
+        }
+    }
+
+    fn send_claim(&mut self, now: Instant) {
+        self.outputs.send(Send::Claim);
+        (self.claimed, self.claim_due) = (Some(now), None);
+        self.hurry_beacon(now);
+    }
+
+    /// Has the next beacon sent soon: a port that has just heard of us waits for it, and it may be
+    /// far. The standard asks for one in each interval, and does not forbid more.
+    fn hurry_beacon(&mut self, now: Instant) {
+        if self.stage == Stage::Up {
+            self.beacon_due = earliest(self.beacon_due, Some(now + ANNOUNCE_WAIT));
+        }
+    }
+
+    /// Starts anew with another N_Port_ID: this one is another port's.
+    fn collide(&mut self, now: Instant) {
+        self.release();
+        self.choose_another();
+        if self.stage == Stage::Start {
+            // Nobody has been asked about it yet. The wait goes on, so that nobody can extend it.
+            return;
+        }
+        self.collisions += 1;
+        if self.collisions <= COLLISIONS_MAX {
+            self.start(now);
+        } else {
+            self.enter(Stage::Start, now + COLLISION_WAIT);
+        }
+    }
+
+    /// Gives the N_Port_ID up. Neighbours that are present stay so, but are reported anew with the
+    /// next one.
+    fn release(&mut self) {
+        self.outputs.drop_frames();
+        (self.claimed, self.claim_due, self.beacon_due) = (None, None, None);
+        if self.stage >= Stage::Claim {
+            self.outputs.memberships.push_back(Membership::Leave(self.mac()));
+        }
+        if self.stage == Stage::Up {
+            for neighbour in self.neighbours.present() {
+                self.outputs.change(Change::Gone(*neighbour));
+            }
+            self.outputs.events.push_back(Event::Released(self.id));
+        }
+    }
+
+    /// Chooses the N_Port_ID that the port had before, else the end of its name.
+    fn choose_first(&mut self) {
+        let recorded = self.config.recorded.filter(|id| is_valid(*id));
+        self.is_recorded = recorded.is_some();
+        let named = PortId::new(self.config.wwpn.0 as u32 & 0xffff);
+        match recorded.or_else(|| is_valid(named).then_some(named)) {
+            Some(id) => self.id = id,
+            None => self.choose_another(),
+        }
+    }
+
+    /// Chooses a random N_Port_ID.
+    fn choose_another(&mut self) {
+        let former = self.id;
+        self.is_recorded = false;
+        // A few hundred of 65,534 are taken: the second draw is rare, the tenth never.
+        for _ in 0..10 {
+            self.id = PortId::new(1 + self.random.below(0xfffe) as u32);
+            if self.id != former && self.neighbours.find(self.id).is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether a port may choose it: the upper byte is zero, the rest is neither zero nor all ones.
+fn is_valid(id: PortId) -> bool {
+    (1..0xffff).contains(&id.to_u32())
+}
+
+impl std::fmt::Debug for Vn2vn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Vn2vn({}, {:?} of {})", self.config.wwpn, self.stage, self.id)
+    }
+}

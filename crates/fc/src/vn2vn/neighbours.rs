@@ -1,0 +1,169 @@
+//! The other ports of the network, as their claims and beacons show them.
+
+use tyche_fc_wire::{Mac, PortId, Wwn};
+use tyche_time::{Instant, earliest};
+
+/// The most neighbours that are known at a time (FC-BB-6 leaves the bound to us).
+pub const NEIGHBOURS_MAX: usize = 255;
+
+/// Another port, as it has claimed its N_Port_ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Name of the port.
+    pub wwpn: Wwn,
+    /// Name of its node.
+    pub wwnn: Wwn,
+    /// The N_Port_ID that it has claimed.
+    pub id: PortId,
+    /// The address of its interface, where its FIP frames go.
+    pub enode: Mac,
+    /// The longest FCoE frame that it takes, in bytes, without the Ethernet header.
+    pub fcoe_len_max: u16,
+    /// The functions that it says it has.
+    pub functions: Functions,
+}
+
+/// The functions of a port for SCSI. A port may have both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Functions {
+    /// It issues requests.
+    pub initiator: bool,
+    /// It serves disks.
+    pub target: bool,
+}
+
+/// A neighbour, and how alive it is.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    neighbour: Neighbour,
+    /// The time of the last claim or beacon.
+    heard: Instant,
+    /// Whether it has sent a beacon since it claimed: it is present.
+    beaconed: bool,
+}
+
+/// A change of the neighbours that are present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Appeared(Neighbour),
+    Gone(Neighbour),
+}
+
+/// The result of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// The neighbour was not known like that.
+    New,
+    /// It was.
+    Known,
+    /// Another port has that N_Port_ID, and keeps it.
+    Conflict,
+    /// There is no room for more.
+    Full,
+}
+
+/// See the module. Memory is taken once.
+pub(super) struct Neighbours {
+    known: Vec<Known>,
+    /// No neighbour is silent for too long before.
+    silent_at: Option<Instant>,
+}
+
+impl Neighbours {
+    pub(super) fn new() -> Self {
+        Self { known: Vec::with_capacity(NEIGHBOURS_MAX), silent_at: None }
+    }
+
+    /// The neighbours that are present.
+    pub(super) fn present(&self) -> impl Iterator<Item = &Neighbour> {
+        self.known.iter().filter(|it| it.beaconed).map(|it| &it.neighbour)
+    }
+
+    /// The neighbour with that N_Port_ID, present or not.
+    pub(super) fn find(&self, id: PortId) -> Option<&Neighbour> {
+        self.known.iter().map(|it| &it.neighbour).find(|it| it.id == id)
+    }
+
+    /// Whether there is no room for another.
+    pub(super) fn is_full(&self) -> bool {
+        self.known.len() == NEIGHBOURS_MAX
+    }
+
+    /// Takes a claim. Those are removed that it proves to be outdated: the same port with another
+    /// N_Port_ID or other properties, and another port with this N_Port_ID and a lower name.
+    pub(super) fn claim(
+        &mut self,
+        now: Instant,
+        claimed: Neighbour,
+        mut changed: impl FnMut(Change),
+    ) -> Noted {
+        if let Some(known) = self.known.iter_mut().find(|it| it.neighbour == claimed) {
+            known.heard = now;
+            return Noted::Known;
+        }
+        let rivals = self.known.iter().filter(|it| it.neighbour.id == claimed.id && it.beaconed);
+        if rivals.map(|it| it.neighbour.wwpn).any(|wwpn| wwpn > claimed.wwpn) {
+            return Noted::Conflict;
+        }
+        self.remove_if(
+            |it| it.neighbour.id == claimed.id || it.neighbour.wwpn == claimed.wwpn,
+            &mut changed,
+        );
+        if self.is_full() {
+            return Noted::Full;
+        }
+        self.known.push(Known { neighbour: claimed, heard: now, beaconed: false });
+        self.silent_at = earliest(self.silent_at, Some(now + super::SILENCE_MAX));
+        Noted::New
+    }
+
+    /// Takes a beacon; false if its sender has not claimed that N_Port_ID.
+    pub(super) fn beacon(
+        &mut self,
+        now: Instant,
+        (wwpn, wwnn, id): (Wwn, Wwn, PortId),
+        mut changed: impl FnMut(Change),
+    ) -> bool {
+        let is_sender = |it: &Neighbour| it.id == id && it.wwpn == wwpn && it.wwnn == wwnn;
+        let Some(known) = self.known.iter_mut().find(|it| is_sender(&it.neighbour)) else {
+            return false;
+        };
+        known.heard = now;
+        if !known.beaconed {
+            known.beaconed = true;
+            changed(Change::Appeared(known.neighbour));
+        }
+        true
+    }
+
+    /// Removes those that have been silent for too long.
+    pub(super) fn expire(&mut self, now: Instant, mut changed: impl FnMut(Change)) {
+        if self.silent_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.remove_if(|it| it.heard + super::SILENCE_MAX <= now, &mut changed);
+        let heard = self.known.iter().map(|it| it.heard);
+        self.silent_at = heard.min().map(|first| first + super::SILENCE_MAX);
+    }
+
+    /// When to call [`expire`](Self::expire).
+    pub(super) fn silent_at(&self) -> Option<Instant> {
+        self.silent_at
+    }
+
+    /// Removes all.
+    pub(super) fn clear(&mut self, mut changed: impl FnMut(Change)) {
+        self.remove_if(|_| true, &mut changed);
+        self.silent_at = None;
+    }
+
+    fn remove_if(&mut self, which: impl Fn(&Known) -> bool, changed: &mut impl FnMut(Change)) {
+        self.known.retain(|it| {
+            let goes = which(it);
+            if goes && it.beaconed {
+                changed(Change::Gone(it.neighbour));
+            }
+            !goes
+        });
+    }
+}

@@ -1,0 +1,102 @@
+//! The outputs of the machine, and counters of what it ignores.
+
+use std::collections::VecDeque;
+
+use tyche_fc_wire::{Mac, PortId};
+
+use super::neighbours::{Change, Neighbour};
+
+/// Frames that wait to be sent: no input causes as many.
+const FRAMES_MAX: usize = 8;
+
+/// A change of the port itself, or of its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The port has this N_Port_ID, and sends and receives at this address. To be recorded for the
+    /// next start.
+    Claimed(PortId, Mac),
+    /// The port has it no longer: all that depends on it has ended. All neighbours are gone by now.
+    Released(PortId),
+    /// A neighbour is present. Logins may begin.
+    Appeared(Neighbour),
+    /// A neighbour is present no longer, or is another than before.
+    Gone(Neighbour),
+}
+
+/// A change of the addresses that the port receives frames to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// To be joined, before frames are sent.
+    Join(Mac),
+    /// To be left.
+    Leave(Mac),
+}
+
+/// A frame to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Send {
+    /// To all: is this N_Port_ID free?
+    Probe,
+    /// To the sender of a probe: it is not.
+    ProbeReply(Mac),
+    /// To all: this N_Port_ID is ours.
+    Claim,
+    /// To the sender of a claim: what we have claimed. With the longest FCoE frame it takes.
+    ClaimResponse(Mac, u16),
+    /// To all: we are present.
+    Beacon,
+}
+
+/// Frames and inputs that had no effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ignored {
+    /// Frames while the link was down.
+    pub down: u64,
+    /// Frames with our own name: of a clone, or reflected.
+    pub own_name: u64,
+    /// Frames with an N_Port_ID or an address that no port may have.
+    pub wrong_address: u64,
+    /// Claims of an N_Port_ID that a living neighbour with a higher name has.
+    pub conflict: u64,
+    /// Claims of more neighbours than there is room for.
+    pub no_room: u64,
+    /// Questions that came faster than they are answered.
+    pub busy: u64,
+    /// Our own frames that the caller did not take before the next input.
+    pub undrained: u64,
+}
+
+/// What has come of the last input, until the caller has taken it.
+#[derive(Default)]
+pub(super) struct Outputs {
+    pub(super) events: VecDeque<Event>,
+    pub(super) memberships: VecDeque<Membership>,
+    frames: VecDeque<Send>,
+    pub(super) ignored: Ignored,
+}
+
+impl Outputs {
+    pub(super) fn send(&mut self, frame: Send) {
+        if self.frames.len() < FRAMES_MAX {
+            self.frames.push_back(frame);
+        } else {
+            self.ignored.undrained += 1;
+        }
+    }
+
+    pub(super) fn next_frame(&mut self) -> Option<Send> {
+        self.frames.pop_front()
+    }
+
+    /// Drops the frames that are no longer true.
+    pub(super) fn drop_frames(&mut self) {
+        self.frames.clear();
+    }
+
+    pub(super) fn change(&mut self, change: Change) {
+        self.events.push_back(match change {
+            Change::Appeared(neighbour) => Event::Appeared(neighbour),
+            Change::Gone(neighbour) => Event::Gone(neighbour),
+        });
+    }
+}

@@ -1,0 +1,76 @@
+//! Tables and links of documents in Markdown, which tests compare with the code.
+
+use std::fmt::{Debug, LowerHex};
+
+/// The rows of the tables behind the heading, up to the next one, cell by cell.
+pub fn table<'a>(document: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let (_, section) = document
+        .split_once(&format!("\n{heading}\n"))
+        .unwrap_or_else(|| panic!("no heading {heading:?}"));
+    section
+        .lines()
+        .take_while(|line| !line.starts_with('#'))
+        .filter(|line| line.starts_with("| "))
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim_matches([' ', '`'])))
+        .map(Iterator::collect)
+        .collect()
+}
+
+/// The first two cells of all rows that begin with a number.
+pub fn codes(document: &str, heading: &str) -> Vec<(String, String)> {
+    let rows = table(document, heading);
+    let rows = rows.iter().filter(|row| row[0].starts_with(|first: char| first.is_numeric()));
+    rows.map(|row| (row[0].to_string(), row[1].to_string())).collect()
+}
+
+/// The rows of a table of codes in decimal.
+pub fn decimal<T: Copy + Debug>(all: &[T], code: impl Fn(T) -> u32) -> Vec<(String, String)> {
+    all.iter().map(|&one| (code(one).to_string(), format!("{one:?}"))).collect()
+}
+
+/// The rows of a table of codes in hexadecimal, with this number of digits.
+pub fn hexadecimal<N: LowerHex>(digits: usize, all: &[(N, &str)]) -> Vec<(String, String)> {
+    let width = 2 + digits;
+    all.iter().map(|(code, name)| (format!("{code:#0width$x}"), name.to_string())).collect()
+}
+
+/// Checks that links within the document lead to a heading.
+pub fn check_links(document: &str) {
+    let mut anchors: Vec<String> = Vec::new();
+    for heading in document.lines().filter(|line| line.starts_with('#')) {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let keep = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-');
+        let anchor = text.chars().filter(keep).collect::<String>().replace(' ', "-");
+        let repeats = anchors.iter().filter(|other| **other == anchor).count();
+        anchors.push(anchor.clone());
+        if repeats > 0 {
+            anchors.push(format!("{anchor}-{repeats}"));
+        }
+    }
+    let links = document.split("](#").skip(1).map(|rest| rest.split(')').next().unwrap());
+    for link in links {
+        assert!(anchors.iter().any(|anchor| anchor == link), "no heading for #{link}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = "# Top\n\n[codes](#some-codes)\n\n## Some codes\n\n| code | name |\n\
+        |---|---|\n| 0x01 | `One` |\n| 0x02 | Two |\n\n## More\n\n| 3 | Three |\n";
+
+    #[test]
+    fn tables_are_read_up_to_the_next_heading() {
+        let codes = codes(DOCUMENT, "## Some codes");
+        assert_eq!(codes, hexadecimal(2, &[(1u8, "One"), (2, "Two")]));
+        assert_eq!(table(DOCUMENT, "## More"), [["3", "Three"]]);
+        check_links(DOCUMENT);
+    }
+
+    #[test]
+    #[should_panic(expected = "no heading for #none")]
+    fn links_to_nowhere_are_found() {
+        check_links("# Top\n[x](#none)");
+    }
+}
