@@ -4,50 +4,27 @@ use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// An Ethernet address.
-#[derive(
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(transparent)]
-pub struct Mac(pub [u8; 6]);
+/// Identifiers that are bytes in frames.
+macro_rules! octets {
+    ($($(#[$doc:meta])* $name:ident($vis:vis [u8; $len:literal]);)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+            #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+            #[repr(transparent)]
+            pub struct $name($vis [u8; $len]);
+        )*
+    };
+}
 
-/// The address of a port in a fabric (N_Port_ID): 24 bits.
-#[derive(
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(transparent)]
-pub struct PortId([u8; 3]);
-
-/// The upper half of the Ethernet addresses of a fabric's ports (FC-MAP).
-#[derive(
-    Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(transparent)]
-pub struct FcMap(pub [u8; 3]);
+octets! {
+    /// An Ethernet address.
+    Mac(pub [u8; 6]);
+    /// The address of a port in a fabric (N_Port_ID): 24 bits.
+    PortId([u8; 3]);
+    /// The upper half of the Ethernet addresses of a fabric's ports (FC-MAP).
+    FcMap(pub [u8; 3]);
+}
 
 /// The name of a port, node, switch or fabric (WWN): unique in the world.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -39,7 +39,7 @@ pub fn check_links(document: &str) {
     let mut anchors: Vec<String> = Vec::new();
     for heading in document.lines().filter(|line| line.starts_with('#')) {
         let text = heading.trim_start_matches('#').trim().to_lowercase();
-        let keep = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-');
+        let keep = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
         let anchor = text.chars().filter(keep).collect::<String>().replace(' ', "-");
         let repeats = anchors.iter().filter(|other| **other == anchor).count();
         anchors.push(anchor.clone());

@@ -61,17 +61,17 @@ bits! {
         FP = 0x8000;
         /// Addresses that the node provides (SPMA) are supported, or granted.
         SP = 0x4000;
-        /// The sender forwards to other forwarders, and not to nodes only.
-        FDF = 0x0010;
-        /// The sender is a forwarder (FCF).
+        /// The sender is a controlling forwarder (FCF).
         FCF = 0x0020;
+        /// The sender is a data forwarder (FDF).
+        FDF = 0x0010;
         /// In a probe: the address is recorded from an earlier time.
         REC = 0x0008;
         /// The forwarder accepts logins.
         A = 0x0004;
         /// The frame was asked for.
         S = 0x0002;
-        /// The sender of an advertisement is a forwarder.
+        /// The sender is a forwarder, and no node.
         F = 0x0001;
     }
 }
