@@ -57,7 +57,7 @@ pub use lun::{Lun, LunSet, UNITS_MAX};
 pub use malformed::Malformed;
 pub use mode::{ALL_PAGES, CACHING, CONTROL, Mode};
 pub use opcodes::{Commands, Support};
-pub use operation::{Failure, Operation};
+pub use operation::{Direction, Failure, Operation};
 pub use refusal::Refusal;
 pub use report_luns::{LUN_LEN, LUNS_HEAD_LEN, LunList, emit_luns};
 pub use sense::{Code, Field, SENSE_LEN, Sense, SenseFault, SenseKey};

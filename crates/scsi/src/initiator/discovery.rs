@@ -162,7 +162,7 @@ impl Default for Discovery {
             question: Some(Question::Inquiry),
             pages: Pages::default(),
             attempts: Attempts::default(),
-            disk: Disk::UNKNOWN,
+            disk: Disk::new(Geometry::UNKNOWN),
             provisioned: (false, false),
             provisioning: Provisioning::default(),
             limits: Limits::default(),
@@ -230,7 +230,7 @@ impl Discovery {
     fn end_if_failed(&mut self, progress: Progress) -> Progress {
         if let Progress::Failed(_) = progress {
             self.question = None;
-            self.disk = Disk::UNKNOWN;
+            self.disk = Disk::new(Geometry::UNKNOWN);
         }
         progress
     }

@@ -21,7 +21,7 @@ use crate::attention::Pending;
 use crate::cdb::{Command, Form, LunSelect, Range, ReservationQuery, opcode};
 use crate::lun::{Lun, LunSet, UNITS_MAX};
 use crate::opcodes::Commands;
-use crate::operation::{Failure, Operation};
+use crate::operation::{Direction, Failure, Operation};
 use crate::refusal::Refusal;
 use crate::report_luns::{LUN_LEN, LUNS_HEAD_LEN, emit_luns};
 use crate::sense::{Code, Sense, SenseKey};
@@ -104,6 +104,24 @@ pub enum Step {
         #[allow(missing_docs, reason = "above")]
         len: u32,
     },
+}
+
+impl Step {
+    /// The direction and the length in bytes of the command's data: of its answer, of what is read or
+    /// written, or of its parameter list.
+    pub fn data(&self) -> (Direction, u32) {
+        match *self {
+            Self::Answer(Reply { len: 0, .. }) => (Direction::None, 0),
+            // At most `ANSWER_LEN_MAX`.
+            Self::Answer(Reply { len, .. }) => (Direction::In, len as u32),
+            Self::Collect { len } => (Direction::Out, len),
+            Self::Perform(Task { operation, len, .. }) => match operation {
+                Operation::Read => (Direction::In, len),
+                Operation::Write { .. } => (Direction::Out, len),
+                _ => (Direction::None, 0),
+            },
+        }
+    }
 }
 
 /// The operations that a command with a parameter list stands for. Without any the command is done.
@@ -225,8 +243,8 @@ impl Server {
     /// Begins a command. An answer is written to `out`, which should have [`ANSWER_LEN_MAX`] bytes;
     /// what does not fit is cut off.
     ///
-    /// It is for the caller to compare the length of the task, or of the answer, with the length that
-    /// the initiator expects, and to refuse data in a direction that the command does not have.
+    /// It is for the caller to compare [`Step::data`] with the direction and length that the initiator
+    /// expects. FUA of a read has no effect: it is answered as any other.
     pub fn begin(&mut self, nexus: NexusId, lun: Lun, cdb: &[u8], out: &mut [u8]) -> Step {
         self.step(nexus, lun, cdb, out).unwrap_or_else(Step::Answer)
     }

@@ -94,7 +94,7 @@ impl World {
                 let (number, flags, size) = (bytes.u8()?, bytes.u8()?, bytes.u16()?);
                 let flag = |bit: u8| flags >> bit & 1 != 0;
                 let block_size: u32 = if flag(0) { 4096 } else { 512 };
-                let size = u64::from(size) * 4096 << (flags >> 6) * 12;
+                let size = (u64::from(size) * 4096) << ((flags >> 6) * 12);
                 let (read_only, write_cache, discard) = (flag(1), flag(2), flag(3));
                 let geometry =
                     Geometry { read_only, write_cache, discard, ..Geometry::new(size, block_size) };
