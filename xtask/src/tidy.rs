@@ -17,8 +17,7 @@ const COLUMNS_MAX: usize = 100;
 const MACHINE_PATHS: [(&str, &str); 4] =
     [("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/Us", "ers/")];
 /// Crates without unsafe code.
-const PURE: [&str; 8] =
-    ["console", "wire", "scsi", "proto", "wake", "engine", "session", "sim"];
+const PURE: [&str; 8] = ["console", "wire", "scsi", "proto", "wake", "engine", "session", "sim"];
 
 /// All violations: file, line, rule.
 pub(crate) fn check() -> Result<Vec<String>> {

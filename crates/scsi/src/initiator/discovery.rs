@@ -7,8 +7,8 @@
 //! ```
 //!
 //! INQUIRY, readiness and size are needed. All else may be refused or wrong: then the disk does not
-//! have that property. A disk that does not say whether it has a cache is taken to have one, so that
-//! flushes reach it.
+//! have that property. A disk that does not say whether it has a cache is taken to have one, so
+//! that flushes reach it.
 
 use core::fmt;
 

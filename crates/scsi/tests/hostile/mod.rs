@@ -1,10 +1,10 @@
 //! Bytes as what initiators and an operator do to a device server, and the properties that hold for
 //! all of it. The fuzz target and the test that replays its corpus share the checks.
 //!
-//! An action is a byte and what it needs: a login (initiator, set of LUNs), a logout, a logical unit
-//! that is added (number, flags, size), removed, resized, has lost writes or is reset; or a command
-//! (initiator, LUN, room for the answer, length of the CDB, CDB; and a parameter list if the command
-//! asks for one).
+//! An action is a byte and what it needs: a login (initiator, set of LUNs), a logout, a logical
+//! unit that is added (number, flags, size), removed, resized, has lost writes or is reset; or a
+//! command (initiator, LUN, room for the answer, length of the CDB, CDB; and a parameter list if
+//! the command asks for one).
 
 use tyche_geometry::Geometry;
 use tyche_scsi::{
