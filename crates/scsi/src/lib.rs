@@ -4,19 +4,19 @@
 //! It is sans-IO: it knows no clock, no thread, no frame and no payload. Data of reads and writes
 //! never pass through here.
 //!
-//! - [`Server`] is the device server of a target. [`Server::begin`] takes a CDB; the command ends at
-//!   once with an answer ([`Step::Answer`]), or is an operation of the disk ([`Step::Perform`]), or
-//!   needs its parameter list first ([`Step::Collect`]), with which [`Server::parameters`] makes
-//!   operations of it.
+//! - [`Server`] is the device server of a target. [`Server::begin`] takes a CDB. The command ends
+//!   at once with an answer ([`Step::Answer`]), or is an operation of the disk
+//!   ([`Step::Perform`]), or needs its parameter list first ([`Step::Collect`]), of which
+//!   [`Server::parameters`] makes operations.
 //! - [`initiator::Scan`] and [`initiator::Discovery`] find the logical units of a target and the
 //!   properties of one. [`initiator::Disk::request`] makes commands of operations, and
 //!   [`initiator::classify`] says how a command ended.
 //!
 //! The pages, lists and CDBs between them have a file each. Each can be written and read. Writing
-//! never fails for want of room: it is cut at the end of the buffer, as answers are to be cut at the
-//! allocation length. Reading checks all lengths, never panics and never allocates. Each fault has a
-//! name: a [`Refusal`], with its sense data, in bytes of an initiator; a [`Malformed`] in bytes of a
-//! target.
+//! never fails for want of room: it is cut at the end of the buffer, as answers are to be cut at
+//! the allocation length. Reading checks all lengths, never panics and never allocates. Each fault
+//! has a name: a [`Refusal`], with its sense data, in bytes of an initiator; a [`Malformed`] in
+//! bytes of a target.
 //!
 //! Not served: protection information, persistent reservations, ACA, mode selection, logs,
 //! comparing writes, and WRITE SAME of anything but zeroes.
@@ -57,7 +57,7 @@ pub use lun::{Lun, LunSet, UNITS_MAX};
 pub use malformed::Malformed;
 pub use mode::{ALL_PAGES, CACHING, CONTROL, Mode};
 pub use opcodes::{Commands, Support};
-pub use operation::{Failure, Operation};
+pub use operation::{Direction, Failure, Operation};
 pub use refusal::Refusal;
 pub use report_luns::{LUN_LEN, LUNS_HEAD_LEN, LunList, emit_luns};
 pub use sense::{Code, Field, SENSE_LEN, Sense, SenseFault, SenseKey};

@@ -130,8 +130,8 @@ impl Commands {
     /// much.
     ///
     /// # Errors
-    /// [`Refusal::CdbField`] for a question with a service action about a command that has none, and
-    /// the other way round.
+    /// [`Refusal::CdbField`] for a question with a service action about a command that has none,
+    /// and the other way round.
     pub fn emit(
         self,
         query: OpcodeQuery,

@@ -35,6 +35,17 @@ impl Operation {
     }
 }
 
+/// The direction of a command's data, as seen from the initiator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// It has no data.
+    None,
+    /// From the target.
+    In,
+    /// To the target.
+    Out,
+}
+
 /// The failure of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {

@@ -118,7 +118,10 @@ fn round_trip(disk: &Disk, server: &mut Server, nexus: NexusId, lun: Lun) {
             }
         };
         let cdb = next.request.cdb.padded();
-        let task = match server.begin(nexus, lun, cdb, &mut []) {
+        let step = server.begin(nexus, lun, cdb, &mut []);
+        let data = &next.request.data;
+        assert_eq!(step.data(), (data.direction(), data.len()), "{operation:?}");
+        let task = match step {
             Step::Perform(task) => task,
             Step::Collect { len } => {
                 let list = match next.request.data {

@@ -10,8 +10,8 @@ use target::{CONFLICT, GEOMETRY, GOOD, Target, code, unit};
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::{Form, Range};
 use tyche_scsi::{
-    ANSWER_LEN_MAX, Code, Command, Failure, Lun, LunSet, NoRoom, Operation, Refusal, Reply, Sense,
-    SenseKey, Server, Status, Step, TRANSFER_LEN_MAX, Task, UNMAP_LEN_MAX, Unit,
+    ANSWER_LEN_MAX, Code, Command, Direction, Failure, Lun, LunSet, NoRoom, Operation, Refusal,
+    Reply, Sense, SenseKey, Server, Status, Step, TRANSFER_LEN_MAX, Task, UNMAP_LEN_MAX, Unit,
     WRITE_ZEROES_LEN_MAX, emit_unmap,
 };
 
@@ -148,6 +148,17 @@ fn commands_become_operations() {
         (Command::TestUnitReady, GOOD),
     ] {
         assert_eq!(target.command(nexus, command), step, "{command:?}");
+    }
+    let inquiry = target.command(nexus, Command::Inquiry { page: None, allocation: 36 });
+    for (step, data) in [
+        (inquiry, (Direction::In, 36)),
+        (GOOD, (Direction::None, 0)),
+        (task(Operation::Read, 0, 512), (Direction::In, 512)),
+        (task(Operation::Write { fua: true }, 0, 512), (Direction::Out, 512)),
+        (task(Operation::Discard, 0, 512), (Direction::None, 0)),
+        (Step::Collect { len: 24 }, (Direction::Out, 24)),
+    ] {
+        assert_eq!(step.data(), data, "{step:?}");
     }
 }
 

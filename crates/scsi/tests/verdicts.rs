@@ -7,8 +7,8 @@ mod literals;
 use literals::hex;
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::Form;
-use tyche_scsi::initiator::{Data, Direction, Disk, Translation, Verdict, classify};
-use tyche_scsi::{Attention, Code, Failure, Label, Operation, Sense, SenseKey};
+use tyche_scsi::initiator::{Data, Disk, Translation, Verdict, classify};
+use tyche_scsi::{Attention, Code, Direction, Failure, Operation, Sense, SenseKey};
 
 const READ: Operation = Operation::Read;
 const ZEROES: Operation = Operation::WriteZeroes { fua: false, may_unmap: true };
@@ -67,14 +67,8 @@ fn every_status_and_sense_key_has_a_verdict() {
 
 /// A disk of 8 GiB that can do all.
 fn disk() -> Disk {
+    let geometry = Geometry { write_cache: true, discard: true, ..Geometry::new(8 << 30, 512) };
     Disk {
-        geometry: Geometry { write_cache: true, discard: true, ..Geometry::new(8 << 30, 512) },
-        identity: None,
-        vendor: Label::EMPTY,
-        product: Label::EMPTY,
-        revision: Label::EMPTY,
-        serial: Label::EMPTY,
-        form: Form::Sixteen,
         fua: true,
         transfer_max: 2048,
         unmap_max: 1 << 21,
@@ -82,6 +76,7 @@ fn disk() -> Disk {
         write_same: Some(true),
         no_data: true,
         unmap_zeroes: true,
+        ..Disk::new(geometry)
     }
 }
 

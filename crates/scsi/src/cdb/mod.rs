@@ -12,8 +12,8 @@
 //!     16      1  2..=9  10..=13                    15
 //! ```
 //!
-//! Reserved bits are ignored, as other targets do. Fields that ask for something that we do not have
-//! (protection information, ACA, ..) are refused, with a pointer to the byte.
+//! Reserved bits are ignored, as other targets do. Fields that ask for something that we do not
+//! have (protection information, ACA, ..) are refused, with a pointer to the byte.
 
 mod emit;
 mod parse;
@@ -108,8 +108,8 @@ pub struct Range {
     pub form: Form,
     /// The first block.
     pub lba: u64,
-    /// The number of blocks. Zero means none, except for SYNCHRONIZE CACHE and WRITE SAME: up to the
-    /// end of the disk. (Zero in a CDB of 6 bytes means 256.)
+    /// The number of blocks. Zero means none, except for SYNCHRONIZE CACHE and WRITE SAME: up to
+    /// the end of the disk. (Zero in a CDB of 6 bytes means 256.)
     pub blocks: u32,
 }
 

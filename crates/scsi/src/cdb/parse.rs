@@ -68,8 +68,8 @@ impl Fields {
         Range { form, lba, blocks }
     }
 
-    /// The range of a command that may ask for protection information and FUA, which CDBs of 6 bytes
-    /// can't: their LBA begins in that byte.
+    /// The range of a command that may ask for protection information and FUA, which CDBs of 6
+    /// bytes can't: their LBA begins in that byte.
     fn transfer(&self) -> Result<(Range, bool), Refusal> {
         let range = self.range();
         if range.form == Form::Six {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! INQUIRY, readiness and size are needed. All else may be refused or wrong: then the disk does not
-//! have that property. A disk that does not say whether it has a cache is taken to have one, so that
-//! flushes reach it.
+//! have that property. A disk that does not say whether it has a cache is taken to have one, so
+//! that flushes reach it.
 
 use core::fmt;
 
@@ -162,7 +162,7 @@ impl Default for Discovery {
             question: Some(Question::Inquiry),
             pages: Pages::default(),
             attempts: Attempts::default(),
-            disk: Disk::UNKNOWN,
+            disk: Disk::new(Geometry::UNKNOWN),
             provisioned: (false, false),
             provisioning: Provisioning::default(),
             limits: Limits::default(),
@@ -230,7 +230,7 @@ impl Discovery {
     fn end_if_failed(&mut self, progress: Progress) -> Progress {
         if let Progress::Failed(_) = progress {
             self.question = None;
-            self.disk = Disk::UNKNOWN;
+            self.disk = Disk::new(Geometry::UNKNOWN);
         }
         progress
     }

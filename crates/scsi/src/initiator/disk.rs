@@ -68,23 +68,25 @@ pub struct Next {
 }
 
 impl Disk {
-    /// A disk of which nothing is known.
-    pub(super) const UNKNOWN: Self = Self {
-        geometry: Geometry::UNKNOWN,
-        identity: None,
-        vendor: Label::EMPTY,
-        product: Label::EMPTY,
-        revision: Label::EMPTY,
-        serial: Label::EMPTY,
-        form: Form::Sixteen,
-        fua: false,
-        transfer_max: 0,
-        unmap_max: 0,
-        write_same_max: 0,
-        write_same: None,
-        no_data: false,
-        unmap_zeroes: false,
-    };
+    /// A disk of which nothing else is known.
+    pub const fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            identity: None,
+            vendor: Label::EMPTY,
+            product: Label::EMPTY,
+            revision: Label::EMPTY,
+            serial: Label::EMPTY,
+            form: Form::Sixteen,
+            fua: false,
+            transfer_max: 0,
+            unmap_max: 0,
+            write_same_max: 0,
+            write_same: None,
+            no_data: false,
+            unmap_zeroes: false,
+        }
+    }
 
     /// The first command of an operation on a range, in bytes; a flush has zero for both.
     ///

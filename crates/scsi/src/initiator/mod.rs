@@ -12,6 +12,7 @@ pub use scan::Scan;
 pub use verdict::{Verdict, classify};
 
 use crate::cdb::Cdb;
+use crate::operation::Direction;
 use crate::unmap::UNMAP_ONE_LEN;
 
 /// A command for a logical unit.
@@ -36,15 +37,6 @@ pub enum Data {
     Unmap([u8; UNMAP_ONE_LEN]),
     /// A block of so many bytes, all zero, goes to the target.
     Zeroes(u32),
-}
-
-/// The direction of data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as seen from the initiator")]
-pub enum Direction {
-    None,
-    In,
-    Out,
 }
 
 impl Data {

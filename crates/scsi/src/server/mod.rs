@@ -5,8 +5,8 @@
 //! pending unit attention, of which INQUIRY, REPORT LUNS and REQUEST SENSE take no notice; a
 //! reservation; the CDB; read-only; the right to write; the range.
 //!
-//! One initiator at a time may write to a logical unit that is not shared: the first that does, until
-//! it logs out. Others get RESERVATION CONFLICT for all that modifies, and may read.
+//! One initiator at a time may write to a logical unit that is not shared: the first that does,
+//! until it logs out. Others get RESERVATION CONFLICT for all that modifies, and may read.
 
 mod nexus;
 mod unit;
@@ -21,7 +21,7 @@ use crate::attention::Pending;
 use crate::cdb::{Command, Form, LunSelect, Range, ReservationQuery, opcode};
 use crate::lun::{Lun, LunSet, UNITS_MAX};
 use crate::opcodes::Commands;
-use crate::operation::{Failure, Operation};
+use crate::operation::{Direction, Failure, Operation};
 use crate::refusal::Refusal;
 use crate::report_luns::{LUN_LEN, LUNS_HEAD_LEN, emit_luns};
 use crate::sense::{Code, Sense, SenseKey};
@@ -104,6 +104,24 @@ pub enum Step {
         #[allow(missing_docs, reason = "above")]
         len: u32,
     },
+}
+
+impl Step {
+    /// The direction and the length in bytes of the command's data: of its answer, of what is read
+    /// or written, or of its parameter list.
+    pub fn data(&self) -> (Direction, u32) {
+        match *self {
+            Self::Answer(Reply { len: 0, .. }) => (Direction::None, 0),
+            // At most `ANSWER_LEN_MAX`.
+            Self::Answer(Reply { len, .. }) => (Direction::In, len as u32),
+            Self::Collect { len } => (Direction::Out, len),
+            Self::Perform(Task { operation, len, .. }) => match operation {
+                Operation::Read => (Direction::In, len),
+                Operation::Write { .. } => (Direction::Out, len),
+                _ => (Direction::None, 0),
+            },
+        }
+    }
 }
 
 /// The operations that a command with a parameter list stands for. Without any the command is done.
@@ -200,8 +218,8 @@ impl Server {
         }
     }
 
-    /// Lets an initiator in, known by its WWPN, to whom these logical units are visible. One that is
-    /// logged in already has lost its nexus, and all rights.
+    /// Lets an initiator in, known by its WWPN, to whom these logical units are visible. One that
+    /// is logged in already has lost its nexus, and all rights.
     ///
     /// # Errors
     /// If there is no room for another.
@@ -225,8 +243,8 @@ impl Server {
     /// Begins a command. An answer is written to `out`, which should have [`ANSWER_LEN_MAX`] bytes;
     /// what does not fit is cut off.
     ///
-    /// It is for the caller to compare the length of the task, or of the answer, with the length that
-    /// the initiator expects, and to refuse data in a direction that the command does not have.
+    /// It is for the caller to compare [`Step::data`] with the direction and length that the
+    /// initiator expects. FUA of a read has no effect: it is answered as any other.
     pub fn begin(&mut self, nexus: NexusId, lun: Lun, cdb: &[u8], out: &mut [u8]) -> Step {
         self.step(nexus, lun, cdb, out).unwrap_or_else(Step::Answer)
     }
@@ -272,8 +290,8 @@ impl Server {
         }
     }
 
-    /// Goes on with a command that has its parameter list: UNMAP or WRITE SAME. The logical unit may
-    /// have changed since [`Server::begin`], so all is checked again.
+    /// Goes on with a command that has its parameter list: UNMAP or WRITE SAME. The logical unit
+    /// may have changed since [`Server::begin`], so all is checked again.
     ///
     /// # Errors
     /// The end of the command, if the list is refused.
@@ -326,7 +344,7 @@ fn find<'a>(
     slots[usize::from(number)].as_mut().map(|slot| (number, slot))
 }
 
-/// Tells an initiator what has happened to the logical unit, once, in place of the command's answer.
+/// Tells an initiator of the most urgent attention, in place of the command's answer.
 fn attend(nexus: &mut Nexus, number: u8, cdb: &[u8]) -> Result<(), Reply> {
     let is_exempt = matches!(
         cdb.first(),
@@ -341,7 +359,7 @@ fn passes_reservation(cdb: &[u8]) -> bool {
     matches!(cdb.first(), Some(&(opcode::INQUIRY | opcode::REQUEST_SENSE | opcode::RELEASE_6)))
 }
 
-/// The list of the logical units that an initiator may know of, which LUN 0 has though it be absent.
+/// The list of the logical units that an initiator may know of. LUN 0 has it even if it is absent.
 fn report_luns(
     slots: &[Option<Slot>; UNITS_MAX],
     nexus: &mut Nexus,

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A disk of ours has two: its UUID as text, behind our vendor name; and the lower 60 bits of its
-//! UUID as a locally assigned NAA name, which makes `/dev/disk/by-id/wwn-0x3..` on Linux. Other forms
-//! of NAA begin with the number of a registered organisation, which we are none of.
+//! UUID as a locally assigned NAA name, which makes `/dev/disk/by-id/wwn-0x3..` on Linux. Other
+//! forms of NAA begin with the number of a registered organisation, which we are none of.
 
 use uuid::Uuid;
 

@@ -7,7 +7,8 @@ use crate::malformed::Malformed;
 /// Bytes of the content.
 const LEN: u16 = 0x3c;
 
-/// The limits of a disk, in blocks. Zero means that it states none, but for UNMAP that there is none.
+/// The limits of a disk, in blocks. Zero means that it states none, but for UNMAP that there is
+/// none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// WRITE SAME of zero blocks, up to the end of the disk, is refused.

@@ -1,10 +1,10 @@
 //! Bytes as what initiators and an operator do to a device server, and the properties that hold for
 //! all of it. The fuzz target and the test that replays its corpus share the checks.
 //!
-//! An action is a byte and what it needs: a login (initiator, set of LUNs), a logout, a logical unit
-//! that is added (number, flags, size), removed, resized, has lost writes or is reset; or a command
-//! (initiator, LUN, room for the answer, length of the CDB, CDB; and a parameter list if the command
-//! asks for one).
+//! An action is a byte and what it needs: a login (initiator, set of LUNs), a logout, a logical
+//! unit that is added (number, flags, size), removed, resized, has lost writes or is reset; or a
+//! command (initiator, LUN, room for the answer, length of the CDB, CDB; and a parameter list if
+//! the command asks for one).
 
 use tyche_geometry::Geometry;
 use tyche_scsi::{
@@ -94,7 +94,7 @@ impl World {
                 let (number, flags, size) = (bytes.u8()?, bytes.u8()?, bytes.u16()?);
                 let flag = |bit: u8| flags >> bit & 1 != 0;
                 let block_size: u32 = if flag(0) { 4096 } else { 512 };
-                let size = u64::from(size) * 4096 << (flags >> 6) * 12;
+                let size = (u64::from(size) * 4096) << ((flags >> 6) * 12);
                 let (read_only, write_cache, discard) = (flag(1), flag(2), flag(3));
                 let geometry =
                     Geometry { read_only, write_cache, discard, ..Geometry::new(size, block_size) };

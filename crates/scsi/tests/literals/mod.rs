@@ -7,134 +7,133 @@ use tyche_scsi::cdb::{
 };
 use tyche_scsi::{ALL_PAGES, CACHING, CONTROL, Command};
 
+use Command::{
+    Inquiry, PersistentReserveIn, Read, ReadCapacity10, ReadCapacity16, Release, ReportLuns,
+    ReportOpcodes, RequestSense, Reserve, StartStopUnit, SynchronizeCache, TestUnitReady, Unmap,
+    Verify, Write, WriteSame,
+};
+use Form::{Six, Sixteen, Ten, Twelve};
+
 /// Bytes from hexadecimal digits with any spaces.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<_> = text.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
 }
 
-fn mode(form: Form, page: u8) -> ModeSense {
+const fn mode(form: Form, page: u8) -> ModeSense {
     let control = PageControl::Current;
     ModeSense { form, no_descriptors: true, control, page, subpage: 0 }
 }
 
-fn range(form: Form, lba: u64, blocks: u32) -> Range {
+const fn range(form: Form, lba: u64, blocks: u32) -> Range {
     Range { form, lba, blocks }
 }
 
+const fn mode_sense(query: ModeSense, allocation: u16) -> Command {
+    Command::ModeSense { query, allocation }
+}
+
+/// Block addresses of four and eight bytes.
+const SHORT: u64 = 0x1234_5678;
+const LONG: u64 = 0x0102_0304_0506_0708;
+
 /// A CDB of each command in each form, as far as they are the only encoding.
 pub(crate) fn cdbs() -> Vec<(&'static str, Command)> {
-    use Command::{
-        Inquiry, PersistentReserveIn, Read, ReadCapacity10, ReadCapacity16, Release, ReportLuns,
-        ReportOpcodes, RequestSense, Reserve, StartStopUnit, SynchronizeCache, TestUnitReady,
-        Unmap, Verify, Write, WriteSame,
-    };
-    use Form::{Six, Sixteen, Ten, Twelve};
-    let (short, long) = (0x1234_5678, 0x0102_0304_0506_0708);
-    let mode_sense = |query, allocation| Command::ModeSense { query, allocation };
-    vec![
-        ("00 00 00 00 00 00", TestUnitReady),
-        ("03 00 00 00 12 00", RequestSense { descriptors: false, allocation: 18 }),
-        ("03 01 00 00 fc 00", RequestSense { descriptors: true, allocation: 252 }),
-        ("08 1f ff fe 08 00", Read { range: range(Six, 0x1f_fffe, 8), fua: false }),
-        ("08 00 00 00 00 00", Read { range: range(Six, 0, 256), fua: false }),
-        ("0a 01 02 03 01 00", Write { range: range(Six, 0x1_0203, 1), fua: false }),
-        ("12 00 00 00 24 00", Inquiry { page: None, allocation: 36 }),
-        ("12 01 83 01 00 00", Inquiry { page: Some(0x83), allocation: 256 }),
-        ("12 01 00 00 fc 00", Inquiry { page: Some(0), allocation: 252 }),
-        ("16 00 00 00 00 00", Reserve),
-        ("17 00 00 00 00 00", Release),
-        ("1a 08 08 00 fc 00", mode_sense(mode(Six, CACHING), 252)),
-        (
-            "1a 00 4a ff c0 00",
-            mode_sense(
-                ModeSense {
-                    form: Six,
-                    no_descriptors: false,
-                    control: PageControl::Changeable,
-                    page: CONTROL,
-                    subpage: 0xff,
-                },
-                192,
-            ),
-        ),
-        ("1b 00 00 00 01 00", StartStopUnit { immediate: false, start: true }),
-        ("1b 01 00 00 00 00", StartStopUnit { immediate: true, start: false }),
-        ("25 00 00 00 00 00 00 00 00 00", ReadCapacity10),
-        ("28 08 12 34 56 78 00 01 00 00", Read { range: range(Ten, short, 256), fua: true }),
-        ("2a 00 12 34 56 78 00 00 08 00", Write { range: range(Ten, short, 8), fua: false }),
-        ("2a 08 12 34 56 78 00 ff ff 00", Write { range: range(Ten, short, 0xffff), fua: true }),
-        ("2f 00 12 34 56 78 00 00 01 00", Verify(range(Ten, short, 1))),
-        (
-            "35 00 00 00 00 00 00 00 00 00",
-            SynchronizeCache { range: range(Ten, 0, 0), immediate: false },
-        ),
-        ("42 00 00 00 00 00 00 00 18 00", Unmap { len: 24 }),
-        ("5a 08 3f 00 00 00 00 02 00 00", mode_sense(mode(Ten, ALL_PAGES), 512)),
-        (
-            "5e 00 00 00 00 00 00 00 08 00",
-            PersistentReserveIn { query: ReservationQuery::Keys, allocation: 8 },
-        ),
-        (
-            "5e 02 00 00 00 00 00 10 00 00",
-            PersistentReserveIn { query: ReservationQuery::Capabilities, allocation: 4096 },
-        ),
-        (
-            "88 00 01 02 03 04 05 06 07 08 00 00 08 00 00 00",
-            Read { range: range(Sixteen, long, 2048), fua: false },
-        ),
-        (
-            "8a 08 01 02 03 04 05 06 07 08 00 00 00 01 00 00",
-            Write { range: range(Sixteen, long, 1), fua: true },
-        ),
-        ("8f 00 01 02 03 04 05 06 07 08 00 01 00 00 00 00", Verify(range(Sixteen, long, 0x1_0000))),
-        (
-            "91 02 00 00 00 00 00 00 00 00 00 00 00 00 00 00",
-            SynchronizeCache { range: range(Sixteen, 0, 0), immediate: true },
-        ),
-        (
-            "93 08 01 02 03 04 05 06 07 08 00 7f ff ff 00 00",
-            WriteSame { lba: long, blocks: 0x7f_ffff, unmap: true, no_data: false },
-        ),
-        (
-            "93 01 00 00 00 00 00 00 00 00 00 00 00 10 00 00",
-            WriteSame { lba: 0, blocks: 16, unmap: false, no_data: true },
-        ),
-        ("9e 10 00 00 00 00 00 00 00 00 00 00 00 20 00 00", ReadCapacity16 { allocation: 32 }),
-        (
-            "a0 00 00 00 00 00 00 00 10 00 00 00",
-            ReportLuns { select: LunSelect::Ordinary, allocation: 4096 },
-        ),
-        (
-            "a0 00 02 00 00 00 00 00 00 10 00 00",
-            ReportLuns { select: LunSelect::All, allocation: 16 },
-        ),
-        (
-            "a3 0c 01 93 00 00 00 00 02 00 00 00",
-            ReportOpcodes { query: OpcodeQuery::Opcode(0x93), timeouts: false, allocation: 512 },
-        ),
-        (
-            "a3 0c 80 00 00 00 00 00 20 00 00 00",
-            ReportOpcodes { query: OpcodeQuery::All, timeouts: true, allocation: 8192 },
-        ),
-        (
-            "a3 0c 03 9e 00 10 00 00 00 40 00 00",
-            ReportOpcodes {
-                query: OpcodeQuery::Either(0x9e, 0x10),
-                timeouts: false,
-                allocation: 64,
-            },
-        ),
-        (
-            "a8 00 12 34 56 78 00 01 00 00 00 00",
-            Read { range: range(Twelve, short, 0x1_0000), fua: false },
-        ),
-        (
-            "aa 08 12 34 56 78 00 00 00 08 00 00",
-            Write { range: range(Twelve, short, 8), fua: true },
-        ),
-    ]
+    CDBS.to_vec()
 }
+
+const CDBS: &[(&str, Command)] = &[
+    ("00 00 00 00 00 00", TestUnitReady),
+    ("03 00 00 00 12 00", RequestSense { descriptors: false, allocation: 18 }),
+    ("03 01 00 00 fc 00", RequestSense { descriptors: true, allocation: 252 }),
+    ("08 1f ff fe 08 00", Read { range: range(Six, 0x1f_fffe, 8), fua: false }),
+    ("08 00 00 00 00 00", Read { range: range(Six, 0, 256), fua: false }),
+    ("0a 01 02 03 01 00", Write { range: range(Six, 0x1_0203, 1), fua: false }),
+    ("12 00 00 00 24 00", Inquiry { page: None, allocation: 36 }),
+    ("12 01 83 01 00 00", Inquiry { page: Some(0x83), allocation: 256 }),
+    ("12 01 00 00 fc 00", Inquiry { page: Some(0), allocation: 252 }),
+    ("16 00 00 00 00 00", Reserve),
+    ("17 00 00 00 00 00", Release),
+    ("1a 08 08 00 fc 00", mode_sense(mode(Six, CACHING), 252)),
+    (
+        "1a 00 4a ff c0 00",
+        mode_sense(
+            ModeSense {
+                form: Six,
+                no_descriptors: false,
+                control: PageControl::Changeable,
+                page: CONTROL,
+                subpage: 0xff,
+            },
+            192,
+        ),
+    ),
+    ("1b 00 00 00 01 00", StartStopUnit { immediate: false, start: true }),
+    ("1b 01 00 00 00 00", StartStopUnit { immediate: true, start: false }),
+    ("25 00 00 00 00 00 00 00 00 00", ReadCapacity10),
+    ("28 08 12 34 56 78 00 01 00 00", Read { range: range(Ten, SHORT, 256), fua: true }),
+    ("2a 00 12 34 56 78 00 00 08 00", Write { range: range(Ten, SHORT, 8), fua: false }),
+    ("2a 08 12 34 56 78 00 ff ff 00", Write { range: range(Ten, SHORT, 0xffff), fua: true }),
+    ("2f 00 12 34 56 78 00 00 01 00", Verify(range(Ten, SHORT, 1))),
+    (
+        "35 00 00 00 00 00 00 00 00 00",
+        SynchronizeCache { range: range(Ten, 0, 0), immediate: false },
+    ),
+    ("42 00 00 00 00 00 00 00 18 00", Unmap { len: 24 }),
+    ("5a 08 3f 00 00 00 00 02 00 00", mode_sense(mode(Ten, ALL_PAGES), 512)),
+    (
+        "5e 00 00 00 00 00 00 00 08 00",
+        PersistentReserveIn { query: ReservationQuery::Keys, allocation: 8 },
+    ),
+    (
+        "5e 02 00 00 00 00 00 10 00 00",
+        PersistentReserveIn { query: ReservationQuery::Capabilities, allocation: 4096 },
+    ),
+    (
+        "88 00 01 02 03 04 05 06 07 08 00 00 08 00 00 00",
+        Read { range: range(Sixteen, LONG, 2048), fua: false },
+    ),
+    (
+        "8a 08 01 02 03 04 05 06 07 08 00 00 00 01 00 00",
+        Write { range: range(Sixteen, LONG, 1), fua: true },
+    ),
+    ("8f 00 01 02 03 04 05 06 07 08 00 01 00 00 00 00", Verify(range(Sixteen, LONG, 0x1_0000))),
+    (
+        "91 02 00 00 00 00 00 00 00 00 00 00 00 00 00 00",
+        SynchronizeCache { range: range(Sixteen, 0, 0), immediate: true },
+    ),
+    (
+        "93 08 01 02 03 04 05 06 07 08 00 7f ff ff 00 00",
+        WriteSame { lba: LONG, blocks: 0x7f_ffff, unmap: true, no_data: false },
+    ),
+    (
+        "93 01 00 00 00 00 00 00 00 00 00 00 00 10 00 00",
+        WriteSame { lba: 0, blocks: 16, unmap: false, no_data: true },
+    ),
+    ("9e 10 00 00 00 00 00 00 00 00 00 00 00 20 00 00", ReadCapacity16 { allocation: 32 }),
+    (
+        "a0 00 00 00 00 00 00 00 10 00 00 00",
+        ReportLuns { select: LunSelect::Ordinary, allocation: 4096 },
+    ),
+    ("a0 00 02 00 00 00 00 00 00 10 00 00", ReportLuns { select: LunSelect::All, allocation: 16 }),
+    (
+        "a3 0c 01 93 00 00 00 00 02 00 00 00",
+        ReportOpcodes { query: OpcodeQuery::Opcode(0x93), timeouts: false, allocation: 512 },
+    ),
+    (
+        "a3 0c 80 00 00 00 00 00 20 00 00 00",
+        ReportOpcodes { query: OpcodeQuery::All, timeouts: true, allocation: 8192 },
+    ),
+    (
+        "a3 0c 03 9e 00 10 00 00 00 40 00 00",
+        ReportOpcodes { query: OpcodeQuery::Either(0x9e, 0x10), timeouts: false, allocation: 64 },
+    ),
+    (
+        "a8 00 12 34 56 78 00 01 00 00 00 00",
+        Read { range: range(Twelve, SHORT, 0x1_0000), fua: false },
+    ),
+    ("aa 08 12 34 56 78 00 00 00 08 00 00", Write { range: range(Twelve, SHORT, 8), fua: true }),
+];
 
 /// VPD B0 of sg3_utils' inhex/vpd_bl.hex, which has two more bytes than SBC-3.
 pub(crate) const VPD_LIMITS: &str = "
